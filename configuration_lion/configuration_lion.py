@@ -1,0 +1,230 @@
+# Copyright 2026 The LION for transformers authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""LION model configuration."""
+
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
+
+
+@strict
+class LionConfig(PreTrainedConfig):
+    r"""
+    Configuration of a LION encoder (Afzal et al., arXiv 2502.16249) for text or for images.
+
+    One class serves both modalities. Fields named as in BERT and ViT mean what they mean there. A field whose default
+    is `None` takes its value from the modality or the mixer when the configuration is made; the value is then stored.
+
+    Args:
+        modality (`"text"` or `"image"`, defaults to `"text"`):
+            What the encoder reads: `input_ids` or `pixel_values`.
+        mixer_type (`"lit"`, `"decay"` or `"selective"`, defaults to `"selective"`):
+            How tokens decay with distance: not at all (LION-LIT), by one learnt rate per head (LION-D), or by a rate
+            computed from each token (LION-S).
+        feature_map (`"silu_norm"`, `"elu"` or `"identity"`, defaults to `"silu_norm"`):
+            The map applied to queries and keys. `"identity"` needs `normalization="none"`.
+        normalization (`"sum"` or `"none"`, defaults to `"sum"`):
+            Divide each output by the sum of its attention scores, or scale scores by `head_dim ** -0.5` instead.
+        attention_layer_norm (`bool`, defaults to `False`):
+            LayerNorm over the concatenated heads, before the output projection.
+        position_embedding_type (`"none"` or `"absolute"`, *optional*):
+            Learnt absolute positions, or none. Defaults to `"absolute"` for the mixer `"lit"`, which has no other
+            sense of order, and to `"none"` for the mixers whose decays tell distance.
+        norm_position (`"pre"` or `"post"`, *optional*):
+            LayerNorm before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
+        pooling (`"cls"` or `"mean"`, *optional*):
+            How one vector is made of a sequence. Defaults to `"cls"` for text, `"mean"` for images.
+        patch_order (`"raster"` or `"snake"`, defaults to `"raster"`):
+            The order in which patches are scanned. `"snake"` averages a boustrophedon scan of the rows and one of
+            the columns, each with decays of its own. Images only; the mixer `"lit"` ignores it.
+        chunk_size (`int`, defaults to 64):
+            Tokens per block of the `"chunk"` kernel. Changes speed and memory, never the result.
+        encoder fields (`hidden_size`, `num_hidden_layers`, `num_attention_heads`, `intermediate_size`, `hidden_act`,
+        `hidden_dropout_prob`, `attention_probs_dropout_prob`, `initializer_range`, `layer_norm_eps`, `qkv_bias`,
+        `classifier_dropout`):
+            As in BERT and ViT. `layer_norm_eps` defaults to 1e-12 for text and 1e-6 for images.
+            `attention_probs_dropout_prob` drops elements of the mixed values, so that it is the same in every kernel.
+        text fields (`vocab_size`, `max_position_embeddings`, `type_vocab_size`, `pad_token_id`):
+            As in BERT. `max_position_embeddings` limits the input length only with absolute positions; without
+            them it is the context length over which the initial decays are spread.
+        image fields (`image_size`, `patch_size`, `num_channels`):
+            As in ViT. Sizes are a number or (height, width).
+
+    Example:
+
+    ```python
+    >>> from configuration_lion import LionConfig
+
+    >>> LionConfig(mixer_type="decay", hidden_size=384, num_attention_heads=6).norm_position
+    'post'
+
+    ```"""
+
+    model_type = "lion"
+
+    modality: Literal["text", "image"] = "text"
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.0
+    attention_probs_dropout_prob: float | int = 0.0
+    classifier_dropout: float | int | None = None
+    initializer_range: float = 0.02
+    layer_norm_eps: float | None = None
+    qkv_bias: bool = True
+    tie_word_embeddings: bool = True
+
+    vocab_size: int = 30522
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    pad_token_id: int | None = 0
+
+    image_size: int | list[int] | tuple[int, int] = 224
+    patch_size: int | list[int] | tuple[int, int] = 16
+    num_channels: int = 3
+
+    mixer_type: Literal["lit", "decay", "selective"] = "selective"
+    feature_map: Literal["silu_norm", "elu", "identity"] = "silu_norm"
+    normalization: Literal["sum", "none"] = "sum"
+    attention_layer_norm: bool = False
+    position_embedding_type: Literal["none", "absolute"] | None = None
+    norm_position: Literal["pre", "post"] | None = None
+    pooling: Literal["cls", "mean"] | None = None
+    patch_order: Literal["raster", "snake"] = "raster"
+    chunk_size: int = 64
+
+    def __post_init__(self, **kwargs):
+        is_text = self.modality == "text"
+        if self.layer_norm_eps is None:
+            self.layer_norm_eps = 1e-12 if is_text else 1e-6
+        if self.position_embedding_type is None:
+            self.position_embedding_type = "absolute" if self.mixer_type == "lit" else "none"
+        if self.norm_position is None:
+            self.norm_position = "post" if is_text else "pre"
+        if self.pooling is None:
+            self.pooling = "cls" if is_text else "mean"
+        super().__post_init__(**kwargs)
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def patch_shape(self) -> tuple[int, int]:
+        """Patch height and width in pixels."""
+        return _height_width(self.patch_size)
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Image height and width in pixels."""
+        return _height_width(self.image_size)
+
+    @property
+    def patch_grid(self) -> tuple[int, int]:
+        """Rows and columns of patches in an image of the configured size."""
+        return self.image_shape[0] // self.patch_shape[0], self.image_shape[1] // self.patch_shape[1]
+
+    @property
+    def context_length(self) -> int:
+        """Tokens in a sequence of the configured length, the CLS token of an image included."""
+        rows, columns = self.patch_grid
+        return self.max_position_embeddings if self.modality == "text" else 1 + rows * columns
+
+    @property
+    def num_scans(self) -> int:
+        """How many curves each attention layer scans: 2 (a curve and its transpose) unless in raster order."""
+        return 1 if self.patch_order == "raster" or self.mixer_type == "lit" else 2
+
+    @property
+    def output_attentions(self) -> bool | None:
+        return self._output_attentions
+
+    @output_attentions.setter
+    def output_attentions(self, value: bool | None):
+        # The library allows this with "eager" only. Every LION kernel can give its weights.
+        self._output_attentions = value
+
+    def validate_output_attentions(self):
+        """No restriction: see the setter above."""
+
+    def validate_positive(self):
+        for name in (
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "vocab_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+            "num_channels",
+            "chunk_size",
+        ):
+            minimum = 0 if name == "num_hidden_layers" else 1
+            if getattr(self, name) < minimum:
+                raise ValueError(f"`{name}` is {getattr(self, name)}; give at least {minimum}.")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"`{name}` is {value}; give a probability p with 0 <= p < 1.")
+        if self.layer_norm_eps <= 0:
+            raise ValueError(f"`layer_norm_eps` is {self.layer_norm_eps}; give a number above 0.")
+
+    def validate_heads(self):
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"`hidden_size` ({self.hidden_size}) is not a multiple of `num_attention_heads` "
+                f"({self.num_attention_heads}); change one so that every head has the same size."
+            )
+
+    def validate_activation(self):
+        if self.hidden_act not in ACT2FN:
+            raise ValueError(f"`hidden_act` is {self.hidden_act!r}; give one of {', '.join(sorted(ACT2FN))}.")
+
+    def validate_normalization(self):
+        if self.feature_map == "identity" and self.normalization == "sum":
+            raise ValueError(
+                '`feature_map="identity"` with `normalization="sum"` divides by numbers of either sign; set '
+                '`normalization="none"`, or a positive `feature_map` ("silu_norm", "elu").'
+            )
+
+    def validate_image(self):
+        if self.modality == "text":
+            if self.patch_order != "raster":
+                raise ValueError(
+                    f"`patch_order` is {self.patch_order!r} with `modality` 'text'; text has no patches: leave "
+                    '`patch_order="raster"`, or set `modality="image"`.'
+                )
+            return
+        for name in ("image_size", "patch_size"):
+            size = getattr(self, name)
+            if not isinstance(size, int) and len(size) != 2 or min(_height_width(size)) < 1:
+                raise ValueError(f"`{name}` is {size}; give a positive number, or two: (height, width).")
+        for side, image, patch in zip(("height", "width"), self.image_shape, self.patch_shape, strict=True):
+            if image % patch:
+                raise ValueError(
+                    f"`image_size` ({self.image_size}) is not a multiple of `patch_size` ({self.patch_size}): "
+                    f"{side} {image} leaves {image % patch} pixels over; the nearest sizes that fit are "
+                    f"{image // patch * patch or patch} and {(image // patch + 1) * patch}."
+                )
+
+
+def _height_width(size: int | list[int] | tuple[int, int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+__all__ = ["LionConfig"]

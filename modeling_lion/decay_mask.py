@@ -1,0 +1,114 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The decay mask of bidirectional linear attention: the one place where it is defined (SPEC §2).
+
+Going from key j to query i, the decay of the **source** j and of every token between counts, that of i does not:
+
+    M_ij = Π_{k=j}^{i-1} λ_k  (i > j)      M_ii = 1      M_ij = Π_{k=i+1}^{j} λ_k  (i < j)
+
+With a_k = log λ_k ≤ 0, P_i = Σ_{k<i} a_k and Q_i = Σ_{k≤i} a_k this is M_ij = exp(P_i - P_j) below the diagonal and
+exp(Q_j - Q_i) above it. P sums what tokens lose on the way right and Q on the way left, so the two may differ: at a
+border between packed sequences the last token loses everything to the right and the first one everything to the left.
+"""
+
+import torch
+from torch import Tensor
+
+
+# Longest run over which sums of log decays are subtracted from each other: what is left of a difference of two sums
+# loses the digits that the sums share, so sums start anew at every block border.
+BLOCK_SIZE = 64
+
+
+def log_zero(dtype: torch.dtype) -> float:
+    """A log decay whose exp is exactly 0 in `dtype` and of which many can be added and subtracted, unlike -inf."""
+    return -750.0 if dtype == torch.float64 else -110.0
+
+
+def step_decays(log_decay: Tensor | None, like: Tensor, cu_seqlens: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """
+    What each token loses on a step to the right and on a step to the left (SPEC §2, "edge view").
+
+    Args:
+        log_decay: `None` (λ = 1), `(heads,)` or `(batch, heads, length)`, ≤ 0, -inf allowed.
+        like: tensor `(batch, heads, length, ...)` that gives the length, the device and the dtype of the result.
+        cu_seqlens: borders of packed sequences along the length, `(num_sequences + 1,)`, from 0 to `length`. The
+            same borders hold for every row of the batch.
+
+    Returns:
+        `(right, left)`, each `(1 or batch, 1 or heads, length)`, finite, in `like.dtype`.
+    """
+    length = like.shape[2]
+    if log_decay is None:
+        log_decay = like.new_zeros(1, 1, length)
+    elif log_decay.dim() == 1:
+        log_decay = log_decay.view(1, -1, 1).expand(-1, -1, length)
+    decay = log_decay.to(like.dtype).clamp(min=log_zero(like.dtype))
+    if cu_seqlens is None:
+        return decay, decay
+    borders = cu_seqlens[1:-1].to(device=like.device, dtype=torch.long)
+    last, first = torch.zeros(2, length, dtype=torch.bool, device=like.device)
+    last, first = last.index_fill(0, borders - 1, True), first.index_fill(0, borders, True)
+    return decay.masked_fill(last, log_zero(like.dtype)), decay.masked_fill(first, log_zero(like.dtype))
+
+
+def block_sums(right: Tensor, left: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """
+    Sums of log decays from each token to the borders of its block, none of them a difference of other sums.
+
+    Args:
+        right, left: `(..., block)`, from `step_decays`.
+
+    Returns:
+        Four tensors `(..., block)`. For a token t of the block, `from_start` is Σ_{k<t} right_k, `to_end` is
+        Σ_{k≥t} right_k, `from_end` is Σ_{k>t} left_k and `to_start` is Σ_{k≤t} left_k.
+    """
+    to_end = right.flip(-1).cumsum(-1).flip(-1)
+    to_start = left.cumsum(-1)
+    zero = torch.zeros_like(right[..., :1])
+    from_start = torch.cat((zero, right[..., :-1].cumsum(-1)), dim=-1)
+    from_end = torch.cat((left[..., 1:].flip(-1).cumsum(-1).flip(-1), torch.zeros_like(left[..., :1])), dim=-1)
+    return from_start, to_end, from_end, to_start
+
+
+def block_mask(right: Tensor, left: Tensor) -> Tensor:
+    """The mask inside blocks of at most `BLOCK_SIZE` tokens or so: `(..., block)` twice to `(..., block, block)`."""
+    from_start, _, _, to_start = block_sums(right, left)
+    below = from_start.unsqueeze(-1) - from_start.unsqueeze(-2)
+    above = to_start.unsqueeze(-2) - to_start.unsqueeze(-1)
+    position = torch.arange(right.shape[-1], device=right.device)
+    return torch.where(position[:, None] >= position, below, above).exp()
+
+
+def decay_mask(right: Tensor, left: Tensor) -> Tensor:
+    """
+    The whole mask M.
+
+    Args:
+        right, left: `(..., length)`, from `step_decays`.
+
+    Returns:
+        `(..., length, length)`, row i for the query i, column j for the key j.
+    """
+    length = right.shape[-1]
+    if length <= BLOCK_SIZE:
+        return block_mask(right, left)
+    num_blocks = -(-length // BLOCK_SIZE)
+    block = -(-length // num_blocks)
+    right, left = (
+        torch.nn.functional.pad(a, (0, num_blocks * block - length)).unflatten(-1, (num_blocks, block))
+        for a in (right, left)
+    )
+    from_start, _, _, to_start = block_sums(right, left)
+    # Sums up to each block, seen from the start of block n: large only where the mask is 0 anyway.
+    wide = torch.float32 if right.device.type == "mps" else torch.float64
+    before_right, before_left = ((a.to(wide).sum(-1)).cumsum(-1) - a.to(wide).sum(-1) for a in (right, left))
+    offset_right, offset_left = (
+        (a.unsqueeze(-2) - a.unsqueeze(-1)).to(right.dtype).unsqueeze(-1) for a in (before_right, before_left)
+    )
+    keys_right = (from_start.unsqueeze(-3) + offset_right).flatten(-2).unsqueeze(-2)  # (..., n, 1, length)
+    keys_left = (to_start.unsqueeze(-3) + offset_left).flatten(-2).unsqueeze(-2)
+    position = torch.arange(num_blocks * block, device=right.device)
+    is_below = position.view(num_blocks, block, 1) >= position
+    mask = torch.where(is_below, from_start.unsqueeze(-1) - keys_right, keys_left - to_start.unsqueeze(-1)).exp()
+    return mask.flatten(-3, -2)[..., :length, :length]

@@ -1,0 +1,37 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The reference: SPEC §1 and §2 as they are written, in whatever dtype the inputs have. Slow, short, and right.
+
+    y_i = Σ_j A_ij v_j / Σ_j A_ij          A_ij = D^-1/2 (q_i · k_j) M_ij
+"""
+
+import torch
+from torch import Tensor
+
+from .decay_mask import decay_mask, step_decays
+
+
+def naive_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor | None = None,
+    *,
+    normalization: str = "sum",
+    chunk_size: int | None = None,
+    cu_seqlens: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """
+    Args and errors as `lion_kernel` gives them; `chunk_size` is ignored.
+
+    Returns:
+        The output `(batch, heads, length, value_dim)` and the weights A `(batch, heads, length, length)`, divided by
+        their row sums if `normalization` is `"sum"`.
+    """
+    weights = query.shape[-1] ** -0.5 * (query @ key.transpose(-1, -2))
+    weights = weights * decay_mask(*step_decays(log_decay, query, cu_seqlens))
+    if normalization == "sum":
+        total = weights.sum(-1, keepdim=True)
+        is_empty = total == 0
+        weights = torch.where(is_empty, 0, weights / torch.where(is_empty, 1, total))
+    return weights @ value, weights

@@ -1,0 +1,41 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""LION-D: one learnt decay per head, λ = sigmoid(α_h) (SPEC §2). The bidirectional RetNet."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedConfig
+
+from .lion_kernel import accumulation_dtype
+from .mixer_lit import LitMixer
+
+
+SHORTEST_HALF_LIFE = 4.0
+
+
+class DecayMixer(LitMixer):
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__(config)
+        # "bias" in the name keeps weight decay off it: the Trainer's rule for parameters that must not shrink to 0.
+        self.decay_bias = nn.Parameter(torch.empty(config.num_scans * config.num_attention_heads))
+
+    def log_decay(self, hidden_states: Tensor) -> Tensor:
+        return F.logsigmoid(self.decay_bias.to(accumulation_dtype(hidden_states.dtype)))
+
+
+def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
+    """
+    Logits of decays whose half-lives are spread evenly, on a logarithmic scale, over the heads: from a few tokens to
+    the whole context. (Logits around 0, as in the published code, give every head a memory of two tokens.)
+
+    Returns:
+        `(scans * heads,)`, float32; the same for every scan. A half-life of h tokens is λ = 2^(-1/h).
+    """
+    longest = max(config.context_length, SHORTEST_HALF_LIFE)
+    half_life = torch.logspace(
+        math.log2(longest), math.log2(SHORTEST_HALF_LIFE), config.num_attention_heads, base=2.0, dtype=torch.float64
+    )
+    decay = torch.exp2(-1 / half_life)
+    return torch.logit(decay).float().repeat(config.num_scans)

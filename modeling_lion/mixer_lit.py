@@ -1,0 +1,53 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""LION-LIT: nothing decays, λ = 1 (SPEC §2). The bidirectional Linear Transformer, and the base of the other mixers."""
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+
+from .feature_map import FEATURE_MAPS
+
+
+class LitMixer(nn.Module):
+    """
+    A mixer turns hidden states into what a kernel needs: queries, keys, values and log decays.
+
+    A padded token is exactly an absent one if its key is 0 and its λ is 1 (SPEC §4), so this is also where the
+    attention mask goes. A subclass that decays overrides `log_decay` and names its parameters with "decay".
+    """
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.head_dim = config.head_dim
+        self.feature_map = FEATURE_MAPS[config.feature_map]
+        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """
+        Args:
+            hidden_states: `(batch, length, hidden_size)`.
+            attention_mask: `(batch, length)`, bool, False for padding.
+
+        Returns:
+            query, key (after the feature map) and value, `(batch, heads, length, head_dim)`, and the log decay:
+            `None`, `(scans * heads,)` or `(batch, scans * heads, length)`, float32 or wider. A scan is one order in
+            which the tokens are read (patch_order.py); every one has decays of its own.
+        """
+        shape = (*hidden_states.shape[:-1], -1, self.head_dim)
+        query = self.feature_map(self.q_proj(hidden_states).view(shape))
+        key = self.feature_map(self.k_proj(hidden_states).view(shape))
+        value = self.v_proj(hidden_states).view(shape)
+        log_decay = self.log_decay(hidden_states)
+        if attention_mask is not None:
+            key = key * attention_mask[:, :, None, None].to(key.dtype)
+            if log_decay is not None:
+                log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
+                log_decay = torch.where(attention_mask[:, None], log_decay, 0)
+        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay
+
+    def log_decay(self, hidden_states: Tensor) -> Tensor | None:
+        return None

@@ -1,0 +1,824 @@
+# Copyright 2026 The LION for transformers authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""PyTorch LION model (Afzal et al., arXiv 2502.16249): bidirectional linear attention for text and images."""
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
+    ImageClassifierOutput,
+    MaskedImageModelingOutput,
+    MaskedLMOutput,
+    MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.modeling_utils import AttentionInterface
+from transformers.processing_utils import Unpack
+from transformers.pytorch_utils import apply_chunking_to_forward
+from transformers.utils import TransformersKwargs, auto_docstring, logging
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.import_utils import is_tracing
+from transformers.utils.output_capturing import capture_outputs
+
+from configuration_lion import LionConfig
+
+from .kernel_chunk import chunk_attention
+from .kernel_naive import naive_attention
+from .kernel_parallel import parallel_attention
+from .kernel_rnn import rnn_attention
+from .lion_kernel import accumulation_dtype
+from .mixer_decay import DecayMixer, initial_decay_logits
+from .mixer_lit import LitMixer
+from .mixer_selective import DecayGate, SelectiveMixer
+from .patch_order import scan_attention, scan_orders
+
+
+logger = logging.get_logger(__name__)
+
+MIXERS = {"lit": LitMixer, "decay": DecayMixer, "selective": SelectiveMixer}
+
+
+def eager_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None = None, **kwargs):
+    """The full form that returns its weights: the reference, in the accumulation dtype. Arguments of `lion_kernel`."""
+    dtype = accumulation_dtype(query.dtype)
+    with torch.autocast(query.device.type, enabled=False):
+        output, weights = naive_attention(*(x.to(dtype) for x in (query, key, value)), log_decay, **kwargs)
+    return output.to(value.dtype), weights.to(value.dtype)
+
+
+# Below this length one full matrix per head is faster than blocks and states (benchmarks/).
+LONGEST_PARALLEL = 256
+
+
+def auto_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None = None, **kwargs):
+    """The fastest kernel for these inputs. Arguments of `lion_kernel`."""
+    use_full_form = log_decay is not None and query.shape[2] <= LONGEST_PARALLEL
+    kernel = parallel_attention if use_full_form else chunk_attention
+    return kernel(query, key, value, log_decay, **kwargs)
+
+
+# An interface of our own: the names below are LION's alone, so no other model in the process can be given one by
+# mistake. "eager" is the library's own name for a form that returns weights and is passed as the default instead.
+ALL_ATTENTION_FUNCTIONS = AttentionInterface()
+KERNELS = {
+    "auto": auto_attention,
+    "parallel": parallel_attention,
+    "chunk": chunk_attention,
+    "rnn": rnn_attention,
+}
+for _name, _kernel in KERNELS.items():
+    ALL_ATTENTION_FUNCTIONS[_name] = _kernel
+
+
+class LionTextEmbeddings(nn.Module):
+    """Word, token type and, if configured, absolute position embeddings, then LayerNorm: BERT's (SPEC §7)."""
+
+    def __init__(self, config: LionConfig):
+        super().__init__()
+        self.config = config
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.position_embeddings = None
+        if config.position_embedding_type == "absolute":
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+    ) -> Tensor:
+        if inputs_embeds is None:
+            check_ids("input_ids", input_ids, self.word_embeddings.num_embeddings, "vocab_size")
+            inputs_embeds = self.word_embeddings(input_ids)
+        batch_size, length, _ = inputs_embeds.shape
+        if token_type_ids is None:
+            token_type_ids = torch.zeros(1, length, dtype=torch.long, device=inputs_embeds.device)
+        check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size")
+        embeddings = inputs_embeds + self.token_type_embeddings(token_type_ids)
+        if self.position_embeddings is not None:
+            if position_ids is None:
+                if length > self.position_embeddings.num_embeddings:
+                    raise ValueError(
+                        f"The input has {length} tokens, but `max_position_embeddings` is "
+                        f"{self.position_embeddings.num_embeddings}: truncate the input (tokenizer(..., "
+                        'truncation=True)), or use a model with `position_embedding_type="none"`.'
+                    )
+                position_ids = torch.arange(length, device=inputs_embeds.device).unsqueeze(0)
+            check_ids("position_ids", position_ids, self.position_embeddings.num_embeddings, "max_position_embeddings")
+            embeddings = embeddings + self.position_embeddings(position_ids)
+        return self.dropout(self.layer_norm(embeddings))
+
+
+class LionImageEmbeddings(nn.Module):
+    """A CLS token and the patches of an image, row by row, with absolute positions if configured (SPEC §6)."""
+
+    def __init__(self, config: LionConfig, use_mask_token: bool = False):
+        super().__init__()
+        self.config = config
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
+        self.mask_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size)) if use_mask_token else None
+        self.patch_embeddings = nn.Conv2d(
+            config.num_channels, config.hidden_size, kernel_size=config.patch_shape, stride=config.patch_shape
+        )
+        self.position_embeddings = None
+        if config.position_embedding_type == "absolute":
+            self.position_embeddings = nn.Parameter(torch.zeros(1, config.context_length, config.hidden_size))
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self, pixel_values: Tensor, bool_masked_pos: Tensor | None = None, interpolate_pos_encoding: bool | None = None
+    ) -> Tensor:
+        grid = patch_grid(self.config, pixel_values)
+        embeddings = self.patch_embeddings(pixel_values.to(self.patch_embeddings.weight.dtype))
+        embeddings = embeddings.flatten(2).transpose(1, 2)
+        if bool_masked_pos is not None:
+            if self.mask_token is None:
+                raise ValueError(
+                    "`bool_masked_pos` needs a mask token, which this model was made without: use "
+                    "LionForMaskedImageModeling, or LionModel(config, use_mask_token=True)."
+                )
+            embeddings = torch.where(bool_masked_pos.bool().unsqueeze(-1), self.mask_token, embeddings)
+        cls_token = self.cls_token.expand(embeddings.shape[0], -1, -1)
+        embeddings = torch.cat((cls_token, embeddings), dim=1)
+        if self.position_embeddings is not None:
+            embeddings = embeddings + self.positions(grid, interpolate_pos_encoding)
+        return self.dropout(embeddings)
+
+    def positions(self, grid: tuple[int, int], interpolate_pos_encoding: bool | None) -> Tensor:
+        """The position embeddings of a grid of patches, `(1, 1 + rows * columns, hidden_size)`."""
+        if grid == self.config.patch_grid:
+            return self.position_embeddings
+        if not interpolate_pos_encoding:
+            height, width = (n * p for n, p in zip(grid, self.config.patch_shape, strict=True))
+            raise ValueError(
+                f"The image is {height}x{width} pixels, but `image_size` is {self.config.image_shape[0]}x"
+                f"{self.config.image_shape[1]}: resize it (the image processor does), or pass "
+                "`interpolate_pos_encoding=True`."
+            )
+        cls_position, positions = self.position_embeddings.split((1, self.config.context_length - 1), dim=1)
+        positions = positions.transpose(1, 2).unflatten(2, self.config.patch_grid)
+        positions = nn.functional.interpolate(positions, size=grid, mode="bicubic", align_corners=False)
+        return torch.cat((cls_position, positions.flatten(2).transpose(1, 2)), dim=1)
+
+
+def patch_grid(config: LionConfig, pixel_values: Tensor) -> tuple[int, int]:
+    """Rows and columns of patches in `pixel_values`; a ValueError if they are no images of whole patches."""
+    if pixel_values.dim() != 4 or pixel_values.shape[1] != config.num_channels:
+        raise ValueError(
+            f"pixel_values must be (batch, num_channels, height, width) with `num_channels` {config.num_channels}; got "
+            f"{tuple(pixel_values.shape)}. Convert the images (image.convert('RGB') gives 3 channels, 'L' gives 1)."
+        )
+    (height, width), (patch_height, patch_width) = pixel_values.shape[2:], config.patch_shape
+    if height % patch_height or width % patch_width or 0 in (height, width):
+        raise ValueError(
+            f"pixel_values are {height}x{width} pixels, which is not a whole number of {patch_height}x{patch_width} "
+            "patches (`patch_size`): resize or pad the images."
+        )
+    return height // patch_height, width // patch_width
+
+
+def check_ids(name: str, ids: Tensor, size: int, field: str) -> None:
+    """A ValueError if indices lie outside a table. Not where reading them would stall or break a graph."""
+    if is_tracing(ids) or ids.device.type != "cpu" or not ids.numel():
+        return
+    low, high = (x.item() for x in ids.aminmax())
+    if low < 0 or high >= size:
+        raise ValueError(
+            f"`{name}` holds {low if low < 0 else high}, outside 0 to {size - 1} (`{field}` is {size}): use the "
+            "tokenizer this model was trained with, or make the table larger (resize_token_embeddings for words)."
+        )
+
+
+class LionAttention(nn.Module):
+    """Bidirectional linear attention: the mixer makes queries, keys, values and decays; a kernel computes with them."""
+
+    def __init__(self, config: LionConfig):
+        super().__init__()
+        self.config = config
+        self.mixer = MIXERS[config.mixer_type](config)
+        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=1e-5) if config.attention_layer_norm else None
+        # Dropout of single weights would need the full matrix; dropping mixed values is the same in every kernel.
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+        self.o_proj = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        scans: Tensor | None = None,
+        cu_seq_lens_q: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[Tensor, Tensor | None]:
+        query, key, value, log_decay = self.mixer(hidden_states, attention_mask)
+        output_attentions = kwargs.get("output_attentions", self.config.output_attentions)
+        implementation = self.config._attn_implementation
+        if implementation == "auto" and output_attentions:
+            implementation = "eager"
+        kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
+        options = {
+            "normalization": self.config.normalization,
+            "chunk_size": self.config.chunk_size,
+            "cu_seqlens": cu_seq_lens_q,
+        }
+        output, weights = self.mix(kernel, query, key, value, log_decay, scans, options)
+        if weights is None and output_attentions:
+            logger.warning_once(
+                f'The "{implementation}" kernel has no attention weights: they are computed once '
+                "more in the full form, which takes time and memory quadratic in the length."
+            )
+            _, weights = self.mix(eager_attention, query, key, value, log_decay, scans, options)
+        output = output.transpose(1, 2).flatten(2)
+        if self.layer_norm is not None:
+            output = self.layer_norm(output)
+        return self.o_proj(self.dropout(output)), weights
+
+    def mix(self, kernel, query, key, value, log_decay, scans, options):
+        if scans is not None:
+            return scan_attention(kernel, query, key, value, log_decay, scans=scans, **options)
+        return kernel(query, key, value, log_decay, **options)
+
+
+class LionMLP(nn.Module):
+    def __init__(self, config: LionConfig):
+        super().__init__()
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return self.down_proj(self.activation(self.up_proj(hidden_states)))
+
+
+class LionLayer(GradientCheckpointingLayer):
+    """Attention and MLP, each with a residual; LayerNorm before each of them (ViT) or after (BERT)."""
+
+    def __init__(self, config: LionConfig):
+        super().__init__()
+        self.is_pre_norm = config.norm_position == "pre"
+        self.chunk_size_feed_forward = config.chunk_size_feed_forward
+        self.attention = LionAttention(config)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.mlp = LionMLP(config)
+        self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
+    ) -> Tensor:
+        normed = self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states
+        mixed, _ = self.attention(normed, attention_mask, **kwargs)
+        hidden_states = hidden_states + self.dropout(mixed)
+        if not self.is_pre_norm:
+            hidden_states = self.attention_norm(hidden_states)
+        normed = self.mlp_norm(hidden_states) if self.is_pre_norm else hidden_states
+        fed_forward = apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, normed)
+        hidden_states = hidden_states + self.dropout(fed_forward)
+        return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states)
+
+    def feed_forward(self, hidden_states: Tensor) -> Tensor:
+        return self.mlp(hidden_states)
+
+
+class LionPooler(nn.Module):
+    """
+    One vector for a sequence: that of its first real token, or the mean of its real tokens; for text, the first
+    token's goes through BERT's dense tanh layer.
+    """
+
+    def __init__(self, config: LionConfig):
+        super().__init__()
+        self.pooling = config.pooling
+        self.dense = None
+        if config.modality == "text" and config.pooling == "cls":
+            self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
+        if self.pooling == "mean":
+            if attention_mask is None:
+                return hidden_states.mean(dim=1)
+            weights = attention_mask.to(hidden_states.dtype).unsqueeze(-1)
+            return (hidden_states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+        if attention_mask is None:
+            pooled = hidden_states[:, 0]
+        else:
+            first = attention_mask.int().argmax(dim=1)  # not 0 where padding is on the left
+            pooled = hidden_states[torch.arange(len(first), device=first.device), first]
+        return pooled if self.dense is None else torch.tanh(self.dense(pooled))
+
+
+@auto_docstring
+class LionPreTrainedModel(PreTrainedModel):
+    config: LionConfig
+    base_model_prefix = "lion"
+    supports_gradient_checkpointing = True
+    input_modalities = ("text", "image")
+    _no_split_modules = ["LionTextEmbeddings", "LionImageEmbeddings", "LionLayer"]
+    _keep_in_fp32_modules_strict = ["decay_bias", "decay_proj"]
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+    _can_record_outputs = {"hidden_states": LionLayer, "attentions": LionAttention}
+    # What the class can be built for; a head for one modality says so.
+    _modalities = ("text", "image")
+
+    def __init__(self, config: LionConfig, *inputs, **kwargs):
+        if isinstance(config, LionConfig):
+            config.validate()  # fields may have been set one by one
+            if config.modality not in self._modalities:
+                raise ValueError(
+                    f"{type(self).__name__} reads {self._modalities[0]}, but `modality` is {config.modality!r}: use a "
+                    f'{config.modality} class (AutoModel takes both), or a config with `modality="{self._modalities[0]}"`.'
+                )
+        super().__init__(config, *inputs, **kwargs)
+
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        if requested_attention is None:
+            return "auto"
+        if requested_attention not in (*KERNELS, "eager"):
+            raise ValueError(
+                f"`attn_implementation={requested_attention!r}` is not a LION kernel: LION computes linear attention, "
+                'for which softmax kernels do not exist. Use "parallel" (short inputs), "chunk" (long inputs), "rnn" '
+                '(least memory), "auto" (chooses by length, the default) or "eager" (returns attention weights).'
+            )
+        return requested_attention
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
+        """`PreTrainedModel.from_pretrained`, with errors for damaged weights and for those of another mixer."""
+        try:
+            model, info = super().from_pretrained(
+                pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs
+            )
+        except SafetensorError as error:
+            raise OSError(
+                f"The weights in {pretrained_model_name_or_path} are damaged or cut short ({error}): download or "
+                "save them again."
+            ) from error
+        decays = [
+            name for kind in ("missing_keys", "unexpected_keys") for name in info[kind] if ".mixer.decay" in name
+        ]
+        if decays:
+            raise ValueError(
+                f"The weights in {pretrained_model_name_or_path} are of another mixer than `mixer_type` "
+                f"{model.config.mixer_type!r} or another `patch_order` than {model.config.patch_order!r}: they differ in "
+                f"{', '.join(sorted(decays)[:3])}{', …' if len(decays) > 3 else ''}. Load them with the configuration "
+                "they were saved with; to start the decays anew on purpose, make the model from the configuration and "
+                "call load_state_dict(state_dict, strict=False)."
+            )
+        return (model, info) if output_loading_info else model
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, DecayMixer):
+            init.copy_(module.decay_bias, initial_decay_logits(self.config))
+        elif isinstance(module, DecayGate):
+            init.copy_(module.bias, initial_decay_logits(self.config))
+        elif isinstance(module, LionImageEmbeddings):
+            init.trunc_normal_(module.cls_token, std=self.config.initializer_range)
+            if module.position_embeddings is not None:
+                init.trunc_normal_(module.position_embeddings, std=self.config.initializer_range)
+            if module.mask_token is not None:
+                init.zeros_(module.mask_token)
+
+
+@auto_docstring
+class LionModel(LionPreTrainedModel):
+    # Heads and the mask token of pre-training are no part of the encoder: loading it alone leaves them out.
+    _keys_to_ignore_on_load_unexpected = [
+        r"^classifier\.",
+        r"^qa_outputs\.",
+        r"^lm_head\.",
+        r"^decoder\.",
+        r"mask_token$",
+    ]
+
+    def __init__(self, config: LionConfig, add_pooling_layer: bool = True, use_mask_token: bool = False):
+        r"""
+        add_pooling_layer (`bool`, *optional*, defaults to `True`):
+            Whether to make `pooler_output`.
+        use_mask_token (`bool`, *optional*, defaults to `False`):
+            Whether to have a mask token, for masked image modeling.
+        """
+        super().__init__(config)
+        self.is_text = config.modality == "text"
+        if self.is_text:
+            self.embeddings = LionTextEmbeddings(config)
+        else:
+            self.main_input_name = "pixel_values"
+            self.embeddings = LionImageEmbeddings(config, use_mask_token)
+        self.layers = nn.ModuleList([LionLayer(config) for _ in range(config.num_hidden_layers)])
+        is_pre_norm = config.norm_position == "pre"
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if is_pre_norm else None
+        self.pooler = LionPooler(config) if add_pooling_layer else None
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embeddings.word_embeddings if self.is_text else self.embeddings.patch_embeddings
+
+    def set_input_embeddings(self, value: nn.Module):
+        if self.is_text:
+            self.embeddings.word_embeddings = value
+        else:
+            self.embeddings.patch_embeddings = value
+
+    @merge_with_config_defaults
+    @capture_outputs
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        bool_masked_pos: Tensor | None = None,
+        interpolate_pos_encoding: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPooling:
+        r"""
+        bool_masked_pos (`torch.BoolTensor` of shape `(batch_size, num_patches)`, *optional*):
+            Which patches are replaced by the mask token.
+        """
+        self.check_inputs(input_ids, inputs_embeds, pixel_values)
+        scans = None
+        if self.is_text:
+            hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
+        else:
+            hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)
+            if self.config.num_scans > 1:
+                orders = scan_orders(self.config.patch_order, *patch_grid(self.config, pixel_values))
+                scans = torch.tensor(orders, device=hidden_states.device)
+        attention_mask = padding_mask(attention_mask, hidden_states)
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, attention_mask, scans=scans, **kwargs)
+        if self.norm is not None:
+            hidden_states = self.norm(hidden_states)
+        pooled = self.pooler(hidden_states, attention_mask) if self.pooler is not None else None
+        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
+
+    def check_inputs(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, pixel_values: Tensor | None):
+        if self.is_text and pixel_values is not None:
+            raise ValueError('This LionModel has `modality="text"`: pass `input_ids`, not `pixel_values`.')
+        if self.is_text and (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Pass either `input_ids` or `inputs_embeds`.")
+        if not self.is_text and (pixel_values is None or input_ids is not None or inputs_embeds is not None):
+            raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')
+
+
+def padding_mask(attention_mask: Tensor | None, hidden_states: Tensor) -> Tensor | None:
+    """The attention mask as bool, `(batch, length)`, False for padding; `None` where nothing is padded."""
+    if attention_mask is None:
+        return None
+    if attention_mask.shape != hidden_states.shape[:2]:
+        raise ValueError(
+            f"`attention_mask` must be (batch, length) = {tuple(hidden_states.shape[:2])}, 1 for real tokens and 0 for "
+            f"padding; got {tuple(attention_mask.shape)}."
+        )
+    attention_mask = attention_mask.bool()
+    # Only where the answer costs nothing: on an accelerator it would stall, in a graph it would break it.
+    if attention_mask.device.type == "cpu" and not is_tracing(attention_mask) and attention_mask.all():
+        return None
+    return attention_mask
+
+
+class LionMaskedLMHead(nn.Module):
+    """BERT's head: dense, activation, LayerNorm, and a decoder that is tied to the word embeddings."""
+
+    def __init__(self, config: LionConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return self.decoder(self.layer_norm(self.activation(self.dense(hidden_states))))
+
+
+@auto_docstring
+class LionForMaskedLM(LionPreTrainedModel):
+    _modalities = ("text",)
+    _tied_weights_keys = {"lm_head.decoder.weight": "lion.embeddings.word_embeddings.weight"}
+
+    def __init__(self, config: LionConfig):
+        super().__init__(config)
+        self.lion = LionModel(config, add_pooling_layer=False)
+        self.lm_head = LionMaskedLMHead(config)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear):
+        self.lm_head.decoder = new_embeddings
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MaskedLMOutput:
+        r"""
+        labels (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*):
+            The tokens to predict, in `[0, config.vocab_size)`; -100 where there is nothing to predict.
+        """
+        outputs = self.lion(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.lm_head(outputs.last_hidden_state)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class LionTextClassifier(LionPreTrainedModel):
+    """What the text heads with one linear layer share."""
+
+    _modalities = ("text",)
+
+    def __init__(self, config: LionConfig, num_labels: int, add_pooling_layer: bool):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.lion = LionModel(config, add_pooling_layer=add_pooling_layer)
+        dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
+        self.post_init()
+
+
+@auto_docstring
+class LionForSequenceClassification(LionTextClassifier):
+    def __init__(self, config: LionConfig):
+        super().__init__(config, config.num_labels, add_pooling_layer=True)
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> SequenceClassifierOutput:
+        r"""
+        labels (`torch.Tensor` of shape `(batch_size,)` or `(batch_size, num_labels)`, *optional*):
+            Classes (int64), numbers to regress on (`num_labels=1`, float), or 0/1 per label (float). Which of these
+            is read from `config.problem_type`, or guessed from the labels if that is not set.
+        """
+        outputs = self.lion(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+@auto_docstring
+class LionForTokenClassification(LionTextClassifier):
+    def __init__(self, config: LionConfig):
+        super().__init__(config, config.num_labels, add_pooling_layer=False)
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput:
+        r"""
+        labels (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*):
+            The class of each token, in `[0, config.num_labels)`; -100 for tokens that do not count.
+        """
+        outputs = self.lion(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+@auto_docstring
+class LionForQuestionAnswering(LionPreTrainedModel):
+    _modalities = ("text",)
+
+    def __init__(self, config: LionConfig):
+        super().__init__(config)
+        self.lion = LionModel(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> QuestionAnsweringModelOutput:
+        outputs = self.lion(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = self.loss_function(start_logits, end_logits, start_positions, end_positions, **kwargs)
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits.contiguous(),
+            end_logits=end_logits.contiguous(),
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+@auto_docstring
+class LionForMultipleChoice(LionTextClassifier):
+    def __init__(self, config: LionConfig):
+        super().__init__(config, num_labels=1, add_pooling_layer=True)
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MultipleChoiceModelOutput:
+        r"""
+        input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, sequence_length)`, *optional*):
+            One sequence per choice. `attention_mask`, `token_type_ids` and `position_ids` have the same shape.
+        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, sequence_length, hidden_size)`, *optional*):
+            Embedded tokens instead of `input_ids`.
+        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            The right choice, in `[0, num_choices)`.
+        """
+        num_choices = (input_ids if input_ids is not None else inputs_embeds).shape[1]
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.lion(*(None if x is None else x.flatten(0, 1) for x in inputs), **kwargs)
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, num_choices)
+        loss = None if labels is None else nn.functional.cross_entropy(logits, labels.to(logits.device))
+        return MultipleChoiceModelOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+@auto_docstring
+class LionForImageClassification(LionPreTrainedModel):
+    main_input_name = "pixel_values"
+    input_modalities = ("image",)
+    _modalities = ("image",)
+
+    def __init__(self, config: LionConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.lion = LionModel(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels) if config.num_labels > 0 else nn.Identity()
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        pixel_values: Tensor | None = None,
+        labels: Tensor | None = None,
+        interpolate_pos_encoding: bool | None = None,
+        attention_mask: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> ImageClassifierOutput:
+        r"""
+        labels (`torch.Tensor` of shape `(batch_size,)` or `(batch_size, num_labels)`, *optional*):
+            Classes (int64), numbers to regress on (`num_labels=1`, float), or 0/1 per label (float).
+        """
+        outputs = self.lion(
+            pixel_values=pixel_values,
+            interpolate_pos_encoding=interpolate_pos_encoding,
+            attention_mask=attention_mask,
+            **kwargs,
+        )
+        logits = self.classifier(outputs.pooler_output)
+        loss = None if labels is None else self.loss_function(labels, logits, self.config, **kwargs)
+        return ImageClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+@auto_docstring(custom_intro="LION with a linear decoder to pixels, for masked image modeling (SimMIM).")
+class LionForMaskedImageModeling(LionPreTrainedModel):
+    main_input_name = "pixel_values"
+    input_modalities = ("image",)
+    _modalities = ("image",)
+
+    def __init__(self, config: LionConfig):
+        super().__init__(config)
+        self.lion = LionModel(config, add_pooling_layer=False, use_mask_token=True)
+        patch_height, patch_width = config.patch_shape
+        self.decoder = nn.Linear(config.hidden_size, patch_height * patch_width * config.num_channels)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        pixel_values: Tensor | None = None,
+        bool_masked_pos: Tensor | None = None,
+        interpolate_pos_encoding: bool | None = None,
+        attention_mask: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MaskedImageModelingOutput:
+        r"""
+        bool_masked_pos (`torch.BoolTensor` of shape `(batch_size, num_patches)`, *optional*):
+            Which patches are replaced by the mask token and predicted. Gives a loss: the mean absolute error of
+            their pixels.
+        """
+        outputs = self.lion(
+            pixel_values=pixel_values,
+            bool_masked_pos=bool_masked_pos,
+            interpolate_pos_encoding=interpolate_pos_encoding,
+            attention_mask=attention_mask,
+            **kwargs,
+        )
+        rows, columns = patch_grid(self.config, pixel_values)
+        patch_shape = (self.config.num_channels, *self.config.patch_shape)
+        patches = self.decoder(outputs.last_hidden_state[:, 1:]).unflatten(2, patch_shape)
+        reconstruction = join_patches(patches, rows, columns)
+        loss = None
+        if bool_masked_pos is not None:
+            error = (reconstruction - pixel_values).abs()
+            mask = bool_masked_pos.to(error.dtype)[:, :, None, None, None].expand(-1, -1, *patch_shape)
+            mask = join_patches(mask, rows, columns)
+            loss = (error * mask).sum() / mask.sum().clamp(min=1)
+        return MaskedImageModelingOutput(
+            loss=loss,
+            reconstruction=reconstruction,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+def join_patches(patches: Tensor, rows: int, columns: int) -> Tensor:
+    """`(batch, rows * columns, channels, height, width)` to `(batch, channels, rows * height, columns * width)`."""
+    patches = patches.unflatten(1, (rows, columns))
+    return patches.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+
+
+__all__ = [
+    "LionForImageClassification",
+    "LionForMaskedImageModeling",
+    "LionForMaskedLM",
+    "LionForMultipleChoice",
+    "LionForQuestionAnswering",
+    "LionForSequenceClassification",
+    "LionForTokenClassification",
+    "LionModel",
+    "LionPreTrainedModel",
+]

@@ -1,0 +1,75 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The orders in which the patches of an image are scanned (SPEC §6), and attention along them.
+
+A patch order is a table entry: curves through a grid of any size, each a permutation of the raster order. With more
+than one curve, M = (M¹ + M²) / 2, every M along its curve, with its own decays: numerators and denominators add.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .lion_kernel import divide
+
+
+def snake(rows: int, columns: int) -> list[int]:
+    """Raster indices along the rows: even rows left to right, odd rows right to left."""
+    return [r * columns + (c if r % 2 == 0 else columns - 1 - c) for r in range(rows) for c in range(columns)]
+
+
+CURVES = {"snake": snake}
+
+
+@lru_cache(maxsize=64)
+def scan_orders(patch_order: str, rows: int, columns: int) -> tuple[list[int], ...]:
+    """A curve and its transpose, as positions in the raster sequence of a CLS token and rows x columns patches."""
+    curve = CURVES[patch_order]
+    transposed = [(i % rows) * columns + i // rows for i in curve(columns, rows)]
+    return tuple([0] + [1 + i for i in order] for order in (curve(rows, columns), transposed))
+
+
+def scan_attention(
+    kernel: Callable,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor | None,
+    *,
+    scans: Tensor,
+    normalization: str,
+    **kwargs,
+) -> tuple[Tensor, Tensor | None]:
+    """
+    Run a kernel along several scans at once, as if each were a set of heads.
+
+    Args:
+        kernel: any kernel of `lion_kernel`.
+        query, key, value: in raster order, `(batch, heads, length, dim)`.
+        log_decay: `(scans * heads,)` or `(batch, scans * heads, length)`, in raster order.
+        scans: permutations of the raster order, `(scans, length)`.
+        normalization: as in `lion_kernel`.
+
+    Returns:
+        The output in raster order, `(batch, heads, length, value_dim)`, and the weights if the kernel gives any.
+    """
+    num_scans, heads = scans.shape[0], query.shape[1]
+    if log_decay.dim() == 3:
+        log_decay = torch.cat([d[..., s] for d, s in zip(log_decay.split(heads, 1), scans, strict=True)], dim=1)
+    # Denominators of different scans have to add before anything is divided: a column of ones carries them along.
+    value = pad(value, (0, 1), value=1.0)
+    query, key, value = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value))
+    output, weights = kernel(query, key, value, log_decay, normalization="none", **kwargs)
+
+    raster = scans.argsort(dim=1)
+    output = sum(x[:, :, r] for x, r in zip(output.split(heads, 1), raster, strict=True)) / num_scans
+    if weights is not None:
+        weights = sum(x[:, :, r][..., r] for x, r in zip(weights.split(heads, 1), raster, strict=True)) / num_scans
+    output, total = output[..., :-1], output[..., -1:]
+    if normalization == "sum":
+        output = divide(output, total)
+        weights = None if weights is None else divide(weights, total)
+    return output, weights

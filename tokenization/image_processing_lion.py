@@ -1,0 +1,35 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The image processor of a LION configuration: the library's ViT one, at the right size and number of channels."""
+
+from transformers import ViTImageProcessorPil
+from transformers.utils import is_torchvision_available
+
+from configuration_lion import LionConfig
+
+
+IMAGE_PROCESSORS = {"pil": ViTImageProcessorPil}
+if is_torchvision_available():
+    from transformers import ViTImageProcessor
+
+    IMAGE_PROCESSORS["torchvision"] = ViTImageProcessor
+
+
+def lion_image_processor(config: LionConfig, **kwargs) -> ViTImageProcessorPil:
+    """
+    An image processor that resizes, rescales and normalises images for a model with this configuration.
+
+    Args:
+        config: gives `image_size` and `num_channels`.
+        kwargs: arguments of `ViTImageProcessor`, for example `image_mean` and `image_std`; they replace the defaults.
+
+    Returns:
+        The library's ViT image processor, on torchvision where that is installed and on PIL otherwise.
+    """
+    height, width = config.image_shape
+    defaults = {
+        "size": {"height": height, "width": width},
+        "image_mean": [0.5] * config.num_channels,
+        "image_std": [0.5] * config.num_channels,
+        "do_convert_rgb": config.num_channels == 3,
+    }
+    return IMAGE_PROCESSORS.get("torchvision", ViTImageProcessorPil)(**(defaults | kwargs))

@@ -1,0 +1,57 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The LION tokenizer: WordPiece as in BERT, so that a BERT `vocab.txt` loads, and trainable on any text."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from transformers import BertTokenizer
+
+
+class LionTokenizer(BertTokenizer):
+    r"""
+    Construct a LION tokenizer, backed by the tokenizers library. Arguments as in [`BertTokenizer`].
+
+    ```python
+    >>> from tokenization_lion import LionTokenizer
+
+    >>> tokenizer = LionTokenizer.train_from_iterator(["the lion sleeps", "a lion roars"], vocab_size=40)
+    >>> tokenizer.tokenize("the lion")
+    ['the', 'lion']
+
+    ```"""
+
+    @classmethod
+    def train_from_iterator(
+        cls, texts: Iterable[str], vocab_size: int = 30522, *, show_progress: bool = False, **kwargs
+    ) -> "LionTokenizer":
+        """
+        Train a vocabulary.
+
+        Args:
+            texts: the training texts; read once, in batches, so a generator over a large corpus is fine.
+            vocab_size: entries of the vocabulary, special tokens included.
+            show_progress: whether to draw a progress bar.
+            kwargs: arguments of the tokenizer, for example `do_lower_case=False` or `model_max_length=512`.
+
+        Raises:
+            ValueError: if there is no text.
+        """
+        batches = _batches(texts)
+        first = next(batches, None)
+        if first is None:
+            raise ValueError("`texts` is empty: give at least one text to train a vocabulary on.")
+
+        def all_batches():
+            yield first
+            yield from batches
+
+        return cls(**kwargs).train_new_from_iterator(all_batches(), vocab_size, show_progress=show_progress)
+
+
+def _batches(texts: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
+    iterator = iter(texts)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+__all__ = ["LionTokenizer"]
