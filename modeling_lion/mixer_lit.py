@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""LION-LIT: nothing decays, λ = 1 (SPEC §2). The bidirectional Linear Transformer, and the base of the other mixers."""
+"""LION-LIT: nothing decays, λ = 1 (SPEC §2). The bidirectional Linear Transformer; the other mixers add to it."""
 
 import torch
 from torch import Tensor, nn

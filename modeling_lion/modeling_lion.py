@@ -40,6 +40,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from configuration_lion import LionConfig
 
+from .embeddings import LionImageEmbeddings, LionTextEmbeddings, patch_grid
 from .kernel_chunk import chunk_attention
 from .kernel_naive import naive_attention
 from .kernel_parallel import parallel_attention
@@ -88,131 +89,8 @@ for _name, _kernel in KERNELS.items():
     ALL_ATTENTION_FUNCTIONS[_name] = _kernel
 
 
-class LionTextEmbeddings(nn.Module):
-    """Word, token type and, if configured, absolute position embeddings, then LayerNorm: BERT's (SPEC §7)."""
-
-    def __init__(self, config: LionConfig):
-        super().__init__()
-        self.config = config
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.position_embeddings = None
-        if config.position_embedding_type == "absolute":
-            self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-    ) -> Tensor:
-        if inputs_embeds is None:
-            check_ids("input_ids", input_ids, self.word_embeddings.num_embeddings, "vocab_size")
-            inputs_embeds = self.word_embeddings(input_ids)
-        batch_size, length, _ = inputs_embeds.shape
-        if token_type_ids is None:
-            token_type_ids = torch.zeros(1, length, dtype=torch.long, device=inputs_embeds.device)
-        check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size")
-        embeddings = inputs_embeds + self.token_type_embeddings(token_type_ids)
-        if self.position_embeddings is not None:
-            if position_ids is None:
-                if length > self.position_embeddings.num_embeddings:
-                    raise ValueError(
-                        f"The input has {length} tokens, but `max_position_embeddings` is "
-                        f"{self.position_embeddings.num_embeddings}: truncate the input (tokenizer(..., "
-                        'truncation=True)), or use a model with `position_embedding_type="none"`.'
-                    )
-                position_ids = torch.arange(length, device=inputs_embeds.device).unsqueeze(0)
-            check_ids("position_ids", position_ids, self.position_embeddings.num_embeddings, "max_position_embeddings")
-            embeddings = embeddings + self.position_embeddings(position_ids)
-        return self.dropout(self.layer_norm(embeddings))
-
-
-class LionImageEmbeddings(nn.Module):
-    """A CLS token and the patches of an image, row by row, with absolute positions if configured (SPEC §6)."""
-
-    def __init__(self, config: LionConfig, use_mask_token: bool = False):
-        super().__init__()
-        self.config = config
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
-        self.mask_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size)) if use_mask_token else None
-        self.patch_embeddings = nn.Conv2d(
-            config.num_channels, config.hidden_size, kernel_size=config.patch_shape, stride=config.patch_shape
-        )
-        self.position_embeddings = None
-        if config.position_embedding_type == "absolute":
-            self.position_embeddings = nn.Parameter(torch.zeros(1, config.context_length, config.hidden_size))
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(
-        self, pixel_values: Tensor, bool_masked_pos: Tensor | None = None, interpolate_pos_encoding: bool | None = None
-    ) -> Tensor:
-        grid = patch_grid(self.config, pixel_values)
-        embeddings = self.patch_embeddings(pixel_values.to(self.patch_embeddings.weight.dtype))
-        embeddings = embeddings.flatten(2).transpose(1, 2)
-        if bool_masked_pos is not None:
-            if self.mask_token is None:
-                raise ValueError(
-                    "`bool_masked_pos` needs a mask token, which this model was made without: use "
-                    "LionForMaskedImageModeling, or LionModel(config, use_mask_token=True)."
-                )
-            embeddings = torch.where(bool_masked_pos.bool().unsqueeze(-1), self.mask_token, embeddings)
-        cls_token = self.cls_token.expand(embeddings.shape[0], -1, -1)
-        embeddings = torch.cat((cls_token, embeddings), dim=1)
-        if self.position_embeddings is not None:
-            embeddings = embeddings + self.positions(grid, interpolate_pos_encoding)
-        return self.dropout(embeddings)
-
-    def positions(self, grid: tuple[int, int], interpolate_pos_encoding: bool | None) -> Tensor:
-        """The position embeddings of a grid of patches, `(1, 1 + rows * columns, hidden_size)`."""
-        if grid == self.config.patch_grid:
-            return self.position_embeddings
-        if not interpolate_pos_encoding:
-            height, width = (n * p for n, p in zip(grid, self.config.patch_shape, strict=True))
-            raise ValueError(
-                f"The image is {height}x{width} pixels, but `image_size` is {self.config.image_shape[0]}x"
-                f"{self.config.image_shape[1]}: resize it (the image processor does), or pass "
-                "`interpolate_pos_encoding=True`."
-            )
-        cls_position, positions = self.position_embeddings.split((1, self.config.context_length - 1), dim=1)
-        positions = positions.transpose(1, 2).unflatten(2, self.config.patch_grid)
-        positions = nn.functional.interpolate(positions, size=grid, mode="bicubic", align_corners=False)
-        return torch.cat((cls_position, positions.flatten(2).transpose(1, 2)), dim=1)
-
-
-def patch_grid(config: LionConfig, pixel_values: Tensor) -> tuple[int, int]:
-    """Rows and columns of patches in `pixel_values`; a ValueError if they are no images of whole patches."""
-    if pixel_values.dim() != 4 or pixel_values.shape[1] != config.num_channels:
-        raise ValueError(
-            f"pixel_values must be (batch, num_channels, height, width) with `num_channels` {config.num_channels}; got "
-            f"{tuple(pixel_values.shape)}. Convert the images (image.convert('RGB') gives 3 channels, 'L' gives 1)."
-        )
-    (height, width), (patch_height, patch_width) = pixel_values.shape[2:], config.patch_shape
-    if height % patch_height or width % patch_width or 0 in (height, width):
-        raise ValueError(
-            f"pixel_values are {height}x{width} pixels, which is not a whole number of {patch_height}x{patch_width} "
-            "patches (`patch_size`): resize or pad the images."
-        )
-    return height // patch_height, width // patch_width
-
-
-def check_ids(name: str, ids: Tensor, size: int, field: str) -> None:
-    """A ValueError if indices lie outside a table. Not where reading them would stall or break a graph."""
-    if is_tracing(ids) or ids.device.type != "cpu" or not ids.numel():
-        return
-    low, high = (x.item() for x in ids.aminmax())
-    if low < 0 or high >= size:
-        raise ValueError(
-            f"`{name}` holds {low if low < 0 else high}, outside 0 to {size - 1} (`{field}` is {size}): use the "
-            "tokenizer this model was trained with, or make the table larger (resize_token_embeddings for words)."
-        )
-
-
 class LionAttention(nn.Module):
-    """Bidirectional linear attention: the mixer makes queries, keys, values and decays; a kernel computes with them."""
+    """Bidirectional linear attention: a mixer makes queries, keys, values and decays, a kernel computes with them."""
 
     def __init__(self, config: LionConfig):
         super().__init__()
@@ -347,8 +225,8 @@ class LionPreTrainedModel(PreTrainedModel):
             config.validate()  # fields may have been set one by one
             if config.modality not in self._modalities:
                 raise ValueError(
-                    f"{type(self).__name__} reads {self._modalities[0]}, but `modality` is {config.modality!r}: use a "
-                    f'{config.modality} class (AutoModel takes both), or a config with `modality="{self._modalities[0]}"`.'
+                    f"{type(self).__name__} reads {self._modalities[0]}, but `modality` is {config.modality!r}: "
+                    f"use a class for {config.modality} (LionModel takes both), or another config."
                 )
         super().__init__(config, *inputs, **kwargs)
 
@@ -381,9 +259,9 @@ class LionPreTrainedModel(PreTrainedModel):
         if decays:
             raise ValueError(
                 f"The weights in {pretrained_model_name_or_path} are of another mixer than `mixer_type` "
-                f"{model.config.mixer_type!r} or another `patch_order` than {model.config.patch_order!r}: they differ in "
-                f"{', '.join(sorted(decays)[:3])}{', …' if len(decays) > 3 else ''}. Load them with the configuration "
-                "they were saved with; to start the decays anew on purpose, make the model from the configuration and "
+                f"{model.config.mixer_type!r} or another `patch_order` than {model.config.patch_order!r}: they differ "
+                f"in {', '.join(sorted(decays)[:3])}{', …' if len(decays) > 3 else ''}. Load them with the "
+                "configuration they were saved with; to start the decays anew on purpose, make the model from the configuration and "
                 "call load_state_dict(state_dict, strict=False)."
             )
         return (model, info) if output_loading_info else model
@@ -495,8 +373,8 @@ def padding_mask(attention_mask: Tensor | None, hidden_states: Tensor) -> Tensor
         return None
     if attention_mask.shape != hidden_states.shape[:2]:
         raise ValueError(
-            f"`attention_mask` must be (batch, length) = {tuple(hidden_states.shape[:2])}, 1 for real tokens and 0 for "
-            f"padding; got {tuple(attention_mask.shape)}."
+            f"`attention_mask` must be (batch, length) = {tuple(hidden_states.shape[:2])}, 1 for real tokens and 0 "
+            f"for padding; got {tuple(attention_mask.shape)}."
         )
     attention_mask = attention_mask.bool()
     # Only where the answer costs nothing: on an accelerator it would stall, in a graph it would break it.
@@ -697,7 +575,7 @@ class LionForMultipleChoice(LionTextClassifier):
         r"""
         input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, sequence_length)`, *optional*):
             One sequence per choice. `attention_mask`, `token_type_ids` and `position_ids` have the same shape.
-        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, sequence_length, hidden_size)`, *optional*):
+        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, length, hidden_size)`, *optional*):
             Embedded tokens instead of `input_ids`.
         labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
             The right choice, in `[0, num_choices)`.
