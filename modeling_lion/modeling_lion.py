@@ -261,8 +261,8 @@ class LionPreTrainedModel(PreTrainedModel):
                 f"The weights in {pretrained_model_name_or_path} are of another mixer than `mixer_type` "
                 f"{model.config.mixer_type!r} or another `patch_order` than {model.config.patch_order!r}: they differ "
                 f"in {', '.join(sorted(decays)[:3])}{', …' if len(decays) > 3 else ''}. Load them with the "
-                "configuration they were saved with; to start the decays anew on purpose, make the model from the configuration and "
-                "call load_state_dict(state_dict, strict=False)."
+                "configuration they were saved with. To start the decays anew on purpose, make the model from the "
+                "configuration and call load_state_dict(state_dict, strict=False)."
             )
         return (model, info) if output_loading_info else model
 
