@@ -27,7 +27,13 @@ class LionTextEmbeddings(nn.Module):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        attention_mask: Tensor | None = None,
     ) -> Tensor:
+        """
+        Args:
+            attention_mask: `(batch, length)`, bool. Where no `position_ids` are given, real tokens are numbered and
+                padding is not, so that it shifts nothing (SPEC §4).
+        """
         if inputs_embeds is None:
             check_ids("input_ids", input_ids, self.word_embeddings.num_embeddings, "vocab_size")
             inputs_embeds = self.word_embeddings(input_ids)
@@ -44,7 +50,10 @@ class LionTextEmbeddings(nn.Module):
                         f"{self.position_embeddings.num_embeddings}: truncate the input (tokenizer(..., "
                         'truncation=True)), or use a model with `position_embedding_type="none"`.'
                     )
-                position_ids = torch.arange(length, device=inputs_embeds.device).unsqueeze(0)
+                if attention_mask is None:
+                    position_ids = torch.arange(length, device=inputs_embeds.device).unsqueeze(0)
+                else:
+                    position_ids = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
             check_ids("position_ids", position_ids, self.position_embeddings.num_embeddings, "max_position_embeddings")
             embeddings = embeddings + self.position_embeddings(position_ids)
         return self.dropout(self.layer_norm(embeddings))

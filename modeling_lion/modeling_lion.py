@@ -344,13 +344,16 @@ class LionModel(LionPreTrainedModel):
         self.check_inputs(input_ids, inputs_embeds, pixel_values)
         scans = None
         if self.is_text:
-            hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
+            attention_mask = padding_mask(attention_mask, input_ids if inputs_embeds is None else inputs_embeds)
+            hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask)
+            if kwargs.get("cu_seq_lens_q") is None and attention_mask is None:
+                kwargs["cu_seq_lens_q"] = packed_borders(position_ids)
         else:
             hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)
             if self.config.num_scans > 1:
                 orders = scan_orders(self.config.patch_order, *patch_grid(self.config, pixel_values))
                 scans = torch.tensor(orders, device=hidden_states.device)
-        attention_mask = padding_mask(attention_mask, hidden_states)
+            attention_mask = padding_mask(attention_mask, hidden_states)
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask, scans=scans, **kwargs)
         if self.norm is not None:
@@ -367,13 +370,27 @@ class LionModel(LionPreTrainedModel):
             raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')
 
 
-def padding_mask(attention_mask: Tensor | None, hidden_states: Tensor) -> Tensor | None:
-    """The attention mask as bool, `(batch, length)`, False for padding; `None` where nothing is padded."""
+def packed_borders(position_ids: Tensor | None) -> Tensor | None:
+    """The `cu_seqlens` of sequences packed into one row, which start where `position_ids` are 0 (SPEC §4)."""
+    if position_ids is None or position_ids.shape[0] != 1 or is_tracing(position_ids):
+        return None
+    starts = (position_ids[0] == 0).nonzero().flatten().tolist()
+    borders = sorted({0, *starts, position_ids.shape[1]})
+    return torch.tensor(borders, device=position_ids.device) if len(borders) > 2 else None
+
+
+def padding_mask(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
+    """
+    The attention mask as bool, `(batch, length)`, False for padding; `None` where nothing is padded.
+
+    Args:
+        inputs: `(batch, length, ...)`, what the mask must fit.
+    """
     if attention_mask is None:
         return None
-    if attention_mask.shape != hidden_states.shape[:2]:
+    if attention_mask.shape != inputs.shape[:2]:
         raise ValueError(
-            f"`attention_mask` must be (batch, length) = {tuple(hidden_states.shape[:2])}, 1 for real tokens and 0 "
+            f"`attention_mask` must be (batch, length) = {tuple(inputs.shape[:2])}, 1 for real tokens and 0 "
             f"for padding; got {tuple(attention_mask.shape)}."
         )
     attention_mask = attention_mask.bool()
