@@ -3,7 +3,6 @@
 from tokenization_lion import IMAGE_PROCESSORS, LionTokenizer, lion_image_processor
 from transformers import (
     AutoConfig,
-    AutoImageProcessor,
     AutoModel,
     AutoModelForImageClassification,
     AutoModelForMaskedImageModeling,
@@ -14,6 +13,9 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
 )
+
+# transformers 5.17 without torchvision exports a placeholder under the short name; the class itself needs none.
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from configuration_lion import LionConfig, lion_preset
 
