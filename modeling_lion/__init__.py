@@ -34,7 +34,8 @@ from .modeling_lion import (
 
 AutoConfig.register("lion", LionConfig, exist_ok=True)
 AutoTokenizer.register(LionConfig, tokenizer_class=LionTokenizer, exist_ok=True)
-AutoImageProcessor.register(LionConfig, image_processor_classes=IMAGE_PROCESSORS, exist_ok=True)
+if IMAGE_PROCESSORS:
+    AutoImageProcessor.register(LionConfig, image_processor_classes=IMAGE_PROCESSORS, exist_ok=True)
 for auto_class, model_class in {
     AutoModel: LionModel,
     AutoModelForImageClassification: LionForImageClassification,

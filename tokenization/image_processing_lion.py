@@ -2,13 +2,14 @@
 """The image processor of a LION configuration: the library's ViT one, at the right size and number of channels."""
 
 from transformers import ViTImageProcessorPil
-from transformers.utils import is_torchvision_available
+from transformers.utils import is_torchvision_available, is_vision_available
 
 from configuration_lion import LionConfig
 
 
-IMAGE_PROCESSORS = {"pil": ViTImageProcessorPil}
-if is_torchvision_available():
+# By backend; empty without Pillow, which text does not need: the class is then a placeholder that asks for it.
+IMAGE_PROCESSORS = {"pil": ViTImageProcessorPil} if is_vision_available() else {}
+if is_vision_available() and is_torchvision_available():
     from transformers import ViTImageProcessor
 
     IMAGE_PROCESSORS["torchvision"] = ViTImageProcessor
@@ -24,6 +25,9 @@ def lion_image_processor(config: LionConfig, **kwargs) -> ViTImageProcessorPil:
 
     Returns:
         The library's ViT image processor, on torchvision where that is installed and on PIL otherwise.
+
+    Raises:
+        ImportError: if Pillow is not installed.
     """
     height, width = config.image_shape
     defaults = {
