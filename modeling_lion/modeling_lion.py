@@ -213,7 +213,6 @@ class LionPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     input_modalities = ("text", "image")
     _no_split_modules = ["LionTextEmbeddings", "LionImageEmbeddings", "LionLayer"]
-    _keep_in_fp32_modules_strict = ["decay_bias", "decay_proj"]
     _supports_attention_backend = True
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": LionLayer, "attentions": LionAttention}
@@ -253,9 +252,12 @@ class LionPreTrainedModel(PreTrainedModel):
                 f"The weights in {pretrained_model_name_or_path} are damaged or cut short ({error}): download or "
                 "save them again."
             ) from error
-        decays = [
-            name for kind in ("missing_keys", "unexpected_keys") for name in info[kind] if ".mixer.decay" in name
-        ]
+        # Decays that are left over, or that are absent from a layer whose queries were found.
+        decays = [name for name in info["unexpected_keys"] if ".mixer.decay" in name]
+        for name in info["missing_keys"]:
+            mixer, is_decay, _ = name.partition(".decay")
+            if is_decay and f"{mixer}.q_proj.weight" not in info["missing_keys"]:
+                decays.append(name)
         if decays:
             raise ValueError(
                 f"The weights in {pretrained_model_name_or_path} are of another mixer than `mixer_type` "
@@ -310,6 +312,9 @@ class LionModel(LionPreTrainedModel):
         is_pre_norm = config.norm_position == "pre"
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if is_pre_norm else None
         self.pooler = LionPooler(config) if add_pooling_layer else None
+        # SPEC §5: the decays stay float32 when the model is loaded in half precision.
+        parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
+        self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}
         self.gradient_checkpointing = False
         self.post_init()
 
