@@ -9,7 +9,8 @@ from transformers import BertTokenizer
 
 class LionTokenizer(BertTokenizer):
     r"""
-    Construct a LION tokenizer, backed by the tokenizers library. Arguments as in [`BertTokenizer`].
+    Construct a LION tokenizer, backed by the tokenizers library. Arguments as in [`BertTokenizer`]; the path of a
+    `vocab.txt` may be given as `vocab` or as `vocab_file`.
 
     ```python
     >>> from tokenization_lion import LionTokenizer
@@ -20,12 +21,18 @@ class LionTokenizer(BertTokenizer):
 
     ```"""
 
+    def __init__(self, vocab: str | dict[str, int] | None = None, *args, vocab_file: str | None = None, **kwargs):
+        if vocab is None and vocab_file is not None:
+            vocab = vocab_file  # BertTokenizer ignores it in silence: its vocabulary would be empty
+        super().__init__(vocab, *args, **kwargs)
+
     @classmethod
     def train_from_iterator(
         cls, texts: Iterable[str], vocab_size: int = 30522, *, show_progress: bool = False, **kwargs
     ) -> "LionTokenizer":
         """
-        Train a vocabulary.
+        Train a vocabulary. The library breaks ties between equally frequent pieces at random, so that two runs on the
+        same texts may differ in rare pieces and in the order of ids: save the tokenizer that a model was trained with.
 
         Args:
             texts: the training texts; read once, in batches, so a generator over a large corpus is fine.
@@ -35,7 +42,10 @@ class LionTokenizer(BertTokenizer):
 
         Raises:
             ValueError: if there is no text.
+            TypeError: if `texts` is a string rather than an iterable of strings.
         """
+        if isinstance(texts, str):
+            raise TypeError("`texts` is one string: give an iterable of texts, for example an open file.")
         batches = _batches(texts)
         first = next(batches, None)
         if first is None:

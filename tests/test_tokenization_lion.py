@@ -1,0 +1,171 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The tokenizer: BERT's ids from BERT's files, training, saving, and what a data collator or a pipeline asks of it."""
+
+import pickle
+import string
+
+import pytest
+from tokenization_lion import LionTokenizer
+from transformers import AutoConfig, AutoTokenizer, BertTokenizer
+
+from modeling_lion import LionConfig
+
+
+LETTERS = string.ascii_lowercase
+# As in bert-base-uncased: [PAD] is 0, unused entries, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103.
+VOCAB = [
+    "[PAD]",
+    *(f"[unused{i}]" for i in range(99)),
+    *("[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    *LETTERS,
+    *(f"##{letter}" for letter in LETTERS),
+    *("the", "lion", "sleep", "##s", "##ing", "ca", "##fe", "!", ",", "水"),
+]
+TEXTS = ["The lions sleeping, café 水!", "", "  tabs\tand\u200b spaces ", "Ω [MASK] naïve", "a" * 150, "lion " * 40]
+
+
+@pytest.fixture
+def vocab_folder(tmp_path):
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(VOCAB)) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def tokenizer(vocab_folder):
+    return LionTokenizer.from_pretrained(vocab_folder)
+
+
+@pytest.mark.parametrize("options", [{}, {"do_lower_case": False}, {"tokenize_chinese_chars": False}])
+@pytest.mark.parametrize("source", ["folder", "vocab", "vocab_file"])
+def test_bert_vocabulary_gives_bert_ids(vocab_folder, source, options):
+    path = str(vocab_folder / "vocab.txt")
+    tokenizer = {
+        "folder": lambda: LionTokenizer.from_pretrained(vocab_folder, **options),
+        "vocab": lambda: LionTokenizer(vocab=path, **options),
+        "vocab_file": lambda: LionTokenizer(vocab_file=path, **options),
+    }[source]()
+    bert = BertTokenizer.from_pretrained(vocab_folder, **options)
+    assert tokenizer.get_vocab() == bert.get_vocab()
+    assert tokenizer(TEXTS).data == bert(TEXTS).data
+    assert tokenizer(TEXTS, TEXTS[::-1]).data == bert(TEXTS, TEXTS[::-1]).data
+
+
+def test_special_tokens(tokenizer):
+    names = ("pad", "unk", "cls", "sep", "mask")
+    assert [getattr(tokenizer, f"{name}_token_id") for name in names] == [0, 100, 101, 102, 103]
+    ids = tokenizer("the lion")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", "the", "lion", "[SEP]"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "the lion"
+    assert tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=True) == [1, 0, 0, 1]
+
+
+def test_pairs_have_token_types(tokenizer):
+    encoded = tokenizer("the lion", "sleep")
+    assert tokenizer.convert_ids_to_tokens(encoded["input_ids"]) == ["[CLS]", "the", "lion", "[SEP]", "sleep", "[SEP]"]
+    assert encoded["token_type_ids"] == [0, 0, 0, 0, 1, 1]
+    assert encoded.sequence_ids() == [None, 0, 0, None, 1, None]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_batches_are_padded_on_either_side(vocab_folder, side):
+    tokenizer = LionTokenizer.from_pretrained(vocab_folder, padding_side=side)
+    batch = tokenizer(["the lion sleeps", "lion"], padding=True, return_tensors="pt")
+    assert batch["input_ids"].shape == batch["attention_mask"].shape == batch["token_type_ids"].shape == (2, 6)
+    alone = tokenizer("lion", return_tensors="pt")["input_ids"][0]
+    real = batch["attention_mask"][1].bool()
+    assert batch["input_ids"][1][real].tolist() == alone.tolist()
+    assert batch["input_ids"][1][~real].tolist() == [0, 0, 0]
+    assert real.tolist() == ([True] * 3 + [False] * 3 if side == "right" else [False] * 3 + [True] * 3)
+    assert tokenizer(["lion"], padding="max_length", max_length=8, pad_to_multiple_of=4)["input_ids"][0].count(0) == 5
+
+
+def test_offsets_and_words(tokenizer):
+    text = "The lions, café"
+    encoded = tokenizer(text, return_offsets_mapping=True)
+    pieces = [text[start:end] for start, end in encoded["offset_mapping"]]
+    assert pieces == ["", "The", "lion", "s", ",", "ca", "fé", ""]
+    assert encoded.word_ids() == [None, 0, 1, 1, 2, 3, 3, None]
+    split = tokenizer(["The", "lions"], is_split_into_words=True)
+    assert split.word_ids() == [None, 0, 1, 1, None]
+
+
+def test_truncation(vocab_folder):
+    tokenizer = LionTokenizer.from_pretrained(vocab_folder, model_max_length=6)
+    assert tokenizer.model_max_length == 6
+    assert len(tokenizer("lion " * 40, truncation=True)["input_ids"]) == 6
+    pair = tokenizer("lion " * 40, "the", truncation="only_first", max_length=8)
+    assert len(pair["input_ids"]) == 8 and pair["token_type_ids"] == [0] * 6 + [1] * 2
+    windows = tokenizer("lion " * 10, truncation=True, max_length=6, stride=2, return_overflowing_tokens=True)
+    assert len(windows["input_ids"]) == 4 and windows["overflow_to_sample_mapping"] == [0] * 4
+
+
+@pytest.mark.parametrize("with_config", [True, False])
+def test_save_and_load(tokenizer, tmp_path, with_config):
+    tokenizer.model_max_length = 77
+    tokenizer.add_tokens(["lionesses"])
+    tokenizer.save_pretrained(tmp_path / "saved")
+    if with_config:
+        LionConfig(vocab_size=len(tokenizer)).save_pretrained(tmp_path / "saved")
+        assert type(AutoConfig.from_pretrained(tmp_path / "saved")) is LionConfig
+    for loader in (LionTokenizer, AutoTokenizer):
+        loaded = loader.from_pretrained(tmp_path / "saved")
+        assert type(loaded) is LionTokenizer
+        assert loaded.model_max_length == 77
+        assert loaded.get_vocab() == tokenizer.get_vocab()
+        texts = [*TEXTS, "the lionesses sleep"]
+        assert (
+            loaded(texts, max_length=77, truncation=True).data == tokenizer(texts, max_length=77, truncation=True).data
+        )
+
+
+def test_auto_tokenizer_reads_a_vocabulary_beside_a_config(vocab_folder):
+    LionConfig().save_pretrained(vocab_folder)
+    tokenizer = AutoTokenizer.from_pretrained(vocab_folder)
+    assert type(tokenizer) is LionTokenizer
+    assert tokenizer(TEXTS).data == BertTokenizer.from_pretrained(vocab_folder)(TEXTS).data
+
+
+def test_pickle(tokenizer):
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert type(copy) is LionTokenizer and copy(TEXTS).data == tokenizer(TEXTS).data
+
+
+def corpus(size):
+    for i in range(size):
+        yield f"The lion number {i} sleeps, and the café closes!"
+
+
+@pytest.mark.parametrize("size", [1, 1000, 2500])  # one batch of training texts is 1000
+def test_train_from_a_generator(size):
+    tokenizer = LionTokenizer.train_from_iterator(corpus(size), vocab_size=120, model_max_length=64)
+    assert type(tokenizer) is LionTokenizer and tokenizer.model_max_length == 64
+    assert len(tokenizer) <= 120
+    assert tokenizer.convert_ids_to_tokens(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
+    text = "the lion closes, and the cafe sleeps!"
+    ids = tokenizer(text)["input_ids"]
+    assert ids[0] == 2 and ids[-1] == 3 and 1 not in ids
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+def test_training_sees_every_text():
+    texts = [*corpus(1500), "zebra " * 2000]
+    assert "zebra" in LionTokenizer.train_from_iterator(iter(texts), vocab_size=200).get_vocab()
+
+
+def test_train_with_arguments_of_the_tokenizer(tmp_path):
+    tokenizer = LionTokenizer.train_from_iterator(corpus(50), vocab_size=120, do_lower_case=False)
+    assert 1 not in tokenizer("The lion")["input_ids"] and 1 in tokenizer("THE")["input_ids"]
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert not loaded.do_lower_case
+    assert loaded("The lion sleeps").data == tokenizer("The lion sleeps").data
+
+
+def test_training_refuses_what_is_no_corpus():
+    with pytest.raises(ValueError, match="`texts` is empty"):
+        LionTokenizer.train_from_iterator([])
+    with pytest.raises(TypeError, match="one string"):
+        LionTokenizer.train_from_iterator("corpus.txt")
