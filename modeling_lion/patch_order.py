@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .lion_kernel import divide
+from .lion_kernel import accumulation_dtype, divide
 
 
 def snake(rows: int, columns: int) -> list[int]:
@@ -59,17 +59,20 @@ def scan_attention(
     num_scans, heads = scans.shape[0], query.shape[1]
     if log_decay.dim() == 3:
         log_decay = torch.cat([d[..., s] for d, s in zip(log_decay.split(heads, 1), scans, strict=True)], dim=1)
+    dtype = value.dtype
+    query, key, value = (x.to(accumulation_dtype(dtype)) for x in (query, key, value))
     # Denominators of different scans have to add before anything is divided: a column of ones carries them along.
-    value = pad(value, (0, 1), value=1.0)
-    query, key, value = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value))
-    output, weights = kernel(query, key, value, log_decay, normalization="none", **kwargs)
+    columns = (query, key, pad(value, (0, 1), value=1.0))
+    columns = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in columns)
+    output, weights = kernel(*columns, log_decay, normalization="none", **kwargs)
 
     raster = scans.argsort(dim=1)
-    output = sum(x[:, :, r] for x, r in zip(output.split(heads, 1), raster, strict=True)) / num_scans
     if weights is not None:
         weights = sum(x[:, :, r][..., r] for x, r in zip(weights.split(heads, 1), raster, strict=True)) / num_scans
+        if normalization == "sum":
+            weights = divide(weights, weights.sum(-1, keepdim=True))
+        with torch.autocast(weights.device.type, enabled=False):
+            return (weights @ value).to(dtype), weights.to(dtype)
+    output = sum(x[:, :, r] for x, r in zip(output.split(heads, 1), raster, strict=True)) / num_scans
     output, total = output[..., :-1], output[..., -1:]
-    if normalization == "sum":
-        output = divide(output, total)
-        weights = None if weights is None else divide(weights, total)
-    return output, weights
+    return (divide(output, total) if normalization == "sum" else output).to(dtype), None
