@@ -13,6 +13,9 @@
 # limitations under the License.
 """PyTorch LION model (Afzal et al., arXiv 2502.16249): bidirectional linear attention for text and images."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -35,20 +38,21 @@ from transformers.processing_utils import Unpack
 from transformers.pytorch_utils import apply_chunking_to_forward
 from transformers.utils import TransformersKwargs, auto_docstring, logging
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
-from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
-from configuration_lion import LionConfig
-
+from .border_states import BorderStates, segment_attention, segment_states
+from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, patch_grid
 from .kernel_chunk import chunk_attention
 from .kernel_naive import naive_attention
 from .kernel_parallel import parallel_attention
 from .kernel_rnn import rnn_attention
 from .lion_kernel import accumulation_dtype
+from .long_encoding import encode_in_segments
 from .mixer_decay import DecayMixer, initial_decay_logits
 from .mixer_lit import LitMixer
 from .mixer_selective import DecayGate, SelectiveMixer
+from .padding import packed_borders, padding_mask
 from .patch_order import scan_attention, scan_orders
 
 
@@ -107,35 +111,47 @@ class LionAttention(nn.Module):
         attention_mask: Tensor | None = None,
         scans: Tensor | None = None,
         cu_seq_lens_q: Tensor | None = None,
+        border_states: BorderStates | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:
-        query, key, value, log_decay = self.mixer(hidden_states, attention_mask)
         output_attentions = kwargs.get("output_attentions", self.config.output_attentions)
         implementation = self.config._attn_implementation
         if implementation == "auto" and output_attentions:
             implementation = "eager"
-        kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
-        options = {
-            "normalization": self.config.normalization,
-            "chunk_size": self.config.chunk_size,
-            "cu_seqlens": cu_seq_lens_q,
-        }
-        output, weights = self.mix(kernel, query, key, value, log_decay, scans, options)
+        mix = partial(
+            self.mix,
+            *self.mixer(hidden_states, attention_mask),
+            scans=scans,
+            border_states=border_states,
+            cu_seqlens=cu_seq_lens_q,
+        )
+        output, weights = mix(kernel=ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention))
         if weights is None and output_attentions:
             logger.warning_once(
                 f'The "{implementation}" kernel has no attention weights: they are computed once '
                 "more in the full form, which takes time and memory quadratic in the length."
             )
-            _, weights = self.mix(eager_attention, query, key, value, log_decay, scans, options)
+            _, weights = mix(kernel=eager_attention)
         output = output.transpose(1, 2).flatten(2)
         if self.layer_norm is not None:
             output = self.layer_norm(output)
         return self.o_proj(self.dropout(output)), weights
 
-    def mix(self, kernel, query, key, value, log_decay, scans, options):
+    def mix(
+        self, *inputs: Tensor, kernel: Callable, scans: Tensor | None, border_states: BorderStates | None, **kwargs
+    ):
+        """Call a kernel on the mixer's outputs, directly, along scans, or on one segment of a longer sequence."""
+        kwargs |= {"normalization": self.config.normalization, "chunk_size": self.config.chunk_size}
         if scans is not None:
-            return scan_attention(kernel, query, key, value, log_decay, scans=scans, **options)
-        return kernel(query, key, value, log_decay, **options)
+            return scan_attention(kernel, *inputs, scans=scans, **kwargs)
+        if border_states is not None:
+            return segment_attention(kernel, *inputs, border_states=border_states, **kwargs)
+        return kernel(*inputs, **kwargs)
+
+    def segment_states(self, hidden_states: Tensor, attention_mask: Tensor | None) -> BorderStates:
+        """What a segment of a longer sequence gives to the others (border_states.py)."""
+        _, key, value, log_decay = self.mixer(hidden_states, attention_mask)
+        return segment_states(key, value, log_decay)
 
 
 class LionMLP(nn.Module):
@@ -175,6 +191,10 @@ class LionLayer(GradientCheckpointingLayer):
         hidden_states = hidden_states + self.dropout(fed_forward)
         return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states)
 
+    def segment_states(self, hidden_states: Tensor, attention_mask: Tensor | None) -> BorderStates:
+        normed = self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states
+        return self.attention.segment_states(normed, attention_mask)
+
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
         return self.mlp(hidden_states)
 
@@ -213,7 +233,6 @@ class LionPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     input_modalities = ("text", "image")
     _no_split_modules = ["LionTextEmbeddings", "LionImageEmbeddings", "LionLayer"]
-    _supports_attention_backend = True
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": LionLayer, "attentions": LionAttention}
     # What the class can be built for; a head for one modality says so.
@@ -366,6 +385,35 @@ class LionModel(LionPreTrainedModel):
         pooled = self.pooler(hidden_states, attention_mask) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
+    @torch.no_grad()
+    def encode_long(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        *,
+        segment_length: int = 16384,
+        show_progress: bool = True,
+    ) -> BaseModelOutputWithPooling:
+        """
+        Encode a text of any length, with the result of `forward` but the memory of one segment besides the hidden
+        states: a million tokens fit where one forward pass would not. For inference; nothing is truncated.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids: as in `forward`, `(batch, length)`.
+            segment_length: tokens that are computed at once.
+            show_progress: whether to draw a progress bar.
+
+        Raises:
+            ValueError: if the model reads images, or the inputs do not fit.
+        """
+        hidden_states, attention_mask = encode_in_segments(
+            self, input_ids, attention_mask, token_type_ids, position_ids, segment_length, show_progress
+        )
+        pooled = self.pooler(hidden_states, attention_mask) if self.pooler is not None else None
+        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
+
     def check_inputs(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, pixel_values: Tensor | None):
         if self.is_text and pixel_values is not None:
             raise ValueError('This LionModel has `modality="text"`: pass `input_ids`, not `pixel_values`.')
@@ -373,36 +421,6 @@ class LionModel(LionPreTrainedModel):
             raise ValueError("Pass either `input_ids` or `inputs_embeds`.")
         if not self.is_text and (pixel_values is None or input_ids is not None or inputs_embeds is not None):
             raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')
-
-
-def packed_borders(position_ids: Tensor | None) -> Tensor | None:
-    """The `cu_seqlens` of sequences packed into one row, which start where `position_ids` are 0 (SPEC §4)."""
-    if position_ids is None or position_ids.shape[0] != 1 or is_tracing(position_ids):
-        return None
-    starts = (position_ids[0] == 0).nonzero().flatten().tolist()
-    borders = sorted({0, *starts, position_ids.shape[1]})
-    return torch.tensor(borders, device=position_ids.device) if len(borders) > 2 else None
-
-
-def padding_mask(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
-    """
-    The attention mask as bool, `(batch, length)`, False for padding; `None` where nothing is padded.
-
-    Args:
-        inputs: `(batch, length, ...)`, what the mask must fit.
-    """
-    if attention_mask is None:
-        return None
-    if attention_mask.shape != inputs.shape[:2]:
-        raise ValueError(
-            f"`attention_mask` must be (batch, length) = {tuple(inputs.shape[:2])}, 1 for real tokens and 0 "
-            f"for padding; got {tuple(attention_mask.shape)}."
-        )
-    attention_mask = attention_mask.bool()
-    # Only where the answer costs nothing: on an accelerator it would stall, in a graph it would break it.
-    if attention_mask.device.type == "cpu" and not is_tracing(attention_mask) and attention_mask.all():
-        return None
-    return attention_mask
 
 
 class LionMaskedLMHead(nn.Module):

@@ -1,0 +1,83 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""`encode_long` computes what `forward` computes, segment by segment."""
+
+import pytest
+import torch
+
+from modeling_lion import LionConfig, LionModel
+
+
+LENGTH = 90
+
+
+def make_model(mixer_type: str, **kwargs) -> LionModel:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
+    config = LionConfig(mixer_type=mixer_type, vocab_size=50, chunk_size=16, **(sizes | kwargs))
+    return LionModel(config).double().eval()
+
+
+def make_inputs(padding: str) -> dict[str, torch.Tensor]:
+    torch.manual_seed(1)
+    inputs = {
+        "input_ids": torch.randint(0, 50, (2, LENGTH)),
+        "token_type_ids": torch.randint(0, 2, (2, LENGTH)),
+    }
+    if padding != "none":
+        mask = torch.ones(2, LENGTH, dtype=torch.long)
+        mask[0, {"left": slice(0, 30), "right": slice(70, None), "interior": slice(25, 60)}[padding]] = 0
+        inputs["attention_mask"] = mask
+    return inputs
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right", "interior"])
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("mixer_type", ["lit", "decay", "selective"])
+def test_equals_forward(mixer_type, norm_position, padding):
+    model, inputs = make_model(mixer_type, norm_position=norm_position), make_inputs(padding)
+    with torch.no_grad():
+        expected = model(**inputs)
+    for segment_length in (1000, LENGTH, 32, 7):
+        actual = model.encode_long(**inputs, segment_length=segment_length, show_progress=False)
+        torch.testing.assert_close(actual.pooler_output, expected.pooler_output)
+        real = inputs.get("attention_mask", torch.ones(2, LENGTH)).bool()
+        torch.testing.assert_close(actual.last_hidden_state[real], expected.last_hidden_state[real])
+
+
+@pytest.mark.parametrize("kernel", ["parallel", "chunk", "rnn"])
+def test_every_kernel_and_recipe(kernel):
+    model, inputs = make_model("selective", feature_map="identity", normalization="none"), make_inputs("left")
+    with torch.no_grad():
+        expected = model(**inputs).last_hidden_state
+    model.set_attn_implementation(kernel)
+    actual = model.encode_long(**inputs, segment_length=20, show_progress=False).last_hidden_state
+    torch.testing.assert_close(actual, expected)
+
+
+def test_bfloat16_is_as_exact_as_forward():
+    reference, inputs = make_model("selective"), make_inputs("interior")
+    with torch.no_grad():
+        expected = reference(**inputs).last_hidden_state
+        model = reference.bfloat16()
+        error = (model(**inputs).last_hidden_state - expected).abs().max()
+    actual = model.encode_long(**inputs, segment_length=20, show_progress=False).last_hidden_state
+    assert actual.dtype == torch.bfloat16
+    assert (actual - expected).abs().max() <= 2 * error
+
+
+def test_progress_is_shown(capsys):
+    make_model("decay").encode_long(make_inputs("none")["input_ids"], segment_length=30)
+    assert "12/12" in capsys.readouterr().err  # 2 layers, 2 passes, 3 segments
+
+
+def test_refusals():
+    model, inputs = make_model("decay"), make_inputs("none")
+    with pytest.raises(ValueError, match="`segment_length` is 0"):
+        model.encode_long(**inputs, segment_length=0)
+    with pytest.raises(ValueError, match="`attention_mask` must be"):
+        model.encode_long(inputs["input_ids"], attention_mask=torch.ones(2, 3))
+    with pytest.raises(ValueError, match="`position_ids` start again"):
+        model.encode_long(inputs["input_ids"][:1], position_ids=torch.arange(LENGTH).view(1, -1) % 40)
+    image = LionModel(LionConfig(modality="image", image_size=32, num_hidden_layers=0))
+    with pytest.raises(ValueError, match="reads text"):
+        image.encode_long(inputs["input_ids"])
