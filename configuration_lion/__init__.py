@@ -1,5 +1,5 @@
-from .configuration_lion import LionConfig
+from .configuration_lion import AUTO_MODELS, LionConfig
 from .presets import PRESETS, lion_preset
 
 
-__all__ = ["PRESETS", "LionConfig", "lion_preset"]
+__all__ = ["AUTO_MODELS", "PRESETS", "LionConfig", "lion_preset"]

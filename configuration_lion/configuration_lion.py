@@ -13,11 +13,31 @@
 # limitations under the License.
 """LION model configuration."""
 
+import os
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+
+
+# What each Auto class makes of a configuration. Saved with it, so that a stranger's Auto classes find the code that
+# lies beside it.
+AUTO_MODELS = {
+    "text": {
+        "AutoModel": "LionModel",
+        "AutoModelForMaskedLM": "LionForMaskedLM",
+        "AutoModelForMultipleChoice": "LionForMultipleChoice",
+        "AutoModelForQuestionAnswering": "LionForQuestionAnswering",
+        "AutoModelForSequenceClassification": "LionForSequenceClassification",
+        "AutoModelForTokenClassification": "LionForTokenClassification",
+    },
+    "image": {
+        "AutoModel": "LionModel",
+        "AutoModelForImageClassification": "LionForImageClassification",
+        "AutoModelForMaskedImageModeling": "LionForMaskedImageModeling",
+    },
+}
 
 
 @strict
@@ -119,6 +139,14 @@ class LionConfig(PreTrainedConfig):
         if self.pooling is None:
             self.pooling = "cls" if is_text else "mean"
         super().__post_init__(**kwargs)
+
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
+        """`PreTrainedConfig.save_pretrained`, with an `auto_map` of every class for this modality."""
+        ours = {name: f"modeling_lion.{model}" for name, model in AUTO_MODELS[self.modality].items()}
+        # A class of the user's own stays; "user/repo--modeling_lion.X", from a download, becomes the code saved here.
+        others = {k: v for k, v in getattr(self, "auto_map", {}).items() if v.split("--")[-1] != ours.get(k)}
+        self.auto_map = ours | others
+        super().save_pretrained(save_directory, **kwargs)
 
     @property
     def head_dim(self) -> int:
@@ -227,4 +255,4 @@ def _height_width(size: int | list[int] | tuple[int, int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-__all__ = ["LionConfig"]
+__all__ = ["AUTO_MODELS", "LionConfig"]

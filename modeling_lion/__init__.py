@@ -1,24 +1,15 @@
 """LION for transformers. Importing this package makes the Auto classes know LION."""
 
+import transformers
 from tokenization_lion import IMAGE_PROCESSORS, LionTokenizer, lion_image_processor
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForImageClassification,
-    AutoModelForMaskedImageModeling,
-    AutoModelForMaskedLM,
-    AutoModelForMultipleChoice,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-)
+from transformers import AutoConfig, AutoTokenizer
 
 # transformers 5.17 without torchvision exports a placeholder under the short name; the class itself needs none.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
-from configuration_lion import LionConfig, lion_preset
+from configuration_lion import AUTO_MODELS, LionConfig, lion_preset
 
+from . import modeling_lion
 from .modeling_lion import (
     LionForImageClassification,
     LionForMaskedImageModeling,
@@ -36,17 +27,15 @@ AutoConfig.register("lion", LionConfig, exist_ok=True)
 AutoTokenizer.register(LionConfig, tokenizer_class=LionTokenizer, exist_ok=True)
 if IMAGE_PROCESSORS:
     AutoImageProcessor.register(LionConfig, image_processor_classes=IMAGE_PROCESSORS, exist_ok=True)
-for auto_class, model_class in {
-    AutoModel: LionModel,
-    AutoModelForImageClassification: LionForImageClassification,
-    AutoModelForMaskedImageModeling: LionForMaskedImageModeling,
-    AutoModelForMaskedLM: LionForMaskedLM,
-    AutoModelForMultipleChoice: LionForMultipleChoice,
-    AutoModelForQuestionAnswering: LionForQuestionAnswering,
-    AutoModelForSequenceClassification: LionForSequenceClassification,
-    AutoModelForTokenClassification: LionForTokenClassification,
-}.items():
-    auto_class.register(LionConfig, model_class, exist_ok=True)
+# A class registered "for an Auto class" is saved with its code, which makes save_pretrained() and push_to_hub() of a
+# model enough for others to load it.
+LionConfig.register_for_auto_class()
+LionTokenizer.register_for_auto_class()
+for models in AUTO_MODELS.values():
+    for auto_class, model_name in models.items():
+        model_class = getattr(modeling_lion, model_name)
+        getattr(transformers, auto_class).register(LionConfig, model_class, exist_ok=True)
+        model_class.register_for_auto_class(auto_class)
 
 __all__ = [
     "LionConfig",
