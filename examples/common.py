@@ -1,0 +1,166 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What the Trainer scripts share: arguments of the model, checks before training, training and its files."""
+
+import os
+from dataclasses import dataclass, field
+
+import torch
+from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig, PreTrainedModel, Trainer, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
+
+import modeling_lion  # noqa: F401  (the Auto classes and pipelines know LION from here on)
+from configuration_lion import PRESETS, LionConfig, lion_preset
+
+
+@dataclass
+class ModelArguments:
+    model_name_or_path: str | None = field(
+        default=None, metadata={"help": "Folder or Hub name of a model to go on from. Not given: train from scratch."}
+    )
+    config_name: str | None = field(
+        default=None,
+        metadata={"help": f"Configuration to train from scratch: a folder, or one of {', '.join(PRESETS)}."},
+    )
+    config_overrides: str | None = field(
+        default=None, metadata={"help": "Fields to change, as in hidden_size=128,num_hidden_layers=2."}
+    )
+    cache_dir: str | None = field(default=None, metadata={"help": "Where downloads and prepared data are kept."})
+    attn_implementation: str | None = field(
+        default=None, metadata={"help": "Kernel: auto (default), parallel, chunk, rnn or eager."}
+    )
+    dtype: str | None = field(
+        default=None,
+        metadata={
+            "help": "Number format of the weights. Not given: as saved, or float32.",
+            "choices": ["auto", "bfloat16", "float16", "float32"],
+        },
+    )
+    ignore_mismatched_sizes: bool = field(
+        default=False, metadata={"help": "Start anew the weights whose shapes differ, as a head for other labels."}
+    )
+    early_stopping_patience: int | None = field(
+        default=None, metadata={"help": "Stop after this many evaluations without progress."}
+    )
+
+
+def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
+    """One object per dataclass, from `args`, the command line (`None`), or one JSON or YAML file named there."""
+    import sys
+
+    args = sys.argv[1:] if args is None else args
+    parser = HfArgumentParser(dataclasses)
+    if len(args) == 1 and args[0].endswith(".json"):
+        return parser.parse_json_file(os.path.abspath(args[0]))
+    if len(args) == 1 and args[0].endswith((".yaml", ".yml")):
+        return parser.parse_yaml_file(os.path.abspath(args[0]))
+    return parser.parse_args_into_dataclasses(args)
+
+
+def check_arguments(model_args: ModelArguments, training_args: TrainingArguments) -> None:
+    """Raise a ValueError for arguments that contradict each other."""
+    if not (training_args.do_train or training_args.do_eval):
+        raise ValueError("There is nothing to do: give --do_train, --do_eval or both.")
+    if (model_args.model_name_or_path is None) == (model_args.config_name is None):
+        raise ValueError(
+            "Give either --model_name_or_path (go on from trained weights) or --config_name (train from scratch: a "
+            f"folder, or a preset such as {PRESETS[0]})."
+        )
+    if not training_args.do_train and model_args.config_name is not None:
+        raise ValueError("--config_name makes untrained weights: to evaluate a model give --model_name_or_path.")
+    if model_args.early_stopping_patience is not None and not training_args.load_best_model_at_end:
+        raise ValueError(
+            "--early_stopping_patience needs --load_best_model_at_end True with --eval_strategy and --save_strategy "
+            "(both steps, or both epoch), so that the best weights are there to stop at."
+        )
+    if training_args.resume_from_checkpoint and not os.path.isdir(training_args.resume_from_checkpoint):
+        raise ValueError(
+            f"--resume_from_checkpoint {training_args.resume_from_checkpoint} is no folder. Leave it out to go on "
+            "from the last checkpoint in --output_dir, if there is one."
+        )
+
+
+def check_paths(**paths: str | None) -> None:
+    """Raise a FileNotFoundError for an argument that names a file or a folder which does not exist."""
+    for name, path in paths.items():
+        if path is not None and not os.path.exists(path):
+            raise FileNotFoundError(f"--{name} {path} does not exist.")
+
+
+def find_checkpoint(training_args: TrainingArguments) -> str | None:
+    """The checkpoint to go on from: the one that was asked for, else the last one in the output folder."""
+    if not training_args.do_train:
+        return None
+    if training_args.resume_from_checkpoint:
+        return training_args.resume_from_checkpoint
+    checkpoint = None
+    if os.path.isdir(training_args.output_dir):
+        checkpoint = get_last_checkpoint(training_args.output_dir)
+    if checkpoint is not None:
+        print(f"Going on from {checkpoint}. To start anew, change --output_dir or empty it.")
+    return checkpoint
+
+
+def load_config(model_args: ModelArguments) -> PreTrainedConfig:
+    """
+    The configuration that the arguments describe.
+
+    Raises:
+        ValueError: if an override names no field or has a bad value, or the fields do not fit together.
+    """
+    overrides = model_args.config_overrides
+    if overrides is not None and not all("=" in part for part in overrides.split(",")):
+        raise ValueError(f"--config_overrides is {overrides!r}; write field=value,field=value.")
+    if model_args.config_name in PRESETS:
+        # Given when the configuration is made, not set later: defaults that depend on a field must see its value.
+        fields = {}
+        if overrides is not None:
+            parsed = LionConfig()
+            parsed.update_from_string(overrides)
+            fields = {name: getattr(parsed, name) for name in (part.split("=")[0] for part in overrides.split(","))}
+        return lion_preset(model_args.config_name, **fields)
+    name = model_args.model_name_or_path or model_args.config_name
+    try:
+        config = AutoConfig.from_pretrained(name, cache_dir=model_args.cache_dir)
+    except OSError as error:
+        raise ValueError(
+            f"There is no configuration {name!r}: give a folder that has a config.json, a name on the Hub, or, to "
+            f"--config_name, one of {', '.join(PRESETS)}."
+        ) from error
+    if overrides is not None:
+        config.update_from_string(overrides)
+        config.validate()
+    return config
+
+
+def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedConfig) -> PreTrainedModel:
+    """The model of these arguments: trained weights, or new ones of this configuration."""
+    options = {}
+    if model_args.attn_implementation is not None:
+        options["attn_implementation"] = model_args.attn_implementation
+    if model_args.dtype is not None:
+        options["dtype"] = model_args.dtype if model_args.dtype == "auto" else getattr(torch, model_args.dtype)
+    if model_args.model_name_or_path is None:
+        if options.get("dtype") == "auto":
+            del options["dtype"]
+        return auto_class.from_config(config, **options)
+    return auto_class.from_pretrained(
+        model_args.model_name_or_path,
+        config=config,
+        cache_dir=model_args.cache_dir,
+        ignore_mismatched_sizes=model_args.ignore_mismatched_sizes,
+        **options,
+    )
+
+
+def train(trainer: Trainer, checkpoint: str | None) -> None:
+    """Train, then save the model, what prepares its inputs, the metrics and the state in the output folder."""
+    result = trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_model()
+    trainer.save_state()
+    save_metrics(trainer, "train", result.metrics)
+
+
+def save_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> None:
+    """Print the metrics and write them to `<split>_results.json` and `all_results.json` in the output folder."""
+    trainer.log_metrics(split, metrics)
+    trainer.save_metrics(split, metrics)

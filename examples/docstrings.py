@@ -1,0 +1,127 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+English text that is on every machine: the docstrings of the Python installation that runs this.
+
+    python examples/docstrings.py --output_dir outputs/docstrings
+
+Files are parsed, never imported. A text is one paragraph. No text comes twice, and the validation texts come from
+files of their own.
+"""
+
+import argparse
+import ast
+import os
+import random
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+
+SKIPPED_FOLDERS = {"__pycache__", "site-packages", "test", "tests", "testing"}
+MIN_WORDS = 8
+MIN_LETTERS = 0.85  # share of letters and spaces: leaves out tables, code and formulas
+VALIDATION_SHARE = 0.06
+
+
+def python_folders() -> list[str]:
+    """The folders of the standard library and of the installed packages."""
+    paths = sysconfig.get_paths()
+    return sorted({os.path.realpath(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def python_files(folders: Iterable[str]) -> list[str]:
+    """All Python files in these folders and below, without tests, in alphabetical order."""
+    files = set()
+    for folder in folders:
+        for parent, children, names in os.walk(folder):
+            children[:] = [child for child in children if child not in SKIPPED_FOLDERS]
+            files.update(os.path.join(parent, name) for name in names if name.endswith(".py"))
+    return sorted(files)
+
+
+def paragraphs(file: str | Path) -> Iterator[str]:
+    """The paragraphs of English in a file's docstrings, each on one line; none if the file cannot be parsed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other people's invalid escapes
+            tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            for paragraph in (ast.get_docstring(node) or "").split("\n\n"):
+                text = " ".join(paragraph.split())
+                if is_prose(text):
+                    yield text
+
+
+def is_prose(text: str) -> bool:
+    letters = sum(character.isalpha() or character == " " for character in text)
+    return len(text.split()) >= MIN_WORDS and letters >= MIN_LETTERS * len(text) and ">>>" not in text
+
+
+def collect_docstrings(
+    folders: Iterable[str], max_bytes: int = 10_000_000, seed: int = 0
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """
+    Texts for training and for validation, by file.
+
+    Args:
+        folders: where to look.
+        max_bytes: stop at about this much text; files are visited in random order.
+        seed: of that order and of the split.
+
+    Returns:
+        `(train, validation)`, each a dict from file name to the texts that this file was the first to have.
+
+    Raises:
+        ValueError: if the folders have too little text to split.
+    """
+    generator = random.Random(seed)
+    files = python_files(folders)
+    generator.shuffle(files)
+    seen: set[str] = set()
+    train: dict[str, list[str]] = {}
+    validation: dict[str, list[str]] = {}
+    size = 0
+    for file in files:
+        texts = [text for text in dict.fromkeys(paragraphs(file)) if text.lower() not in seen]
+        if not texts:
+            continue
+        seen.update(text.lower() for text in texts)
+        size += sum(len(text.encode("utf-8", "replace")) + 1 for text in texts)
+        split = validation if generator.random() < VALIDATION_SHARE else train
+        split[file] = texts
+        if size >= max_bytes:
+            break
+    if not train or not validation:
+        raise ValueError(f"There are too few docstrings in {', '.join(map(str, folders))}.")
+    return train, validation
+
+
+def write_docstrings(output_dir: str | Path, **kwargs) -> dict[str, int | str]:
+    """Collect the docstrings of this Python into `train.txt` and `validation.txt`; counts and file names come back."""
+    output_dir = Path(output_dir)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    summary: dict[str, int | str] = {}
+    for split, texts_of in zip(("train", "validation"), collect_docstrings(python_folders(), **kwargs), strict=True):
+        texts = [text for texts in texts_of.values() for text in texts]
+        path = output_dir / f"{split}.txt"
+        path.write_text("\n".join(texts) + "\n", encoding="utf-8", errors="replace")
+        summary |= {
+            f"{split}_file": str(path),
+            f"{split}_source_files": len(texts_of),
+            f"{split}_paragraphs": len(texts),
+            f"{split}_bytes": path.stat().st_size,
+        }
+    return summary
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output_dir", required=True)
+    parser.add_argument("--max_bytes", type=int, default=10_000_000)
+    arguments = parser.parse_args()
+    for name, value in write_docstrings(arguments.output_dir, max_bytes=arguments.max_bytes).items():
+        print(f"{name:24} {value}")

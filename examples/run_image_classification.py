@@ -1,0 +1,204 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Train or fine-tune a LION model for image classification on your own images, with the Trainer.
+
+    python examples/run_image_classification.py --config_name lion-s-image-tiny --train_dir photos/train \
+        --validation_dir photos/validation --do_train --do_eval --output_dir outputs/photos
+
+An image folder has one sub-folder per class, named like it. Argument names are those of the transformers examples.
+"""
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from common import (
+    ModelArguments,
+    check_arguments,
+    check_paths,
+    find_checkpoint,
+    load_config,
+    load_model,
+    parse_arguments,
+    save_metrics,
+    train,
+)
+from datasets import ClassLabel, DatasetDict, load_dataset
+from PIL import Image
+from tokenization_lion import lion_image_processor
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    EarlyStoppingCallback,
+    EvalPrediction,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+
+@dataclass
+class DataTrainingArguments:
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset of the Hub, or a folder."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
+    train_dir: str | None = field(default=None, metadata={"help": "Image folder to train on."})
+    validation_dir: str | None = field(default=None, metadata={"help": "Image folder to evaluate on."})
+    train_val_split: float = field(
+        default=0.15, metadata={"help": "Without validation images: this share of the training images."}
+    )
+    image_column_name: str = field(default="image", metadata={"help": "Column of the images."})
+    label_column_name: str = field(default="label", metadata={"help": "Column of the labels."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Use only so many training images."})
+    max_eval_samples: int | None = field(default=None, metadata={"help": "Use only so many validation images."})
+    min_crop: float = field(
+        default=1.0, metadata={"help": "Train on random crops with at least this share of the width and height."}
+    )
+    random_flip: bool = field(default=False, metadata={"help": "Train on randomly mirrored images as well."})
+    preprocessing_num_workers: int | None = field(
+        default=None, metadata={"help": "Processes that read the image folder."}
+    )
+
+
+def check_data_arguments(data_args: DataTrainingArguments, training_args: TrainingArguments) -> None:
+    """Raise a ValueError or a FileNotFoundError for images that are not there or contradictory arguments."""
+    check_paths(train_dir=data_args.train_dir, validation_dir=data_args.validation_dir)
+    folders = [folder for folder in (data_args.train_dir, data_args.validation_dir) if folder is not None]
+    if (data_args.dataset_name is None) == (not folders):
+        raise ValueError("Give the images by --train_dir and --validation_dir, or by --dataset_name.")
+    for folder in folders:
+        if not any(path.is_dir() for path in Path(folder).iterdir()):
+            raise ValueError(f"{folder} has no sub-folders: give an image folder, with one sub-folder per class.")
+    if training_args.do_train and folders and data_args.train_dir is None:
+        raise ValueError("--do_train needs --train_dir.")
+    if not 0 < data_args.train_val_split < 1:
+        raise ValueError(f"--train_val_split is {data_args.train_val_split}; give a number between 0 and 1.")
+    if not 0 < data_args.min_crop <= 1:
+        raise ValueError(f"--min_crop is {data_args.min_crop}; give a number above 0, up to 1 (no crops).")
+
+
+def load_images(
+    data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None
+) -> DatasetDict:
+    """The images as splits "train" and "validation", the latter cut from the former if there is none."""
+    workers = data_args.preprocessing_num_workers
+    if data_args.dataset_name is not None:
+        datasets = load_dataset(
+            data_args.dataset_name, data_args.dataset_config_name, cache_dir=cache_dir, num_proc=workers
+        )
+    else:
+        folders = {"train": data_args.train_dir, "validation": data_args.validation_dir}
+        datasets = DatasetDict(
+            {
+                split: load_dataset(
+                    "imagefolder", data_dir=folder, split="train", cache_dir=cache_dir, drop_labels=False
+                )
+                for split, folder in folders.items()
+                if folder is not None
+            }
+        )
+    for split, dataset in datasets.items():
+        for name in (data_args.image_column_name, data_args.label_column_name):
+            if name not in dataset.column_names:
+                raise ValueError(f"The {split} images have no column {name!r}, but {', '.join(dataset.column_names)}.")
+        if not isinstance(dataset.features[data_args.label_column_name], ClassLabel):
+            datasets[split] = dataset.class_encode_column(data_args.label_column_name)
+    if training_args.do_eval and "validation" not in datasets:
+        parts = datasets["train"].train_test_split(
+            data_args.train_val_split, seed=training_args.seed, stratify_by_column=data_args.label_column_name
+        )
+        datasets["train"], datasets["validation"] = parts["train"], parts["test"]
+    names = [dataset.features[data_args.label_column_name].names for dataset in datasets.values()]
+    if any(other != names[0] for other in names):
+        raise ValueError(f"The splits have different classes: {' and '.join(map(str, names))}.")
+    needed = ["train"] * training_args.do_train + ["validation"] * training_args.do_eval
+    return DatasetDict({split: datasets[split] for split in needed})
+
+
+class PixelValues:
+    """Batches of images to batches of `pixel_values` and `labels`, optionally of random crops and mirror images."""
+
+    def __init__(self, processor, num_channels: int, data_args: DataTrainingArguments, augment: bool):
+        self.processor = processor
+        self.mode = "L" if num_channels == 1 else "RGB"
+        self.data_args = data_args
+        self.augment = augment
+
+    def __call__(self, examples: dict[str, list]) -> dict[str, list]:
+        images = [image.convert(self.mode) for image in examples[self.data_args.image_column_name]]
+        if self.augment:
+            images = [self.change(image) for image in images]
+        pixel_values = self.processor(images, return_tensors="pt")["pixel_values"]
+        return {"pixel_values": list(pixel_values), "labels": examples[self.data_args.label_column_name]}
+
+    def change(self, image: Image.Image) -> Image.Image:
+        width, height = (round(side * random.uniform(self.data_args.min_crop, 1)) for side in image.size)
+        left, top = random.randint(0, image.width - width), random.randint(0, image.height - height)
+        image = image.crop((left, top, left + width, top + height))
+        if self.data_args.random_flip and random.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return image
+
+
+def collate(examples: list[dict]) -> dict[str, torch.Tensor]:
+    return {
+        "pixel_values": torch.stack([example["pixel_values"] for example in examples]),
+        "labels": torch.tensor([example["labels"] for example in examples]),
+    }
+
+
+def accuracy(prediction: EvalPrediction) -> dict[str, float]:
+    return {"accuracy": float(np.mean(prediction.predictions.argmax(axis=-1) == prediction.label_ids))}
+
+
+def main(args: list[str] | None = None) -> Trainer:
+    """Run with these arguments, or those of the command line; the Trainer comes back when all is done."""
+    classes = (ModelArguments, DataTrainingArguments, TrainingArguments)
+    model_args, data_args, training_args = parse_arguments(classes, args)
+    check_arguments(model_args, training_args)
+    check_data_arguments(data_args, training_args)
+    config = load_config(model_args)
+    checkpoint = find_checkpoint(training_args)
+    training_args.remove_unused_columns = False  # the images are what the pixel values are made of
+    set_seed(training_args.seed)
+
+    datasets = load_images(data_args, training_args, model_args.cache_dir)
+    if training_args.do_train:
+        labels = datasets["train"].features[data_args.label_column_name].names
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {label: i for i, label in enumerate(labels)}
+    model = load_model(AutoModelForImageClassification, model_args, config)
+    if model_args.model_name_or_path is None:
+        processor = lion_image_processor(config)
+    else:
+        processor = AutoImageProcessor.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
+
+    for split, count in (("train", data_args.max_train_samples), ("validation", data_args.max_eval_samples)):
+        if split in datasets:
+            dataset = datasets[split].shuffle(seed=training_args.seed) if count is not None else datasets[split]
+            dataset = dataset.select(range(min(count or len(dataset), len(dataset))))
+            pixel_values = PixelValues(processor, config.num_channels, data_args, augment=split == "train")
+            datasets[split] = dataset.with_transform(pixel_values)
+    callbacks = []
+    if model_args.early_stopping_patience is not None:
+        callbacks.append(EarlyStoppingCallback(model_args.early_stopping_patience))
+    trainer = Trainer(
+        model=model,
+        args=training_args,
+        data_collator=collate,
+        train_dataset=datasets.get("train"),
+        eval_dataset=datasets.get("validation"),
+        processing_class=processor,
+        compute_metrics=accuracy,
+        callbacks=callbacks,
+    )
+    if training_args.do_train:
+        train(trainer, checkpoint)
+    if training_args.do_eval:
+        save_metrics(trainer, "eval", trainer.evaluate())
+    return trainer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Train or fine-tune a LION model for masked language modeling on your own text, with the Trainer.
+
+    python examples/run_mlm.py --config_name lion-s-text-base --train_file train.txt --validation_file validation.txt \
+        --do_train --do_eval --output_dir outputs/mlm
+
+Argument names are those of the transformers examples. Without --tokenizer_name a tokenizer is trained on the texts.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+from common import (
+    ModelArguments,
+    check_arguments,
+    check_paths,
+    find_checkpoint,
+    load_config,
+    load_model,
+    parse_arguments,
+    save_metrics,
+    train,
+)
+from datasets import DatasetDict, IterableDataset, IterableDatasetDict, load_dataset
+from tokenization_lion import LionTokenizer
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    DataCollatorForLanguageModeling,
+    EarlyStoppingCallback,
+    EvalPrediction,
+    PreTrainedConfig,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+
+FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv"}
+SHUFFLE_BUFFER = 10_000
+
+
+@dataclass
+class MlmModelArguments(ModelArguments):
+    tokenizer_name: str | None = field(
+        default=None, metadata={"help": "Folder or Hub name of a tokenizer. Not given: the model's, or a new one."}
+    )
+    vocab_size: int | None = field(
+        default=None, metadata={"help": "Entries of a new tokenizer. Not given: the configuration's vocab_size."}
+    )
+
+
+@dataclass
+class DataTrainingArguments:
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset of the Hub, or a folder."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
+    train_file: str | None = field(default=None, metadata={"help": "Training text: .txt, .json, .jsonl or .csv."})
+    validation_file: str | None = field(default=None, metadata={"help": "Validation text, of the same type."})
+    validation_split_percentage: int = field(
+        default=5, metadata={"help": "Without validation data: this share of the training data, from its start."}
+    )
+    streaming: bool = field(default=False, metadata={"help": "Read the data while training. Needs --max_steps."})
+    max_seq_length: int | None = field(
+        default=None, metadata={"help": "Tokens per sequence. Not given: the configuration's context length."}
+    )
+    line_by_line: bool = field(
+        default=False, metadata={"help": "One sequence per line, instead of all lines joined and cut to length."}
+    )
+    mlm_probability: float = field(default=0.15, metadata={"help": "Share of the tokens to mask."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Use only so many training sequences."})
+    max_eval_samples: int | None = field(default=None, metadata={"help": "Use only so many validation sequences."})
+    preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes that prepare the data."})
+    overwrite_cache: bool = field(default=False, metadata={"help": "Prepare the data again."})
+
+
+class MaskedLMTrainer(Trainer):
+    """A Trainer that masks the same tokens at every evaluation, so that evaluations can be compared."""
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        collator = self.data_collator
+        self.data_collator = replace(collator, seed=self.args.seed)
+        try:
+            return super().get_eval_dataloader(eval_dataset)
+        finally:
+            self.data_collator = collator
+
+
+def check_data_arguments(
+    data_args: DataTrainingArguments, model_args: MlmModelArguments, training_args: TrainingArguments
+) -> None:
+    """Raise a ValueError or a FileNotFoundError for data that is not there or arguments that contradict each other."""
+    check_paths(train_file=data_args.train_file, validation_file=data_args.validation_file)
+    files = [file for file in (data_args.train_file, data_args.validation_file) if file is not None]
+    if (data_args.dataset_name is None) == (not files):
+        raise ValueError("Give the data by --train_file and --validation_file, or by --dataset_name.")
+    for file in files:
+        if Path(file).suffix not in FILE_TYPES:
+            raise ValueError(f"{file} is none of the known types: {', '.join(FILE_TYPES)}.")
+    if len({FILE_TYPES[Path(file).suffix] for file in files}) > 1:
+        raise ValueError(f"{' and '.join(files)} are of different types: give files of one type.")
+    if training_args.do_train and files and data_args.train_file is None:
+        raise ValueError("--do_train needs --train_file.")
+    if data_args.streaming and training_args.do_train and training_args.max_steps <= 0:
+        raise ValueError("--streaming needs --max_steps: the length of streamed data is not known.")
+    if not 0 < data_args.mlm_probability < 1:
+        raise ValueError(f"--mlm_probability is {data_args.mlm_probability}; give a number between 0 and 1.")
+    if not 0 < data_args.validation_split_percentage < 100:
+        raise ValueError(
+            f"--validation_split_percentage is {data_args.validation_split_percentage}; give 1 to 99 percent."
+        )
+    if model_args.vocab_size is not None and (model_args.tokenizer_name or model_args.model_name_or_path):
+        raise ValueError("--vocab_size is for a new tokenizer: drop it, or --tokenizer_name / --model_name_or_path.")
+    if model_args.config_overrides and "vocab_size=" in model_args.config_overrides:
+        raise ValueError("The tokenizer decides vocab_size: give --vocab_size instead of overriding the field.")
+
+
+def load_texts(
+    data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None
+) -> DatasetDict | IterableDatasetDict:
+    """The texts as splits "train" and "validation", the latter cut from the former if there is none."""
+    if data_args.dataset_name is not None:
+        source = {"path": data_args.dataset_name, "name": data_args.dataset_config_name}
+    else:
+        files = {"train": data_args.train_file, "validation": data_args.validation_file}
+        files = {split: file for split, file in files.items() if file is not None}
+        source = {"path": FILE_TYPES[Path(next(iter(files.values()))).suffix], "data_files": files}
+    source |= {"cache_dir": cache_dir, "streaming": data_args.streaming}
+    datasets = load_dataset(**source)
+    if training_args.do_eval and "validation" not in datasets:
+        if data_args.streaming:
+            raise ValueError("Streamed data cannot be split: give --validation_file, or drop --do_eval.")
+        share = data_args.validation_split_percentage
+        datasets["validation"] = load_dataset(**source, split=f"train[:{share}%]")
+        datasets["train"] = load_dataset(**source, split=f"train[{share}%:]")
+    needed = ["train"] * training_args.do_train + ["validation"] * training_args.do_eval
+    if missing := [split for split in needed if split not in datasets]:
+        raise ValueError(f"The data has no split {' and '.join(missing)}; it has {', '.join(datasets)}.")
+    return type(datasets)({split: datasets[split] for split in needed})
+
+
+def text_column(dataset) -> str:
+    columns = dataset.column_names or list(next(iter(dataset)))
+    return "text" if "text" in columns else columns[0]
+
+
+def load_tokenizer(model_args: MlmModelArguments, config: PreTrainedConfig, checkpoint: str | None, datasets):
+    """The tokenizer that was asked for, that of the model or checkpoint, or one trained on the training texts."""
+    name = model_args.tokenizer_name or model_args.model_name_or_path or checkpoint
+    if name is not None:
+        return AutoTokenizer.from_pretrained(name, cache_dir=model_args.cache_dir)
+    column = text_column(datasets["train"])
+    texts = (example[column] for example in datasets["train"])
+    return LionTokenizer.train_from_iterator(
+        texts, model_args.vocab_size or config.vocab_size, model_max_length=config.max_position_embeddings
+    )
+
+
+def sequence_length(data_args: DataTrainingArguments, config: PreTrainedConfig) -> int:
+    length = data_args.max_seq_length or config.max_position_embeddings
+    if (
+        getattr(config, "position_embedding_type", "absolute") == "absolute"
+        and length > config.max_position_embeddings
+    ):
+        raise ValueError(
+            f"--max_seq_length is {length}, but the model has absolute positions for {config.max_position_embeddings} "
+            "tokens (max_position_embeddings)."
+        )
+    return length
+
+
+def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, training_args: TrainingArguments):
+    """Sequences of `input_ids` of at most `length` tokens."""
+    column = text_column(dataset)
+    options = {"batched": True, "remove_columns": dataset.column_names or list(next(iter(dataset)))}
+    if not isinstance(dataset, IterableDataset):
+        options["num_proc"] = data_args.preprocessing_num_workers
+        options["load_from_cache_file"] = not data_args.overwrite_cache
+
+    def encode(examples: dict) -> dict:
+        texts = [text for text in examples[column] if text and not text.isspace()]
+        limit = {"truncation": True, "max_length": length} if data_args.line_by_line else {"truncation": False}
+        encoded = tokenizer(texts, return_special_tokens_mask=True, verbose=False, **limit)
+        encoded = {name: encoded[name] for name in ("input_ids", "special_tokens_mask")}
+        return encoded if data_args.line_by_line else {name: cut(rows) for name, rows in encoded.items()}
+
+    def cut(rows: list[list[int]]) -> list[list[int]]:
+        joined = list(chain.from_iterable(rows))
+        end = len(joined) // length * length or len(joined)
+        return [joined[start : min(start + length, end)] for start in range(0, end, length)]
+
+    with training_args.main_process_first(desc="tokenizing"):
+        return dataset.map(encode, **options)
+
+
+def limit_samples(dataset, count: int | None):
+    if count is None:
+        return dataset
+    if isinstance(dataset, IterableDataset):
+        return dataset.take(count)
+    return dataset.select(range(min(count, len(dataset))))
+
+
+def most_likely(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The predicted tokens, so that evaluation keeps these and not all logits."""
+    return logits.argmax(dim=-1)
+
+
+def masked_accuracy(prediction: EvalPrediction) -> dict[str, float]:
+    is_masked = prediction.label_ids != -100
+    return {"accuracy": float(np.mean(prediction.predictions[is_masked] == prediction.label_ids[is_masked]))}
+
+
+def main(args: list[str] | None = None) -> Trainer:
+    """Run with these arguments, or those of the command line; the Trainer comes back when all is done."""
+    classes = (MlmModelArguments, DataTrainingArguments, TrainingArguments)
+    model_args, data_args, training_args = parse_arguments(classes, args)
+    check_arguments(model_args, training_args)
+    check_data_arguments(data_args, model_args, training_args)
+    config = load_config(model_args)
+    length = sequence_length(data_args, config)
+    checkpoint = find_checkpoint(training_args)
+    set_seed(training_args.seed)
+
+    datasets = load_texts(data_args, training_args, model_args.cache_dir)
+    tokenizer = load_tokenizer(model_args, config, checkpoint, datasets)
+    if model_args.model_name_or_path is None:
+        config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
+    model = load_model(AutoModelForMaskedLM, model_args, config)
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        model.resize_token_embeddings(len(tokenizer))
+
+    datasets = {
+        split: tokenize(dataset, tokenizer, data_args, length, training_args) for split, dataset in datasets.items()
+    }
+    train_dataset = limit_samples(datasets.get("train"), data_args.max_train_samples)
+    if data_args.streaming and train_dataset is not None:
+        train_dataset = train_dataset.shuffle(seed=training_args.seed, buffer_size=SHUFFLE_BUFFER)
+    callbacks: list[Callable] = []
+    if model_args.early_stopping_patience is not None:
+        callbacks.append(EarlyStoppingCallback(model_args.early_stopping_patience))
+    trainer = MaskedLMTrainer(
+        model=model,
+        args=training_args,
+        data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=data_args.mlm_probability),
+        train_dataset=train_dataset,
+        eval_dataset=limit_samples(datasets.get("validation"), data_args.max_eval_samples),
+        processing_class=tokenizer,
+        compute_metrics=masked_accuracy,
+        preprocess_logits_for_metrics=most_likely,
+        callbacks=callbacks,
+    )
+    if training_args.do_train:
+        train(trainer, checkpoint)
+    if training_args.do_eval:
+        metrics = trainer.evaluate()
+        metrics["perplexity"] = math.exp(metrics["eval_loss"])
+        save_metrics(trainer, "eval", metrics)
+    return trainer
+
+
+if __name__ == "__main__":
+    main()
