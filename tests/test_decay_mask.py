@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+
 from modeling_lion.decay_mask import block_sums, decay_mask, log_zero, step_decays
 
 
@@ -12,9 +13,10 @@ def literal_mask(log_decay: list[float], borders: tuple[int, ...] = ()) -> torch
     """SPEC §2 for one head, edge view: the step j→j+1 costs λ_j, j+1→j costs λ_{j+1}, and 0 across a border."""
     decay = [math.exp(a) for a in log_decay]
     length = len(decay)
+    sequence = [sum(border <= t for border in borders) for t in range(length)]
 
     def element(i: int, j: int) -> float:
-        if any(min(i, j) < border <= max(i, j) for border in borders):
+        if sequence[i] != sequence[j]:
             return 0.0
         return math.prod(decay[j:i]) if i > j else math.prod(decay[i + 1 : j + 1])
 

@@ -1,0 +1,387 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Every kernel against the naive form in float64: outputs and all gradients, and what SPEC §4 and §5 promise.
+
+A kernel may be off by at most twice what the naive form is off when it computes as wide as SPEC §5 asks and rounds
+the result to the dtype of the inputs, or by a few units in the last place where that happens to be next to nothing.
+"""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modeling_lion.kernel_chunk import chunk_attention
+from modeling_lion.kernel_naive import naive_attention
+from modeling_lion.kernel_parallel import parallel_attention
+from modeling_lion.kernel_rnn import rnn_attention
+from modeling_lion.lion_kernel import accumulation_dtype
+
+
+KERNELS = {"parallel": parallel_attention, "chunk": chunk_attention, "rnn": rnn_attention}
+MIXERS = ["lit", "decay", "selective"]
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+BATCH, HEADS, HEAD_DIM, VALUE_DIM = 2, 3, 5, 6
+
+
+@pytest.fixture(autouse=True)
+def poison_uninitialized_memory():
+    """Memory that nobody wrote is NaN, not by luck what was there before."""
+    torch.use_deterministic_algorithms(True)
+    previous, torch.utils.deterministic.fill_uninitialized_memory = (
+        torch.utils.deterministic.fill_uninitialized_memory,
+        True,
+    )
+    yield
+    torch.utils.deterministic.fill_uninitialized_memory = previous
+    torch.use_deterministic_algorithms(False)
+
+
+def make_inputs(mixer, length, *, dtype=torch.float64, seed=0, batch=BATCH, heads=HEADS, positive=True):
+    """Query, key, value in `dtype` and the log decay in the accumulation dtype, all rounded already."""
+    generator = torch.Generator().manual_seed(seed)
+    rand = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)
+    query, key = (rand(2, batch, heads, length, HEAD_DIM) + (0.1 if positive else -0.5)).to(dtype)
+    value = torch.randn(batch, heads, length, VALUE_DIM, generator=generator, dtype=torch.float64).to(dtype)
+    shape = {"lit": None, "decay": (heads,), "selective": (batch, heads, length)}[mixer]
+    log_decay = None if shape is None else torch.log(0.02 + 0.98 * rand(*shape)).to(accumulation_dtype(dtype))
+    return query, key, value, log_decay
+
+
+def outputs_and_gradients(kernel, query, key, value, log_decay, dtype=None, autocast=False, **kwargs):
+    """`[output, d query, d key, d value(, d log_decay)]`; with `dtype`, computed in it."""
+    inputs = [x for x in (query, key, value, log_decay) if x is not None]
+    inputs = [x.detach().to(dtype or x.dtype).requires_grad_() for x in inputs]
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        output, _ = kernel(*inputs, **kwargs)
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    output.backward(weights.to(value.dtype).to(output.dtype))  # the same numbers for every dtype
+    # A sequence of one token does not decay, and its decay may have no gradient at all.
+    return [output.detach(), *(torch.zeros_like(x) if x.grad is None else x.grad for x in inputs)]
+
+
+def assert_as_good_as_naive(kernel, *inputs, expected=None, reference=naive_attention, **kwargs):
+    """Compare outputs and gradients of a kernel with those of a reference, in float64 and as wide as SPEC §5 asks."""
+    dtype = inputs[2].dtype
+    expected = expected or references(*inputs, reference=reference, **kwargs)
+    for name, result, exact, tolerance in zip(
+        ["output", "d query", "d key", "d value", "d log_decay"],
+        outputs_and_gradients(kernel, *inputs, **kwargs),
+        *expected,
+        strict=False,
+    ):
+        assert result.dtype == (accumulation_dtype(dtype) if name == "d log_decay" else dtype), name
+        assert result.isfinite().all(), name
+        error = (result.double() - exact).abs().max()
+        assert error <= tolerance, f"{name} is off by {error:.2e}, allowed are {tolerance:.2e}"
+
+
+def references(*inputs, reference=naive_attention, **kwargs):
+    """What is right, in float64, and how far off each result may be."""
+    exact = outputs_and_gradients(reference, *inputs, dtype=torch.float64, **kwargs)
+    narrow = outputs_and_gradients(reference, *inputs, dtype=torch.float32, **kwargs)
+    # float64 is checked against itself: both sides err as float32 does, in smaller units but with a larger log_zero.
+    eps = torch.finfo(accumulation_dtype(inputs[2].dtype)).eps
+    unit = 16 * eps / torch.finfo(torch.float32).eps if eps < 1e-10 else 1
+    tolerances = []
+    for right, near, source in zip(exact, narrow, [inputs[2], *inputs], strict=False):
+        error = (near.double() - right).abs().max() * unit
+        size = right.abs().max()
+        # What is added up is of size 1 here, even where it adds up to nothing.
+        tolerances.append(max(2 * error, 64 * eps * max(1, size)) + torch.finfo(source.dtype).eps * size)
+    return exact, tolerances
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("normalization", ["sum", "none"])
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("length", [1, 2, 3, 17, 64, 65, 130])
+def test_kernels_agree_with_the_naive_form(length, mixer, normalization, dtype):
+    inputs = make_inputs(mixer, length, dtype=dtype)
+    expected = references(*inputs, normalization=normalization)
+    for name, kernel in KERNELS.items():
+        for chunk_size in [1, 3, 16, 64, length + 1] if name == "chunk" else [64]:
+            assert_as_good_as_naive(
+                kernel, *inputs, expected=expected, normalization=normalization, chunk_size=chunk_size
+            )
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_long_sequence(mixer, kernel):
+    """Long enough for the kernels to work in several slices."""
+    inputs = make_inputs(mixer, 700, dtype=torch.float32, batch=3, heads=4)
+    assert_as_good_as_naive(kernel, *inputs)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize(
+    "kept",
+    [
+        [False] * 7 + [True] * 33,
+        [True] * 33 + [False] * 7,
+        [True, False, False, True] * 10,
+        [False, True] + [False] * 20 + [True] * 18,
+        [False] * 40,
+        [True] * 40,
+    ],
+    ids=["left", "right", "interior", "mixed", "all", "none"],
+)
+def test_padding_is_absence(kept, mixer, kernel):
+    query, key, value, log_decay = make_inputs(mixer, 40)
+    log_decay = log_decay[None, :, None].repeat(BATCH, 1, 40) if mixer == "decay" else log_decay
+    kept = torch.tensor(kept)
+
+    def padded(query, key, value, log_decay=None, **kwargs):
+        if log_decay is not None:
+            log_decay = torch.where(kept, log_decay, 0)
+        output, _ = kernel(query, key * kept[:, None], value, log_decay, chunk_size=16, **kwargs)
+        assert output.isfinite().all()
+        return output * kept[:, None], None
+
+    def absent(query, key, value, log_decay=None, **kwargs):
+        query, key, value = (x[:, :, kept] for x in (query, key, value))
+        output = torch.zeros(*value.shape[:2], 40, VALUE_DIM, dtype=value.dtype)
+        if kept.any():
+            log_decay = None if log_decay is None else log_decay[:, :, kept]
+            output = output.masked_scatter(kept[:, None], naive_attention(query, key, value, log_decay)[0])
+        else:
+            output = output + 0 * value.sum()
+        return output, None
+
+    results = outputs_and_gradients(padded, query, key, value, log_decay)
+    if kept.any():
+        for result, expected in zip(results, outputs_and_gradients(absent, query, key, value, log_decay), strict=True):
+            torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
+    else:
+        assert all((x == 0).all() for x in results)
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), naive_attention], ids=[*KERNELS, "naive"])
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("lengths", [(1, 1), (3, 1, 20), (17, 40, 5), (1,) * 9, (64, 66), (30,)])
+def test_packed_sequences_are_apart(lengths, mixer, kernel):
+    inputs = make_inputs(mixer, sum(lengths))
+    borders = torch.tensor([0, *lengths]).cumsum(0).int()
+
+    def one_by_one(query, key, value, log_decay=None, **kwargs):
+        parts = [x.split(lengths, dim=2) for x in (query, key, value)]
+        decays = [log_decay] * len(lengths) if mixer != "selective" else log_decay.split(lengths, dim=2)
+        outputs = [naive_attention(*part)[0] for part in zip(*parts, decays, strict=True)]
+        return torch.cat(outputs, dim=2), None
+
+    packed = lambda *xs, **kwargs: kernel(*xs, cu_seqlens=borders, chunk_size=16, **kwargs)
+    results = outputs_and_gradients(packed, *inputs)
+    for result, expected in zip(results, outputs_and_gradients(one_by_one, *inputs), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-10)
+
+
+def extreme_decays(kind, shape, dtype):
+    generator = torch.Generator().manual_seed(3)
+    random = torch.rand(shape, generator=generator, dtype=torch.float64)
+    kinds = {
+        "all zero": torch.full(shape, -torch.inf),
+        "all one": torch.zeros(shape),
+        "zeros and ones": torch.where(random < 0.1, -torch.inf, 0.0),
+        "all kinds": torch.where(random < 0.1, -torch.inf, torch.where(random < 0.4, 0.0, -random)),
+        "far below": torch.where(random < 0.3, -1e4, -random),
+        "underflow": torch.where(random < 0.3, -95.0, -random),
+    }
+    return kinds[kind].to(dtype)
+
+
+EXTREMES = ["all zero", "all one", "zeros and ones", "all kinds", "far below", "underflow"]
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("mixer", ["decay", "selective"])
+@pytest.mark.parametrize("kind", EXTREMES)
+def test_extreme_decays(kind, mixer, dtype, kernel):
+    query, key, value, log_decay = make_inputs(mixer, 70, dtype=dtype)
+    log_decay = extreme_decays(kind, log_decay.shape, log_decay.dtype)
+    for chunk_size in [1, 16, 64] if kernel is chunk_attention else [64]:
+        assert_as_good_as_naive(kernel, query, key, value, log_decay, chunk_size=chunk_size)
+    gradient = outputs_and_gradients(kernel, query, key, value, log_decay)[-1]
+    assert (gradient[log_decay == -torch.inf] == 0).all()
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), naive_attention], ids=[*KERNELS, "naive"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_zero_denominators_give_zero(mixer, dtype, kernel):
+    query, key, value, log_decay = make_inputs(mixer, 20, dtype=dtype)
+    query[0, 0, 3] = 0  # one query that sees nothing
+    key[1, 1] = 0  # one head where there is nothing to see
+    results = outputs_and_gradients(kernel, query, key, value, log_decay, chunk_size=8)
+    assert all(x.isfinite().all() for x in results)
+    output, d_query, d_key, d_value = results[:4]
+    assert (output[0, 0, 3] == 0).all() and (d_query[0, 0, 3] == 0).all()
+    assert all((x[1, 1] == 0).all() for x in (output, d_query, d_key, d_value))
+    if mixer == "selective":
+        assert (results[4][1, 1] == 0).all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_signed_scores_without_normalization(mixer, kernel):
+    inputs = make_inputs(mixer, 33, dtype=torch.float32, positive=False)
+    assert_as_good_as_naive(kernel, *inputs, normalization="none", chunk_size=8)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_autocast_does_not_narrow(mixer, kernel):
+    inputs = make_inputs(mixer, 40, dtype=torch.float32)
+    for result, expected in zip(
+        outputs_and_gradients(kernel, *inputs, autocast=True), outputs_and_gradients(kernel, *inputs), strict=True
+    ):
+        assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_value_may_be_wider_than_query_and_key(mixer, kernel):
+    query, key, value, log_decay = make_inputs(mixer, 40, dtype=torch.bfloat16)
+    wide = outputs_and_gradients(kernel, query, key, value.float(), log_decay)
+    assert [x.dtype for x in wide[:4]] == [torch.float32, torch.bfloat16, torch.bfloat16, torch.float32]
+    expected = outputs_and_gradients(naive_attention, query, key, value, log_decay, dtype=torch.float64)
+    for result, exact in zip(wide, expected, strict=True):
+        eps = torch.finfo(result.dtype).eps
+        assert (result.double() - exact).abs().max() <= 16 * eps * exact.abs().max()
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_strides_do_not_matter(mixer, kernel):
+    inputs = make_inputs(mixer, 40)
+    strided = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in inputs[:3]]
+    spread = [torch.stack((x, x), dim=-1)[..., 0] for x in inputs[:3]]
+    log_decay = inputs[3] if mixer != "selective" else inputs[3].transpose(1, 2).contiguous().transpose(1, 2)
+    expected = outputs_and_gradients(kernel, *inputs, chunk_size=16)
+    for variant in (strided, spread):
+        for result, right in zip(
+            outputs_and_gradients(kernel, *variant, log_decay, chunk_size=16), expected, strict=True
+        ):
+            torch.testing.assert_close(result, right, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("wanted", range(4))
+def test_gradients_only_where_asked(wanted, kernel):
+    inputs = make_inputs("selective", 20)
+    expected = outputs_and_gradients(kernel, *inputs)[1 + wanted]
+    inputs[wanted].requires_grad_()
+    output, _ = kernel(*inputs)
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    output.backward(weights)
+    torch.testing.assert_close(inputs[wanted].grad, expected, rtol=1e-12, atol=1e-13)
+    assert [x.grad is None for x in inputs].count(False) == 1
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("normalization", ["sum", "none"])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_gradcheck(mixer, normalization, kernel):
+    inputs = [x for x in make_inputs(mixer, 7, batch=1, heads=2) if x is not None]
+    inputs = [x.requires_grad_() for x in inputs]
+    function = lambda *xs: kernel(*xs, normalization=normalization, chunk_size=3)[0]
+    assert torch.autograd.gradcheck(function, inputs)
+    assert torch.autograd.gradgradcheck(function, inputs)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_function_transforms(mixer, kernel):
+    inputs = [x for x in make_inputs(mixer, 9, batch=1, heads=2) if x is not None]
+    function = lambda *xs: kernel(*xs, chunk_size=4)[0]
+    expected = torch.autograd.functional.jacobian(function, tuple(inputs))
+    for one, right in zip(torch.func.jacrev(function, tuple(range(len(inputs))))(*inputs), expected, strict=True):
+        torch.testing.assert_close(one, right)
+    query, key, value = (torch.stack((x, 2 * x)) for x in inputs[:3])
+    batched = torch.func.vmap(lambda q, k, v: function(q, k, v, *inputs[3:]))(query, key, value)
+    torch.testing.assert_close(batched[1], function(query[1], key[1], value[1], *inputs[3:]))
+
+
+@pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention], ids=["parallel", "chunk"])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_compiles_to_one_graph_for_every_length(mixer, kernel):
+    # Deterministic algorithms would be traced too.
+    torch.use_deterministic_algorithms(False)
+    torch.compiler.reset()
+    compiled = torch.compile(kernel, backend="aot_eager", fullgraph=True, dynamic=True)
+    for length in (40, 97, 130):
+        inputs = make_inputs(mixer, length, dtype=torch.float32)
+        expected = outputs_and_gradients(kernel, *inputs, chunk_size=32)
+        with torch.compiler.set_stance("default" if length == 40 else "fail_on_recompile"):
+            results = outputs_and_gradients(compiled, *inputs, chunk_size=32)
+        for result, right in zip(results, expected, strict=True):
+            torch.testing.assert_close(result, right)
+
+
+@pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention], ids=["parallel", "chunk"])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_exports_to_plain_operators(mixer, kernel):
+    class Module(torch.nn.Module):
+        def forward(self, *inputs):
+            return kernel(*inputs, chunk_size=16)[0]
+
+    inputs = tuple(x for x in make_inputs(mixer, 40, dtype=torch.float32) if x is not None)
+    program = torch.export.export(Module(), inputs)
+    assert not [n for n in program.graph.nodes if str(n.target).startswith("lion")]
+    torch.testing.assert_close(program.module()(*inputs), Module()(*inputs))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"query": torch.zeros(2, 3, 8)}, r"query and key must be \(batch, heads, length, head_dim\)"),
+        ({"key": torch.zeros(2, 3, 8, 4)}, r"got \(2, 3, 8, 5\), \(2, 3, 8, 4\)"),
+        ({"value": torch.zeros(2, 3, 9, 5)}, r"\(2, 3, 9, 5\)"),
+        ({"key": torch.zeros(2, 3, 8, 5, dtype=torch.float64)}, "torch.float32, torch.float64"),
+        ({"value": torch.zeros(2, 3, 8, 5, dtype=torch.float16)}, "torch.float16"),
+        ({"log_decay": torch.zeros(8)}, r"log_decay must be None, \(heads,\) = \(3,\)"),
+        ({"log_decay": torch.zeros(2, 3, 1)}, r"got \(2, 3, 1\)"),
+        ({"normalization": "softmax"}, 'normalization is \'softmax\'; give "sum" or "none"'),
+        ({"chunk_size": 0}, "chunk_size is 0; give at least 1"),
+        ({"cu_seqlens": torch.tensor([0, 4])}, r"cu_seqlens must rise from 0 to the length 8; got \[0, 4\]"),
+        ({"cu_seqlens": torch.tensor([0, 4, 4, 8])}, "cu_seqlens must rise"),
+        ({"cu_seqlens": torch.tensor([1, 8])}, "cu_seqlens must rise"),
+    ],
+)
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_what_does_not_fit_is_refused(kernel, change, message):
+    arguments = {name: torch.zeros(2, 3, 8, 5) for name in ("query", "key", "value")}
+    with pytest.raises(ValueError, match=message):
+        kernel(**(arguments | change))
+
+
+@st.composite
+def problems(draw):
+    """Inputs of a kernel with anything in them that SPEC §4 and §5 allow."""
+    mixer = draw(st.sampled_from(MIXERS))
+    length = draw(st.integers(1, 90))
+    batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    dtype = draw(st.sampled_from(DTYPES))
+    seed = draw(st.integers(0, 1000))
+    query, key, value, log_decay = make_inputs(mixer, length, dtype=dtype, seed=seed, batch=batch, heads=heads)
+    if mixer != "lit" and draw(st.booleans()):
+        log_decay = extreme_decays(draw(st.sampled_from(EXTREMES)), log_decay.shape, log_decay.dtype)
+    if mixer == "selective" and draw(st.booleans()):
+        kept = torch.rand(batch, 1, length, generator=torch.Generator().manual_seed(seed)) < draw(st.floats(0, 1))
+        key, log_decay = key * kept[..., None], torch.where(kept, log_decay, 0)
+    borders = sorted(draw(st.sets(st.integers(1, length - 1), max_size=5))) if length > 1 else []
+    options = {
+        "cu_seqlens": draw(st.sampled_from([None, torch.tensor([0, *borders, length])])),
+        "normalization": draw(st.sampled_from(["sum", "none"])),
+        "chunk_size": draw(st.integers(1, length + 2)),
+    }
+    return (query, key, value, log_decay), options
+
+
+@given(problems(), st.sampled_from(sorted(KERNELS)))
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+def test_anything_allowed(problem, kernel):
+    inputs, options = problem
+    assert_as_good_as_naive(KERNELS[kernel], *inputs, **options)
