@@ -50,7 +50,7 @@ def test_every_kind_of_image_fits_the_model(kind, num_channels, image_size):
     config = image_config(image_size=image_size, num_channels=num_channels)
     pixel_values = lion_image_processor(config)(images()[kind], return_tensors="pt")["pixel_values"]
     assert pixel_values.shape == (1, num_channels, *config.image_shape) and pixel_values.dtype == torch.float32
-    assert pixel_values.abs().max() <= 1 and pixel_values.std() > 0.1
+    assert pixel_values.abs().max() <= 1 and pixel_values.max() - pixel_values.min() > 0.2
     assert LionForImageClassification(config)(pixel_values).logits.isfinite().all()
 
 
