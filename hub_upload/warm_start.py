@@ -1,0 +1,258 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Start a LION from a trained softmax encoder of the library, a BERT or a ViT.
+
+Every weight that has a counterpart is carried over. Softmax attention knows no decays, so these are new and start
+open: λ is so close to 1 that each head sees its whole context, as softmax does. The attention itself is another one,
+so the model needs training before use: `examples/distill_from_softmax.py` heals it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers.utils import cached_file
+
+import modeling_lion
+from configuration_lion import LionConfig
+
+from .checkpoint import no_progress_bars
+from .new_folder import new_folder
+
+
+# Class of the library to class of ours.
+ARCHITECTURES = {
+    "BertModel": "LionModel",
+    "BertForPreTraining": "LionForMaskedLM",
+    "BertForMaskedLM": "LionForMaskedLM",
+    "BertForSequenceClassification": "LionForSequenceClassification",
+    "BertForTokenClassification": "LionForTokenClassification",
+    "BertForQuestionAnswering": "LionForQuestionAnswering",
+    "BertForMultipleChoice": "LionForMultipleChoice",
+    "ViTModel": "LionModel",
+    "ViTForImageClassification": "LionForImageClassification",
+}
+BERT_NAMES = {
+    r"^bert\.": "lion.",
+    r"encoder\.layer\.": "layers.",
+    r"attention\.self\.query\.": "attention.mixer.q_proj.",
+    r"attention\.self\.key\.": "attention.mixer.k_proj.",
+    r"attention\.self\.value\.": "attention.mixer.v_proj.",
+    r"attention\.output\.dense\.": "attention.o_proj.",
+    r"attention\.output\.LayerNorm\.": "attention_norm.",
+    r"intermediate\.dense\.": "mlp.up_proj.",
+    r"(layers\.\d+)\.output\.dense\.": r"\1.mlp.down_proj.",
+    r"(layers\.\d+)\.output\.LayerNorm\.": r"\1.mlp_norm.",
+    r"^cls\.predictions\.transform\.dense\.": "lm_head.dense.",
+    r"^cls\.predictions\.transform\.LayerNorm\.": "lm_head.layer_norm.",
+    r"^cls\.predictions\.decoder\.": "lm_head.decoder.",
+    r"embeddings\.LayerNorm\.": "embeddings.layer_norm.",
+}
+VIT_NAMES = {
+    r"^vit\.": "lion.",
+    r"patch_embeddings\.projection\.": "patch_embeddings.",
+    # the library's names up to 5.x, and its newer ones
+    r"encoder\.layer\.": "layers.",
+    r"attention\.attention\.query\.": "attention.mixer.q_proj.",
+    r"attention\.attention\.key\.": "attention.mixer.k_proj.",
+    r"attention\.attention\.value\.": "attention.mixer.v_proj.",
+    r"attention\.output\.dense\.": "attention.o_proj.",
+    r"intermediate\.dense\.": "mlp.up_proj.",
+    r"(layers\.\d+)\.output\.dense\.": r"\1.mlp.down_proj.",
+    r"attention\.([qkv]_proj)\.": r"attention.mixer.\1.",
+    r"layernorm_before\.": "attention_norm.",
+    r"layernorm_after\.": "mlp_norm.",
+    r"mlp\.fc1\.": "mlp.up_proj.",
+    r"mlp\.fc2\.": "mlp.down_proj.",
+    r"^(lion\.)?layernorm\.": r"\1norm.",
+}
+SHARED_FIELDS = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "initializer_range",
+    "layer_norm_eps",
+    "qkv_bias",
+    "tie_word_embeddings",
+    "vocab_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "pad_token_id",
+    "image_size",
+    "patch_size",
+    "num_channels",
+    "id2label",
+    "label2id",
+    "problem_type",
+)
+PREPROCESSORS = {
+    "text": (AutoTokenizer, ("tokenizer.json", "vocab.txt")),
+    "image": (AutoImageProcessor, ("preprocessor_config.json", "processor_config.json")),
+}
+
+
+@dataclass
+class WarmStartReport:
+    """
+    What became of the weights.
+
+    Attributes:
+        source, model: names of the two classes.
+        carried: name in the softmax encoder to name in the LION.
+        new: names in the LION that started anew.
+        dropped: names in the softmax encoder that have no counterpart.
+    """
+
+    source: str
+    model: str
+    carried: dict[str, str]
+    new: list[str]
+    dropped: list[str]
+
+    def __str__(self) -> str:
+        lines = [f"{self.source} to {self.model}: {len(self.carried)} weights carried over."]
+        for title, names in (("New", self.new), ("Dropped", self.dropped)):
+            # One line for all layers.
+            kinds = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names)
+            lines.append(f"{title}: {len(names)} weights{': ' if kinds else ''}{', '.join(kinds)}.")
+        return "\n".join(lines)
+
+
+def warm_start_config(config: PreTrainedConfig, **overrides) -> LionConfig:
+    """
+    The configuration of a LION with the sizes of a BERT or ViT, and its positions, norms, activation and labels.
+
+    Args:
+        config: of the softmax encoder.
+        overrides: fields of `LionConfig`, for example `mixer_type="decay"`.
+
+    Raises:
+        ValueError: if the encoder is neither, or is one with no counterpart (a decoder, relative positions).
+    """
+    if config.model_type not in ("bert", "vit"):
+        raise ValueError(f"A warm start needs a BERT or a ViT; this is a {config.model_type!r}.")
+    if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
+        raise ValueError("This BERT is a decoder (`is_decoder`, `add_cross_attention`); LION is bidirectional.")
+    if (kind := getattr(config, "position_embedding_type", "absolute")) not in ("absolute", None):
+        raise ValueError(f"This BERT has {kind!r} positions, which have no counterpart here; only absolute ones have.")
+    fields = {name: getattr(config, name) for name in SHARED_FIELDS if hasattr(config, name)}
+    fields |= {
+        "modality": "text" if config.model_type == "bert" else "image",
+        "position_embedding_type": "absolute",
+        "norm_position": "post" if config.model_type == "bert" else "pre",
+        "pooling": "cls",
+    }
+    return LionConfig(**(fields | overrides))
+
+
+def warm_start_from_softmax(
+    folder_or_model: str | Path | PreTrainedModel, **config_overrides
+) -> tuple[PreTrainedModel, WarmStartReport]:
+    """
+    Make a LION out of a trained BERT or ViT.
+
+    Args:
+        folder_or_model: a model, a folder of one, or its name on the Hub. Its class decides that of the LION: see
+            `ARCHITECTURES`.
+        config_overrides: fields of `LionConfig`, for example `mixer_type="decay"`, `feature_map="elu"`,
+            `patch_order="snake"`. `position_embedding_type="none"` drops the positions.
+
+    Returns:
+        The LION, in evaluation mode, and a report of what was carried, new and dropped.
+
+    Raises:
+        ValueError: if the class has no counterpart, or an override changes the shape of a weight.
+    """
+    source = folder_or_model if isinstance(folder_or_model, PreTrainedModel) else load_encoder(folder_or_model)
+    name = type(source).__name__
+    if name not in ARCHITECTURES:
+        raise ValueError(f"{name} has no counterpart; a warm start needs one of {', '.join(ARCHITECTURES)}.")
+    config = warm_start_config(source.config, **config_overrides)
+    model = getattr(modeling_lion, ARCHITECTURES[name])(config)
+    weights = model.state_dict()
+    names = BERT_NAMES if source.config.model_type == "bert" else VIT_NAMES
+    state_dict = source.state_dict()
+    carried = {old: new for old in state_dict if (new := _rename(old, names)) in weights}
+    if wrong := [
+        f"{new} {tuple(weights[new].shape)} of {old} {tuple(state_dict[old].shape)}"
+        for old, new in carried.items()
+        if weights[new].shape != state_dict[old].shape
+    ]:
+        raise ValueError(
+            f"These fields change the shapes of weights, which cannot be carried then: {'; '.join(wrong)}."
+        )
+    model.load_state_dict({new: state_dict[old] for old, new in carried.items()}, strict=False)
+    open_decays(model)
+    new = sorted(weights.keys() - set(carried.values()))
+    # One bias under two names in the library.
+    dropped = [old for old in state_dict if old not in carried and old != "cls.predictions.bias"]
+    return model.eval(), WarmStartReport(name, type(model).__name__, carried, new, dropped)
+
+
+def load_encoder(folder: str | Path) -> PreTrainedModel:
+    """The model of a folder or of a name on the Hub, of the class that it was saved as."""
+    config = AutoConfig.from_pretrained(folder)
+    name = (config.architectures or ["no class"])[0]
+    if name not in ARCHITECTURES:
+        raise ValueError(f"{folder} holds {name}; a warm start needs one of {', '.join(ARCHITECTURES)}.")
+    with no_progress_bars():
+        return getattr(transformers, name).from_pretrained(folder)
+
+
+def _rename(name: str, names: Mapping[str, str]) -> str:
+    for pattern, replacement in names.items():
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+@torch.no_grad()
+def open_decays(model: PreTrainedModel) -> None:
+    """Set every decay to a half-life of the whole context, λ = 2^(-1/context), whatever the token."""
+    half_life = torch.tensor(model.config.context_length, dtype=torch.float64)
+    logit = torch.logit(torch.exp2(-1 / half_life)).item()
+    for name, parameter in model.named_parameters():
+        if name.endswith((".decay_bias", ".decay_proj.bias")):
+            parameter.fill_(logit)
+        elif name.endswith(".decay_proj.weight"):
+            parameter.zero_()
+
+
+def save_warm_start(source: str | Path, output_dir: str | Path, **config_overrides) -> str:
+    """
+    `warm_start_from_softmax` from folder to folder, with the tokenizer or the image processor.
+
+    Returns:
+        The report.
+    """
+    with new_folder(output_dir) as folder:
+        model, report = warm_start_from_softmax(source, **config_overrides)
+        model.save_pretrained(folder)
+        has_preprocessor = save_preprocessor(source, folder, model.config.modality)
+    lines = [str(report)]
+    if not has_preprocessor:
+        kind = "tokenizer" if model.config.modality == "text" else "image processor"
+        lines.append(f"{source} has no {kind}: save one beside the model before you use a pipeline.")
+    lines.append("The attention is a new one: train before use, for example by distillation.")
+    return "\n".join(lines)
+
+
+def save_preprocessor(source: str | Path, folder: Path, modality: str) -> bool:
+    """Save the tokenizer or image processor of `source` in `folder`; False if it has none."""
+    auto_class, files = PREPROCESSORS[modality]
+    # The files are looked for first: without any, AutoTokenizer makes a tokenizer that knows no words.
+    if not any(cached_file(source, file, _raise_exceptions_for_missing_entries=False) for file in files):
+        return False
+    auto_class.from_pretrained(source).save_pretrained(folder)
+    return True
+
+
+__all__ = ["WarmStartReport", "open_decays", "save_warm_start", "warm_start_config", "warm_start_from_softmax"]

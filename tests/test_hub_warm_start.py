@@ -1,0 +1,228 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+import argparse
+
+import pytest
+import torch
+from hub_upload_lion import convert, warm_start_from_softmax
+from hub_upload_lion.warm_start import ARCHITECTURES
+from PIL import Image
+from transformers import (
+    AutoModel,
+    AutoModelForImageClassification,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+    GPT2Config,
+    GPT2Model,
+    PreTrainedModel,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessorPil,
+    ViTModel,
+    pipeline,
+)
+
+import modeling_lion
+from modeling_lion import LionTokenizer
+
+
+SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40}
+MIXERS = ["lit", "decay", "selective"]
+
+
+def bert(built_class: type = BertForMaskedLM, **fields) -> PreTrainedModel:
+    torch.manual_seed(0)
+    options = {"vocab_size": 40, "max_position_embeddings": 32, "hidden_act": "relu", "layer_norm_eps": 1e-7}
+    return randomised(built_class(BertConfig(**(SIZES | options | fields))))
+
+
+def vit(built_class: type = ViTForImageClassification, **fields) -> PreTrainedModel:
+    torch.manual_seed(0)
+    options = {"image_size": 16, "patch_size": 4, "layer_norm_eps": 1e-5, "id2label": {0: "a", 1: "b", 2: "c"}}
+    return randomised(built_class(ViTConfig(**(SIZES | options | fields))))
+
+
+@torch.no_grad()
+def randomised(model: PreTrainedModel) -> PreTrainedModel:
+    """No weight is left at a value that a new model would have, too."""
+    for parameter in model.parameters():
+        parameter.add_(0.3 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def weight(model: torch.nn.Module, name: str) -> torch.Tensor:
+    return model.state_dict()[name]
+
+
+@pytest.mark.parametrize("mixer_type", MIXERS)
+@pytest.mark.parametrize("make", [bert, vit])
+def test_every_weight_with_a_counterpart_is_carried(make, mixer_type):
+    source = make()
+    model, report = warm_start_from_softmax(source, mixer_type=mixer_type)
+    assert report.dropped == []
+    assert all(".mixer.decay" in name for name in report.new)
+    assert bool(report.new) == (mixer_type != "lit")
+    left = set(source.state_dict()) - {"cls.predictions.bias"}
+    assert report.carried.keys() == left
+    assert len(set(report.carried.values())) == len(left)
+    for old, new in report.carried.items():
+        assert torch.equal(weight(model, new), weight(source, old)), (old, new)
+    assert set(model.state_dict()) == set(report.carried.values()) | set(report.new)
+
+
+def test_pairs_of_names_are_the_right_ones():
+    """Equal shapes could hide a wrong pair, so some are written out."""
+    _, report = warm_start_from_softmax(bert(BertForSequenceClassification))
+    layer = "bert.encoder.layer.1."
+    for old, new in {
+        "bert.embeddings.LayerNorm.bias": "lion.embeddings.layer_norm.bias",
+        layer + "attention.self.key.weight": "lion.layers.1.attention.mixer.k_proj.weight",
+        layer + "attention.output.dense.weight": "lion.layers.1.attention.o_proj.weight",
+        layer + "attention.output.LayerNorm.weight": "lion.layers.1.attention_norm.weight",
+        layer + "intermediate.dense.bias": "lion.layers.1.mlp.up_proj.bias",
+        layer + "output.dense.bias": "lion.layers.1.mlp.down_proj.bias",
+        layer + "output.LayerNorm.bias": "lion.layers.1.mlp_norm.bias",
+        "bert.pooler.dense.weight": "lion.pooler.dense.weight",
+        "classifier.weight": "classifier.weight",
+    }.items():
+        assert report.carried[old] == new
+    _, report = warm_start_from_softmax(vit())
+    assert report.carried["vit.layers.0.layernorm_before.bias"] == "lion.layers.0.attention_norm.bias"
+    assert report.carried["vit.layers.0.layernorm_after.bias"] == "lion.layers.0.mlp_norm.bias"
+    assert report.carried["vit.layernorm.bias"] == "lion.norm.bias"
+
+
+@pytest.mark.parametrize("built_class", [BertModel, BertForMaskedLM, ViTModel, ViTForImageClassification])
+def test_all_but_the_attention_computes_the_same(built_class):
+    """With the values of all heads at zero attention adds its output bias alone, softmax or not."""
+    source = bert(built_class) if "Bert" in built_class.__name__ else vit(built_class)
+    with torch.no_grad():
+        for name, parameter in source.named_parameters():
+            if ".value." in name or ".v_proj." in name:
+                parameter.zero_()
+    model, _ = warm_start_from_softmax(source)
+    inputs = {"pixel_values": torch.randn(2, 3, 16, 16)}
+    if "Bert" in built_class.__name__:
+        ids = torch.randint(0, 40, (2, 11))
+        inputs = {"input_ids": ids, "token_type_ids": ids % 2}
+    with torch.no_grad():
+        torch.testing.assert_close(model(**inputs)[0], source(**inputs)[0])
+
+
+@pytest.mark.parametrize(
+    ("source", "dropped"),
+    [
+        (BertForPreTraining, {"bert.pooler.dense", "cls.seq_relationship"}),
+        (BertForTokenClassification, set()),
+        (ViTModel, {"pooler.dense"}),
+    ],
+)
+def test_what_has_no_counterpart_is_reported(source, dropped):
+    model = bert(source) if "Bert" in source.__name__ else vit(source)
+    lion, report = warm_start_from_softmax(model)
+    assert {name.rsplit(".", 1)[0] for name in report.dropped} == dropped
+    assert type(lion).__name__ == ARCHITECTURES[source.__name__]
+    assert all(name.rsplit(".", 1)[0] in str(report) for name in report.dropped)
+
+
+def test_configuration_comes_along():
+    model, _ = warm_start_from_softmax(bert(BertForSequenceClassification, id2label={0: "no", 1: "yes", 2: "so"}))
+    config = model.config
+    assert (config.hidden_act, config.layer_norm_eps, config.max_position_embeddings) == ("relu", 1e-7, 32)
+    assert (config.position_embedding_type, config.norm_position, config.pooling) == ("absolute", "post", "cls")
+    assert (config.id2label, config.num_labels) == ({0: "no", 1: "yes", 2: "so"}, 3)
+    config = warm_start_from_softmax(vit(), patch_order="snake", feature_map="elu")[0].config
+    assert (config.norm_position, config.pooling, config.image_shape) == ("pre", "cls", (16, 16))
+    assert (config.patch_order, config.feature_map, config.layer_norm_eps) == ("snake", "elu", 1e-5)
+
+
+def test_positions_can_be_left_behind():
+    model, report = warm_start_from_softmax(bert(), position_embedding_type="none")
+    assert report.dropped == ["bert.embeddings.position_embeddings.weight"]
+    assert model.lion.embeddings.position_embeddings is None
+
+
+@pytest.mark.parametrize("mixer_type", ["decay", "selective"])
+@pytest.mark.parametrize("fields", [{}, {"patch_order": "snake"}])
+def test_decays_start_open(mixer_type, fields):
+    """Half of the first token is left at the end of the longest input, in every head, layer and scan."""
+    model, _ = warm_start_from_softmax(vit(), mixer_type=mixer_type, **fields)
+    hidden_states = torch.randn(2, 17, 24)
+    for layer in model.lion.layers:
+        log_decay = layer.attention.mixer(hidden_states)[-1]
+        assert log_decay.shape[-1 if mixer_type == "decay" else 1] == 3 * (1 + bool(fields))
+        decay = log_decay[..., 1:] if mixer_type == "selective" else log_decay
+        torch.testing.assert_close(decay.exp() ** model.config.context_length, torch.full_like(decay, 0.5))
+
+
+def test_decays_learn_from_the_start():
+    model, _ = warm_start_from_softmax(bert())
+    ids = torch.randint(0, 40, (2, 11))
+    model(input_ids=ids, labels=ids).loss.backward()
+    for layer in model.lion.layers:
+        gate = layer.attention.mixer.decay_proj
+        assert gate.weight.grad.abs().max() > 0 and gate.bias.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    ("source", "overrides", "message"),
+    [
+        (lambda: GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9)), {}, "no counterpart.*BertModel"),
+        (lambda: bert(is_decoder=True), {}, "decoder"),
+        (bert, {"intermediate_size": 44}, "change the shapes.*up_proj.weight"),
+    ],
+)
+def test_what_cannot_be_carried_is_refused(source, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        warm_start_from_softmax(source(), **overrides)
+
+
+def run_command(*words) -> None:
+    parser = argparse.ArgumentParser()
+    convert.add_arguments(parser)
+    convert.run(parser.parse_args([str(word) for word in words]))
+
+
+def test_command_makes_a_text_model_with_its_tokenizer(tmp_path, capsys):
+    source = bert()
+    source.save_pretrained(tmp_path / "bert")
+    tokenizer = LionTokenizer.train_from_iterator(["the lion sleeps", "a lion roars"], vocab_size=40)
+    tokenizer.save_pretrained(tmp_path / "bert")
+    run_command("--from-pretrained", tmp_path / "bert", tmp_path / "lion", "--mixer_type", "decay")
+    report = capsys.readouterr().out
+    assert "New: 2 weights: lion.layers.*.attention.mixer.decay_bias." in report
+    model, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "lion", output_loading_info=True)
+    assert not any(info.values())
+    assert model.config.mixer_type == "decay"
+    assert torch.equal(model.lion.embeddings.word_embeddings.weight, source.bert.embeddings.word_embeddings.weight)
+    assert AutoTokenizer.from_pretrained(tmp_path / "lion").get_vocab() == tokenizer.get_vocab()
+    assert len(pipeline("fill-mask", model=str(tmp_path / "lion"))("the [MASK] sleeps")) == 5
+    assert isinstance(AutoModel.from_pretrained(tmp_path / "lion"), modeling_lion.LionModel)
+
+
+def test_command_makes_an_image_model_with_its_processor(tmp_path):
+    vit().save_pretrained(tmp_path / "vit")
+    mean = [0.1, 0.2, 0.3]
+    ViTImageProcessorPil(size={"height": 16, "width": 16}, image_mean=mean).save_pretrained(tmp_path / "vit")
+    run_command("--from-pretrained", tmp_path / "vit", tmp_path / "lion", "--patch_order", "snake")
+    assert AutoModelForImageClassification.from_pretrained(tmp_path / "lion").config.patch_order == "snake"
+    classify = pipeline("image-classification", model=str(tmp_path / "lion"))
+    assert list(classify.image_processor.image_mean) == mean
+    assert {answer["label"] for answer in classify(Image.new("RGB", (20, 10), "tan"))} == set("abc")
+
+
+def test_command_says_what_is_missing_and_leaves_nothing_behind(tmp_path, capsys):
+    bert(BertModel).save_pretrained(tmp_path / "bert")
+    run_command("--from-pretrained", tmp_path / "bert", tmp_path / "lion")
+    assert "has no tokenizer" in capsys.readouterr().out
+    GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9)).save_pretrained(tmp_path / "gpt2")
+    with pytest.raises(ValueError, match="GPT2Model"):
+        run_command("--from-pretrained", tmp_path / "gpt2", tmp_path / "other")
+    with pytest.raises(ValueError, match="drop --task"):
+        run_command("--from-pretrained", tmp_path / "bert", tmp_path / "other", "--task", "mlm")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bert", "gpt2", "lion"]
