@@ -92,7 +92,12 @@ def load_images(
         datasets = DatasetDict(
             {
                 split: load_dataset(
-                    "imagefolder", data_dir=folder, split="train", cache_dir=cache_dir, drop_labels=False
+                    "imagefolder",
+                    data_dir=folder,
+                    split="train",
+                    cache_dir=cache_dir,
+                    drop_labels=False,
+                    num_proc=workers,
                 )
                 for split, folder in folders.items()
                 if folder is not None

@@ -1,0 +1,250 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The main job on real input, offline, on a CPU, in minutes: train, fine-tune, save, reload in every kernel, and draw.
+
+    python examples/demo.py --output_dir outputs/demo
+
+Text: the docstrings of this Python installation. Images: scikit-learn's handwritten digits. Everything is made anew.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched: the demo works, and fails, without a network
+
+import numpy as np  # noqa: E402
+import pictures  # noqa: E402
+import run_image_classification  # noqa: E402
+import run_mlm  # noqa: E402
+import torch  # noqa: E402
+from docstrings import write_docstrings  # noqa: E402
+from PIL import Image  # noqa: E402
+from sklearn.datasets import load_digits  # noqa: E402
+from sklearn.model_selection import train_test_split  # noqa: E402
+from transformers import Trainer, pipeline  # noqa: E402
+
+
+MARKER = ".made-by-lion-demo"
+TRAINING = ["--do_train", "--do_eval", "--lr_scheduler_type", "cosine", "--weight_decay", "0.01"]
+TRAINING += ["--eval_strategy", "steps", "--save_strategy", "no", "--dataloader_pin_memory", "False", "--use_cpu"]
+MLM_CONFIG = (
+    "hidden_size=128,num_hidden_layers=4,num_attention_heads=4,intermediate_size=512,max_position_embeddings=128,"
+    "norm_position=pre,chunk_size=32"
+)
+DIGITS_CONFIG = (
+    "image_size=8,patch_size=2,hidden_size=96,num_hidden_layers=4,num_attention_heads=3,intermediate_size=192,"
+    "initializer_range=0.05,position_embedding_type=absolute,patch_order=snake,chunk_size=8"
+)
+
+
+def heading(text: str) -> None:
+    print(f"\n=== {text}", flush=True)
+
+
+def empty_folder(path: Path) -> None:
+    """Make `path` an empty folder; refuse to clear one that the demo did not make."""
+    if path.exists():
+        if not path.is_dir() or (any(path.iterdir()) and not (path / MARKER).exists()):
+            raise SystemExit(f"{path} is there already and was not made by the demo: give another --output_dir.")
+        shutil.rmtree(path)
+    path.mkdir(parents=True)
+    (path / MARKER).touch()
+
+
+def unigram_baseline(trainer: Trainer) -> dict[str, float]:
+    """Loss and accuracy on the masked held-out tokens of the best guess that does not look at the text around them."""
+    special = trainer.processing_class.all_special_ids
+    counts = np.zeros(len(trainer.processing_class))
+    for batch in trainer.train_dataset.iter(batch_size=1000):
+        counts += np.bincount(np.concatenate(batch["input_ids"]), minlength=len(counts))
+    counts += 1  # so that a token never seen in training has a finite loss
+    counts[special] = 0  # special tokens are never masked
+    log_probability = torch.from_numpy(counts / counts.sum()).log()
+    labels = torch.cat([batch["labels"].flatten() for batch in trainer.get_eval_dataloader()]).cpu()
+    labels = labels[labels != -100]
+    return {
+        "masked_tokens": len(labels),
+        "unigram_loss": float(-log_probability[labels].mean()),
+        "unigram_accuracy": float((labels == log_probability.argmax()).float().mean()),
+    }
+
+
+def held_out_sentences(file: str, count: int, seed: int = 1) -> list[tuple[str, str]]:
+    """Sentences of a file with one whole word replaced by [MASK], and that word."""
+    generator = np.random.default_rng(seed)
+    sentences = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines()]
+    sentences = [s for s in sentences if re.fullmatch(r"[A-Z][a-z]+( [a-z]+,?)+\.", s) and 9 <= len(s.split()) <= 15]
+    chosen = []
+    for index in generator.permutation(len(sentences)):
+        words = sentences[index].split()
+        candidates = [i for i, word in enumerate(words[1:-1], start=1) if word.isalpha()]
+        position = int(generator.choice(candidates))
+        truth, words[position] = words[position], "[MASK]"
+        chosen.append((" ".join(words), truth))
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def text_part(output: Path, max_steps: int, max_bytes: int) -> tuple[dict, Trainer]:
+    heading("1  Docstrings of this Python: collect, train a tokenizer, pre-train LION-S")
+    data = write_docstrings(output / "text", max_bytes=max_bytes)
+    for split in ("train", "validation"):
+        size, files = data[f"{split}_bytes"] / 1e6, data[f"{split}_source_files"]
+        print(f"{split:10} {size:5.1f} MB, {data[f'{split}_paragraphs']} paragraphs of {files} files")
+    model_dir = output / "mlm"
+    trainer = run_mlm.main(
+        ["--config_name", "lion-s-text-base", "--config_overrides", MLM_CONFIG, "--vocab_size", "4000"]
+        + ["--train_file", data["train_file"], "--validation_file", data["validation_file"], *TRAINING]
+        + ["--output_dir", str(model_dir), "--cache_dir", str(output / "cache"), "--max_eval_samples", "300"]
+        + ["--max_steps", str(max_steps), "--warmup_steps", "100", "--learning_rate", "3e-3", "--adam_beta2", "0.98"]
+        + ["--per_device_train_batch_size", "16", "--per_device_eval_batch_size", "50"]
+        + ["--logging_steps", str(max(1, max_steps // 30)), "--eval_steps", str(max(1, max_steps // 8))]
+    )
+    metrics = json.loads((model_dir / "eval_results.json").read_text())
+    baseline = unigram_baseline(trainer)
+    print(f"held-out loss     {metrics['eval_loss']:.3f}   unigram {baseline['unigram_loss']:.3f}")
+    print(f"held-out accuracy {metrics['eval_accuracy']:.1%}   unigram {baseline['unigram_accuracy']:.1%}")
+
+    fill_mask = pipeline("fill-mask", model=str(model_dir))
+    sentences = held_out_sentences(data["validation_file"], count=8)
+    answers = []
+    for (sentence, truth), guesses in zip(sentences, fill_mask([s for s, _ in sentences], top_k=5), strict=True):
+        top = [(guess["token_str"], round(guess["score"], 3)) for guess in guesses]
+        answers.append({"sentence": sentence, "truth": truth, "answers": top})
+        print(f"\n  {sentence}\n    was: {truth};  answers: " + ", ".join(f"{w} {p:.0%}" for w, p in top))
+    figures = {
+        "loss": metrics["eval_loss"],
+        "perplexity": metrics["perplexity"],
+        "accuracy": metrics["eval_accuracy"],
+        **baseline,
+        "train_seconds": json.loads((model_dir / "train_results.json").read_text())["train_runtime"],
+        "fill_mask": answers,
+    }
+    return {**data, **figures}, trainer
+
+
+def write_digits(folder: Path) -> None:
+    """scikit-learn's 1797 scans of handwritten digits, 8 x 8, as an image folder; a quarter is held out."""
+    digits = load_digits()
+    indices = np.arange(len(digits.target))
+    parts = train_test_split(indices, test_size=0.25, random_state=0, stratify=digits.target)
+    for split, part in zip(("train", "validation"), parts, strict=True):
+        for index in part:
+            path = folder / split / str(digits.target[index]) / f"{index:04}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.round(digits.images[index] * (255 / 16)).astype(np.uint8)).save(path)
+
+
+def image_part(output: Path, epochs: int) -> tuple[dict, Trainer]:
+    heading("2  Handwritten digits: write image files, train LION-S with the snake scan")
+    folder, model_dir = output / "digits", output / "image-classification"
+    write_digits(folder)
+    trainer = run_image_classification.main(
+        ["--config_name", "lion-s-image-tiny", "--config_overrides", DIGITS_CONFIG, *TRAINING]
+        + ["--train_dir", str(folder / "train"), "--validation_dir", str(folder / "validation")]
+        + ["--output_dir", str(model_dir), "--cache_dir", str(output / "cache"), "--num_train_epochs", str(epochs)]
+        + ["--per_device_train_batch_size", "32", "--per_device_eval_batch_size", "256", "--learning_rate", "2e-3"]
+        + ["--warmup_steps", "80", "--min_crop", "0.85", "--logging_steps", "43", "--eval_steps", "86"]
+    )
+    metrics = json.loads((model_dir / "eval_results.json").read_text())
+    files = sorted((folder / "validation").glob("*/*.png"))
+    labels = [file.parent.name for file in files]
+    classify = pipeline("image-classification", model=str(model_dir))
+    answers = [answer[0] for answer in classify([str(file) for file in files], top_k=1, batch_size=64)]
+    accuracy = float(np.mean([answer["label"] == label for answer, label in zip(answers, labels, strict=True)]))
+    print(f"held-out accuracy {metrics['eval_accuracy']:.1%}, by pipeline on {len(files)} files {accuracy:.1%}")
+    rows = [
+        {"file": str(file), "truth": label, "answer": answer["label"], "score": round(answer["score"], 4)}
+        for file, label, answer in zip(files, labels, answers, strict=True)
+    ]
+    for row in rows[:: len(rows) // 5][:5]:
+        print(f"  {row['file']}: {row['answer']} ({row['score']:.0%}), was {row['truth']}")
+    figures = {
+        "accuracy": metrics["eval_accuracy"],
+        "pipeline_accuracy": accuracy,
+        "loss": metrics["eval_loss"],
+        "train_seconds": json.loads((model_dir / "train_results.json").read_text())["train_runtime"],
+        "predictions": rows,
+    }
+    return figures, trainer
+
+
+def kernel_part(output: Path, validation_file: str) -> dict:
+    heading("3  Reload both in a fresh process, once per kernel")
+    report = output / "kernels.json"
+    command = [sys.executable, str(Path(__file__).with_name("compare_kernels.py")), "--output_file", str(report)]
+    command += ["--model", str(output / "mlm"), "--model", str(output / "image-classification")]
+    command += ["--text_file", validation_file, "--image_dir", str(output / "digits" / "validation")]
+    environment = {**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    subprocess.run(command, check=True, env=environment)
+    return json.loads(report.read_text())
+
+
+def picture_part(output: Path, text: dict, image: dict, mlm_trainer: Trainer, image_trainer: Trainer) -> list[str]:
+    heading("4  Pictures")
+    folder, model_dir = output / "pictures", str(output / "mlm")
+    folder.mkdir()
+    rows = image["predictions"]
+    wrong = [row for row in rows if row["answer"] != row["truth"]][:4]
+    right = [row for row in rows if row["answer"] == row["truth"]]
+    shown = right[:: len(right) // (24 - len(wrong))][: 24 - len(wrong)] + wrong
+    sentence = text["fill_mask"][0]["sentence"]
+    original = sentence.replace("[MASK]", text["fill_mask"][0]["truth"])
+    return [
+        pictures.draw_loss_curves(
+            folder / "loss_curves.png",
+            mlm_trainer.state.log_history,
+            text["unigram_loss"],
+            image_trainer.state.log_history,
+        ),
+        pictures.draw_digits(folder / "digits.png", shown, image["accuracy"]),
+        pictures.draw_decay_masks(folder / "decay_masks.png", model_dir, original),
+        pictures.draw_attention_rows(folder / "attention_rows.png", model_dir, sentence),
+    ]
+
+
+def main(args: list[str] | None = None) -> dict:
+    """Run the demo; the summary comes back, and is in `summary.json` in the output folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output_dir", type=Path, default=Path("outputs/demo"), help="emptied first")
+    parser.add_argument("--text_steps", type=int, default=1200, help="training steps of the text model")
+    parser.add_argument("--digits_epochs", type=int, default=30, help="passes over the digits")
+    parser.add_argument("--max_bytes", type=int, default=8_000_000, help="of docstrings")
+    arguments = parser.parse_args(args)
+    start = time.perf_counter()
+    output = arguments.output_dir
+    empty_folder(output)
+
+    text, mlm_trainer = text_part(output, arguments.text_steps, arguments.max_bytes)
+    image, image_trainer = image_part(output, arguments.digits_epochs)
+    kernels = kernel_part(output, text["validation_file"])
+    files = picture_part(output, text, image, mlm_trainer, image_trainer)
+
+    seconds = time.perf_counter() - start
+    summary = {"seconds": seconds, "text": text, "image": image, "kernels": kernels, "pictures": files}
+    (output / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    differences = [max(report["differences"].values()) for report in kernels.values()]
+    heading(f"Summary ({seconds / 60:.1f} minutes)")
+    print(f"{'':34}{'LION-S':>9}{'unigram':>10}")
+    print(f"{'masked tokens, held-out loss':34}{text['loss']:9.3f}{text['unigram_loss']:10.3f}")
+    print(f"{'masked tokens, held-out accuracy':34}{text['accuracy']:9.1%}{text['unigram_accuracy']:10.1%}")
+    print(f"{'digits, held-out accuracy':34}{image['accuracy']:9.1%}")
+    for name, difference in zip(("text", "digits"), differences, strict=True):
+        print(f"{'kernels differ at most by, ' + name:34}{difference:9.1e}")
+    print("pictures: " + ", ".join(files))
+    print(f"all figures: {output / 'summary.json'}")
+    return summary
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The examples run on small real data, leave folders that load, go on where they stopped, and refuse nonsense."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, pipeline
+
+from modeling_lion import LionForImageClassification, LionForMaskedLM
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TEXT_CONFIG = (
+    "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,max_position_embeddings=32"
+)
+IMAGE_CONFIG = (
+    "image_size=8,patch_size=2,hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,"
+    "initializer_range=0.1,position_embedding_type=absolute"
+)
+TRAINING = ["--do_train", "--do_eval", "--use_cpu", "--dataloader_pin_memory", "False", "--disable_tqdm", "True"]
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """Import an example by its file name, as when it is run: the examples are scripts beside each other."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module
+
+
+@pytest.fixture(scope="module")
+def text_files(tmp_path_factory) -> dict[str, Path]:
+    """Docstrings of torch's optimizers and of one module of the standard library."""
+    folder = tmp_path_factory.mktemp("text")
+    lines = [line.strip() for line in torch.optim.Adam.__doc__.splitlines() + torch.optim.SGD.__doc__.splitlines()]
+    lines += [line.strip() for line in json.__doc__.splitlines() + Path.__doc__.splitlines()]
+    files = {}
+    for split, part in (("train", lines[:-30]), ("validation", lines[-30:])):
+        files[split] = folder / f"{split}.txt"
+        files[split].write_text("\n".join(part), encoding="utf-8")
+    for suffix, text in (
+        ("json", "\n".join(json.dumps({"text": line}) for line in lines if line)),
+        ("csv", "text\n" + "\n".join('"' + line.replace('"', "'") + '"' for line in lines if line)),
+    ):
+        files[suffix] = folder / f"train.{suffix}"
+        files[suffix].write_text(text, encoding="utf-8")
+    return files
+
+
+@pytest.fixture(scope="module")
+def image_folder(tmp_path_factory) -> Path:
+    """Handwritten noughts and ones."""
+    from sklearn.datasets import load_digits
+
+    folder = tmp_path_factory.mktemp("digits")
+    digits = load_digits(n_class=2)
+    for index, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True)):
+        name = ("nought", "one")[label]
+        path = folder / ("validation" if index % 5 == 0 else "train") / name / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((pixels * 255 / 16).astype("uint8")).save(path)
+    return folder
+
+
+def text_arguments(files: dict[str, Path], output_dir: Path, *more: str) -> list[str]:
+    return [
+        *("--config_name", "lion-s-text-base", "--config_overrides", TEXT_CONFIG, "--vocab_size", "300"),
+        *("--train_file", str(files["train"]), "--validation_file", str(files["validation"]), *TRAINING),
+        *("--output_dir", str(output_dir), "--cache_dir", str(output_dir.parent / "cache"), "--max_steps", "6"),
+        *more,
+    ]
+
+
+def image_arguments(folder: Path, output_dir: Path, *more: str) -> list[str]:
+    return [
+        *("--config_name", "lion-s-image-tiny", "--config_overrides", IMAGE_CONFIG, *TRAINING),
+        *("--train_dir", str(folder / "train"), "--output_dir", str(output_dir)),
+        *("--cache_dir", str(output_dir.parent / "cache"), "--max_steps", "20"),
+        *more,
+    ]
+
+
+def results(folder: Path, split: str) -> dict:
+    return json.loads((folder / f"{split}_results.json").read_text())
+
+
+def test_mlm_leaves_metrics_and_a_folder_that_loads(example, text_files, tmp_path):
+    out = tmp_path / "out"
+    trainer = example("run_mlm").main(text_arguments(text_files, out))
+    metrics = results(out, "eval")
+    assert metrics["perplexity"] == pytest.approx(torch.tensor(metrics["eval_loss"]).exp().item(), rel=1e-5)
+    assert 0 <= metrics["eval_accuracy"] <= 1
+    assert "train_loss" in results(out, "train") and results(out, "all").keys() >= metrics.keys()
+    model = AutoModelForMaskedLM.from_pretrained(out)
+    assert isinstance(model, LionForMaskedLM)
+    assert model.config.vocab_size == len(trainer.processing_class) <= 300
+    answers = pipeline("fill-mask", model=str(out))("the learning [MASK] is a float", top_k=3)
+    assert len(answers) == 3
+
+
+def test_mlm_masks_the_same_tokens_at_every_evaluation(example, text_files, tmp_path):
+    trainer = example("run_mlm").main(text_arguments(text_files, tmp_path / "out", "--max_steps", "1"))
+    assert trainer.evaluate()["eval_loss"] == trainer.evaluate()["eval_loss"]
+    first, second = ([batch["labels"] for batch in trainer.get_eval_dataloader()] for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--line_by_line", "--max_seq_length", "24"),
+        ("--streaming",),
+        ("--attn_implementation", "chunk", "--dtype", "bfloat16"),
+        ("--max_train_samples", "4", "--max_eval_samples", "2"),
+        ("--early_stopping_patience", "1", "--load_best_model_at_end", "True", "--eval_strategy", "steps")
+        + ("--eval_steps", "2", "--save_steps", "2"),
+    ],
+    ids=["line_by_line", "streaming", "chunk_bfloat16", "max_samples", "early_stopping"],
+)
+def test_mlm_options(example, text_files, tmp_path, more):
+    trainer = example("run_mlm").main(text_arguments(text_files, tmp_path / "out", *more))
+    assert results(tmp_path / "out", "eval")["eval_loss"] > 0
+    if "--max_train_samples" in more:
+        assert (len(trainer.train_dataset), len(trainer.eval_dataset)) == (4, 2)
+    if "--attn_implementation" in more:
+        assert trainer.model.config._attn_implementation == "chunk" and trainer.model.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv"])
+def test_mlm_file_types_and_validation_split(example, text_files, tmp_path, suffix):
+    args = text_arguments({"train": text_files[suffix], "validation": ""}, tmp_path / "out", "--line_by_line")
+    position = args.index("--validation_file")
+    args[position : position + 2] = ["--validation_split_percentage", "20"]
+    trainer = example("run_mlm").main(args)
+    assert len(trainer.eval_dataset) == pytest.approx(0.25 * len(trainer.train_dataset), abs=1)
+
+
+def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(example, text_files, tmp_path):
+    run_mlm = example("run_mlm")
+    whole = run_mlm.main(text_arguments(text_files, tmp_path / "whole", "--save_steps", "3", "--max_steps", "6"))
+    checkpoint = tmp_path / "whole" / "checkpoint-3"
+    # Asked for by name, in another folder; and found in the output folder itself.
+    named = ("--resume_from_checkpoint", str(checkpoint))
+    resumed = run_mlm.main(text_arguments(text_files, tmp_path / "resumed", *named))
+    found = run_mlm.main(text_arguments(text_files, tmp_path / "whole", "--max_steps", "7"))
+    assert resumed.state.global_step == 6 and found.state.global_step == 7
+    for name, weight in whole.model.state_dict().items():
+        torch.testing.assert_close(resumed.model.state_dict()[name], weight, rtol=0, atol=0)
+
+    args = text_arguments(text_files, tmp_path / "evaluated")
+    args[:6] = ["--model_name_or_path", str(tmp_path / "resumed")]
+    args.remove("--do_train")
+    run_mlm.main(args)
+    assert results(tmp_path / "evaluated", "eval")["eval_loss"] == pytest.approx(
+        results(tmp_path / "resumed", "eval")["eval_loss"], rel=1e-6
+    )
+
+
+def test_image_classification_leaves_metrics_and_a_folder_that_loads(example, image_folder, tmp_path):
+    out = tmp_path / "out"
+    args = ("--validation_dir", str(image_folder / "validation"), "--learning_rate", "3e-3", "--save_steps", "10")
+    trainer = example("run_image_classification").main(image_arguments(image_folder, out, *args, "--min_crop", "0.9"))
+    assert results(out, "eval")["eval_accuracy"] > 0.8  # noughts and ones
+    assert "train_loss" in results(out, "all")
+    model = AutoModelForImageClassification.from_pretrained(out)
+    assert isinstance(model, LionForImageClassification)
+    assert model.config.id2label == {0: "nought", 1: "one"} and model.config.label2id == {"nought": 0, "one": 1}
+    files = [str(next((image_folder / "validation" / label).iterdir())) for label in ("nought", "one")]
+    answers = pipeline("image-classification", model=str(out))(files)
+    assert [answer[0]["label"] for answer in answers] == ["nought", "one"]
+
+    resumed = example("run_image_classification").main(
+        image_arguments(image_folder, tmp_path / "resumed", *args, "--min_crop", "0.9")
+        + ["--resume_from_checkpoint", str(out / "checkpoint-10")]
+    )
+    assert resumed.state.global_step == trainer.state.global_step == 20
+
+
+def test_image_classification_fine_tunes_on_other_labels(example, image_folder, tmp_path):
+    script = example("run_image_classification")
+    ten = ("--config_overrides", IMAGE_CONFIG + ",num_channels=1", "--max_steps", "2", "--random_flip")
+    script.main(image_arguments(image_folder, tmp_path / "first", *ten))
+    args = image_arguments(image_folder, tmp_path / "second", "--max_steps", "2", "--train_val_split", "0.5")
+    args[:4] = ["--model_name_or_path", str(tmp_path / "first")]
+    trainer = script.main(args)
+    assert trainer.model.config.num_channels == 1
+    assert len(trainer.train_dataset) == pytest.approx(len(trainer.eval_dataset), abs=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"--train_file": "missing.txt"}, FileNotFoundError, "--train_file missing.txt"),
+        ({"--train_file": None}, ValueError, "--do_train needs --train_file"),
+        ({"--dataset_name": "wikitext"}, ValueError, "or by --dataset_name"),
+        ({"--model_name_or_path": "somewhere"}, ValueError, "either --model_name_or_path"),
+        ({"--config_name": "lion-xl"}, ValueError, "lion-s-text-base"),
+        ({"--config_overrides": "hidden_size"}, ValueError, "field=value"),
+        ({"--config_overrides": "hidden_size=33"}, ValueError, "num_attention_heads"),
+        ({"--config_overrides": "width=32"}, ValueError, "width"),
+        ({"--config_overrides": "vocab_size=99"}, ValueError, "--vocab_size"),
+        (
+            {"--config_overrides": TEXT_CONFIG + ",mixer_type=lit", "--max_seq_length": "64"},
+            ValueError,
+            "absolute positions for 32",
+        ),
+        ({"--tokenizer_name": "somewhere"}, ValueError, "--vocab_size is for a new tokenizer"),
+        ({"--mlm_probability": "1.5"}, ValueError, "mlm_probability"),
+        ({"--validation_split_percentage": "0"}, ValueError, "1 to 99"),
+        ({"--early_stopping_patience": "2"}, ValueError, "load_best_model_at_end"),
+        ({"--resume_from_checkpoint": "missing"}, ValueError, "missing is no folder"),
+        ({"--streaming": "True", "--max_steps": None}, ValueError, "--max_steps"),
+        ({"--attn_implementation": "sdpa"}, ValueError, "not a LION kernel"),
+    ],
+)
+def test_mlm_refuses(example, text_files, tmp_path, change, error, message):
+    args = text_arguments(text_files, tmp_path / "out")
+    for name, value in change.items():
+        if name in args:
+            position = args.index(name)
+            args[position : position + 2] = [] if value is None else [name, value]
+        else:
+            args += [name, value]
+    with pytest.raises(error, match=message):
+        example("run_mlm").main(args)
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "message"),
+    [
+        (("--validation_dir", "missing"), FileNotFoundError, "--validation_dir missing"),
+        (("--train_dir", "nought"), ValueError, "one sub-folder per class"),
+        (("--train_val_split", "1"), ValueError, "between 0 and 1"),
+        (("--min_crop", "0"), ValueError, "min_crop"),
+        (("--image_column_name", "photo"), ValueError, "no column 'photo'"),
+        (("--dataset_name", "mnist"), ValueError, "or by --dataset_name"),
+    ],
+)
+def test_image_classification_refuses(example, image_folder, tmp_path, more, error, message):
+    more = tuple(str(image_folder / "train" / value) if value == "nought" else value for value in more)
+    with pytest.raises(error, match=message):
+        example("run_image_classification").main(image_arguments(image_folder, tmp_path / "out", *more))
+
+
+def test_nothing_to_do(example, image_folder, tmp_path):
+    args = [a for a in image_arguments(image_folder, tmp_path / "out") if a not in ("--do_train", "--do_eval")]
+    with pytest.raises(ValueError, match="nothing to do"):
+        example("run_image_classification").main(args)
+
+
+def test_docstrings_are_found_once_and_files_do_not_straddle_the_split(example, tmp_path):
+    docstrings = example("docstrings")
+    folder = str(Path(json.__file__).parents[1] / "concurrent"), str(Path(json.__file__).parent)
+    train, validation = docstrings.collect_docstrings(folder, seed=3)
+    assert train and validation and not train.keys() & validation.keys()
+    texts = [text for split in (train, validation) for texts in split.values() for text in texts]
+    assert len({text.lower() for text in texts}) == len(texts) > 20
+    assert not any("\n" in text or ">>>" in text for text in texts)
+    assert (train, validation) == docstrings.collect_docstrings(folder, seed=3)
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    with pytest.raises(ValueError, match="too few docstrings"):
+        docstrings.collect_docstrings([str(tmp_path)])
+
+
+def test_demo_clears_only_its_own_folder(example, tmp_path):
+    demo = example("demo")
+    mine, others = tmp_path / "mine", tmp_path / "others"
+    demo.empty_folder(mine)
+    (mine / "stale").touch()
+    demo.empty_folder(mine)
+    assert not (mine / "stale").exists()
+    others.mkdir()
+    (others / "thesis.txt").touch()
+    with pytest.raises(SystemExit, match="not made by the demo"):
+        demo.empty_folder(others)
+    assert (others / "thesis.txt").exists()
+
+
+def test_compare_kernels(example, image_folder, tmp_path, capsys):
+    script = example("run_image_classification")
+    script.main(image_arguments(image_folder, tmp_path / "out", "--max_steps", "2"))
+    report_file = tmp_path / "report.json"
+    example("compare_kernels").main(
+        ["--model", str(tmp_path / "out"), "--image_dir", str(image_folder), "--output_file", str(report_file)]
+    )
+    (report,) = json.loads(report_file.read_text()).values()
+    assert report["differences"].keys() == {"parallel - chunk", "parallel - rnn", "chunk - rnn"}
+    assert max(report["errors"].values()) <= report["bound"]
+    assert "parallel - rnn" in capsys.readouterr().out
