@@ -1,0 +1,259 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Make a complete Hub repository, in a folder, of a trained checkpoint."""
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from huggingface_hub import ModelCard, eval_result_entries_to_yaml
+from tokenization_lion import LionTokenizer
+from transformers import AutoImageProcessor, AutoTokenizer
+
+from .checkpoint import find_checkpoint, load_model
+from .model_card import complete_metadata, model_card, read_eval_results, read_metadata, read_training, with_metadata
+from .new_folder import new_folder
+from .refusals import bad_weights, bundle_files, find_refusals
+from .verify import Verification, verification_table, verify_checkpoint
+
+
+CARD_OPTIONS = ("license", "language", "datasets", "base_model")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """
+    A folder that is ready to be published.
+
+    Attributes:
+        folder: where it is.
+        files: name in the repository and size in bytes, of every file.
+        metadata: of the model card.
+        verification: how well the kernels agree on it.
+    """
+
+    folder: Path
+    files: dict[str, int]
+    metadata: dict
+    verification: Verification
+
+
+def create_bundle(
+    source: str | Path,
+    target: str | Path,
+    *,
+    name: str | None = None,
+    license: str | None = None,
+    language: str | list[str] | None = None,
+    datasets: str | list[str] | None = None,
+    base_model: str | None = None,
+    eval_results: str | Path | None = None,
+    file: str | Path | None = None,
+    max_shard_size: str = "5GB",
+) -> Bundle:
+    """
+    Make a folder with everything that a Hub repository needs: weights (safetensors), configuration with `auto_map`,
+    the code, the tokenizer or image processor, and a model card. `AutoModel*.from_pretrained(...,
+    trust_remote_code=True)` and `pipeline()` work from it where this package is not installed.
+
+    A README.md in `source` is kept, with its metadata completed, unless the Trainer wrote it. Nothing else of `source`
+    is taken: no optimizer states, no pickles.
+
+    Args:
+        source: a folder of `save_pretrained`, or a Trainer's output (its newest checkpoint, if the weights are not in
+            the folder itself).
+        target: the folder to make.
+        name: `user/name` of the repository, for the card; the source folder's name if not given.
+        license, language, datasets, base_model: metadata of the card; replaces that of a README.md in `source`.
+        eval_results: file of results (YAML or JSON) in the Hub's format, for `.eval_results/`.
+        file: a text or an image to compare the kernels on; random inputs without one.
+        max_shard_size: size above which the weights are split into several files.
+
+    Raises:
+        ValueError: if the checkpoint must not be published; the message says every reason.
+        OSError: if a file does not exist or is damaged, or `target` is in use (`FileExistsError`).
+    """
+    source = Path(source)
+    if not source.is_dir():
+        raise FileNotFoundError(f"There is no folder {source}.")
+    checkpoint = find_checkpoint(source)
+    given = {"license": license, "language": language, "datasets": datasets, "base_model": base_model}
+    found = read_metadata(source) or read_metadata(checkpoint)
+    metadata = found | {key: value for key, value in given.items() if value}
+    check_license(metadata)
+    reasons = [r for path in checkpoint.glob("*.safetensors") for r in bad_weights(path)]
+    if reasons:
+        raise ValueError("\n".join([f"{source} must not be published:", *reasons]))
+    model = load_model(checkpoint)
+    processor = load_processor(model.config.modality, checkpoint, source)
+    results = read_eval_results(eval_results) if eval_results is not None else []
+    metadata = complete_metadata(model, metadata)
+
+    with new_folder(target) as folder:
+        model.save_pretrained(folder, max_shard_size=max_shard_size)
+        processor.save_pretrained(folder)
+        if model.config.modality == "text":
+            finish_tokenizer_config(folder)
+        verification = verify_checkpoint(folder, file=file)
+        if not verification.passed:
+            raise ValueError(describe_failure(source, verification))
+        card = own_card(source)
+        if card is None:
+            state, metrics = read_training([source, checkpoint])
+            title = name or source.absolute().name
+            text = model_card(model, title, metadata, verification, state, metrics, results)
+        else:
+            text = with_metadata(metadata, card)
+        (folder / "README.md").write_text(text, encoding="utf-8")
+        if results:
+            path = folder / ".eval_results" / f"{Path(eval_results).stem}.yaml"
+            path.parent.mkdir()
+            path.write_text(yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False), encoding="utf-8")
+        reasons = find_refusals(folder)
+        if reasons:
+            raise ValueError("\n".join([f"{source} must not be published:", *reasons]))
+    return Bundle(Path(target), file_sizes(target), metadata, verification)
+
+
+def check_license(metadata: dict) -> None:
+    """A ValueError if the licence is open."""
+    license = str(metadata.get("license") or "").strip().lower()
+    if license in ("", "unknown", "none", "tbd", "todo") or license == "other" and not metadata.get("license_name"):
+        raise ValueError(
+            "The licence is open. Give one that is right for the weights and the training data, for example "
+            "--license apache-2.0, or `license:` in the metadata of README.md (`other` needs `license_name`, too)."
+        )
+
+
+def load_processor(modality: str, *folders: Path):
+    """
+    The tokenizer or the image processor of a checkpoint, from the first of the folders that has it.
+
+    Raises:
+        ValueError: if it is missing.
+    """
+    names = {
+        "text": ("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+        "image": ("preprocessor_config.json", "processor_config.json"),
+    }[modality]
+    for folder in folders:
+        if any((folder / name).is_file() for name in names):
+            auto_class = AutoTokenizer if modality == "text" else AutoImageProcessor
+            return auto_class.from_pretrained(folder, trust_remote_code=False)
+    kind = "tokenizer" if modality == "text" else "image processor"
+    raise ValueError(
+        f"There is no {kind} in {folders[0]}: save it beside the model ({kind.split()[-1]}.save_pretrained(...)), or "
+        "nobody else can use the weights."
+    )
+
+
+def finish_tokenizer_config(folder: Path) -> None:
+    """
+    Let BERT's tokenizer class of the library read the files of a LionTokenizer: it is what that is once it is trained,
+    and it loads everywhere, without code from the repository. (An unknown class would load as a plain backend, which
+    gives no `token_type_ids`, and nobody would be told.)
+    """
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    for name in ("is_local", "local_files_only"):  # of the machine that saved it
+        config.pop(name, None)
+    if config["tokenizer_class"] == LionTokenizer.__name__:
+        config["tokenizer_class"] = "BertTokenizer"
+        config.pop("auto_map", None)
+        (folder / "tokenization_lion.py").unlink()
+    path.write_text(json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def own_card(source: Path) -> str | None:
+    """The text of a README.md that somebody wrote: not the Trainer, which marks its own."""
+    path = source / "README.md"
+    if not path.is_file():
+        return None
+    card = ModelCard.load(path, ignore_metadata_errors=True)
+    is_generated = "generated_from_trainer" in (card.data.tags or []) or "generated automatically" in card.text
+    return None if is_generated or not card.text.strip() else card.text
+
+
+def describe_failure(source: str | Path, verification: Verification) -> str:
+    """Why a checkpoint whose kernels disagree, or compute NaN, is refused."""
+    lines = [f"{source} must not be published: its kernels do not agree with the float64 reference."]
+    if verification.numerics.first_nan is not None:
+        lines.append(f"The first number that is not finite: {verification.numerics.first_nan}.")
+    header, *rows = verification_table(verification)
+    lines += ["  ".join(row) for row in (header, *(row for row in rows if row[-1] == "FAILED"))]
+    return "\n".join([*lines, "`lion verify` shows more."])
+
+
+def file_sizes(folder: str | Path) -> dict[str, int]:
+    """Name and size in bytes of the files that belong to a bundle."""
+    return {p.relative_to(folder).as_posix(): p.stat().st_size for p in bundle_files(folder)}
+
+
+def is_bundle(folder: str | Path) -> bool:
+    """Whether a folder was made by `create_bundle` (and perhaps edited since)."""
+    folder = Path(folder)
+    code = all((folder / name).is_file() for name in ("config.json", "configuration_lion.py", "modeling_lion.py"))
+    return code and "lion" in (read_metadata(folder).get("tags") or [])
+
+
+def open_bundle(folder: str | Path, *, file: str | Path | None = None) -> Bundle:
+    """
+    Check a folder that `create_bundle` made and somebody may have edited.
+
+    Raises:
+        ValueError: if it must not be published; the message says every reason.
+    """
+    folder = Path(folder)
+    metadata = read_metadata(folder)
+    check_license(metadata)
+    reasons = find_refusals(folder)
+    if reasons:
+        raise ValueError("\n".join([f"{folder} must not be published:", *reasons]))
+    load_processor(load_model(folder).config.modality, folder)
+    verification = verify_checkpoint(folder, file=file)
+    if not verification.passed:
+        raise ValueError(describe_failure(folder, verification))
+    return Bundle(folder, file_sizes(folder), metadata, verification)
+
+
+def add_card_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the model card, which `lion upload` shares."""
+    parser.add_argument("--license", help="identifier of the licence, for example apache-2.0")
+    parser.add_argument("--language", nargs="+", help="languages of the text, for example en")
+    parser.add_argument("--datasets", nargs="+", help="what it was trained on, by its name on the Hub")
+    parser.add_argument("--base-model", help="what it was fine-tuned or converted from")
+    parser.add_argument("--eval-results", type=Path, metavar="FILE", help="results in the Hub's format, YAML or JSON")
+    parser.add_argument("--file", type=Path, help="a text or an image to compare the kernels on")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="trained checkpoint: a save_pretrained folder or a Trainer's output")
+    parser.add_argument("output_dir", type=Path, help="folder to make")
+    parser.add_argument("--name", help="user/name of the repository, for the card")
+    parser.add_argument("--max-shard-size", default="5GB", help="split the weights above this size (default: 5GB)")
+    add_card_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    options = {key: getattr(args, key) for key in (*CARD_OPTIONS, "eval_results", "file", "name", "max_shard_size")}
+    print_bundle(create_bundle(args.folder, args.output_dir, **options))
+    print(f"\nLook at {args.output_dir / 'README.md'}, then: lion upload {args.output_dir} USER/NAME --dry-run")
+
+
+def print_bundle(bundle: Bundle) -> None:
+    width = max(map(len, bundle.files))
+    for name, size in bundle.files.items():
+        print(f"{name.ljust(width)}  {format_size(size):>9}")
+    print(f"{'total'.ljust(width)}  {format_size(sum(bundle.files.values())):>9}")
+    print(f"\n{yaml.safe_dump(bundle.metadata, sort_keys=False, allow_unicode=True).rstrip()}")
+
+
+def format_size(size: int) -> str:
+    """1.5 MB and the like: powers of 1000, as the Hub counts."""
+    amount, unit = float(size), "B"
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"

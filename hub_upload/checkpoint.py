@@ -1,0 +1,98 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Trained folders and Hub repositories, and the LION models in them."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig
+from transformers.utils import logging
+
+import modeling_lion
+from configuration_lion import LionConfig
+
+
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def find_checkpoint(folder: str | Path) -> Path:
+    """
+    The folder that holds the weights: `folder` itself or, in a Trainer's output, its newest `checkpoint-<step>`.
+
+    Raises:
+        ValueError: if there are no safetensors weights.
+    """
+    folder = Path(folder)
+    steps = {p: re.fullmatch(r"checkpoint-(\d+)", p.name) for p in folder.iterdir() if p.is_dir()}
+    newest_first = sorted((p for p, match in steps.items() if match), key=lambda p: -int(steps[p][1]))
+    for candidate in (folder, *newest_first):
+        if (candidate / "config.json").is_file() and any((candidate / name).is_file() for name in WEIGHTS):
+            return candidate
+    if any((folder / name).is_file() for name in PICKLED_WEIGHTS):
+        raise ValueError(
+            f"The weights in {folder} are a pickle, which runs code on the machine of whoever loads it: save them "
+            "again with model.save_pretrained(), which writes safetensors."
+        )
+    raise ValueError(
+        f"There is no checkpoint in {folder}: it needs config.json and model.safetensors, as model.save_pretrained() "
+        "and trainer.save_model() write them."
+    )
+
+
+def load_model(
+    checkpoint: str | Path,
+    *,
+    dtype: torch.dtype | str = "auto",
+    attn_implementation: str | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+) -> "modeling_lion.LionPreTrainedModel":
+    """
+    Load a model, in evaluation mode, as the class that it was saved as. Never runs code of the checkpoint.
+
+    Args:
+        checkpoint: a folder, a Trainer's output or a Hub repository.
+        dtype, attn_implementation, revision, token: as in `from_pretrained`.
+
+    Raises:
+        ValueError: if it is no LION checkpoint, or weights are missing from it.
+        OSError: if it does not exist, or is damaged.
+    """
+    if Path(checkpoint).is_dir():
+        checkpoint = find_checkpoint(checkpoint)
+    hub = {"revision": revision, "token": token}
+    config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=False, **hub)
+    if not isinstance(config, LionConfig):
+        raise ValueError(
+            f"{checkpoint} is a {config.model_type!r} model, not a LION: `lion convert` makes LIONs of some."
+        )
+    name = (config.architectures or ["LionModel"])[0]
+    model_class = getattr(modeling_lion, name, None)
+    if model_class is None:
+        raise ValueError(f"{checkpoint} holds a {name}, which is none of LION's classes.")
+    with no_progress_bars():
+        model, info = model_class.from_pretrained(
+            checkpoint, dtype=dtype, attn_implementation=attn_implementation, output_loading_info=True, **hub
+        )
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise ValueError(
+            f"The weights of a {name} in {checkpoint} are not complete: {', '.join(missing[:3])}"
+            f"{', …' if len(missing) > 3 else ''} would be random. Save the trained model again."
+        )
+    return model.eval()
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Without the library's bars for steps that take no time."""
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()

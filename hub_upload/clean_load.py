@@ -1,0 +1,78 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What a stranger does with a checkpoint: the script that clean_process.py runs in a process of its own. Nothing of this
+package may be imported here, and while it runs nothing can be.
+
+Reads a request, JSON, from standard input and writes a report, JSON, to the file that the request names.
+"""
+
+import json
+import sys
+from importlib.abc import MetaPathFinder
+
+
+class Hide(MetaPathFinder):
+    """Makes packages look as if they were not installed."""
+
+    def __init__(self, names):
+        self.names = names
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname in self.names:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+
+
+def main(request):
+    sys.meta_path.insert(0, Hide(request["hidden"]))
+
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    torch.set_num_threads(request["num_threads"])
+    source, trust = request["source"], {"trust_remote_code": True}
+    inputs = load_file(request["inputs"])
+    outputs, classes = {}, {}
+    for kernel in request["kernels"]:
+        model = getattr(transformers, request["auto_class"]).from_pretrained(
+            source, attn_implementation=kernel, **trust
+        )
+        with torch.no_grad():
+            for name, tensor in model.eval()(**inputs).items():
+                outputs[f"{kernel}.{name}"] = tensor.contiguous()
+    classes["model"] = f"{type(model).__module__}.{type(model).__name__}"
+    classes["AutoModel"] = type(transformers.AutoModel.from_pretrained(source, **trust)).__name__
+    save_file(outputs, request["outputs"])
+
+    report = {"classes": classes, "versions": {"torch": torch.__version__, "transformers": transformers.__version__}}
+    if request["modality"] == "text":
+        report["tokens"] = {}
+        for allow in (True, False):
+            try:
+                tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=allow)
+            except ValueError:
+                if allow:
+                    raise
+            else:
+                # Without permission to run code, the library may give another tokenizer and not say so.
+                report["tokens"]["trusted" if allow else "untrusted"] = dict(tokenizer(*request["text_pair"]))
+    else:
+        classes["processor"] = type(transformers.AutoImageProcessor.from_pretrained(source, **trust)).__name__
+    if request["pipeline"] is not None:
+        pipe = transformers.pipeline(request["pipeline"], model=source, **trust)
+        if request["modality"] == "text":
+            example = request["text_pair"][0]
+            if request["pipeline"] == "fill-mask":
+                example = f"{example} {pipe.tokenizer.mask_token}"
+        else:
+            from PIL import Image  # here only: text needs no Pillow
+
+            example = Image.new("RGB", (40, 30), "tan")
+        report["pipeline"] = str(pipe(example))[:500]
+    return report
+
+
+if __name__ == "__main__":
+    request = json.load(sys.stdin)
+    with open(request["report"], "w", encoding="utf-8") as file:
+        json.dump(main(request), file)

@@ -1,0 +1,156 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Load a checkpoint as a stranger would: in a process that has transformers and torch, and not this package."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from configuration_lion import AUTO_MODELS
+from modeling_lion import LionPreTrainedModel
+from modeling_lion.modeling_lion import KERNELS
+
+from .checkpoint import load_model
+from .sample_inputs import pad_sequences, sample_inputs
+
+
+HIDDEN = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion")
+# The pipelines of the library, by Auto class. (There is none for the others.)
+PIPELINES = {
+    "AutoModel": {"text": "feature-extraction", "image": "image-feature-extraction"},
+    "AutoModelForMaskedLM": {"text": "fill-mask"},
+    "AutoModelForSequenceClassification": {"text": "text-classification"},
+    "AutoModelForTokenClassification": {"text": "token-classification"},
+    "AutoModelForImageClassification": {"image": "image-classification"},
+}
+TEXT_PAIR = ("The lion sleeps in the shade.", "It hunts at dawn.")
+
+
+@dataclass(frozen=True)
+class CleanLoad:
+    """
+    What the other process reported.
+
+    Attributes:
+        kernels: those whose outputs were identical, bit by bit, to this process's.
+        model_class: the class that was loaded, with its module.
+        tokenizer_needs_trust: whether the tokenizer, too, loads with `trust_remote_code=True` only; `None` for images.
+        pipeline: the task of the pipeline that ran, or `None` if the library has none for this head.
+        pipeline_output: what it gave, as text.
+        versions: of torch and transformers.
+    """
+
+    kernels: tuple[str, ...]
+    model_class: str
+    tokenizer_needs_trust: bool | None
+    pipeline: str | None
+    pipeline_output: str | None
+    versions: dict[str, str]
+
+
+def load_in_clean_process(
+    source: str | Path, *, offline: bool = True, environment: dict[str, str] | None = None, timeout: float = 600
+) -> CleanLoad:
+    """
+    Load a bundle in a process where this package cannot be imported, run it, and compare.
+
+    There, the model is loaded with `trust_remote_code=True` by the Auto class of its architecture, in every kernel,
+    and by `AutoModel`; so are its tokenizer (with and without trust) or image processor; and a pipeline is run.
+
+    Args:
+        source: a folder or a Hub repository.
+        offline: whether the process may not use the network (only folders load without).
+        environment: variables to set there, for example `HF_ENDPOINT`.
+        timeout: seconds to wait.
+
+    Raises:
+        ValueError: if the other process fails, or computes anything else than this one.
+    """
+    source = str(Path(source).absolute()) if Path(source).is_dir() else str(source)
+    model = load_model(source)
+    config, auto_class = model.config, auto_class_of(model)
+    with tempfile.TemporaryDirectory(prefix="lion-clean-") as folder:
+        folder = Path(folder)
+        request = {
+            "source": source,
+            "hidden": HIDDEN,
+            "num_threads": torch.get_num_threads(),
+            "inputs": str(folder / "inputs.safetensors"),
+            "outputs": str(folder / "outputs.safetensors"),
+            "report": str(folder / "report.json"),
+            "auto_class": auto_class,
+            "kernels": list(KERNELS),
+            "modality": config.modality,
+            "text_pair": TEXT_PAIR,
+            "pipeline": PIPELINES.get(auto_class, {}).get(config.modality),
+        }
+        inputs = model_inputs(model, source)
+        save_file(inputs, request["inputs"])
+        # Caches of its own: nothing may come from an earlier download or run.
+        variables = {"HF_HOME": str(folder / "home"), "HF_MODULES_CACHE": str(folder / "modules"), "PYTHONPATH": ""}
+        variables |= {"HF_HUB_OFFLINE": "1"} if offline else {}
+        script = Path(__file__).with_name("clean_load.py").read_text(encoding="utf-8")
+        process = subprocess.run(
+            [sys.executable, "-c", script],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            env=os.environ | variables | (environment or {}),
+            timeout=timeout,
+        )
+        if process.returncode:
+            raise ValueError(
+                f"{source} does not load in a process without this package. It ended with:\n{process.stderr[-3000:]}"
+            )
+        outputs = load_file(request["outputs"])
+        report = json.loads(Path(request["report"]).read_text(encoding="utf-8"))
+
+    for kernel in request["kernels"]:
+        model.set_attn_implementation(kernel)
+        with torch.no_grad():
+            expected = model(**inputs)
+        for name, tensor in expected.items():
+            if not torch.equal(tensor, outputs[f"{kernel}.{name}"]):
+                raise ValueError(
+                    f"{source}: `{name}` of the {kernel!r} kernel differs between this process and one without this "
+                    "package. Its code and the installed one are not the same: make the bundle again."
+                )
+    tokens = report.get("tokens", {})
+    if tokens:
+        ours = dict(AutoTokenizer.from_pretrained(source, trust_remote_code=False)(*TEXT_PAIR))
+        if any(theirs != ours for theirs in tokens.values()):
+            raise ValueError(f"{source}: the tokenizer gives other tokens in a process without this package.")
+    return CleanLoad(
+        kernels=tuple(request["kernels"]),
+        model_class=report["classes"]["model"],
+        tokenizer_needs_trust="untrusted" not in tokens if tokens else None,
+        pipeline=request["pipeline"],
+        pipeline_output=report.get("pipeline"),
+        versions=report["versions"],
+    )
+
+
+def auto_class_of(model: LionPreTrainedModel) -> str:
+    """The name of the Auto class that makes a model of this class."""
+    names = {model_name: auto_class for auto_class, model_name in AUTO_MODELS[model.config.modality].items()}
+    return names[type(model).__name__]
+
+
+def model_inputs(model: LionPreTrainedModel, source: str) -> dict[str, Tensor]:
+    """A small batch, random but always the same, with padding if it is text."""
+    samples = sample_inputs(model.config, source)
+    if model.config.modality == "image":
+        return {"pixel_values": torch.stack(samples).to(model.dtype)}
+    ids, mask = pad_sequences(samples, "right", model.config.pad_token_id or 0)
+    if auto_class_of(model) == "AutoModelForMultipleChoice":
+        ids, mask = ids[:, None], mask[:, None]
+    return {"input_ids": ids, "attention_mask": mask}

@@ -1,0 +1,50 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The command `lion`."""
+
+import argparse
+import sys
+from importlib import import_module
+
+
+# A sub-command is a module with `add_arguments(parser)` and `run(args)`, imported only when it is called. `run` gives
+# the exit code, or nothing for success.
+COMMANDS = {
+    "bundle": "make a complete Hub repository, in a folder, of a trained checkpoint",
+    "upload": "publish a checkpoint on the Hugging Face Hub",
+    "verify": "measure how well the kernels agree on a checkpoint, and report its numbers",
+    "convert": "make a LION checkpoint of published weights, or of a BERT or ViT",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """
+    Run the command `lion`.
+
+    Args:
+        arguments: the command line without the program's name; that of the process if not given.
+
+    Returns:
+        The exit code: 0 for success, 1 for a failure that was explained, 130 after Ctrl-C.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(prog="lion", description="Publish, check and convert LION checkpoints.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, help_text in COMMANDS.items():
+        command = commands.add_parser(name, help=help_text, description=help_text.capitalize() + ".")
+        if name in arguments[:1]:
+            module = import_module(f".{name}", __package__)
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    args = parser.parse_args(arguments)
+    try:
+        return args.run(args) or 0
+    except (ValueError, OSError) as error:
+        print(f"lion {args.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"lion {args.command}: interrupted.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

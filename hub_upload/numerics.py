@@ -1,0 +1,139 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The numbers inside a model that tell whether it is well: decays, denominators, where the first NaN comes from."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from modeling_lion import LionPreTrainedModel
+from modeling_lion.kernel_naive import naive_attention
+from modeling_lion.modeling_lion import LionAttention
+from modeling_lion.patch_order import scan_attention
+
+
+@dataclass(frozen=True)
+class HeadNumerics:
+    """
+    One head of one layer.
+
+    Attributes:
+        smallest_decay: the minimum λ over all tokens (and scans), in [0, 1].
+        smallest_denominator: the minimum |Σ_j A_ij| over all tokens, without the factor D^-1/2; `None` where
+            nothing is divided (`normalization="none"`).
+        first_nan: the first token, counted from 0, whose decay or scores are not finite.
+    """
+
+    layer: int
+    head: int
+    smallest_decay: float
+    smallest_denominator: float | None
+    first_nan: int | None
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """
+    What `numerics_report` found.
+
+    Attributes:
+        heads: every head of every layer.
+        first_nan: the first weight, or else the first module in the order of computing, that holds a number that is
+            not finite; `None` if all is well.
+    """
+
+    heads: tuple[HeadNumerics, ...]
+    first_nan: str | None
+
+    def table(self) -> list[list[str]]:
+        """Rows of text, a header first."""
+        number = lambda x: "-" if x is None else f"{x:.3g}"
+        return [["layer", "head", "smallest λ", "smallest denominator", "first NaN at token"]] + [
+            [str(h.layer), str(h.head), number(h.smallest_decay), number(h.smallest_denominator), number(h.first_nan)]
+            for h in self.heads
+        ]
+
+
+@torch.no_grad()
+def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numerics:
+    """
+    Look into a model while it computes. Quadratic in the length.
+
+    Args:
+        model: any LION model.
+        samples: tensors of token ids `(length,)`, or of pixels `(channels, height, width)`.
+    """
+    first_nan = first_bad_weight(model)
+    reports: dict[int, list[tuple[Tensor, Tensor, Tensor]]] = {}
+    bad_modules = []
+
+    def look_at_heads(layer, module, args, kwargs):
+        reports.setdefault(layer, []).append(head_numbers(module, *args, **kwargs))
+
+    def look_at_output(name, module, args, output):
+        output = output[0] if isinstance(output, tuple) else output
+        if isinstance(output, Tensor) and not output.isfinite().all():
+            bad_modules.append(name)
+
+    handles = []
+    layers = [m for m in model.modules() if isinstance(m, LionAttention)]
+    for layer, attention in enumerate(layers):
+        handles.append(attention.register_forward_pre_hook(partial(look_at_heads, layer), with_kwargs=True))
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_hook(partial(look_at_output, name or type(model).__name__)))
+    try:
+        for sample in samples:
+            if model.config.modality == "image":
+                model.base_model(pixel_values=sample[None].to(model.dtype))
+            else:
+                model.base_model(input_ids=sample[None])
+    finally:
+        for handle in handles:
+            handle.remove()
+
+    heads = []
+    for layer, per_sample in sorted(reports.items()):
+        for head in range(model.config.num_attention_heads):
+            decays, denominators, nans = zip(*(tuple(x[head] for x in sample) for sample in per_sample), strict=True)
+            bad = [int(n) for n in nans if n >= 0]
+            divides = model.config.normalization == "sum"
+            heads.append(
+                HeadNumerics(
+                    layer=layer,
+                    head=head,
+                    smallest_decay=float(torch.stack(decays).min()),
+                    smallest_denominator=float(torch.stack(denominators).min()) if divides else None,
+                    first_nan=min(bad) if bad else None,
+                )
+            )
+    if first_nan is None and bad_modules:
+        first_nan = f"the output of {bad_modules[0]}"
+    return Numerics(tuple(heads), first_nan)
+
+
+def first_bad_weight(model: nn.Module) -> str | None:
+    """The name of the first weight with a number that is not finite."""
+    for name, weight in model.state_dict().items():
+        if weight.is_floating_point() and not weight.isfinite().all():
+            return f"the weight {name}"
+    return None
+
+
+def head_numbers(
+    attention: LionAttention, hidden_states: Tensor, attention_mask: Tensor | None = None, scans=None, **kwargs
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Per head: the smallest λ, the smallest |denominator|, and the first token that is not finite (-1 if none)."""
+    query, key, value, log_decay = attention.mixer(hidden_states, attention_mask)
+    kernel = naive_attention if scans is None else partial(scan_attention, naive_attention, scans=scans)
+    _, weights = kernel(query, key, value, log_decay, normalization="none")
+    denominators = weights[0].sum(-1) * query.shape[-1] ** 0.5  # (heads, length)
+    heads, length = denominators.shape
+    if log_decay is None:
+        decays = torch.ones_like(denominators)
+    else:
+        decays = log_decay.exp().reshape(-1, heads, length if log_decay.dim() == 3 else 1)  # (scans, heads, length)
+        decays = decays.amin(0).expand(heads, length)
+    bad = ~(denominators.isfinite() & decays.isfinite())
+    first = torch.where(bad.any(-1), bad.int().argmax(-1), -1)
+    return decays.amin(-1), denominators.abs().amin(-1), first

@@ -1,0 +1,96 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What must not be published, found before anything leaves the machine."""
+
+import re
+import zipfile
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+
+PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".dill"}
+SECRETS = {
+    "a Hugging Face token": rb"\b(?:hf|api_org)_[A-Za-z0-9]{30,}",
+    "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    "an AWS access key": rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    "a GitHub token": rb"\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{60,})",
+    "an OpenAI or Anthropic key": rb"\bsk-(?:proj-|ant-)?[A-Za-z0-9_-]{32,}",
+    "a Google API key": rb"\bAIza[0-9A-Za-z_-]{35}",
+    "a Slack token": rb"\bxox[abprs]-[0-9A-Za-z-]{20,}",
+}
+
+
+def bundle_files(folder: str | Path) -> list[Path]:
+    """The files of a bundle, sorted: no hidden ones but evaluation results, no caches."""
+    folder = Path(folder)
+    files = []
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+        if path.is_file() and (not hidden or parts[0] == ".eval_results"):
+            files.append(path)
+    return files
+
+
+def find_refusals(folder: str | Path) -> list[str]:
+    """
+    Reasons not to publish the files of a folder, one sentence each: pickles, secrets, weights that are not finite, a
+    tokenizer or image processor that is missing, an open licence. (Kernels that disagree are found by `verify`.)
+    """
+    folder = Path(folder)
+    reasons = []
+    for path in bundle_files(folder):
+        name = path.relative_to(folder).as_posix()
+        if is_pickle(path):
+            reasons.append(
+                f"{name} is a pickle, which runs code on the machine of whoever loads it: leave it out, or save "
+                "weights as safetensors."
+            )
+        elif path.suffix == ".safetensors":
+            reasons += [f"{name}: {reason}" for reason in bad_weights(path)]
+        else:
+            data = path.read_bytes()
+            reasons += [
+                f"{name}, line {data[: match.start()].count(10) + 1}, holds what looks like {kind}: take it out, and "
+                "revoke it if it is real."
+                for kind, pattern in SECRETS.items()
+                if (match := re.search(pattern, data))
+            ]
+    return reasons
+
+
+def is_pickle(path: Path) -> bool:
+    """By name, or by content: a bare pickle or what torch.save writes."""
+    if path.suffix.lower() in PICKLE_SUFFIXES:
+        return True
+    with path.open("rb") as file:
+        start = file.read(2)
+    if len(start) == 2 and start[0] == 0x80 and 2 <= start[1] <= 5:
+        return True
+    if start != b"PK":
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(".pkl") for name in archive.namelist())
+    except zipfile.BadZipFile:
+        return False
+
+
+def bad_weights(path: Path) -> list[str]:
+    """Why a safetensors file must not be published: it is damaged, or numbers in it are not finite."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            bad = []
+            for name in file.keys():  # noqa: SIM118 (not a dict: it has no iterator)
+                tensor = file.get_tensor(name)
+                if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+                    bad.append(name)
+    except SafetensorError as error:
+        return [f"damaged or cut short ({error}): save the model again."]
+    if not bad:
+        return []
+    return [
+        f"NaN or infinite numbers in {', '.join(bad[:3])}{', …' if len(bad) > 3 else ''}: training diverged; publish "
+        "an earlier checkpoint."
+    ]

@@ -1,0 +1,86 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Inputs to measure a model on: from a file of the user's, or random."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoImageProcessor, AutoTokenizer
+
+from configuration_lion import LionConfig
+
+
+NUM_SEQUENCES = 3
+
+
+def sample_inputs(
+    config: LionConfig, checkpoint: str | Path, *, file: str | Path | None = None, seed: int = 0, **hub
+) -> list[Tensor]:
+    """
+    Inputs for one model: sequences of several lengths, or images.
+
+    Args:
+        config: says what the model reads.
+        checkpoint: folder or repository whose tokenizer or image processor reads `file`.
+        file: a text or an image; without one, the inputs are random.
+        seed: of the random inputs.
+        hub: `revision` and `token`, for a repository.
+
+    Returns:
+        For text, `NUM_SEQUENCES` tensors `(length,)` of token ids, the longest of two and a half blocks (`chunk_size`)
+        or as long as the text or the model allows. For images, one or two tensors `(channels, height, width)`.
+
+    Raises:
+        ValueError: if the text holds no token.
+        OSError: if the file, or the tokenizer to read it with, does not exist.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if config.modality == "image":
+        if file is None:
+            return list(torch.randn(2, config.num_channels, *config.image_shape, generator=generator))
+        from PIL import Image  # only images need Pillow
+
+        processor = AutoImageProcessor.from_pretrained(checkpoint, trust_remote_code=False, **hub)
+        with Image.open(file) as image:
+            return list(processor(image, return_tensors="pt")["pixel_values"])
+
+    longest = 2 * config.chunk_size + config.chunk_size // 2 + 1
+    if config.position_embedding_type == "absolute":
+        longest = min(longest, config.max_position_embeddings)
+    lengths = [max(1, longest * (NUM_SEQUENCES - n) // NUM_SEQUENCES) for n in range(NUM_SEQUENCES)]
+    if file is None:
+        return [torch.randint(config.vocab_size, (length,), generator=generator) for length in lengths]
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False, **hub)
+    text = Path(file).read_text(encoding="utf-8")
+    ids = torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], dtype=torch.long)
+    if not len(ids):
+        raise ValueError(f"{file} holds no token: give a file with some text.")
+    starts = [len(ids) * n // NUM_SEQUENCES for n in range(NUM_SEQUENCES)]
+    return [ids[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+
+
+def pad_sequences(sequences: list[Tensor], side: str, pad_token_id: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """
+    A batch of sequences, padded.
+
+    Args:
+        sequences: tensors `(length,)`.
+        side: `"right"`, `"left"`, or `"interior"`, which scatters the padding among the tokens.
+        pad_token_id: the padding.
+
+    Returns:
+        Token ids and attention mask (int64), each `(batch, longest + 1)`: every row has some padding.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    width = max(len(s) for s in sequences) + 1
+    ids = torch.full((len(sequences), width), pad_token_id)
+    mask = torch.zeros_like(ids)
+    for row, sequence in enumerate(sequences):
+        positions = {
+            "right": torch.arange(len(sequence)),
+            "left": torch.arange(width - len(sequence), width),
+            "interior": torch.randperm(width, generator=generator)[: len(sequence)].sort().values,
+        }[side]
+        ids[row, positions] = sequence
+        mask[row, positions] = 1
+    return ids, mask

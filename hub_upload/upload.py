@@ -1,0 +1,284 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Publish a checkpoint on the Hugging Face Hub.
+
+Everything arrives in one commit, or nothing does: large files are sent first, beside the repository, and only the
+commit makes them part of it. After a broken connection the same call goes on with what is missing.
+"""
+
+import argparse
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
+from huggingface_hub.utils.sha import git_hash, sha_fileobj
+
+from .bundle import CARD_OPTIONS, Bundle, add_card_arguments, create_bundle, is_bundle, open_bundle, print_bundle
+from .clean_process import CleanLoad, load_in_clean_process
+from .refusals import bundle_files
+
+
+ADVICE = {
+    400: "The Hub does not accept the contents (see its answer below).",
+    401: "You are not logged in, or the token is not valid: run `hf auth login`, or set HF_TOKEN.",
+    403: "The token may not write there: use one with write access to {repo_id}, choose a repository of your own, or "
+    "offer your files with --create-pr.",
+    404: "There is no repository {repo_id} (or you may not see it), or it has no such revision.",
+    409: "Somebody else changed {repo_id} at the same time: look at what is there, then run the same command again.",
+    412: "Somebody else changed {repo_id} at the same time: look at what is there, then run the same command again.",
+    413: "The Hub refuses files of this size: use a smaller --max-shard-size in `lion bundle`.",
+    429: "The Hub asks for fewer requests: wait some minutes, then run the same command again.",
+}
+SERVER_TROUBLE = "The Hub is in trouble (see https://status.huggingface.co): run the same command again later."
+BROKEN = "The connection broke: run the same command again, and it goes on with what is missing."
+
+
+class UploadError(OSError):
+    """An upload that failed. The message says why, what to do, and what the repository holds now."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """
+    What was, or would be, published.
+
+    Attributes:
+        repo_id: `user/name`.
+        bundle: the files and what is known of them.
+        clean_load: what a process without this package made of them.
+        url: of the commit or the pull request; `None` in a dry run.
+    """
+
+    repo_id: str
+    bundle: Bundle
+    clean_load: CleanLoad
+    url: str | None
+
+
+def upload_checkpoint(
+    folder: str | Path,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    create_pr: bool = False,
+    revision: str | None = None,
+    dry_run: bool = False,
+    eval_results: str | Path | None = None,
+    file: str | Path | None = None,
+    commit_message: str | None = None,
+    token: str | None = None,
+    on_ready=None,
+    **card,
+) -> Upload:
+    """
+    Publish a checkpoint, after checking that it may be published and that strangers can load it.
+
+    Args:
+        folder: a bundle (of `create_bundle`), which goes as it is; or a trained checkpoint, which is bundled first.
+        repo_id: `user/name`; made if it does not exist.
+        private: whether a repository that is made is private; by default as the user or organization has chosen.
+        create_pr: open a pull request instead of committing.
+        revision: branch to commit to, made if it does not exist; `main` if not given.
+        dry_run: check everything, send nothing; uses no network.
+        eval_results, file: as in `create_bundle`.
+        commit_message: title of the commit or pull request.
+        token: of the Hub; the one of `hf auth login` or HF_TOKEN if not given.
+        on_ready: called with the `Bundle` and the `CleanLoad` when all checks are done and before anything is sent.
+        card: `license`, `language`, `datasets`, `base_model`, as in `create_bundle`.
+
+    Raises:
+        ValueError: if the checkpoint must not be published, or does not load elsewhere.
+        UploadError: if the upload fails.
+        OSError: if a file does not exist or is damaged.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no folder {folder}.")
+    check_repo_id(repo_id)
+    card = {key: value for key, value in card.items() if value}
+    with tempfile.TemporaryDirectory(prefix="lion-bundle-") as temporary:
+        if is_bundle(folder):
+            if card or eval_results:
+                names = ", ".join([*card, *(["eval_results"] if eval_results else [])])
+                raise ValueError(
+                    f"{folder} is a complete bundle, which goes as it is: edit its README.md, or make it again with "
+                    f"`lion bundle` and these options: {names}."
+                )
+            bundle = open_bundle(folder, file=file)
+        else:
+            target = Path(temporary) / "bundle"
+            bundle = create_bundle(folder, target, name=repo_id, eval_results=eval_results, file=file, **card)
+        clean_load = load_in_clean_process(bundle.folder)
+        if on_ready is not None:
+            on_ready(bundle, clean_load)
+        url = None
+        if not dry_run:
+            url = push_folder(
+                bundle.folder,
+                repo_id,
+                private=private,
+                create_pr=create_pr,
+                revision=revision,
+                commit_message=commit_message,
+                token=token,
+            )
+    return Upload(repo_id, bundle, clean_load, url)
+
+
+def push_folder(
+    folder: str | Path,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    create_pr: bool = False,
+    revision: str | None = None,
+    commit_message: str | None = None,
+    token: str | None = None,
+) -> str:
+    """
+    Send the files of a bundle in one commit, and compare names, sizes and hashes of what arrived. Weights of an
+    earlier upload that are not part of this one are deleted in the same commit: `from_pretrained` might take them for these.
+
+    Args: as in `upload_checkpoint`.
+
+    Returns:
+        The address of the commit or pull request.
+
+    Raises:
+        UploadError: if it fails.
+    """
+    api = HfApi(token=token)
+    folder = Path(folder)
+    state = f"Nothing was sent to {repo_id}."
+    try:
+        check_repo_id(repo_id)
+        if not create_pr:
+            repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+            state = f"No file was committed: {repo_id} holds what it held before (a new repository is empty)."
+            if revision is not None:
+                api.create_branch(repo_id, branch=revision, exist_ok=True)
+        parent = api.repo_info(repo_id, revision=revision).sha
+        state = f"No file was committed: {repo_id} holds what it held before (a new repository is empty)."
+        files = {path.relative_to(folder).as_posix(): path for path in bundle_files(folder)}
+        stale = [name for name in remote_files(api, repo_id, parent) if is_weights(name) and name not in files]
+        operations = [CommitOperationAdd(name, str(path)) for name, path in files.items()]
+        operations += [CommitOperationDelete(name) for name in stale]
+        message = commit_message or "Upload a LION model"
+        try:
+            commit = api.create_commit(
+                repo_id,
+                operations,
+                commit_message=message,
+                create_pr=create_pr,
+                revision=revision,
+                parent_commit=parent,
+            )
+            arrived_at, url = commit.pr_revision or commit.oid, commit.pr_url or commit.commit_url
+        except Exception:
+            # The answer to a commit may be lost although the commit was made.
+            if create_pr or differences(api, repo_id, revision, folder):
+                raise
+            arrived_at, url = revision, f"{api.endpoint}/{repo_id}"
+        state = f"{repo_id} has a new commit, but what it holds could not be compared with {folder}."
+        wrong = differences(api, repo_id, arrived_at, folder)
+    except (HTTPError, OSError, RuntimeError) as error:
+        raise UploadError(explain(error, repo_id, state)) from error
+    except KeyboardInterrupt as error:
+        raise UploadError(f"Interrupted. {state} Run the same command again to go on.") from error
+    if wrong:
+        raise UploadError(
+            f"What arrived in {repo_id} is not what was sent; do not use it, and run the same command again:\n"
+            + "\n".join(wrong)
+        )
+    return url
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file's name is one that `save_pretrained` gives to weights, or to their index."""
+    return name.startswith("model") and name.endswith((".safetensors", ".safetensors.index.json"))
+
+
+def check_repo_id(repo_id: str) -> None:
+    """A ValueError unless it is `user/name`."""
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(str(error)) from error
+    if "/" not in repo_id:
+        raise ValueError(f"{repo_id!r} is no name of a repository: give USER/NAME, or ORGANIZATION/NAME.")
+
+
+def remote_files(api: HfApi, repo_id: str, revision: str | None) -> dict[str, RepoFile]:
+    """The files of a revision, by name."""
+    tree = api.list_repo_tree(repo_id, recursive=True, revision=revision)
+    return {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
+
+
+def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path) -> list[str]:
+    """How the files of a revision differ from those of a folder, in names, sizes or hashes, one line each."""
+    remote = remote_files(api, repo_id, revision)
+    lines = []
+    for path in bundle_files(folder):
+        name = path.relative_to(folder).as_posix()
+        arrived = remote.get(name)
+        if arrived is None:
+            lines.append(f"{name} is missing")
+        elif arrived.size != path.stat().st_size:
+            lines.append(f"{name} has {arrived.size} bytes instead of {path.stat().st_size}")
+        elif arrived.lfs is not None:
+            with path.open("rb") as file:
+                if sha_fileobj(file).hex() != arrived.lfs.sha256:
+                    lines.append(f"{name} has another content (sha256 {arrived.lfs.sha256})")
+        elif git_hash(path.read_bytes()) != arrived.blob_id:
+            lines.append(f"{name} has another content (git blob {arrived.blob_id})")
+    return lines
+
+
+def explain(error: BaseException, repo_id: str, state: str) -> str:
+    """What went wrong, what to do, and what the repository holds."""
+    cause = error
+    while cause is not None and not isinstance(cause, HfHubHTTPError):
+        cause = cause.__cause__  # the library wraps the errors of large files
+    if cause is None and isinstance(error, LocalTokenNotFoundError):
+        advice = ADVICE[401]
+    elif cause is None:
+        advice = BROKEN
+    else:
+        status = cause.response.status_code
+        advice = ADVICE.get(status, SERVER_TROUBLE if status >= 500 else f"The Hub answered {status}.")
+    answer = " ".join(str(cause or error).split())
+    return f"{advice.format(repo_id=repo_id)} {state}\nThe error: {answer}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="bundle, save_pretrained folder or Trainer's output")
+    parser.add_argument("repo_id", metavar="USER/NAME", help="repository; made if it does not exist")
+    parser.add_argument("--private", action="store_true", default=None, help="make the repository a private one")
+    parser.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
+    parser.add_argument("--revision", help="branch to commit to (default: main)")
+    parser.add_argument("--dry-run", action="store_true", help="check everything, print what would go, send nothing")
+    parser.add_argument("--commit-message", help="title of the commit or pull request")
+    add_card_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    def show(bundle: Bundle, clean_load: CleanLoad) -> None:
+        print(f"{'Would send' if args.dry_run else 'Sending'} to {args.repo_id}:\n")
+        print_bundle(bundle)
+        print(
+            f"\nLoaded in a process without this package (torch {clean_load.versions['torch']}, transformers "
+            f"{clean_load.versions['transformers']}): outputs identical in {', '.join(clean_load.kernels)}"
+            + (f"; pipeline {clean_load.pipeline!r} ran." if clean_load.pipeline else ".")
+        )
+
+    options = {key: getattr(args, key) for key in (*CARD_OPTIONS, "eval_results", "file", "commit_message")}
+    options |= {key: getattr(args, key) for key in ("private", "create_pr", "revision", "dry_run")}
+    upload = upload_checkpoint(args.folder, args.repo_id, on_ready=show, **options)
+    if upload.url is None:
+        print("\nDry run: nothing was sent.")
+    else:
+        print(f"\nEverything arrived (names, sizes and hashes compared): {upload.url}")

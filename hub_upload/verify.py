@@ -1,0 +1,196 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Measure how well the kernels agree on a checkpoint: each against the definition, evaluated in float64."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from modeling_lion import LionPreTrainedModel
+from modeling_lion.modeling_lion import KERNELS
+
+from .checkpoint import load_model
+from .numerics import Numerics, numerics_report
+from .sample_inputs import pad_sequences, sample_inputs
+
+
+REFERENCE = "eager"
+PADDINGS = {"text": ("none", "right", "left", "interior"), "image": ("none",)}
+DTYPES = ("float64", "float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class KernelError:
+    """The largest absolute error of the encoder's outputs with one kernel, dtype and kind of padding."""
+
+    kernel: str
+    dtype: str
+    padding: str
+    error: float
+    tolerance: float
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.tolerance  # False for NaN
+
+
+@dataclass(frozen=True)
+class Verification:
+    """
+    What `verify_checkpoint` measured.
+
+    Attributes:
+        errors: one entry per kernel, dtype and padding.
+        scale: the largest absolute value of the reference's outputs, to judge the errors by.
+        inputs: what was computed on, in words.
+        numerics: the numbers inside the model.
+    """
+
+    errors: tuple[KernelError, ...]
+    scale: float
+    inputs: str
+    numerics: Numerics
+
+    @property
+    def passed(self) -> bool:
+        return self.numerics.first_nan is None and all(error.passed for error in self.errors)
+
+    def worst(self, kernel: str, dtype: str) -> KernelError:
+        """The entry with the largest error over all kinds of padding."""
+        entries = [e for e in self.errors if (e.kernel, e.dtype) == (kernel, dtype)]
+        return max(entries, key=lambda e: (e.error != e.error, e.error))
+
+
+def verify_checkpoint(
+    checkpoint: str | Path,
+    *,
+    file: str | Path | None = None,
+    dtypes: tuple[str, ...] = DTYPES,
+    seed: int = 0,
+    revision: str | None = None,
+    token: str | None = None,
+) -> Verification:
+    """
+    Compare every kernel, in several dtypes and kinds of padding, with the definition in float64 (SPEC §1, §2).
+
+    An error is the largest difference of an output (hidden state or pooled vector) at a real token from the float64
+    reference, which computes every sequence by itself, without padding. What a dtype may cost is measured, not
+    assumed: twice the error of the reference form itself in that dtype. (In float64, which the reference is in, twice
+    its error in float32, scaled by the ratio of the two precisions.)
+
+    Args:
+        checkpoint: a folder, a Trainer's output or a Hub repository. Code in it is not run.
+        file: a text or an image to compute on; random inputs without one.
+        dtypes: names of the dtypes to compute in.
+        seed: of random inputs.
+        revision, token: of a Hub repository.
+
+    Raises:
+        ValueError: if it is no LION checkpoint or a dtype has no such name.
+        OSError: if it does not exist.
+    """
+    for dtype in dtypes:
+        if not isinstance(getattr(torch, dtype, None), torch.dtype) or not getattr(torch, dtype).is_floating_point:
+            raise ValueError(
+                f"{dtype!r} is no floating-point dtype: choose among float64, float32, bfloat16, float16."
+            )
+    hub = {"revision": revision, "token": token}
+    reference_model = load_model(checkpoint, dtype=torch.float64, attn_implementation=REFERENCE, **hub)
+    config = reference_model.config
+    samples = sample_inputs(config, checkpoint, file=file, seed=seed, **hub)
+    reference = encode(reference_model, samples, "none")
+    scale = max(float(x.abs().max()) for x in reference)
+    paddings = PADDINGS[config.modality]
+
+    measured = {}
+    for dtype in dict.fromkeys((*dtypes, "float32")):
+        model = load_model(checkpoint, dtype=getattr(torch, dtype), **hub)
+        for kernel in (REFERENCE, *KERNELS):
+            if dtype not in dtypes and kernel != REFERENCE:
+                continue
+            model.set_attn_implementation(kernel)
+            for padding in paddings:
+                measured[kernel, dtype, padding] = largest_error(encode(model, samples, padding), reference)
+    tolerances = {dtype: 2 * max(measured[REFERENCE, dtype, p] for p in paddings) for dtype in (*dtypes, "float32")}
+    precision = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+    tolerances["float64"] = tolerances["float32"] * precision
+    errors = tuple(
+        KernelError(kernel, dtype, padding, measured[kernel, dtype, padding], tolerances[dtype])
+        for dtype in dtypes
+        for kernel in KERNELS
+        for padding in paddings
+    )
+    sizes = ", ".join("x".join(map(str, x.shape)) for x in samples)
+    kind = "images of size" if config.modality == "image" else "sequences of length"
+    inputs = f"{'random ' if file is None else ''}{kind} {sizes}{'' if file is None else f' from {Path(file).name}'}"
+    return Verification(errors, scale, inputs, numerics_report(reference_model, samples))
+
+
+@torch.no_grad()
+def encode(model: LionPreTrainedModel, samples: list[Tensor], padding: str) -> list[Tensor]:
+    """The encoder's outputs at the real tokens of every sample: float64 hidden states, then pooled vectors."""
+    encoder, config = model.base_model, model.config
+    if config.modality == "image":
+        batches = [({"pixel_values": torch.stack(samples).to(model.dtype)}, None)]
+    elif padding == "none":
+        batches = [({"input_ids": sample[None]}, None) for sample in samples]
+    else:
+        ids, mask = pad_sequences(samples, padding, config.pad_token_id or 0)
+        batches = [({"input_ids": ids, "attention_mask": mask}, mask.bool())]
+    hidden_states, pooled = [], []
+    for inputs, mask in batches:
+        outputs = encoder(**inputs)
+        rows = outputs.last_hidden_state.double()
+        hidden_states += list(rows) if mask is None else [row[m] for row, m in zip(rows, mask, strict=True)]
+        if outputs.pooler_output is not None:
+            pooled += list(outputs.pooler_output.double())
+    return hidden_states + pooled
+
+
+def largest_error(outputs: list[Tensor], reference: list[Tensor]) -> float:
+    """The largest absolute difference; NaN if there is one in either."""
+    return float(torch.stack([(x - y).abs().max() for x, y in zip(outputs, reference, strict=True)]).max())
+
+
+def verification_table(verification: Verification) -> list[list[str]]:
+    """Rows of text, a header first: kernel and dtype, the largest error per kind of padding, the tolerance."""
+    paddings = list(dict.fromkeys(e.padding for e in verification.errors))
+    rows = [["kernel", "dtype", *(f"padding: {p}" for p in paddings), "tolerance", ""]]
+    for kernel, dtype in dict.fromkeys((e.kernel, e.dtype) for e in verification.errors):
+        entries = [e for e in verification.errors if (e.kernel, e.dtype) == (kernel, dtype)]
+        verdict = "ok" if all(e.passed for e in entries) else "FAILED"
+        rows.append(
+            [kernel, dtype, *(f"{e.error:.1e}" for e in entries), f"{entries[0].tolerance:.1e}", verdict],
+        )
+    return rows
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", help="folder, Trainer output or Hub repository")
+    parser.add_argument("--file", type=Path, help="a text or an image to compute on (random inputs without one)")
+    parser.add_argument("--dtypes", nargs="+", default=DTYPES, metavar="DTYPE", help="default: " + " ".join(DTYPES))
+    parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
+    parser.add_argument("--revision", help="of the Hub repository")
+
+
+def run(args: argparse.Namespace) -> int:
+    verification = verify_checkpoint(
+        args.checkpoint, file=args.file, dtypes=tuple(args.dtypes), seed=args.seed, revision=args.revision
+    )
+    print(f"Largest error against the float64 reference, on {verification.inputs}.")
+    print(f"The largest output is {verification.scale:.3g}.\n")
+    print_table(verification_table(verification))
+    print("\nInside the model, on the same inputs, in float64:\n")
+    print_table(verification.numerics.table())
+    if verification.numerics.first_nan is not None:
+        print(f"\nThe first number that is not finite: {verification.numerics.first_nan}.")
+    print("\nAll kernels agree." if verification.passed else "\nFAILED: see above.")
+    return 0 if verification.passed else 1
+
+
+def print_table(rows: list[list[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
