@@ -2,6 +2,7 @@
 """What the Trainer scripts share: arguments of the model, checks before training, training and its files."""
 
 import os
+import sys
 from dataclasses import dataclass, field
 
 import torch
@@ -45,8 +46,6 @@ class ModelArguments:
 
 def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
     """One object per dataclass, from `args`, the command line (`None`), or one JSON or YAML file named there."""
-    import sys
-
     args = sys.argv[1:] if args is None else args
     parser = HfArgumentParser(dataclasses)
     if len(args) == 1 and args[0].endswith(".json"):

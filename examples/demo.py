@@ -105,10 +105,10 @@ def text_part(output: Path, max_steps: int, max_bytes: int) -> tuple[dict, Train
     trainer = run_mlm.main(
         ["--config_name", "lion-s-text-base", "--config_overrides", MLM_CONFIG, "--vocab_size", "4000"]
         + ["--train_file", data["train_file"], "--validation_file", data["validation_file"], *TRAINING]
-        + ["--output_dir", str(model_dir), "--cache_dir", str(output / "cache"), "--max_eval_samples", "300"]
+        + ["--output_dir", str(model_dir), "--cache_dir", str(output / "cache")]
         + ["--max_steps", str(max_steps), "--warmup_steps", "100", "--learning_rate", "3e-3", "--adam_beta2", "0.98"]
         + ["--per_device_train_batch_size", "16", "--per_device_eval_batch_size", "50"]
-        + ["--logging_steps", str(max(1, max_steps // 30)), "--eval_steps", str(max(1, max_steps // 8))]
+        + ["--logging_steps", str(max(1, max_steps // 30)), "--eval_steps", str(max(1, max_steps // 6))]
     )
     metrics = json.loads((model_dir / "eval_results.json").read_text())
     baseline = unigram_baseline(trainer)

@@ -21,7 +21,8 @@ from pathlib import Path
 SKIPPED_FOLDERS = {"__pycache__", "site-packages", "test", "tests", "testing"}
 MIN_WORDS = 8
 MIN_LETTERS = 0.85  # share of letters and spaces: leaves out tables, code and formulas
-VALIDATION_SHARE = 0.06
+MAX_PARAGRAPHS = 60  # of one file, so that no file has a style of its own to learn
+VALIDATION_EVERY = 20  # files
 
 
 def python_folders() -> list[str]:
@@ -70,7 +71,7 @@ def collect_docstrings(
     Args:
         folders: where to look.
         max_bytes: stop at about this much text; files are visited in random order.
-        seed: of that order and of the split.
+        seed: of that order. The first file and every 20th after it are held out.
 
     Returns:
         `(train, validation)`, each a dict from file name to the texts that this file was the first to have.
@@ -78,20 +79,23 @@ def collect_docstrings(
     Raises:
         ValueError: if the folders have too little text to split.
     """
-    generator = random.Random(seed)
     files = python_files(folders)
-    generator.shuffle(files)
+    random.Random(seed).shuffle(files)
     seen: set[str] = set()
     train: dict[str, list[str]] = {}
     validation: dict[str, list[str]] = {}
     size = 0
     for file in files:
-        texts = [text for text in dict.fromkeys(paragraphs(file)) if text.lower() not in seen]
+        texts = []
+        for text in paragraphs(file):
+            if text.lower() not in seen:
+                seen.add(text.lower())
+                texts.append(text)
+        texts = texts[:MAX_PARAGRAPHS]
         if not texts:
             continue
-        seen.update(text.lower() for text in texts)
         size += sum(len(text.encode("utf-8", "replace")) + 1 for text in texts)
-        split = validation if generator.random() < VALIDATION_SHARE else train
+        split = validation if (len(train) + len(validation)) % VALIDATION_EVERY == 0 else train
         split[file] = texts
         if size >= max_bytes:
             break

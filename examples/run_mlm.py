@@ -9,10 +9,10 @@ Argument names are those of the transformers examples. Without --tokenizer_name 
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -79,16 +79,15 @@ class DataTrainingArguments:
     overwrite_cache: bool = field(default=False, metadata={"help": "Prepare the data again."})
 
 
-class MaskedLMTrainer(Trainer):
-    """A Trainer that masks the same tokens at every evaluation, so that evaluations can be compared."""
+class DataCollatorForSeededMasking(DataCollatorForLanguageModeling):
+    """
+    Masks that follow from `seed` and the tokens of a batch: the same at every evaluation, so that evaluations can be
+    compared, and the same after a resume as without a stop. Shuffling makes other batches, so other masks, each epoch.
+    """
 
-    def get_eval_dataloader(self, eval_dataset=None):
-        collator = self.data_collator
-        self.data_collator = replace(collator, seed=self.args.seed)
-        try:
-            return super().get_eval_dataloader(eval_dataset)
-        finally:
-            self.data_collator = collator
+    def torch_mask_tokens(self, inputs: torch.Tensor, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
+        self.generator = torch.Generator().manual_seed(self.seed + crc32(inputs.numpy().tobytes()))
+        return super().torch_mask_tokens(inputs, *args, **kwargs)
 
 
 def check_data_arguments(
@@ -241,13 +240,16 @@ def main(args: list[str] | None = None) -> Trainer:
     train_dataset = limit_samples(datasets.get("train"), data_args.max_train_samples)
     if data_args.streaming and train_dataset is not None:
         train_dataset = train_dataset.shuffle(seed=training_args.seed, buffer_size=SHUFFLE_BUFFER)
-    callbacks: list[Callable] = []
+    callbacks = []
     if model_args.early_stopping_patience is not None:
         callbacks.append(EarlyStoppingCallback(model_args.early_stopping_patience))
-    trainer = MaskedLMTrainer(
+    collator = DataCollatorForSeededMasking(
+        tokenizer, mlm_probability=data_args.mlm_probability, seed=training_args.seed
+    )
+    trainer = Trainer(
         model=model,
         args=training_args,
-        data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=data_args.mlm_probability),
+        data_collator=collator,
         train_dataset=train_dataset,
         eval_dataset=limit_samples(datasets.get("validation"), data_args.max_eval_samples),
         processing_class=tokenizer,
