@@ -32,7 +32,9 @@ def chunk_attention(
     num_blocks = -(-length // chunk_size)
     block = -(-length // num_blocks)  # even blocks: the least padding
     padding = num_blocks * block - length
-    query, key, value = (pad(x, (0, 0, 0, padding)).unflatten(2, (num_blocks, block)) for x in (query, key, value))
+    if padding:  # a branch for torch.compile, which takes an empty pad for one that makes its input contiguous
+        query, key, value = (pad(x, (0, 0, 0, padding)) for x in (query, key, value))
+    query, key, value = (x.unflatten(2, (num_blocks, block)) for x in (query, key, value))
     right, left = (pad(a, (0, padding)).unflatten(2, (num_blocks, block)) for a in (right, left))
 
     scores = query @ key.transpose(-1, -2) * decay_mask(right, left)

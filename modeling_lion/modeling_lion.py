@@ -375,8 +375,8 @@ class LionModel(LionPreTrainedModel):
         else:
             hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)
             if self.config.num_scans > 1:
-                orders = scan_orders(self.config.patch_order, *patch_grid(self.config, pixel_values))
-                scans = torch.tensor(orders, device=hidden_states.device)
+                grid = patch_grid(self.config, pixel_values)
+                scans = scan_orders(self.config.patch_order, *grid, device=hidden_states.device)
             attention_mask = padding_mask(attention_mask, hidden_states)
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask, scans=scans, **kwargs)

@@ -2,12 +2,11 @@
 """
 The orders in which the patches of an image are scanned (SPEC §6), and attention along them.
 
-A patch order is a table entry: curves through a grid of any size, each a permutation of the raster order. With more
-than one curve, M = (M¹ + M²) / 2, every M along its curve, with its own decays: numerators and denominators add.
+A patch order is a table entry: a curve through a grid of any size. It is walked twice, through the grid and through
+its transpose, with M = (M¹ + M²) / 2, every M along its curve, with its own decays: numerators and denominators add.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -16,20 +15,25 @@ from torch.nn.functional import pad
 from .lion_kernel import accumulation_dtype, divide
 
 
-def snake(rows: int, columns: int) -> list[int]:
-    """Raster indices along the rows: even rows left to right, odd rows right to left."""
-    return [r * columns + (c if r % 2 == 0 else columns - 1 - c) for r in range(rows) for c in range(columns)]
+def snake(grid: Tensor) -> Tensor:
+    """The elements of `(rows, columns)` along the rows: even rows left to right, odd rows right to left."""
+    is_odd = torch.arange(grid.shape[0], device=grid.device).unsqueeze(1) % 2 == 1
+    return torch.where(is_odd, grid.flip(1), grid).flatten()
 
 
 CURVES = {"snake": snake}
 
 
-@lru_cache(maxsize=64)
-def scan_orders(patch_order: str, rows: int, columns: int) -> tuple[list[int], ...]:
-    """A curve and its transpose, as positions in the raster sequence of a CLS token and rows x columns patches."""
+def scan_orders(patch_order: str, rows: int, columns: int, device: torch.device | None = None) -> Tensor:
+    """
+    A curve and its transpose, as positions in the raster sequence of a CLS token and rows x columns patches.
+
+    Returns:
+        `(2, 1 + rows * columns)`, int64; the CLS token is first in both.
+    """
     curve = CURVES[patch_order]
-    transposed = [(i % rows) * columns + i // rows for i in curve(columns, rows)]
-    return tuple([0] + [1 + i for i in order] for order in (curve(rows, columns), transposed))
+    grid = torch.arange(1, rows * columns + 1, device=device).view(rows, columns)
+    return pad(torch.stack((curve(grid), curve(grid.T))), (1, 0))
 
 
 def scan_attention(
