@@ -17,20 +17,16 @@ import sys
 import time
 from pathlib import Path
 
-
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched: the demo works, and fails, without a network
-
-import numpy as np  # noqa: E402
-import pictures  # noqa: E402
-import run_image_classification  # noqa: E402
-import run_mlm  # noqa: E402
-import torch  # noqa: E402
-from docstrings import write_docstrings  # noqa: E402
-from PIL import Image  # noqa: E402
-from sklearn.datasets import load_digits  # noqa: E402
-from sklearn.model_selection import train_test_split  # noqa: E402
-from transformers import Trainer, pipeline  # noqa: E402
+import numpy as np
+import pictures
+import run_image_classification
+import run_mlm
+import torch
+from docstrings import write_docstrings
+from PIL import Image
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from transformers import Trainer, pipeline
 
 
 MARKER = ".made-by-lion-demo"
@@ -221,6 +217,7 @@ def main(args: list[str] | None = None) -> dict:
     parser.add_argument("--digits_epochs", type=int, default=30, help="passes over the digits")
     parser.add_argument("--max_bytes", type=int, default=8_000_000, help="of docstrings")
     arguments = parser.parse_args(args)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # else it warns when part 3 starts its process
     start = time.perf_counter()
     output = arguments.output_dir
     empty_folder(output)

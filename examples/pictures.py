@@ -3,21 +3,17 @@
 
 from pathlib import Path
 
-import matplotlib
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.colors import LogNorm
+from PIL import Image
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt  # noqa: E402  (after the backend that needs no screen)
-import torch  # noqa: E402
-from matplotlib.colors import LogNorm  # noqa: E402
-from PIL import Image  # noqa: E402
-from transformers import AutoModelForMaskedLM, AutoTokenizer  # noqa: E402
-
-from modeling_lion.decay_mask import decay_mask, step_decays  # noqa: E402
+from modeling_lion.decay_mask import decay_mask, step_decays
 
 
 BLUE, ORANGE, GREY, GREEN, RED = "#2563a8", "#e07b28", "#8a8f98", "#2f8f4e", "#c43c3c"
+plt.switch_backend("agg")  # needs no screen
 plt.rcParams.update(
     {
         "font.size": 10,

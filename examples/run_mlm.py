@@ -183,6 +183,8 @@ def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, 
 
     def encode(examples: dict) -> dict:
         texts = [text for text in examples[column] if text and not text.isspace()]
+        if not texts:
+            return {"input_ids": [], "special_tokens_mask": []}
         limit = {"truncation": True, "max_length": length} if data_args.line_by_line else {"truncation": False}
         encoded = tokenizer(texts, return_special_tokens_mask=True, verbose=False, **limit)
         encoded = {name: encoded[name] for name in ("input_ids", "special_tokens_mask")}
@@ -194,7 +196,13 @@ def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, 
         return [joined[start : min(start + length, end)] for start in range(0, end, length)]
 
     with training_args.main_process_first(desc="tokenizing"):
-        return dataset.map(encode, **options)
+        tokenized = dataset.map(encode, **options)
+    if not isinstance(tokenized, IterableDataset) and len(tokenized) == 0:
+        raise ValueError(
+            f"There is no text in {len(dataset)} rows of column {column!r}: give more data, or, if these are the rows "
+            "split off for validation, a larger --validation_split_percentage or a --validation_file."
+        )
+    return tokenized
 
 
 def limit_samples(dataset, count: int | None):
