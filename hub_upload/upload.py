@@ -138,8 +138,10 @@ def push_folder(
     token: str | None = None,
 ) -> str:
     """
-    Send the files of a bundle in one commit, and compare names, sizes and hashes of what arrived. Weights of an
-    earlier upload that are not part of this one are deleted in the same commit: `from_pretrained` might take them for these.
+    Send the files of a bundle in one commit, and compare names, sizes and hashes of what arrived.
+
+    Weights of an earlier upload that are not part of this one are deleted in the same commit: `from_pretrained` might
+    take them for these.
 
     Args: as in `upload_checkpoint`.
 

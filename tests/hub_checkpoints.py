@@ -1,0 +1,39 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Small checkpoints, as users save them, for the tests of hub_upload."""
+
+from pathlib import Path
+
+import torch
+
+import modeling_lion
+from modeling_lion import LionConfig, LionTokenizer, lion_image_processor
+
+
+TEXTS = ["The lion sleeps in the shade.", "A lion roars at night.", "It hunts at dawn, with its pride."] * 5
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+SMALL |= {"chunk_size": 16, "initializer_range": 0.2}
+
+
+def text_tokenizer() -> LionTokenizer:
+    return LionTokenizer.train_from_iterator(TEXTS, vocab_size=80, model_max_length=128)
+
+
+def text_checkpoint(folder: Path, class_name: str = "LionForMaskedLM", **fields) -> Path:
+    """A text model and its tokenizer, saved with `save_pretrained`."""
+    torch.manual_seed(0)
+    tokenizer = text_tokenizer()
+    config = LionConfig(**({"vocab_size": len(tokenizer), "max_position_embeddings": 128} | SMALL | fields))
+    getattr(modeling_lion, class_name)(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def image_checkpoint(folder: Path, class_name: str = "LionForImageClassification", **fields) -> Path:
+    """An image model and its processor."""
+    torch.manual_seed(0)
+    labels = {0: "cat", 1: "lion", 2: "zebra"}
+    image = {"modality": "image", "image_size": (24, 32), "patch_size": 8, "patch_order": "snake", "id2label": labels}
+    config = LionConfig(**(SMALL | image | fields))
+    getattr(modeling_lion, class_name)(config).save_pretrained(folder)
+    lion_image_processor(config).save_pretrained(folder)
+    return folder
