@@ -1,0 +1,151 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What is shipped: the wheel, the wheel away from the checkout, and the rules for code that goes to the Hub."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from transformers.dynamic_module_utils import get_imports, get_relative_imports
+
+
+ROOT = Path(__file__).resolve().parent.parent
+# Import name and folder of every package that is installed.
+PACKAGES = {
+    "configuration_lion": ROOT / "configuration_lion",
+    "hub_upload_lion": ROOT / "hub_upload",
+    "modeling_lion": ROOT / "modeling_lion",
+    "tokenization_lion": ROOT / "tokenization",
+}
+HUB_FILES = sorted(path for path in PACKAGES["modeling_lion"].glob("*.py") if path.name != "__init__.py")
+# Names that transformers looks for before it runs a file from the Hub.
+HUB_REQUIREMENTS = {"torch", "transformers", "safetensors", "configuration_lion"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from a copy: a build leaves files behind that would go into the next one."""
+    folder = tmp_path_factory.mktemp("wheel")
+    ignored = shutil.ignore_patterns(".*", "build", "dist", "outputs", "*.egg-info", "*.whl", "__pycache__")
+    shutil.copytree(ROOT, folder / "source", ignore=ignored)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run(
+        [*command, "--no-index", "--wheel-dir", folder, folder / "source"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def run(code, folder, *, path=None, options=()):
+    """Run code in a new process, in `folder`; returns what it printed to stdout and stderr."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONPATH", None)
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    result = subprocess.run(
+        [sys.executable, *options, "-c", code],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout
+
+
+def test_wheel_has_the_packages_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    code = {name for name in names if ".dist-info/" not in name}
+    expected = {
+        f"{package}/{path.relative_to(folder).as_posix()}"
+        for package, folder in PACKAGES.items()
+        for path in folder.rglob("*.py")
+    }
+    assert {name for name in code if name.endswith(".py")} == expected
+    assert {name.split("/")[0] for name in code} == set(PACKAGES)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_wheel_works_away_from_the_checkout(unpacked, tmp_path):
+    save = """
+import json, pathlib, torch
+import configuration_lion, hub_upload_lion, modeling_lion, tokenization_lion
+packages = (configuration_lion, hub_upload_lion, modeling_lion, tokenization_lion)
+print(json.dumps([str(pathlib.Path(p.__file__).parent.parent) for p in packages]))
+from modeling_lion import LionForMaskedLM, lion_preset
+config = lion_preset("lion-s-text-base", hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+                     intermediate_size=32, vocab_size=50)
+torch.manual_seed(0)
+model = LionForMaskedLM(config).eval()
+model.save_pretrained("saved")
+torch.save(model(torch.arange(12)[None]).logits.detach(), "logits.pt")
+"""
+    load = """
+import torch, modeling_lion
+from transformers import AutoModelForMaskedLM
+model = AutoModelForMaskedLM.from_pretrained("saved", attn_implementation="chunk").eval()
+torch.testing.assert_close(model(torch.arange(12)[None]).logits, torch.load("logits.pt"))
+"""
+    printed = run(save, tmp_path, path=unpacked)
+    assert str([str(unpacked)] * len(PACKAGES)).replace("'", '"') in printed
+    run(load, tmp_path, path=unpacked)
+
+
+@pytest.mark.parametrize("package", ["modeling_lion", "tokenization_lion"])
+def test_import_is_silent(unpacked, package, tmp_path):
+    assert run(f"import {package}", tmp_path, path=unpacked, options=("-W", "error")) == ""
+
+
+def test_text_needs_no_pillow(unpacked, tmp_path):
+    code = """
+import importlib.util, sys
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *args: None if name.split(".")[0] == "PIL" else find_spec(name, *args)
+sys.modules["PIL"] = None
+import modeling_lion
+assert modeling_lion.LionModel(modeling_lion.LionConfig(num_hidden_layers=0)).config.modality == "text"
+try:
+    modeling_lion.lion_image_processor(modeling_lion.LionConfig(modality="image"))
+except ImportError as error:
+    print("PIL" in str(error))
+"""
+    assert run(code, tmp_path, path=unpacked).strip().endswith("True")
+
+
+@pytest.mark.parametrize("path", HUB_FILES, ids=lambda path: path.name)
+def test_hub_file_imports_only_what_a_user_has(path):
+    # get_imports is what the library checks: it leaves out imports inside `try`, which may fail.
+    assert set(get_imports(path)) <= HUB_REQUIREMENTS | sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("path", HUB_FILES, ids=lambda path: path.name)
+def test_hub_file_finds_its_neighbours(path):
+    source = path.read_text(encoding="utf-8")
+    relative = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.level]
+    for node in relative:
+        assert node.level == 1 and node.module, f"line {node.lineno}: the library follows only `from .x import y`"
+        assert "." not in node.module and path.with_name(f"{node.module}.py") in HUB_FILES
+    # The library finds them by a regular expression, which reads comments and docstrings too.
+    assert set(get_relative_imports(path)) == {node.module for node in relative}
+    assert len(re.findall(r"^\s*from\s+\.", source, re.MULTILINE)) == len(relative)
+    assert not re.search(r"^\s*import\s+\.", source, re.MULTILINE)
