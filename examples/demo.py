@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pictures
 import run_image_classification
@@ -217,6 +218,7 @@ def main(args: list[str] | None = None) -> dict:
     parser.add_argument("--digits_epochs", type=int, default=30, help="passes over the digits")
     parser.add_argument("--max_bytes", type=int, default=8_000_000, help="of docstrings")
     arguments = parser.parse_args(args)
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # the one request that reading local images would make
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # else it warns when part 3 starts its process
     start = time.perf_counter()
     output = arguments.output_dir

