@@ -40,7 +40,7 @@ from modeling_lion import (
 MIXERS = ("lit", "decay", "selective")
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 VOCAB_SIZE = 40
-# The name of the argument since transformers 5.2x, and the older one.
+# The name of the argument in newer versions of transformers, or else the older one.
 CHECKPOINTING = next(
     name for name in ("activation_checkpointing", "gradient_checkpointing") if hasattr(TrainingArguments, name)
 )
@@ -193,11 +193,11 @@ def test_masked_language_modeling(make_trainer, tokenizer, tmp_path, mixer):
         collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3),
         max_steps=200,
         per_device_train_batch_size=16,
-        learning_rate=1e-2,
+        learning_rate=5e-3,
     )
     trainer.train()
     history = losses(trainer)
-    assert sum(history[-5:]) < 0.5 * sum(history[:5])
+    assert sum(history[-5:]) < 0.6 * sum(history[:5])
     assert math.isfinite(trainer.evaluate()["eval_loss"])
     trainer.save_model(str(tmp_path / "saved"))
     loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "saved")
