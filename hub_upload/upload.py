@@ -242,17 +242,19 @@ def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path) ->
 
 def explain(error: BaseException, repo_id: str, state: str) -> str:
     """What went wrong, what to do, and what the repository holds."""
-    cause = error
-    while cause is not None and not isinstance(cause, HfHubHTTPError):
-        cause = cause.__cause__  # the library wraps the errors of large files
-    if cause is None and isinstance(error, LocalTokenNotFoundError):
-        advice = ADVICE[401]
-    elif cause is None:
-        advice = BROKEN
-    else:
-        status = cause.response.status_code
+    causes = [error]
+    while causes[-1].__cause__ is not None:  # the library wraps the errors of large files
+        causes.append(causes[-1].__cause__)
+    answered = next((c for c in causes if isinstance(c, HfHubHTTPError)), None)
+    if answered is not None:
+        status = answered.response.status_code
         advice = ADVICE.get(status, SERVER_TROUBLE if status >= 500 else f"The Hub answered {status}.")
-    answer = " ".join(str(cause or error).split())
+    elif isinstance(error, LocalTokenNotFoundError):
+        advice = ADVICE[401]
+    else:
+        broken = any(isinstance(cause, (HTTPError, OSError)) for cause in causes)
+        advice = BROKEN if broken else "The upload failed."
+    answer = " ".join(str(answered or causes[-1]).split())
     return f"{advice.format(repo_id=repo_id)} {state}\nThe error: {answer}"
 
 

@@ -5,6 +5,7 @@ real client to talk to. It can be told to fail in every way that a network has.
 """
 
 import base64
+import contextlib
 import hashlib
 import json
 import re
@@ -109,10 +110,8 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def handle(self):
-        try:
+        with contextlib.suppress(ConnectionError):  # the client hung up, or was made to
             super().handle()
-        except ConnectionError:
-            pass  # the client hung up, or was made to
 
     def do(self):
         hub, url = self.hub, urlsplit(self.path)

@@ -1,0 +1,337 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+import importlib
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import hub_upload_lion
+import pytest
+import torch
+from hub_checkpoints import TEXTS, image_checkpoint, text_checkpoint, text_tokenizer
+from hub_upload_lion import create_bundle, load_in_clean_process
+from hub_upload_lion.bundle import format_size, is_bundle, open_bundle
+from hub_upload_lion.checkpoint import load_model
+from hub_upload_lion.cli import COMMANDS, main
+from hub_upload_lion.refusals import find_refusals
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertTokenizer, Trainer, TrainingArguments
+from transformers.dynamic_module_utils import get_imports, get_relative_import_files
+
+import configuration_lion
+import modeling_lion
+from configuration_lion import AUTO_MODELS
+from modeling_lion import LionForMaskedLM, LionTokenizer
+from modeling_lion.modeling_lion import KERNELS, parallel_attention
+
+
+CODE = Path(modeling_lion.__file__).parent
+CONFIGURATION = Path(configuration_lion.__file__).with_name("configuration_lion.py")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return text_checkpoint(tmp_path_factory.mktemp("bundle") / "text")
+
+
+@pytest.fixture(scope="module")
+def bundle(checkpoint, tmp_path_factory):
+    target = tmp_path_factory.mktemp("bundle") / "made"
+    return create_bundle(checkpoint, target, license="apache-2.0", name="me/lion")
+
+
+def test_a_bundle_is_complete(bundle):
+    code = {path.name for path in CODE.glob("*.py")} - {"__init__.py"}
+    data = {"README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert set(bundle.files) == code | data
+    assert bundle.files == {path.name: path.stat().st_size for path in bundle.folder.iterdir()}
+    assert bundle.verification.passed and bundle.metadata["license"] == "apache-2.0"
+    config = json.loads((bundle.folder / "config.json").read_text())
+    assert config["auto_map"] == {"AutoConfig": "configuration_lion.LionConfig"} | {
+        auto_class: f"modeling_lion.{model}" for auto_class, model in AUTO_MODELS["text"].items()
+    }
+
+
+def test_the_code_is_that_of_the_package(bundle):
+    for path in bundle.folder.glob("*.py"):
+        source = CONFIGURATION if path.name == CONFIGURATION.name else CODE / path.name
+        assert path.read_bytes() == source.read_bytes(), path.name
+
+
+def test_the_code_ships_flat_and_needs_only_torch_and_transformers():
+    """What the library looks for in remote code: every file reachable by relative imports, nothing else imported."""
+    main_file = CODE / "modeling_lion.py"
+    reachable = {Path(path).name for path in get_relative_import_files(main_file)} | {main_file.name}
+    assert reachable == {path.name for path in CODE.glob("*.py")} - {"__init__.py"}
+    allowed = {"torch", "transformers", "safetensors", "huggingface_hub"} | set(sys.stdlib_module_names)
+    for name in reachable - {CONFIGURATION.name}:
+        assert set(get_imports(CODE / name)) <= allowed, name
+    assert set(get_imports(CONFIGURATION)) <= allowed
+
+
+def test_every_auto_class_is_in_the_auto_map():
+    classes = [getattr(modeling_lion, name) for name in modeling_lion.__all__]
+    models = {c.__name__ for c in classes if isinstance(c, type) and issubclass(c, modeling_lion.LionPreTrainedModel)}
+    assert models - {"LionPreTrainedModel"} == {m for names in AUTO_MODELS.values() for m in names.values()}
+
+
+@pytest.mark.parametrize("kind", ["text", "image"])
+def test_a_bundle_works_where_the_package_is_not(kind, bundle, tmp_path):
+    folder = bundle.folder
+    if kind == "image":
+        folder = create_bundle(image_checkpoint(tmp_path / "in"), tmp_path / "out", license="mit").folder
+    result = load_in_clean_process(folder)
+    assert set(result.kernels) == set(KERNELS)
+    assert result.model_class.startswith("transformers_modules.")
+    assert result.pipeline == {"text": "fill-mask", "image": "image-classification"}[kind]
+    assert "score" in result.pipeline_output
+    assert result.tokenizer_needs_trust is (False if kind == "text" else None)
+
+
+def test_what_save_pretrained_writes_works_there_too(checkpoint):
+    """`push_to_hub` sends what `save_pretrained` writes."""
+    result = load_in_clean_process(checkpoint)
+    assert set(result.kernels) == set(KERNELS) and result.tokenizer_needs_trust is True
+
+
+def test_a_process_that_computes_otherwise_is_noticed(bundle, monkeypatch):
+    outputs = {}
+
+    def fake_run(command, *, input, **kwargs):
+        request = json.loads(input)
+        model = load_model(bundle.folder)
+        for kernel in request["kernels"]:
+            model.set_attn_implementation(kernel)
+            with torch.no_grad():
+                outputs[f"{kernel}.logits"] = model(**load_file(request["inputs"])).logits
+        outputs["rnn.logits"][0, 0, 0] += 1e-6
+        save_file(outputs, request["outputs"])
+        report = {"classes": {"model": "x"}, "versions": {}, "tokens": {}}
+        Path(request["report"]).write_text(json.dumps(report))
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", fake_run)
+    with pytest.raises(ValueError, match="`logits` of the 'rnn' kernel differs"):
+        load_in_clean_process(bundle.folder)
+
+
+def test_a_bundle_that_does_not_load_is_noticed(bundle, monkeypatch):
+    failure = subprocess.CompletedProcess([], 1, stderr="ImportError: no such thing")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: failure)
+    with pytest.raises(ValueError, match="does not load in a process without this package.*\n.*no such thing"):
+        load_in_clean_process(bundle.folder)
+
+
+def test_the_weights_are_the_same(bundle, checkpoint):
+    ours, theirs = load_model(checkpoint).state_dict(), load_model(bundle.folder).state_dict()
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
+
+
+def test_the_tokenizer_is_the_same(bundle, checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(bundle.folder)
+    assert isinstance(tokenizer, BertTokenizer)
+    for arguments in [(TEXTS[0],), (TEXTS[0], TEXTS[1]), ("[MASK] unseen, Wörter",)]:
+        assert dict(tokenizer(*arguments)) == dict(LionTokenizer.from_pretrained(checkpoint)(*arguments))
+
+
+def test_a_bundle_is_the_same_every_time(checkpoint, bundle, tmp_path):
+    """Else an upload that was interrupted could not go on."""
+    again = create_bundle(checkpoint, tmp_path / "again", license="apache-2.0", name="me/lion")
+    for name in bundle.files:
+        assert (again.folder / name).read_bytes() == (bundle.folder / name).read_bytes(), name
+
+
+def test_with_the_package_local_code_is_used(bundle):
+    model = AutoModelForMaskedLM.from_pretrained(bundle.folder, trust_remote_code=True)
+    assert type(model) is LionForMaskedLM
+    assert type(AutoModel.from_pretrained(bundle.folder)) is modeling_lion.LionModel
+
+
+def test_large_weights_are_sharded(checkpoint, tmp_path):
+    made = create_bundle(checkpoint, tmp_path / "sharded", license="mit", max_shard_size="40KB")
+    assert "model.safetensors.index.json" in made.files and "model.safetensors" not in made.files
+    assert sum(name.endswith(".safetensors") for name in made.files) > 2
+    assert open_bundle(made.folder).verification.passed
+
+
+def test_a_bundle_of_a_downloaded_model_holds_its_own_code(bundle, tmp_path):
+    """The library marks code of downloads as "user/repository--file.Class"."""
+    config = json.loads((bundle.folder / "config.json").read_text())
+    model = load_model(bundle.folder)
+    model.config.auto_map = {key: f"someone/else--{value}" for key, value in config["auto_map"].items()}
+    model.config.auto_map["AutoModelForDreaming"] = "dreaming.LionForDreaming"
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())["auto_map"]
+    assert saved == config["auto_map"] | {"AutoModelForDreaming": "dreaming.LionForDreaming"}
+
+
+def test_a_trainer_output_makes_a_bundle(tmp_path):
+    tokenizer = text_tokenizer()
+    model = load_model(text_checkpoint(tmp_path / "start"))
+    data = [{**tokenizer(text), "labels": tokenizer(text)["input_ids"]} for text in TEXTS[:3]]
+    arguments = TrainingArguments(
+        str(tmp_path / "run"),
+        max_steps=2,
+        save_steps=2,
+        logging_steps=1,
+        report_to="none",
+        use_cpu=True,
+        per_device_train_batch_size=1,
+    )
+    Trainer(model, arguments, train_dataset=data, processing_class=tokenizer).train()
+    assert (tmp_path / "run" / "checkpoint-2" / "optimizer.pt").is_file()
+    made = create_bundle(tmp_path / "run", tmp_path / "out", license="mit")
+    assert not [name for name in made.files if name.endswith((".pt", ".bin", ".pth"))]
+    card = (made.folder / "README.md").read_text()
+    assert "| steps | 2 |" in card and "at step 1" in card and "at step 2" in card and "highest learning rate" in card
+
+
+def test_a_readme_of_the_user_is_kept(checkpoint, tmp_path):
+    folder = text_checkpoint(tmp_path / "in")
+    (folder / "README.md").write_text("---\nlicense: mit\ntags: [zoo]\n---\n\n# Our lion\n\nIt is tame.\n")
+    made = create_bundle(folder, tmp_path / "out", language="en")
+    text = (made.folder / "README.md").read_text()
+    assert text.endswith("# Our lion\n\nIt is tame.\n")
+    assert made.metadata["license"] == "mit" and made.metadata["language"] == "en"
+    assert made.metadata["tags"][0] == "zoo" and made.metadata["pipeline_tag"] == "fill-mask"
+    assert is_bundle(made.folder) and not is_bundle(folder) and not is_bundle(checkpoint)
+    (folder / "README.md").write_text("---\nlicense: mit\ntags: [generated_from_trainer]\n---\n\nThe Trainer's.\n")
+    made = create_bundle(folder, tmp_path / "out2")
+    assert "The Trainer's" not in (made.folder / "README.md").read_text()
+
+
+def test_an_open_licence_is_refused(checkpoint, tmp_path, capsys):
+    assert main(["bundle", str(checkpoint), str(tmp_path / "out")]) == 1
+    assert "The licence is open" in capsys.readouterr().err
+    for license in ("unknown", "other", " "):
+        with pytest.raises(ValueError, match="licence is open"):
+            create_bundle(checkpoint, tmp_path / "out", license=license)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_tokenizer_or_processor_is_refused(tmp_path):
+    text, image = text_checkpoint(tmp_path / "text"), image_checkpoint(tmp_path / "image")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (text / name).unlink()
+    (image / "preprocessor_config.json").unlink()
+    with pytest.raises(ValueError, match="no tokenizer in"):
+        create_bundle(text, tmp_path / "out", license="mit")
+    with pytest.raises(ValueError, match="no image processor in"):
+        create_bundle(image, tmp_path / "out", license="mit")
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    folder = text_checkpoint(tmp_path / "nan")
+    weights = load_file(folder / "model.safetensors")
+    weights["lion.layers.0.mlp.up_proj.bias"][3] = float("inf")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"NaN or infinite numbers in lion\.layers\.0\.mlp\.up_proj\.bias"):
+        create_bundle(folder, tmp_path / "out", license="mit")
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-5])
+    with pytest.raises(ValueError, match="damaged or cut short"):
+        create_bundle(folder, tmp_path / "out", license="mit")
+    assert not (tmp_path / "out").exists()
+
+
+def test_kernels_that_disagree_are_refused(checkpoint, bundle, tmp_path, monkeypatch):
+    def doubles(*args, **kwargs):
+        output, weights = parallel_attention(*args, **kwargs)
+        return 2 * output, weights
+
+    monkeypatch.setitem(modeling_lion.modeling_lion.ALL_ATTENTION_FUNCTIONS._local_mapping, "rnn", doubles)
+    for make in (
+        lambda: create_bundle(checkpoint, tmp_path / "out", license="mit"),
+        lambda: open_bundle(bundle.folder),
+    ):
+        with pytest.raises(ValueError, match="kernels do not agree") as failure:
+            make()
+        assert "rnn" in str(failure.value) and "chunk" not in str(failure.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("training_args.bin", b"anything", "pickle"),
+        ("optimizer.pt", b"anything", "pickle"),
+        ("model.weights", pickle.dumps({"a": 1}, protocol=4), "pickle"),
+        ("notes.md", b"first\nlogin with hf_" + b"aB3" * 12 + b" please", "line 2, holds .* Hugging Face token"),
+        ("key.txt", b"-----BEGIN " + b"OPENSSH PRIVATE KEY-----\n", "private key"),
+        ("run.sh", b"export AWS=AKIA" + b"ABCDEFGH12345678", "AWS"),
+        (".eval_results/x.yaml", b"token: ghp_" + b"a1B2" * 9, "GitHub"),
+    ],
+)
+def test_pickles_and_secrets_are_refused(tmp_path, name, content, reason):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError("\n".join(find_refusals(tmp_path)))
+
+
+def test_what_torch_save_writes_is_a_pickle_by_any_name(tmp_path):
+    torch.save({"a": torch.zeros(1)}, tmp_path / "weights.data")
+    with zipfile.ZipFile(tmp_path / "pictures.zip", "w") as archive:
+        archive.writestr("lion.txt", "no pickle")
+    (tmp_path / "hf_transfer.md").write_text("set hf_transfer, hf_home and hf_hub_disable_xet")
+    (reason,) = find_refusals(tmp_path)
+    assert reason.startswith("weights.data is a pickle")
+
+
+def test_hidden_files_stay_here(tmp_path):
+    for name in (".git/config", ".cache/x.pt", "__pycache__/m.pyc", ".DS_Store"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\x80\x04")
+    assert find_refusals(tmp_path) == []
+
+
+def test_the_command_makes_a_bundle(checkpoint, tmp_path, capsys):
+    arguments = ["--license", "cc-by-4.0", "--language", "en", "de", "--datasets", "zoo/roars", "--name", "me/cat"]
+    assert main(["bundle", str(checkpoint), str(tmp_path / "out"), *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "model.safetensors" in out and "total" in out and "license: cc-by-4.0" in out
+    assert main(["bundle", str(checkpoint), str(tmp_path / "out"), *arguments]) == 1
+    assert "exists and is not empty" in capsys.readouterr().err
+    assert main(["bundle", str(tmp_path / "nowhere"), str(tmp_path / "out3"), "--license", "mit"]) == 1
+    assert "no folder" in capsys.readouterr().err
+
+
+def test_every_command_has_a_module():
+    for command in COMMANDS:
+        module = importlib.import_module(f"hub_upload_lion.{command}")
+        assert callable(module.add_arguments) and callable(module.run)
+    for name in hub_upload_lion.__all__:
+        assert getattr(hub_upload_lion, name).__name__ == name
+    with pytest.raises(AttributeError):
+        hub_upload_lion.no_such_thing  # noqa: B018
+
+
+def test_importing_is_light():
+    code = "import sys, hub_upload_lion, hub_upload_lion.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_interruptions_end_the_command(monkeypatch, capsys):
+    from hub_upload_lion import verify
+
+    def interrupted(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verify, "run", interrupted)
+    assert main(["verify", "x"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(999, "999 B"), (1500, "1.5 kB"), (2_000_000, "2.0 MB"), (5e12, "5000.0 GB")]
+)
+def test_sizes_are_readable(size, text):
+    assert format_size(size) == text
+
+
+def test_the_tokenizer_class_itself_is_saved_with_its_code(tmp_path):
+    text_tokenizer().save_pretrained(tmp_path)
+    assert (tmp_path / "tokenization_lion.py").is_file()
+    assert isinstance(AutoTokenizer.from_pretrained(tmp_path), LionTokenizer)
