@@ -15,6 +15,7 @@ pip install "lion-transformers[distill]". Without --train_file the text is the d
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from hub_upload_lion import warm_start_from_softmax
 from hub_upload_lion.warm_start import load_encoder
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 from transformers import (
     AutoTokenizer,
     DataCollatorForLanguageModeling,
@@ -68,7 +70,8 @@ class DistillationArguments:
     logits_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the logits, if there are any."})
     temperature: float = field(default=2.0, metadata={"help": "By which the logits of both are divided."})
     mlm_probability: float = field(
-        default=0.15, metadata={"help": "Share of the tokens to mask, if the teacher predicts masked tokens."}
+        default=0.15,
+        metadata={"help": "Share of the tokens to mask in training, if the teacher predicts such tokens."},
     )
 
 
@@ -109,6 +112,20 @@ class DistillationTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self.teacher = teacher.to(self.args.device).eval().requires_grad_(False)
         self.distillation = distillation
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        return self.without_masking(super().get_eval_dataloader, eval_dataset)
+
+    def get_test_dataloader(self, test_dataset):
+        return self.without_masking(super().get_test_dataloader, test_dataset)
+
+    def without_masking(self, make_dataloader: Callable, dataset: Dataset | None) -> DataLoader:
+        """Texts are compared as they are, whatever is done to them in training."""
+        collator, self.data_collator = self.data_collator, DataCollatorWithPadding(self.processing_class)
+        try:
+            return make_dataloader(dataset)
+        finally:
+            self.data_collator = collator
 
     def compare(self, model: torch.nn.Module, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """The loss, and the student's and the teacher's embeddings."""
@@ -241,22 +258,15 @@ def main(args: list[str] | None = None) -> Trainer:
     print(report)
     student.base_model.embeddings.requires_grad_(False)  # nothing has changed up to the first attention
     tokenizer = AutoTokenizer.from_pretrained(name)
-    is_masked_lm = hasattr(student, "lm_head")
     length = min(arguments.max_seq_length, student.config.max_position_embeddings)
     datasets = load_texts(arguments, training_args).map(
-        lambda examples: tokenizer(
-            examples["text"], truncation=True, max_length=length, return_special_tokens_mask=is_masked_lm
-        ),
+        lambda examples: tokenizer(examples["text"], truncation=True, max_length=length),
         batched=True,
         remove_columns=["text"],
     )
-    if is_masked_lm:
-        # A seed, so that every evaluation masks the same tokens.
-        collator = DataCollatorForLanguageModeling(
-            tokenizer, mlm_probability=arguments.mlm_probability, seed=training_args.seed
-        )
-    else:
-        collator = DataCollatorWithPadding(tokenizer)
+    collator = DataCollatorWithPadding(tokenizer)
+    if hasattr(student, "lm_head"):
+        collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=arguments.mlm_probability)
     trainer = DistillationTrainer(
         model=student,
         args=training_args,

@@ -358,7 +358,7 @@ def _weights_of_text_model(config: LionConfig, state_dict: Mapping[str, Tensor])
 
 
 def _is_classifier(state_dict: Mapping[str, Tensor]) -> bool:
-    return any(name.startswith(("classifier.", "bert.pooler.")) for name in state_dict)
+    return any(name.startswith("classifier.") for name in state_dict)
 
 
 def model_class(state_dict: Mapping[str, Tensor]) -> type[PreTrainedModel]:
@@ -508,7 +508,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokenizer", help="folder or Hub name of the tokenizer of a published text model")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line")
     fields = parser.add_argument_group("fields of the configuration, where the checkpoint does not show them")
-    fields.add_argument("--num_heads", type=int, dest="num_attention_heads", help="attention heads")
+    fields.add_argument("--num_heads", "--num_attention_heads", type=int, metavar="N", dest="num_attention_heads")
     fields.add_argument("--image_size", type=int, nargs="+", metavar="PIXELS", help="one number, or height and width")
     for name in ("pooling", "position_embedding_type", "mixer_type", "feature_map", "normalization", "patch_order"):
         fields.add_argument(f"--{name}", choices=_choices(name))

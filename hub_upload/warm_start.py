@@ -55,7 +55,7 @@ BERT_NAMES = {
 VIT_NAMES = {
     r"^vit\.": "lion.",
     r"patch_embeddings\.projection\.": "patch_embeddings.",
-    # the library's names up to 5.x, and its newer ones
+    # the names of earlier releases of the library, then those of 5.23
     r"encoder\.layer\.": "layers.",
     r"attention\.attention\.query\.": "attention.mixer.q_proj.",
     r"attention\.attention\.key\.": "attention.mixer.k_proj.",
@@ -181,7 +181,7 @@ def warm_start_from_softmax(
     weights = model.state_dict()
     names = BERT_NAMES if source.config.model_type == "bert" else VIT_NAMES
     state_dict = source.state_dict()
-    carried = {old: new for old in state_dict if (new := _rename(old, names)) in weights}
+    carried = {old: new for old in state_dict if (new := rename(old, names)) in weights}
     if wrong := [
         f"{new} {tuple(weights[new].shape)} of {old} {tuple(state_dict[old].shape)}"
         for old, new in carried.items()
@@ -208,7 +208,8 @@ def load_encoder(folder: str | Path) -> PreTrainedModel:
         return getattr(transformers, name).from_pretrained(folder)
 
 
-def _rename(name: str, names: Mapping[str, str]) -> str:
+def rename(name: str, names: Mapping[str, str]) -> str:
+    """Apply the patterns one after the other."""
     for pattern, replacement in names.items():
         name = re.sub(pattern, replacement, name)
     return name

@@ -4,7 +4,7 @@ import argparse
 import pytest
 import torch
 from hub_upload_lion import convert, warm_start_from_softmax
-from hub_upload_lion.warm_start import ARCHITECTURES
+from hub_upload_lion.warm_start import ARCHITECTURES, VIT_NAMES, rename
 from PIL import Image
 from transformers import (
     AutoModel,
@@ -95,6 +95,20 @@ def test_pairs_of_names_are_the_right_ones():
     assert report.carried["vit.layers.0.layernorm_before.bias"] == "lion.layers.0.attention_norm.bias"
     assert report.carried["vit.layers.0.layernorm_after.bias"] == "lion.layers.0.mlp_norm.bias"
     assert report.carried["vit.layernorm.bias"] == "lion.norm.bias"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("vit.encoder.layer.7.attention.attention.value.bias", "lion.layers.7.attention.mixer.v_proj.bias"),
+        ("encoder.layer.7.attention.output.dense.weight", "layers.7.attention.o_proj.weight"),
+        ("encoder.layer.7.intermediate.dense.weight", "layers.7.mlp.up_proj.weight"),
+        ("encoder.layer.7.output.dense.weight", "layers.7.mlp.down_proj.weight"),
+        ("encoder.layer.7.layernorm_after.weight", "layers.7.mlp_norm.weight"),
+    ],
+)
+def test_earlier_releases_name_the_weights_of_vit_otherwise(old, new):
+    assert rename(old, VIT_NAMES) == new
 
 
 @pytest.mark.parametrize("built_class", [BertModel, BertForMaskedLM, ViTModel, ViTForImageClassification])
