@@ -23,6 +23,7 @@ from typing import get_args
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenization_lion import lion_image_processor
 from torch import Tensor
@@ -72,13 +73,16 @@ def load_checkpoint(path: str | Path) -> dict[str, Tensor]:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it holds anything that would have to be executed, or no weights.
+        ValueError: if it is damaged, holds anything that would have to be executed, or no weights.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no checkpoint {path}: give a .pt, .pth, .bin or .safetensors file.")
     if path.suffix == ".safetensors":
-        return unwrap_state_dict(load_file(path))
+        try:
+            return unwrap_state_dict(load_file(path))
+        except SafetensorError as error:
+            raise ValueError(f"{path} is damaged or cut short ({error}): download or save it again.") from error
     # Plain containers that training scripts save beside the weights: parsed arguments, the state of numpy's random
     # numbers. Old files have numpy's names from before 2.0.
     reconstruct = np.empty(0).__reduce__()[0]
@@ -94,10 +98,11 @@ def load_checkpoint(path: str | Path) -> dict[str, Tensor]:
         with torch.serialization.safe_globals(allowed):
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds, by what is wrong with the file
+        reason = (str(error) or repr(error)).splitlines()[0]
         raise ValueError(
-            f"{path} cannot be read as weights only ({str(error).splitlines()[0]}). Where you trust the file, save "
-            'its weights alone: torch.save(torch.load(path, weights_only=False)["state"]["model"], "weights.pt"), '
-            "with the keys under which it keeps them."
+            f"{path} cannot be read as weights only ({reason}). If it is whole and you trust it, save its weights alone: "
+            'torch.save(torch.load(path, weights_only=False)["state"]["model"], "weights.pt"), with the keys under '
+            "which it keeps them."
         ) from error
     return unwrap_state_dict(checkpoint)
 

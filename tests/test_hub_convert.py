@@ -325,6 +325,18 @@ def test_pickles_are_never_executed(tmp_path, capsys):
     assert "executed" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["checkpoint.pt", "checkpoint.safetensors"])
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_damaged_files_are_refused(tmp_path, name, share):
+    path = tmp_path / name
+    state_dict = image_state_dict("decay")
+    save_file(state_dict, path) if path.suffix == ".safetensors" else torch.save(state_dict, path)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))])
+    with pytest.raises(ValueError, match=name):
+        convert.load_checkpoint(path)
+
+
 def test_missing_and_unexpected_names_are_listed():
     state_dict = image_state_dict("selective", snake=True)
     config = infer_config(state_dict, pooling="cls", image_size=8)
