@@ -100,9 +100,9 @@ def load_checkpoint(path: str | Path) -> dict[str, Tensor]:
     except Exception as error:  # torch raises many kinds, by what is wrong with the file
         reason = (str(error) or repr(error)).splitlines()[0]
         raise ValueError(
-            f"{path} cannot be read as weights only ({reason}). If it is whole and you trust it, save its weights alone: "
-            'torch.save(torch.load(path, weights_only=False)["state"]["model"], "weights.pt"), with the keys under '
-            "which it keeps them."
+            f"{path} cannot be read as weights only ({reason}). If it is whole and you trust it, save its weights "
+            'alone: torch.save(torch.load(path, weights_only=False)["state"]["model"], "weights.pt"), with the keys '
+            "under which it keeps them."
         ) from error
     return unwrap_state_dict(checkpoint)
 
