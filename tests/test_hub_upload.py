@@ -26,6 +26,7 @@ from transformers import AutoImageProcessor, Trainer, TrainingArguments
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>' to upload raw bytes:DeprecationWarning")
 
 RESULTS = [{"dataset": {"id": "zoo/roars", "task_id": "default"}, "value": 91.5, "notes": "fine-tuned"}]
+LOADED = CleanLoad(("rnn",), "x.y", False, None, None, {"torch": "2", "transformers": "5"})
 HIDE = f"""
 import sys
 from importlib.abc import MetaPathFinder
@@ -42,6 +43,7 @@ def hub(monkeypatch):
     """A Hub, and a client in this process that knows no other."""
     with Hub() as hub:
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.endpoint)
+        monkeypatch.setattr("transformers.utils.hub._hf_api", None)  # made once, with the address of the day
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
         # The server speaks LFS, the protocol that the client falls back to without the Xet storage.
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
@@ -63,8 +65,7 @@ def bundle(tmp_path_factory):
 @pytest.fixture
 def no_clean_process(monkeypatch):
     """For tests of what comes after; loading in a process of its own is tested in test_hub_bundle.py."""
-    loaded = CleanLoad(("rnn",), "x.y", False, None, None, {"torch": "2", "transformers": "5"})
-    monkeypatch.setattr(upload_module, "load_in_clean_process", lambda folder: loaded)
+    monkeypatch.setattr(upload_module, "load_in_clean_process", lambda folder: LOADED)
 
 
 def local_files(folder):
@@ -88,7 +89,7 @@ def elsewhere(code, hub, home, **variables):
     return result.stdout
 
 
-def test_train_dry_run_push_load_elsewhere(hub, tmp_path, capsys):
+def test_train_dry_run_push_load_elsewhere(hub, tmp_path, capsys, monkeypatch):
     """The path of a new user, by the commands of the README, to the end: the code of the model card runs."""
     tokenizer = text_tokenizer()
 
@@ -113,6 +114,8 @@ def test_train_dry_run_push_load_elsewhere(hub, tmp_path, capsys):
     planned = dict(re.findall(r"^(\S+\.\S+)  +(\S+ \S*B)$", out, flags=re.MULTILINE))
     assert "outputs identical in" in out and "pipeline 'fill-mask' ran" in out and "license: apache-2.0" in out
 
+    # Loading takes seconds, and the same bundle would load again.
+    monkeypatch.setattr(upload_module, "load_in_clean_process", lambda folder: LOADED)
     assert main(command) == 0
     assert "Everything arrived" in capsys.readouterr().out
     arrived = hub.files("me/my-lion")
