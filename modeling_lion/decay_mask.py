@@ -80,6 +80,23 @@ def block_mask(right: Tensor, left: Tensor) -> Tensor:
     return torch.where(position[:, None] >= position, below, above).exp()
 
 
+def write_block_mask(out: Tensor, from_start: Tensor, to_start: Tensor, first: Tensor, second: Tensor) -> None:
+    """
+    `block_mask` into memory that is there already, from sums in base 2; for bodies that differentiate by hand.
+
+    Of the two exponents, the one that doesn't apply is never below 0 and the one that does never above: the minimum
+    chooses, with no mask of indices. (Its derivative, which is halved where both are 0, is never asked for.)
+
+    Args:
+        out: `(..., block, block)`, of any strides.
+        from_start, to_start: `(..., block)`, of `block_sums`, in base 2.
+        first, second: memory for the exponents, `(..., block, block)`.
+    """
+    torch.sub(from_start.unsqueeze(-1), from_start.unsqueeze(-2), out=first)
+    torch.sub(to_start.unsqueeze(-2), to_start.unsqueeze(-1), out=second)
+    torch.exp2(torch.minimum(first, second, out=first), out=out)
+
+
 def decay_mask(right: Tensor, left: Tensor) -> Tensor:
     """
     The whole mask M.

@@ -19,7 +19,7 @@ from .lion_kernel import lion_kernel
 SEGMENT_LENGTH = 64
 
 
-@lion_kernel
+@lion_kernel()
 def rnn_attention(
     query: Tensor, key: Tensor, value: Tensor, right: Tensor | None, left: Tensor | None, chunk_size: int
 ) -> tuple[Tensor, Tensor]:
@@ -32,6 +32,7 @@ def rnn_attention(
         for forward, backward in ((query, query), (key, key), (value, value), (right.exp(), left.exp()))
     )
     needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value, decay))
+    needs_grad = needs_grad and not torch._C._are_functorch_transforms_active()  # which a checkpoint can't pass
     state = key.new_zeros(*key.shape[:3], key.shape[-1], value.shape[-1])
     outputs = []
     for segment in zip(*(x.split(SEGMENT_LENGTH, dim=3) for x in (query, key, value, decay)), strict=True):

@@ -16,16 +16,30 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def lion_kernel(body: Callable) -> Callable:
+def use_fused(query: Tensor) -> bool:
     """
-    Make an attention kernel of `body(query, key, value, right, left, chunk_size) -> (numerator, denominator)`.
+    Whether a kernel runs its fused body, written by hand for the CPU, rather than the plain one.
+
+    On a CPU always, eager or compiled, but for tools that must see through the kernel: export, tracing, `torch.func`.
+    """
+    if query.device.type != "cpu" or torch.compiler.is_exporting():
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    return not (torch._C._are_functorch_transforms_active() or is_tracing())
+
+
+def lion_kernel(fused: Callable | None = None) -> Callable:
+    """
+    Make an attention kernel of a plain body, `body(query, key, value, right, left, chunk_size)`.
 
     The body gets query, key and value in the accumulation dtype and the decays of `step_decays`, or `None` twice where
-    nothing decays. It returns Σ_j (q_i·k_j) M_ij v_j and Σ_j (q_i·k_j) M_ij.
+    nothing decays. It returns Σ_j (q_i·k_j) M_ij v_j and Σ_j (q_i·k_j) M_ij. `fused` is a second body of the same
+    kernel for the CPU (fused_kernel.py).
 
     The kernel's arguments:
         query, key: `(batch, heads, length, head_dim)`, after the feature map. A padded token has key 0.
-        value: `(batch, heads, length, value_dim)`, same dtype.
+        value: `(batch, heads, length, value_dim)`, in the same dtype or in the accumulation dtype.
         log_decay: log λ ≤ 0: `None` (λ = 1), `(heads,)` or `(batch, heads, length)`. -inf is allowed. A padded token
             has log λ = 0. Computed with in float32, or in float64 for float64 inputs.
         normalization: `"sum"` divides each output by the sum of its scores (0 where the sum is 0); `"none"` scales
@@ -39,31 +53,55 @@ def lion_kernel(body: Callable) -> Callable:
         ValueError: if shapes, dtypes or names do not fit together.
     """
 
-    @wraps(body)
-    def kernel(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        log_decay: Tensor | None = None,
-        *,
-        normalization: str = "sum",
-        chunk_size: int = 64,
-        cu_seqlens: Tensor | None = None,
-    ) -> tuple[Tensor, None]:
-        check_arguments(query, key, value, log_decay, normalization, chunk_size, cu_seqlens)
-        dtype = accumulation_dtype(query.dtype)
-        with torch.autocast(query.device.type, enabled=False):
-            right, left = None, None
-            if log_decay is not None or cu_seqlens is not None:
-                right, left = step_decays(log_decay, query.to(dtype), cu_seqlens)
-            numerator, denominator = body(*(x.to(dtype) for x in (query, key, value)), right, left, chunk_size)
-            if normalization == "sum":
-                output = divide(numerator, denominator)
-            else:
-                output = numerator * query.shape[-1] ** -0.5
-        return output.to(value.dtype), None
+    def make_kernel(body: Callable) -> Callable:
+        @wraps(body)
+        def kernel(
+            query: Tensor,
+            key: Tensor,
+            value: Tensor,
+            log_decay: Tensor | None = None,
+            *,
+            normalization: str = "sum",
+            chunk_size: int = 64,
+            cu_seqlens: Tensor | None = None,
+        ) -> tuple[Tensor, None]:
+            check_arguments(query, key, value, log_decay, normalization, chunk_size, cu_seqlens)
+            with torch.autocast(query.device.type, enabled=False):
+                right, left = None, None
+                if log_decay is not None or cu_seqlens is not None:
+                    is_fixed = cu_seqlens is None and log_decay.dim() == 1
+                    like = query[:1, :1, : 1 if is_fixed else None, :1].to(accumulation_dtype(query.dtype))
+                    right, left = step_decays(log_decay, like, cu_seqlens)
+                    left = None if left is right else left
+                inputs = (query, key, value, right, left, chunk_size, normalization == "sum")
+                output = fused(*inputs) if fused is not None and use_fused(query) else run_plain(body, *inputs)
+            return output, None
 
-    return kernel
+        return kernel
+
+    return make_kernel
+
+
+def run_plain(
+    body: Callable,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    right: Tensor | None,
+    left: Tensor | None,
+    chunk_size: int,
+    normalize: bool,
+) -> Tensor:
+    """
+    The output of a plain body. `right` may have a length of 1, for decays that are the same at every token, and `left`
+    is `None` where it is no other than `right`.
+    """
+    dtype = accumulation_dtype(query.dtype)
+    if right is not None:
+        right, left = (x.expand(-1, -1, query.shape[2]) for x in (right, right if left is None else left))
+    numerator, denominator = body(*(x.to(dtype) for x in (query, key, value)), right, left, chunk_size)
+    output = divide(numerator, denominator) if normalize else numerator * query.shape[-1] ** -0.5
+    return output.to(value.dtype)
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -79,8 +117,11 @@ def check_arguments(query, key, value, log_decay, normalization, chunk_size, cu_
             "query and key must be (batch, heads, length, head_dim) and value (batch, heads, length, value_dim); got "
             f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}."
         )
-    if not query.dtype == key.dtype == value.dtype:
-        raise ValueError(f"query, key and value must share a dtype; got {query.dtype}, {key.dtype}, {value.dtype}.")
+    if query.dtype != key.dtype or value.dtype not in (query.dtype, accumulation_dtype(query.dtype)):
+        raise ValueError(
+            "query, key and value must share a dtype, or value be in the one that is computed with; got "
+            f"{query.dtype}, {key.dtype}, {value.dtype}."
+        )
     if log_decay is not None and log_decay.shape not in (query.shape[1:2], query.shape[:3]):
         raise ValueError(
             f"log_decay must be None, (heads,) = {tuple(query.shape[1:2])} or (batch, heads, length) = "

@@ -1,0 +1,206 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What the hand-written kernels for the CPU share: slices that stay in cache, one scratch memory for all of them, and the
+operator that makes a forward and a backward known to autograd and to torch.compile.
+
+On a CPU, elementwise work on tensors that exceed the cache, and the first touch of every fresh page of memory, cost
+more than the matrix products of linear attention. So the fused bodies take a few heads at a time and write whatever
+is in between into the same scratch memory again and again. autograd can't do that: hence the backward by hand.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from .lion_kernel import accumulation_dtype, run_plain
+
+
+# exp2 is three times as fast as exp on a CPU: fused bodies keep log decays in base 2.
+LOG2_E = math.log2(math.e)
+
+SCHEMA = (
+    "(Tensor query, Tensor key, Tensor value, Tensor? right, Tensor? left, int chunk_size, bool normalize)"
+    " -> (Tensor, Tensor, Tensor)"
+)
+BACKWARD_SCHEMA = (
+    "(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor? right, Tensor? left, Tensor exact, Tensor inverse,"
+    " int chunk_size, bool normalize, bool needs_decay) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+class Scratch:
+    """Memory by name: `scratch("scores", 4, 64, 64)` is what any earlier call with that name left, or NaN for all."""
+
+    def __init__(self, like: Tensor, dtype: torch.dtype):
+        self.like, self.dtype = like, dtype
+        self.memory: dict[str, Tensor] = {}
+
+    def __call__(self, name: str, *shape: int) -> Tensor:
+        size = math.prod(shape)
+        if name not in self.memory or self.memory[name].numel() < size:
+            self.memory[name] = self.like.new_empty(size, dtype=self.dtype)
+        return self.memory[name][:size].view(shape)
+
+
+def row_slices(batch: int, heads: int, rows: int) -> Iterator[tuple[slice, slice]]:
+    """
+    Slices of about `rows` (batch, head) pairs: several sequences with all their heads, or some heads of one sequence.
+    Heads of one sequence can be read in place even where heads are not the outer dimension in memory.
+    """
+    if rows >= heads:
+        step = rows // max(heads, 1)
+        for first in range(0, batch, step):
+            yield slice(first, min(first + step, batch)), slice(0, heads)
+    else:
+        step = -(-heads // -(-heads // max(rows, 1)))
+        for first in range(batch):
+            for head in range(0, heads, step):
+                yield slice(first, first + 1), slice(head, min(head + step, heads))
+
+
+def read_blocks(x: Tensor, num_blocks: int, block: int, scratch: Scratch, name: str) -> Tensor:
+    """
+    `(b, h, length, d)` to `(b * h * num_blocks, block, d)`, padded with zeros, in the scratch dtype.
+    """
+    batch, heads, length, dim = x.shape
+    if num_blocks * block == length and x.dtype == scratch.dtype:
+        return x.reshape(-1, block, dim)
+    copy = scratch(name, batch, heads, num_blocks * block, dim)
+    copy[:, :, :length] = x
+    copy[:, :, length:] = 0
+    return copy.view(-1, block, dim)
+
+
+def write_blocks(out: Tensor, blocks: Tensor) -> None:
+    """The way back from `read_blocks`: into `out`, `(b, h, length, d)`, without the padding."""
+    out.copy_(blocks.view(*out.shape[:2], -1, out.shape[-1])[:, :, : out.shape[2]])
+
+
+def inverse_totals(totals: Tensor) -> Tensor:
+    """1 / totals, in place; 0 where the total is 0, which makes outputs and all gradients 0 there (SPEC §5)."""
+    is_empty = totals == 0
+    return totals.reciprocal_().masked_fill_(is_empty, 0)
+
+
+def scaled_gradient(grad: Tensor, inverse: Tensor, output: Tensor | None, blocks: tuple[int, int], scratch: Scratch):
+    """
+    The gradients of numerators and denominators: n_i = dy_i / den_i, `(..., block, e)`, and d_i = -n_i · y_i,
+    `(..., block, 1)`, of some `(b, h, length, e)` in blocks, padded with zeros. Without `output`, d is None.
+    """
+    batch, heads, length, dim = grad.shape
+    n = scratch("n", batch, heads, blocks[0] * blocks[1], dim)
+    torch.mul(grad, inverse.unsqueeze(-1), out=n[:, :, :length])
+    n[:, :, length:] = 0
+    if output is None:
+        return n.view(-1, blocks[1], dim), None
+    product = scratch("product", *n.shape)
+    torch.mul(n[:, :, :length], output, out=product[:, :, :length])
+    product[:, :, length:] = 0
+    return n.view(-1, blocks[1], dim), product.sum(-1).neg_().view(-1, blocks[1], 1)
+
+
+class DecayGradient:
+    """
+    The gradients of the log decays, from what crosses each step inside a block of `c` tokens (never from sums over the
+    whole sequence, which would cancel):
+
+        d right_t = Σ_{i>t} query_right_i + Σ_{j≤t} key_right_j + through_right
+        d left_t  = Σ_{i<t} query_left_i  + Σ_{j≥t} key_left_j  + through_left
+
+    `query_right_i` is the gradient of the log of what query i gets from the blocks left of its own, `key_right_j` of
+    what key j gives to the blocks right of its own, `through` of what passes the block from one side to the other.
+    """
+
+    def __init__(self, like: Tensor, batch: int, heads: int, num_blocks: int, block: int):
+        self.query_right, self.key_right, self.query_left, self.key_left = (
+            like.new_zeros(batch, heads, num_blocks, block) for _ in range(4)
+        )
+        self.through_right, self.through_left = (like.new_zeros(batch, heads, num_blocks) for _ in range(2))
+        self.below = like.new_ones(block, block).tril_(-1)
+
+    def add_diagonal(self, r: Tensor, b: slice, h: slice, n: slice, below: Tensor) -> None:
+        """
+        What stays inside the block, R = d log M, `(b, h, n, c, c)`. Its row i counts from i on and its column j is
+        taken back from j on, so that only what crosses t is left. `below` is memory of the same shape; r is lost.
+        """
+        torch.mul(r, self.below, out=below)
+        self.query_right[b, h, n] += below.sum(-1) - below.sum(-2)
+        above = r.sub_(below)  # with the diagonal, which cancels
+        self.key_left[b, h, n] += above.sum(-2) - above.sum(-1)
+
+    def result(self, length: int, right: Tensor, left: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The gradients in the shapes of `right` and `left`."""
+        from_here = self.query_right.flip(-1).cumsum(-1).flip(-1)
+        d_right = from_here - self.query_right + self.key_right.cumsum(-1) + self.through_right.unsqueeze(-1)
+        up_to_here = self.query_left.cumsum(-1)
+        d_left = up_to_here - self.query_left + self.key_left.flip(-1).cumsum(-1).flip(-1)
+        d_left += self.through_left.unsqueeze(-1)
+        d_right, d_left = (x.flatten(2)[..., :length] for x in (d_right, d_left))
+        if left is None:
+            return (d_right + d_left).sum_to_size(right.shape), d_left.new_empty(0)
+        return d_right.sum_to_size(right.shape), d_left.sum_to_size(left.shape)
+
+
+def fused_operator(name: str, forward: Callable, backward: Callable, plain: Callable) -> Callable:
+    """
+    The operator `lion::<name>` of a hand-written forward and backward.
+
+    Args:
+        forward: `(query, key, value, right, left, chunk_size, normalize) -> (exact, inverse)`. `right` and `left` as
+            in `run_plain`. `exact` is the output in the accumulation dtype: rounded to bfloat16, it would cost the
+            gradients of the decays most of their digits. `inverse` is what each output was multiplied with,
+            `(batch, heads, length)`: 1 / denominator, or the constant head_dim^-1/2 if not `normalize`.
+        backward: `(grad, query, key, value, right, left, exact, inverse, chunk_size, normalize, needs_decay)` to the
+            five gradients, empty for decays that are None or not needed.
+        plain: the body of differentiable operations (`lion_kernel`), for second derivatives.
+
+    Returns:
+        A function of the arguments of `forward` that returns the output.
+    """
+
+    def forward_and_round(query, key, value, *others):
+        exact, inverse = forward(query, key, value, *others)
+        if exact.dtype == value.dtype:
+            return exact, exact.new_empty(0), inverse
+        return exact.to(value.dtype), exact, inverse
+
+    forward_op = torch.library.custom_op(f"lion::{name}", forward_and_round, mutates_args=(), schema=SCHEMA)
+    backward_op = torch.library.custom_op(f"lion::{name}_backward", backward, mutates_args=(), schema=BACKWARD_SCHEMA)
+
+    @forward_op.register_fake
+    def _(query, key, value, right, left, chunk_size, normalize):
+        dtype = accumulation_dtype(query.dtype)
+        exact = value.new_empty(0) if value.dtype == dtype else torch.empty_like(value, dtype=dtype)
+        return torch.empty_like(value), exact, query.new_empty(query.shape[:3], dtype=dtype)
+
+    @backward_op.register_fake
+    def _(
+        grad, query, key, value, right, left, exact, inverse, chunk_size, normalize, needs_decay
+    ):  # fmt: skip
+        decays = [x.new_empty(x.shape) if needs_decay and x is not None else grad.new_empty(0) for x in (right, left)]
+        return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), *decays
+
+    def setup_context(ctx, inputs, output):
+        *tensors, ctx.chunk_size, ctx.normalize = inputs
+        output, exact, inverse = output
+        ctx.save_for_backward(*tensors, output if output.dtype == inverse.dtype else exact, inverse)
+        ctx.set_materialize_grads(False)
+
+    def differentiate(ctx, grad, *_):
+        *inputs, exact, inverse = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:5]
+        if grad is None:
+            return (None,) * 7
+        if torch.is_grad_enabled():  # create_graph=True: the gradient itself will be differentiated
+            wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
+            result = run_plain(plain, *inputs, ctx.chunk_size, ctx.normalize)
+            found = iter(torch.autograd.grad(result, wanted, grad, create_graph=True, allow_unused=True))
+            return *(next(found) if needed else None for needed in needs), None, None
+        with torch.autocast(grad.device.type, enabled=False):
+            grads = backward_op(grad, *inputs, exact, inverse, ctx.chunk_size, ctx.normalize, any(needs[3:]))
+        return *(g if needed else None for g, needed in zip(grads, needs, strict=True)), None, None
+
+    forward_op.register_autograd(differentiate, setup_context=setup_context)
+    return lambda *args: forward_op(*args)[0]
