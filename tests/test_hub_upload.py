@@ -347,6 +347,21 @@ def test_a_pull_request_needs_a_repository(hub, bundle):
         push_folder(bundle, "me/nothing", create_pr=True)
 
 
+def test_a_repository_is_verified(hub, bundle, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        huggingface_hub.constants,
+        "HUGGINGFACE_CO_URL_TEMPLATE",
+        hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+    )
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    push_folder(bundle, "me/lion", revision="experiment")
+    assert main(["verify", "me/lion", "--revision", "experiment", "--dtypes", "float32"]) == 0
+    assert "All kernels agree" in capsys.readouterr().out
+    assert (tmp_path / "cache" / "models--me--lion").is_dir()
+    assert main(["verify", "me/lion", "--dtypes", "float32"]) == 1  # nothing on the main branch
+    assert "me/lion" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["lion", "me/lion/base", "me/li on", "-/x"])
 def test_names_that_are_none(hub, bundle, name):
     with pytest.raises(ValueError, match="USER/NAME|[Rr]epo id"):
