@@ -1,0 +1,184 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What the tests share: tiny models of every kind, inputs for them, and what "equal" means."""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers reads it: no test may need the network
+
+import pytest
+import torch
+import transformers
+
+import modeling_lion
+from modeling_lion import LionConfig
+
+
+MIXERS = ["lit", "decay", "selective"]
+KERNELS = ["parallel", "chunk", "rnn"]
+BATCH, LENGTH, CHOICES, LABELS = 3, 9, 4, 3
+# Weights large enough for a mistake to show, several blocks per sequence, a grid that is not square.
+TINY = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "initializer_range": 0.3,
+    "vocab_size": 40,
+    "max_position_embeddings": 24,
+    "image_size": (6, 8),
+    "patch_size": 2,
+    "chunk_size": 4,
+    "num_labels": LABELS,
+}
+
+
+def random_ids(config: LionConfig, *shape: int) -> torch.Tensor:
+    return torch.randint(1, config.vocab_size, shape)
+
+
+LABEL_MAKERS: dict[str, Callable[[LionConfig], dict[str, torch.Tensor]]] = {
+    "LionForMaskedLM": lambda config: {"labels": random_ids(config, BATCH, LENGTH)},
+    "LionForSequenceClassification": lambda config: {"labels": torch.randint(LABELS, (BATCH,))},
+    "LionForTokenClassification": lambda config: {"labels": torch.randint(LABELS, (BATCH, LENGTH))},
+    "LionForQuestionAnswering": lambda config: {
+        name: torch.randint(LENGTH, (BATCH,)) for name in ("start_positions", "end_positions")
+    },
+    "LionForMultipleChoice": lambda config: {"labels": torch.randint(CHOICES, (BATCH,))},
+    "LionForImageClassification": lambda config: {"labels": torch.randint(LABELS, (BATCH,))},
+    "LionForMaskedImageModeling": lambda config: {
+        "bool_masked_pos": torch.rand(BATCH, config.context_length - 1) < 0.5
+    },
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A class of model, for one modality: how to make a tiny one and what to feed it."""
+
+    class_name: str
+    modality: str
+
+    @property
+    def model_class(self) -> type[modeling_lion.LionPreTrainedModel]:
+        return getattr(modeling_lion, self.class_name)
+
+    def config(self, mixer_type: str = "selective", **fields) -> LionConfig:
+        return LionConfig(modality=self.modality, mixer_type=mixer_type, **(TINY | fields))
+
+    def model(self, mixer_type: str = "selective", kernel: str | None = None, **fields):
+        """In float64, where rounding hides nothing, and in evaluation mode."""
+        config = self.config(mixer_type, **fields)
+        return self.model_class._from_config(config, attn_implementation=kernel).double().eval()
+
+    def inputs(self, config: LionConfig, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
+        if self.modality == "image":
+            return {"pixel_values": torch.randn(BATCH, config.num_channels, *config.image_shape, dtype=dtype)}
+        shape = (BATCH, CHOICES, LENGTH) if self.class_name == "LionForMultipleChoice" else (BATCH, LENGTH)
+        return {"input_ids": random_ids(config, *shape), "token_type_ids": torch.randint(2, shape)}
+
+    def labels(self, config: LionConfig) -> dict[str, torch.Tensor]:
+        return LABEL_MAKERS[self.class_name](config)
+
+
+CASES = [
+    Case("LionModel", "text"),
+    Case("LionModel", "image"),
+    *(Case(name, "image" if "Image" in name else "text") for name in LABEL_MAKERS),
+]
+
+
+def case_id(case: Case) -> str:
+    return f"{case.class_name}-{case.modality}"
+
+
+def assert_equal(actual: torch.Tensor, expected: torch.Tensor, what: str = "") -> None:
+    """
+    Equal but for the rounding of float64: a mistake shows in the first digits, rounding in the last four of sixteen.
+    """
+    assert actual.shape == expected.shape, (what, actual.shape, expected.shape)
+    assert actual.dtype == expected.dtype, (what, actual.dtype, expected.dtype)
+    assert actual.isfinite().all(), what
+    allowed = torch.finfo(torch.float64).eps ** 0.75 * expected.abs().max().clamp(min=1)
+    error = (actual - expected).abs().max()
+    assert error <= allowed, f"{what} differs by {error:.1e}, allowed are {allowed:.1e}"
+
+
+@pytest.fixture(autouse=True)
+def repeatable():
+    """One thread, one seed, a quiet library, and NaN in memory that nobody wrote."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.use_deterministic_algorithms(True)  # fills uninitialised memory
+    yield
+    torch.use_deterministic_algorithms(False)
+    transformers.logging.set_verbosity(verbosity)
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def log():
+    """The warnings that are logged in a test, a list of messages; nothing logged once stays silent."""
+    messages = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: messages.append(record.getMessage())
+    transformers.logging.set_verbosity_warning()
+    transformers.logging.warning_once.cache_clear()
+    loggers = [logging.getLogger(name) for name in ("transformers", "modeling_lion")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield messages
+    for logger in loggers:
+        logger.removeHandler(handler)
+
+
+@pytest.fixture(params=MIXERS)
+def mixer(request) -> str:
+    return request.param
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request) -> str:
+    return request.param
+
+
+@pytest.fixture(params=CASES, ids=case_id)
+def case(request) -> Case:
+    """Every class of model, the encoder for both modalities."""
+    return request.param
+
+
+@pytest.fixture(params=CASES[:2], ids=case_id)
+def encoder(request) -> Case:
+    """LionModel for text, and for images."""
+    return request.param
+
+
+@pytest.fixture(params=CASES[2:], ids=case_id)
+def head(request) -> Case:
+    """Every class of model that has a loss."""
+    return request.param
+
+
+@pytest.fixture(params=[case for case in CASES if case.modality == "text"], ids=case_id)
+def text_case(request) -> Case:
+    """Every class of model that reads text."""
+    return request.param
+
+
+@pytest.fixture
+def find_case() -> Callable[[str], Case]:
+    """The case of a class by name: `find_case("LionForMaskedLM")`, `find_case("LionModel", "image")`."""
+    return lambda name, modality="": next(c for c in CASES if c.class_name == name and modality in c.modality)
+
+
+@pytest.fixture
+def equal() -> Callable[..., None]:
+    return assert_equal

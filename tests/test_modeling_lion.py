@@ -1,0 +1,353 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What a LION model computes: the same in every kernel, with any padding, packed or not, compiled or not."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from modeling_lion.modeling_lion import LionAttention
+
+
+def tensors(outputs) -> dict[str, torch.Tensor]:
+    """The fields of a model output that are tensors, layers and all, by name."""
+    named = {}
+    for name, value in outputs.items():
+        if isinstance(value, tuple):
+            named |= {f"{name}.{i}": x for i, x in enumerate(value)}
+        else:
+            named[name] = value
+    return named
+
+
+def gradients(model, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def as_loss(outputs) -> torch.Tensor:
+    """A number to which everything in a model's output contributes."""
+    return sum((x * torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view(x.shape)).sum() for x in outputs.values())
+
+
+# The three kernels
+
+VARIANTS = {
+    "default": {},
+    "other": {
+        "feature_map": "identity",
+        "normalization": "none",
+        "attention_layer_norm": True,
+        "position_embedding_type": "absolute",
+    },
+    "elu": {"feature_map": "elu", "norm_position": "pre", "pooling": "mean"},
+}
+
+
+@pytest.mark.parametrize("order", ["raster", "snake"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_kernels_are_equal(encoder, mixer, variant, order, equal):
+    if order == "snake" and encoder.modality == "text":
+        order = "raster"
+    model = encoder.model(mixer, patch_order=order, **VARIANTS[variant]).train()
+    inputs = encoder.inputs(model.config)
+    if encoder.modality == "text":
+        inputs["attention_mask"] = torch.arange(9) < torch.tensor([[9], [6], [1]])
+    model.set_attn_implementation("eager")
+    outputs = model(**inputs)
+    expected = tensors(outputs) | gradients(model, as_loss(outputs))
+    for kernel in ("parallel", "chunk", "rnn", "auto"):
+        model.set_attn_implementation(kernel)
+        outputs = model(**inputs)
+        actual = tensors(outputs) | gradients(model, as_loss(outputs))
+        assert actual.keys() == expected.keys()
+        for name, value in expected.items():
+            equal(actual[name], value, f"{kernel}: {name}")
+
+
+def test_gradients_reach_the_decays(encoder, mixer, kernel):
+    order = "snake" if encoder.modality == "image" else "raster"
+    model = encoder.model(mixer, kernel, patch_order=order)
+    grads = gradients(model, as_loss(model(**encoder.inputs(model.config))))
+    decays = {name.partition("mixer.")[2]: grad for name, grad in grads.items() if "decay" in name}
+    names = {"lit": set(), "decay": {"decay_bias"}, "selective": {"decay_proj.weight", "decay_proj.bias"}}
+    assert decays.keys() == names[mixer]
+    for name, grad in decays.items():
+        assert (grad != 0).all(), name
+
+
+def test_dropout_drops_and_evaluation_does_not(encoder, mixer, kernel):
+    model = encoder.model(mixer, kernel, attention_probs_dropout_prob=0.5, hidden_dropout_prob=0.5)
+    inputs = encoder.inputs(model.config)
+    first, second = (model(**inputs).last_hidden_state for _ in range(2))
+    assert torch.equal(first, second)
+    model.train()
+    first, second = (model(**inputs).last_hidden_state for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+def test_attention_dropout_is_the_same_in_every_kernel(encoder, mixer, equal):
+    model = encoder.model(mixer, attention_probs_dropout_prob=0.5).train()
+    inputs = encoder.inputs(model.config)
+    results = []
+    for kernel in ("eager", "parallel", "chunk", "rnn"):
+        model.set_attn_implementation(kernel)
+        torch.manual_seed(1)
+        results.append(model(**inputs).last_hidden_state)
+    for result in results[1:]:
+        equal(result, results[0])
+
+
+@pytest.mark.parametrize("kernel", ["parallel", "chunk"])
+def test_compiles_as_one_graph_for_every_length(mixer, kernel, find_case, equal):
+    case = find_case("LionForMaskedLM")
+    model = case.model(mixer, kernel).train()
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
+    for length in (5, 9, 14):
+        input_ids = torch.randint(1, 40, (2, length))
+        mask = torch.ones_like(input_ids)
+        mask[0, : length // 2] = 0
+        inputs = {"input_ids": input_ids, "attention_mask": mask, "labels": input_ids}
+        expected = model(**inputs)
+        expected_gradients = gradients(model, expected.loss)
+        actual = compiled(**inputs)
+        equal(actual.logits, expected.logits)
+        for name, grad in gradients(model, actual.loss).items():
+            equal(grad, expected_gradients[name], name)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("kernel", ["parallel", "chunk"])
+def test_image_model_compiles_as_one_graph(mixer, kernel, find_case, equal):
+    case = find_case("LionForImageClassification")
+    model = case.model(mixer, kernel, patch_order="snake")
+    inputs = case.inputs(model.config)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
+    equal(compiled(**inputs).logits, model(**inputs).logits)
+    torch.compiler.reset()
+
+
+def test_threads_give_the_same_results(encoder, mixer, kernel):
+    model = encoder.model(mixer, kernel)
+    batches = [encoder.inputs(model.config) for _ in range(4)]
+    run = lambda inputs: tensors(model(**inputs, output_hidden_states=True))
+    with torch.no_grad():
+        expected = [run(inputs) for inputs in batches]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(torch.no_grad()(run), batches))
+    for result, single in zip(results, expected, strict=True):
+        assert all(torch.equal(result[name], single[name]) for name in single)
+
+
+# Batches, padding, packing (SPEC §4)
+
+
+def test_batch_equals_singles(case, mixer, kernel, equal):
+    model = case.model(mixer, kernel)
+    inputs = case.inputs(model.config)
+    outputs = tensors(model(**inputs, output_hidden_states=True))
+    for i in range(3):
+        single = tensors(model(**{name: x[i : i + 1] for name, x in inputs.items()}, output_hidden_states=True))
+        for name, value in single.items():
+            size = len(value)  # more than 1 where choices are rows
+            equal(value, outputs[name][i * size : (i + 1) * size], name)
+
+
+PADDINGS = {
+    "left": "000011111",
+    "right": "111110000",
+    "interior": "110001011",
+    "all around": "011011010",
+}
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("positions", ["none", "absolute"])
+def test_padding_changes_nothing(text_case, mixer, kernel, pooling, positions, equal):
+    model = text_case.model(mixer, kernel, pooling=pooling, position_embedding_type=positions)
+    short = {name: x[..., :5] for name, x in text_case.inputs(model.config).items()}
+    wanted = {"output_hidden_states": True, "output_attentions": kernel == "parallel"}
+    expected = tensors(model(**short, **wanted))
+
+    def padded(patterns):
+        """The inputs with their tokens where the pattern of the row has a 1, and noise that must not matter."""
+        mask = torch.tensor([[int(c) for c in PADDINGS[p]] for p in patterns])
+        noise = text_case.inputs(model.config)
+        inputs = {"attention_mask": mask}
+        for name, tokens in short.items():
+            tokens, padding = tokens[: len(mask)], noise[name][: len(mask)].clone()
+            real = mask.bool() if tokens.dim() == 2 else mask.bool()[:, None].expand(padding.shape)
+            padding[real] = tokens.flatten()
+            inputs[name], inputs["attention_mask"] = padding, real.long()
+        return inputs
+
+    for patterns in [[name] for name in PADDINGS] + [["left", "right", "interior"]]:
+        inputs = padded(patterns)
+        rows = inputs["attention_mask"].flatten(0, -2).bool()
+        for name, value in tensors(model(**inputs, **wanted)).items():
+            reference = expected[name][: len(value)]
+            if "attentions" in name:
+                value = torch.stack([x[:, row][..., row] for x, row in zip(value, rows, strict=True)])
+            elif value.shape != reference.shape:  # one value per token
+                value = torch.stack([x[row] for x, row in zip(value, rows, strict=True)])
+            equal(value, reference, f"{patterns} {name}")
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_nothing_but_padding_gives_zeros_not_nan(encoder, mixer, kernel, pooling):
+    model = encoder.model(mixer, kernel, pooling=pooling).train()
+    mixed = []
+    for module in model.modules():
+        if isinstance(module, LionAttention):
+            module.dropout.register_forward_hook(lambda module, args, output: mixed.append(args[0]))
+    inputs = encoder.inputs(model.config)
+    length = 9 if encoder.modality == "text" else model.config.context_length
+    inputs["attention_mask"] = torch.ones(3, length)
+    inputs["attention_mask"][1] = 0
+    outputs = model(**inputs)
+    assert all(x.isfinite().all() for x in outputs.values())
+    assert len(mixed) == 2
+    for output in mixed:
+        assert (output[1] == 0).all() and (output[[0, 2]] != 0).all()
+    assert all(grad.isfinite().all() for grad in gradients(model, as_loss(outputs)).values())
+
+
+def test_mask_of_ones_is_no_mask(encoder, mixer, kernel):
+    model = encoder.model(mixer, kernel)
+    inputs = encoder.inputs(model.config)
+    expected = model(**inputs).last_hidden_state
+    for dtype in (torch.long, torch.bool, torch.float32):
+        mask = torch.ones(expected.shape[:2], dtype=dtype)
+        assert torch.equal(model(**inputs, attention_mask=mask).last_hidden_state, expected)
+
+
+@pytest.mark.parametrize("told_by", ["cu_seq_lens_q", "position_ids"])
+@pytest.mark.parametrize("positions", ["none", "absolute"])
+def test_packed_sequences_equal_single_ones(mixer, kernel, told_by, positions, find_case, equal):
+    case = find_case("LionModel", "text")
+    model = case.model(mixer, kernel, position_embedding_type=positions)
+    lengths = [4, 1, 7, 2]
+    sequences = [torch.randint(1, 40, (1, n)) for n in lengths]
+    position_ids = torch.cat([torch.arange(n) for n in lengths])[None]
+    borders = {"cu_seq_lens_q": torch.tensor([0, 4, 5, 12, 14])} if told_by == "cu_seq_lens_q" else {}
+    packed = model(torch.cat(sequences, dim=1), position_ids=position_ids, **borders).last_hidden_state
+    singles = [model(sequence).last_hidden_state for sequence in sequences]
+    equal(packed, torch.cat(singles, dim=1))
+
+
+def test_position_ids_choose_the_positions(mixer, find_case, equal):
+    model = find_case("LionModel", "text").model(mixer, position_embedding_type="absolute")
+    input_ids = torch.randint(1, 40, (2, 9))
+    expected = model(input_ids).last_hidden_state
+    equal(model(input_ids, position_ids=torch.arange(9)[None].expand(2, -1)).last_hidden_state, expected)
+    other = model(input_ids, position_ids=torch.arange(9).flip(0)[None].expand(2, -1)).last_hidden_state
+    assert not torch.allclose(other, expected)
+
+
+def test_text_without_positions_may_be_longer_than_configured(mixer, kernel, find_case):
+    model = find_case("LionModel", "text").model(mixer, kernel, position_embedding_type="none")
+    assert model(torch.randint(1, 40, (1, 100))).last_hidden_state.isfinite().all()
+
+
+# Heads
+
+
+def test_every_head_has_a_loss_that_trains_it(head, mixer):
+    model = head.model(mixer).train()
+    inputs = head.inputs(model.config) | head.labels(model.config)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(8):
+        loss = model(**inputs).loss
+        assert loss.dim() == 0
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < losses[0]
+    unused = [name for name, p in model.named_parameters() if p.grad is None]
+    assert unused == []
+
+
+PROBLEMS = {
+    "regression": (1, torch.rand(3)),
+    "single_label_classification": (3, torch.tensor([0, 2, 1])),
+    "multi_label_classification": (3, torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1]])),
+}
+LOSSES = {
+    "regression": lambda logits, labels: ((logits.squeeze() - labels) ** 2).mean(),
+    "single_label_classification": torch.nn.functional.cross_entropy,
+    "multi_label_classification": torch.nn.functional.binary_cross_entropy_with_logits,
+}
+
+
+@pytest.mark.parametrize("class_name", ["LionForSequenceClassification", "LionForImageClassification"])
+@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_problem_types(class_name, problem, is_named, find_case, equal):
+    case, (num_labels, labels) = find_case(class_name), PROBLEMS[problem]
+    labels = labels.double() if labels.is_floating_point() else labels
+    model = case.model(num_labels=num_labels, problem_type=problem if is_named else None)
+    outputs = model(**case.inputs(model.config), labels=labels)
+    assert model.config.problem_type == problem
+    equal(outputs.loss, LOSSES[problem](outputs.logits, labels))
+
+
+def test_masked_positions_are_all_that_reconstruction_scores(find_case, equal):
+    case = find_case("LionForMaskedImageModeling")
+    model = case.model()
+    inputs = case.inputs(model.config)
+    mask = torch.zeros(3, 12, dtype=torch.bool)
+    mask[:, [0, 5]] = True  # of 3 rows and 4 columns of patches: (0, 0) and (1, 1)
+    outputs = model(**inputs, bool_masked_pos=mask)
+    error = (outputs.reconstruction - inputs["pixel_values"]).abs()
+    equal(outputs.loss, torch.cat([error[..., :2, :2], error[..., 2:4, 2:4]]).mean())
+    changed = inputs["pixel_values"].clone()
+    changed[..., :2, :2] = 7.0
+    equal(model(changed, bool_masked_pos=mask).reconstruction, outputs.reconstruction)
+    assert model(**inputs, bool_masked_pos=torch.zeros_like(mask)).loss == 0
+
+
+def test_pooled_output(encoder, mixer, equal):
+    for pooling in ("cls", "mean"):
+        model = encoder.model(mixer, pooling=pooling)
+        outputs = model(**encoder.inputs(model.config))
+        hidden_states = outputs.last_hidden_state
+        expected = hidden_states[:, 0] if pooling == "cls" else hidden_states.mean(1)  # SPEC §6, §7
+        if encoder.modality == "text" and pooling == "cls":
+            expected = torch.tanh(model.pooler.dense(expected))
+        equal(outputs.pooler_output, expected)
+    assert "pooler_output" not in encoder.model_class(model.config, add_pooling_layer=False).double()(
+        **encoder.inputs(model.config)
+    )
+
+
+# Images of other sizes
+
+
+@pytest.mark.parametrize("size", [(6, 8), (10, 4), (4, 14), (2, 2)])
+@pytest.mark.parametrize("order", ["raster", "snake"])
+def test_images_of_other_sizes(mixer, kernel, order, size, find_case):
+    case = find_case("LionForMaskedImageModeling")
+    pixel_values = torch.randn(2, 3, *size, dtype=torch.float64)
+    model = case.model(mixer, kernel, patch_order=order, position_embedding_type="absolute")
+    outputs = model(pixel_values, interpolate_pos_encoding=True, output_hidden_states=True)
+    assert outputs.reconstruction.shape == pixel_values.shape
+    assert outputs.hidden_states[-1].shape[1] == 1 + size[0] * size[1] // 4
+    model = case.model(mixer, kernel, patch_order=order, position_embedding_type="none")
+    assert model(pixel_values).reconstruction.isfinite().all()
+
+
+def test_interpolated_positions_are_those_of_the_resized_table(find_case, equal):
+    model = find_case("LionModel", "image").model(position_embedding_type="absolute")
+    table = model.embeddings.position_embeddings
+    assert model.embeddings.positions((3, 4), None) is table
+    assert model.embeddings.positions((3, 4), True) is table
+    positions = model.embeddings.positions((6, 2), True)
+    grid = table[:, 1:].view(1, 3, 4, 16).permute(0, 3, 1, 2)
+    grid = torch.nn.functional.interpolate(grid, size=(6, 2), mode="bicubic", align_corners=False)
+    equal(positions[:, :1], table[:, :1])
+    equal(positions[:, 1:], grid.permute(0, 2, 3, 1).reshape(1, 12, 16))
