@@ -271,7 +271,7 @@ def equality(verification: Verification) -> str:
         [
             "Largest absolute error of the encoder's outputs against the definition evaluated in float64, on "
             f"{verification.inputs}, with and without padding. The largest output is {verification.scale:.3g}; the "
-            "tolerance is twice the error of the reference form in the same dtype.",
+            "tolerance is a small multiple of the error of the reference form in the same dtype.",
             "",
             "| kernel | dtype | error | tolerance |",
             "|---|---|---|---|",

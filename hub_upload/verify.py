@@ -19,6 +19,9 @@ from .sample_inputs import pad_sequences, sample_inputs
 REFERENCE = "eager"
 PADDINGS = {"text": ("none", "right", "left", "interior"), "image": ("none",)}
 DTYPES = ("float64", "float32", "bfloat16")
+# How many times the reference form's own error is tolerated. In half precision all forms round the same things (they
+# add in float32), so they differ little; in the dtype they add in, other orders of adding cost up to 3 times as much.
+ALLOWANCE = {"float64": 8, "float32": 8, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,8 @@ def verify_checkpoint(
 
     An error is the largest difference of an output (hidden state or pooled vector) at a real token from the float64
     reference, which computes every sequence by itself, without padding. What a dtype may cost is measured, not
-    assumed: twice the error of the reference form itself in that dtype. (In float64, which the reference is in, twice
-    its error in float32, scaled by the ratio of the two precisions.)
+    assumed: `ALLOWANCE` times the error of the reference form itself in that dtype. (In float64, which the reference
+    is in, its error in float32 counts, scaled by the ratio of the two precisions.)
 
     Args:
         checkpoint: a folder, a Trainer's output or a Hub repository. Code in it is not run.
@@ -113,9 +116,9 @@ def verify_checkpoint(
             model.set_attn_implementation(kernel)
             for padding in paddings:
                 measured[kernel, dtype, padding] = largest_error(encode(model, samples, padding), reference)
-    tolerances = {dtype: 2 * max(measured[REFERENCE, dtype, p] for p in paddings) for dtype in (*dtypes, "float32")}
-    precision = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
-    tolerances["float64"] = tolerances["float32"] * precision
+    own = {dtype: max(measured[REFERENCE, dtype, p] for p in paddings) for dtype in (*dtypes, "float32")}
+    own["float64"] = own["float32"] * torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+    tolerances = {dtype: ALLOWANCE[dtype] * error for dtype, error in own.items()}
     errors = tuple(
         KernelError(kernel, dtype, padding, measured[kernel, dtype, padding], tolerances[dtype])
         for dtype in dtypes
