@@ -3,7 +3,8 @@
 Make a LION of a trained BERT, and heal it by distillation on your own text, one text per line.
 
     python examples/distill_from_softmax.py --teacher_name_or_path my-bert --train_file train.txt \
-        --validation_file validation.txt --do_train --do_eval --output_dir outputs/distilled
+        --validation_file validation.txt --do_train --do_eval --learning_rate 1e-3 --lr_scheduler_type cosine \
+        --warmup_steps 10 --per_device_train_batch_size 32 --output_dir outputs/distilled
 
 All weights but the decays are the teacher's (`hub_upload_lion.warm_start_from_softmax`); the attention is another one,
 so hidden states drift apart. Training pulls those after every layer back to the teacher's, and with them the vector
@@ -191,13 +192,13 @@ def draw(path: Path, log_history: list[dict], before, after) -> None:
     left.set(
         xlabel="training step", ylabel="on held-out text", ylim=(0, 1), title="What the LION keeps of its teacher"
     )
-    left.legend(loc="lower right")
+    left.legend()
     low = min(cosines(before).min(), cosines(after).min())
     bins = np.linspace(low, 1, 50)
     for prediction, label in ((before, "before healing"), (after, "after healing")):
         right.hist(cosines(prediction), bins=bins, alpha=0.7, label=label)
     right.set(xlabel="cosine to the teacher's embedding", ylabel="held-out texts", title="Single texts")
-    right.legend(loc="upper left")
+    right.legend()
     figure.savefig(path, dpi=130)
     plt.close(figure)
 

@@ -97,20 +97,20 @@ def draw_decay_masks(path: Path, model_dir: str, text: str) -> str:
     tokens, decay, masks = sentence_masks(model_dir, text)
     layers = (0, len(masks) - 1)
     heads = masks.shape[1]
-    figure, axes = plt.subplots(len(layers), heads, figsize=(2.35 * heads + 1.2, 3.05 * len(layers)), squeeze=False)
+    figure, axes = plt.subplots(len(layers), heads, figsize=(2.35 * heads + 1.2, 3.45 * len(layers)), squeeze=False)
     for row, layer in zip(axes, layers, strict=True):
         for head, axis in enumerate(row):
             image = axis.imshow(masks[layer, head].clamp(min=1e-3), norm=LogNorm(1e-3, 1), cmap="magma")
             axis.set_title(f"layer {layer + 1}, head {head + 1}\nmedian λ = {decay[layer, head].median():.2f}")
-            axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
-            axis.set_yticks(range(len(tokens)), tokens if head == 0 else [], fontsize=6)
+            axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=7)
+            axis.set_yticks(range(len(tokens)), tokens if head == 0 else [], fontsize=7)
             axis.tick_params(length=0)
             axis.spines[:].set_visible(False)
         row[0].set_ylabel("query (reads)")
     for axis in axes[-1]:
         axis.set_xlabel("key (is read)")
     figure.suptitle("Learnt decay masks of LION-S: how much of each token reaches each other", fontsize=12)
-    bar = figure.colorbar(image, ax=axes, extend="min")
+    bar = figure.colorbar(image, ax=axes, extend="min", pad=0.01, aspect=30)
     bar.set_label("M (logarithmic)")
     return save(figure, path)
 
@@ -138,5 +138,5 @@ def draw_attention_rows(path: Path, model_dir: str, text: str, num_rows: int = 3
     axes[-1].set_xticks(range(length), tokens, rotation=60, ha="right", rotation_mode="anchor", fontsize=9)
     axes[-1].set_xlabel("token that is read")
     figure.suptitle("Attention rows of LION-S (normalised weights, mean over heads)", fontsize=12)
-    figure.colorbar(image, ax=axes).set_label("weight")
+    figure.colorbar(image, ax=axes, pad=0.01, aspect=30).set_label("weight")
     return save(figure, path)
