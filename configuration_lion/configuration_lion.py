@@ -150,7 +150,7 @@ class LionConfig(PreTrainedConfig):
 
     @property
     def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
+        return self.hidden_size // max(self.num_attention_heads, 1)  # read before 0 is refused
 
     @property
     def patch_shape(self) -> tuple[int, int]:
@@ -211,6 +211,13 @@ class LionConfig(PreTrainedConfig):
                 raise ValueError(f"`{name}` is {value}; give a probability p with 0 <= p < 1.")
         if self.layer_norm_eps <= 0:
             raise ValueError(f"`layer_norm_eps` is {self.layer_norm_eps}; give a number above 0.")
+        if self.initializer_range < 0:
+            raise ValueError(f"`initializer_range` is {self.initializer_range}; give 0 or a number above 0.")
+        if self.modality == "text" and self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise ValueError(
+                f"`pad_token_id` is {self.pad_token_id} with `vocab_size` {self.vocab_size}; give an id from 0 to "
+                f"{self.vocab_size - 1}, or None."
+            )
 
     def validate_heads(self):
         if self.hidden_size % self.num_attention_heads:
