@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lion", description="Publish, check and convert LION checkpoints.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, help_text in COMMANDS.items():
-        command = commands.add_parser(name, help=help_text, description=help_text.capitalize() + ".")
+        command = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
         if name in arguments[:1]:
             module = import_module(f".{name}", __package__)
             module.add_arguments(command)
