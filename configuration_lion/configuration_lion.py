@@ -220,7 +220,7 @@ class LionConfig(PreTrainedConfig):
             )
 
     def validate_heads(self):
-        if self.hidden_size % self.num_attention_heads:
+        if self.num_attention_heads > 0 and self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"`hidden_size` ({self.hidden_size}) is not a multiple of `num_attention_heads` "
                 f"({self.num_attention_heads}); change one so that every head has the same size."
