@@ -470,7 +470,9 @@ class LionForMaskedLM(LionPreTrainedModel):
         labels (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*):
             The tokens to predict, in `[0, config.vocab_size)`; -100 where there is nothing to predict.
         """
-        outputs = self.lion(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.lion(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
         logits = self.lm_head(outputs.last_hidden_state)
         loss = None
         if labels is not None:
@@ -517,7 +519,9 @@ class LionForSequenceClassification(LionTextClassifier):
             Classes (int64), numbers to regress on (`num_labels=1`, float), or 0/1 per label (float). Which of these
             is read from `config.problem_type`, or guessed from the labels if that is not set.
         """
-        outputs = self.lion(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.lion(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
         logits = self.classifier(self.dropout(outputs.pooler_output))
         loss = None
         if labels is not None:
@@ -548,7 +552,9 @@ class LionForTokenClassification(LionTextClassifier):
         labels (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*):
             The class of each token, in `[0, config.num_labels)`; -100 for tokens that do not count.
         """
-        outputs = self.lion(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.lion(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:
@@ -581,7 +587,9 @@ class LionForQuestionAnswering(LionPreTrainedModel):
         end_positions: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> QuestionAnsweringModelOutput:
-        outputs = self.lion(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.lion(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
         start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
@@ -622,7 +630,7 @@ class LionForMultipleChoice(LionTextClassifier):
         """
         num_choices = (input_ids if input_ids is not None else inputs_embeds).shape[1]
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.lion(*(None if x is None else x.flatten(0, 1) for x in inputs), **kwargs)
+        outputs = self.lion(*(None if x is None else x.flatten(0, 1) for x in inputs), return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, num_choices)
         loss = None if labels is None else nn.functional.cross_entropy(logits, labels.to(logits.device))
         return MultipleChoiceModelOutput(
@@ -661,6 +669,7 @@ class LionForImageClassification(LionPreTrainedModel):
             pixel_values=pixel_values,
             interpolate_pos_encoding=interpolate_pos_encoding,
             attention_mask=attention_mask,
+            return_dict=True,
             **kwargs,
         )
         logits = self.classifier(outputs.pooler_output)
@@ -703,6 +712,7 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
             bool_masked_pos=bool_masked_pos,
             interpolate_pos_encoding=interpolate_pos_encoding,
             attention_mask=attention_mask,
+            return_dict=True,
             **kwargs,
         )
         rows, columns = patch_grid(self.config, pixel_values)
