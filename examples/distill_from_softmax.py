@@ -54,7 +54,7 @@ class DistillationArguments:
     mixer_type: str = field(
         default="selective", metadata={"help": "Of the LION.", "choices": ["lit", "decay", "selective"]}
     )
-    feature_map: str = field(default="silu_norm", metadata={"help": "Of the LION.", "choices": ["silu_norm", "elu"]})
+    feature_map: str = field(default="elu", metadata={"help": "Of the LION.", "choices": ["elu", "silu_norm"]})
     pooling: str = field(
         default="mean",
         metadata={"help": "How the embedding of a text is made, in both models.", "choices": ["mean", "cls"]},

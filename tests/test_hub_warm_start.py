@@ -150,9 +150,9 @@ def test_configuration_comes_along():
     assert (config.hidden_act, config.layer_norm_eps, config.max_position_embeddings) == ("relu", 1e-7, 32)
     assert (config.position_embedding_type, config.norm_position, config.pooling) == ("absolute", "post", "cls")
     assert (config.id2label, config.num_labels) == ({0: "no", 1: "yes", 2: "so"}, 3)
-    config = warm_start_from_softmax(vit(), patch_order="snake", feature_map="elu")[0].config
+    config = warm_start_from_softmax(vit(), patch_order="snake", feature_map="silu_norm")[0].config
     assert (config.norm_position, config.pooling, config.image_shape) == ("pre", "cls", (16, 16))
-    assert (config.patch_order, config.feature_map, config.layer_norm_eps) == ("snake", "elu", 1e-5)
+    assert (config.patch_order, config.feature_map, config.layer_norm_eps) == ("snake", "silu_norm", 1e-5)
 
 
 def test_positions_can_be_left_behind():
