@@ -1,0 +1,186 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""LionConfig: defaults, round trips, presets, and errors that name the field, its value and what to do."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig
+
+from configuration_lion import PRESETS, LionConfig, lion_preset
+
+
+DEFAULTS = [
+    # modality, mixer_type: layer_norm_eps, position_embedding_type, norm_position, pooling (SPEC §6, §7)
+    ("text", "lit", 1e-12, "absolute", "post", "cls"),
+    ("text", "decay", 1e-12, "none", "post", "cls"),
+    ("text", "selective", 1e-12, "none", "post", "cls"),
+    ("image", "lit", 1e-6, "absolute", "pre", "mean"),
+    ("image", "decay", 1e-6, "none", "pre", "mean"),
+    ("image", "selective", 1e-6, "none", "pre", "mean"),
+]
+FIELDS = ["layer_norm_eps", "position_embedding_type", "norm_position", "pooling"]
+
+
+@pytest.mark.parametrize(("modality", "mixer_type", "eps", "positions", "norm", "pooling"), DEFAULTS)
+def test_defaults_follow_modality_and_mixer(modality, mixer_type, eps, positions, norm, pooling):
+    config = LionConfig(modality=modality, mixer_type=mixer_type)
+    assert [getattr(config, name) for name in FIELDS] == [eps, positions, norm, pooling]
+
+
+def test_other_defaults():
+    config = LionConfig()
+    assert (config.modality, config.mixer_type, config.model_type) == ("text", "selective", "lion")
+    assert (config.feature_map, config.normalization, config.attention_layer_norm) == ("silu_norm", "sum", False)
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (768, 12, 12)
+    assert config.tie_word_embeddings and config.head_dim == 64 and config.patch_order == "raster"
+    assert config.is_encoder_decoder is False and config.use_return_dict
+
+
+CONFIGS = {
+    "defaults": {},
+    "image": {"modality": "image", "image_size": (32, 64), "patch_size": [8, 16], "patch_order": "snake"},
+    # Each is the default of the other modality or mixer, given explicitly.
+    "text like an image": {"norm_position": "pre", "pooling": "mean", "layer_norm_eps": 1e-6},
+    "image like a text": {"modality": "image", "norm_position": "post", "pooling": "cls", "layer_norm_eps": 1e-12},
+    "lit without positions": {"mixer_type": "lit", "position_embedding_type": "none"},
+    "decay with positions": {"mixer_type": "decay", "position_embedding_type": "absolute"},
+    "labels": {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}, "problem_type": "regression"},
+    "integers": {"hidden_dropout_prob": 0, "classifier_dropout": 0},
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_round_trips(name, tmp_path):
+    config = LionConfig(**CONFIGS[name])
+    config.save_pretrained(tmp_path)
+    copies = {
+        "dict": LionConfig.from_dict(config.to_dict()),
+        "diff": LionConfig.from_dict(config.to_diff_dict()),
+        "file": LionConfig.from_pretrained(tmp_path),
+        "auto": AutoConfig.from_pretrained(tmp_path),
+        "copy": copy.deepcopy(config),
+        "pickle": pickle.loads(pickle.dumps(config)),
+    }
+    expected = config.to_dict()
+    for field, value in CONFIGS[name].items():
+        assert getattr(config, field) == value, field
+    for way, other in copies.items():
+        assert type(other) is LionConfig
+        found = other.to_dict()
+        for key in (found.keys() | expected.keys()) - {"_name_or_path"}:
+            value, wanted = found.get(key), expected.get(key)
+            as_list = lambda x: list(x) if isinstance(x, tuple) else x
+            assert as_list(value) == as_list(wanted), (way, key)
+        assert other.patch_grid == config.patch_grid and other.context_length == config.context_length
+
+
+def test_update_from_string():
+    config = LionConfig()
+    config.update_from_string("hidden_size=96,chunk_size=16,mixer_type=decay,attention_layer_norm=true")
+    config.validate()
+    assert (config.hidden_size, config.chunk_size, config.mixer_type) == (96, 16, "decay")
+    assert config.attention_layer_norm is True
+
+
+def test_sizes():
+    config = LionConfig(modality="image", image_size=(32, 48), patch_size=8, mixer_type="decay", patch_order="snake")
+    assert (config.image_shape, config.patch_shape, config.patch_grid) == ((32, 48), (8, 8), (4, 6))
+    assert (config.context_length, config.num_scans) == (25, 2)
+    config.mixer_type = "lit"
+    assert config.num_scans == 1
+    assert LionConfig(max_position_embeddings=99).context_length == 99
+
+
+PUBLISHED = {  # SPEC §8: hidden_size, heads, layers
+    "image-tiny": (192, 3, 12),
+    "image-small": (384, 6, 12),
+    "image-base": (768, 12, 12),
+    "text-base": (768, 12, 12),
+    "text-large": (1024, 16, 24),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets(name):
+    config = lion_preset(name, num_labels=7)
+    _, mixer, size = name.split("-", 2)
+    assert (config.hidden_size, config.num_attention_heads, config.num_hidden_layers) == PUBLISHED[size]
+    assert config.intermediate_size == 4 * config.hidden_size and config.num_labels == 7
+    assert config.mixer_type == {"lit": "lit", "d": "decay", "s": "selective"}[mixer]
+    assert config.modality == size.partition("-")[0]
+    assert config.feature_map == ("elu" if name.startswith("lion-lit-image") else "silu_norm")  # SPEC §1
+
+
+def test_unknown_preset():
+    with pytest.raises(ValueError, match="'lion-x-text-base'.*lion-s-text-base"):
+        lion_preset("lion-x-text-base")
+
+
+# fields, and what the error must name: field, value, fix
+WRONG = [
+    ({"hidden_size": 100}, ["hidden_size", "100", "num_attention_heads", "12", "multiple"]),
+    ({"hidden_size": 0}, ["hidden_size", "0", "at least 1"]),
+    ({"num_attention_heads": 0}, ["num_attention_heads", "0", "at least 1"]),
+    ({"num_hidden_layers": -1}, ["num_hidden_layers", "-1", "at least 0"]),
+    ({"chunk_size": 0}, ["chunk_size", "0", "at least 1"]),
+    ({"vocab_size": -3}, ["vocab_size", "-3", "at least 1"]),
+    ({"pad_token_id": 40, "vocab_size": 40}, ["pad_token_id", "40", "vocab_size"]),
+    ({"pad_token_id": -1}, ["pad_token_id", "-1", "vocab_size"]),
+    ({"hidden_dropout_prob": 1.0}, ["hidden_dropout_prob", "1.0", "0 <= p < 1"]),
+    ({"attention_probs_dropout_prob": -0.1}, ["attention_probs_dropout_prob", "-0.1", "0 <= p < 1"]),
+    ({"classifier_dropout": 2}, ["classifier_dropout", "2", "0 <= p < 1"]),
+    ({"layer_norm_eps": 0.0}, ["layer_norm_eps", "0.0", "above 0"]),
+    ({"initializer_range": -0.5}, ["initializer_range", "-0.5"]),
+    ({"hidden_act": "golu"}, ["hidden_act", "golu", "gelu"]),
+    ({"feature_map": "identity"}, ["feature_map", "identity", "normalization", '"none"', "silu_norm"]),
+    ({"patch_order": "snake"}, ["patch_order", "snake", "modality", "text", "raster"]),
+    (
+        {"modality": "image", "image_size": 225},
+        ["image_size", "225", "patch_size", "16", "224", "240"],
+    ),
+    ({"modality": "image", "image_size": (32, 33)}, ["image_size", "33", "width", "32", "48"]),
+    ({"modality": "image", "image_size": (32, 32, 3)}, ["image_size", "(32, 32, 3)", "tuple of length 2"]),
+    ({"modality": "image", "patch_size": 0}, ["patch_size", "0", "positive"]),
+    ({"modality": "image", "patch_size": []}, ["patch_size", "[]", "positive"]),
+]
+WRONG_TYPES = [
+    ({"mixer_type": "luna2"}, ["mixer_type", "luna2", "lit", "decay", "selective"]),
+    ({"modality": "audio"}, ["modality", "audio", "text", "image"]),
+    ({"feature_map": "relu"}, ["feature_map", "relu", "silu_norm"]),
+    ({"normalization": "softmax"}, ["normalization", "softmax", "sum", "none"]),
+    ({"position_embedding_type": "rotary"}, ["position_embedding_type", "rotary", "absolute"]),
+    ({"norm_position": "middle"}, ["norm_position", "middle", "pre", "post"]),
+    ({"pooling": "max"}, ["pooling", "max", "cls", "mean"]),
+    ({"patch_order": "hilbert"}, ["patch_order", "hilbert", "snake"]),
+    ({"hidden_size": "768"}, ["hidden_size", "768", "int"]),
+    ({"hidden_size": 768.0}, ["hidden_size", "768.0", "int"]),
+    ({"attention_layer_norm": "yes"}, ["attention_layer_norm", "yes", "bool"]),
+    ({"chunk_size": None}, ["chunk_size", "None", "int"]),
+]
+
+
+@pytest.mark.parametrize(("fields", "named"), WRONG + WRONG_TYPES, ids=lambda x: str(x) if isinstance(x, dict) else "")
+def test_wrong_fields(fields, named):
+    with pytest.raises((ValueError, TypeError, StrictDataclassError)) as error:
+        LionConfig(**fields)
+    for word in named:
+        assert word in str(error.value)
+
+
+def test_fields_that_were_set_one_by_one_are_checked_by_the_model(encoder):
+    config = encoder.config()
+    config.num_attention_heads = 3
+    with pytest.raises((ValueError, StrictDataclassError), match="num_attention_heads"):
+        encoder.model_class(config)
+
+
+@pytest.mark.parametrize("module", ["configuration_lion", "modeling_lion", "tokenization_lion"])
+def test_import_is_silent(module):
+    """Nothing is printed, auto_docstring's complaints about docstrings included, and nothing of ours warns."""
+    code = f"import transformers, warnings; warnings.simplefilter('error'); import {module}"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
