@@ -35,12 +35,13 @@ class LionTextEmbeddings(nn.Module):
                 padding is not, so that it shifts nothing (SPEC §4).
         """
         if inputs_embeds is None:
-            check_ids("input_ids", input_ids, self.word_embeddings.num_embeddings, "vocab_size")
+            check_ids("input_ids", input_ids, self.word_embeddings.num_embeddings, "vocab_size", input_ids.shape)
             inputs_embeds = self.word_embeddings(input_ids)
-        batch_size, length, _ = inputs_embeds.shape
+        shape = inputs_embeds.shape[:2]
+        length = shape[1]
         if token_type_ids is None:
             token_type_ids = torch.zeros(1, length, dtype=torch.long, device=inputs_embeds.device)
-        check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size")
+        check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size", shape)
         embeddings = inputs_embeds + self.token_type_embeddings(token_type_ids)
         if self.position_embeddings is not None:
             if position_ids is None:
@@ -54,7 +55,8 @@ class LionTextEmbeddings(nn.Module):
                     position_ids = torch.arange(length, device=inputs_embeds.device).unsqueeze(0)
                 else:
                     position_ids = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
-            check_ids("position_ids", position_ids, self.position_embeddings.num_embeddings, "max_position_embeddings")
+            num_positions = self.position_embeddings.num_embeddings
+            check_ids("position_ids", position_ids, num_positions, "max_position_embeddings", shape)
             embeddings = embeddings + self.position_embeddings(position_ids)
         return self.dropout(self.layer_norm(embeddings))
 
@@ -86,6 +88,11 @@ class LionImageEmbeddings(nn.Module):
                 raise ValueError(
                     "`bool_masked_pos` needs a mask token, which this model was made without: use "
                     "LionForMaskedImageModeling, or LionModel(config, use_mask_token=True)."
+                )
+            if bool_masked_pos.shape != embeddings.shape[:2]:
+                raise ValueError(
+                    f"`bool_masked_pos` must be (batch, num_patches) = {tuple(embeddings.shape[:2])}; got "
+                    f"{tuple(bool_masked_pos.shape)}."
                 )
             embeddings = torch.where(bool_masked_pos.bool().unsqueeze(-1), self.mask_token, embeddings)
         cls_token = self.cls_token.expand(embeddings.shape[0], -1, -1)
@@ -127,9 +134,18 @@ def patch_grid(config: PreTrainedConfig, pixel_values: Tensor) -> tuple[int, int
     return height // patch_height, width // patch_width
 
 
-def check_ids(name: str, ids: Tensor, size: int, field: str) -> None:
-    """A ValueError if indices lie outside a table. Not where reading them would stall or break a graph."""
-    if is_tracing(ids) or ids.device.type != "cpu" or not ids.numel():
+def check_ids(name: str, ids: Tensor, size: int, field: str, shape: torch.Size) -> None:
+    """
+    A ValueError if indices lie outside a table of `size` rows (not where reading them would stall or break a graph),
+    or do not fit a text of `shape`, (batch, length).
+    """
+    if is_tracing(ids):
+        return
+    if ids.shape not in (shape, (1, shape[1])):
+        raise ValueError(f"`{name}` must be (batch, length) = {tuple(shape)}, or one row; got {tuple(ids.shape)}.")
+    if ids.is_floating_point():
+        raise ValueError(f"`{name}` must be integers; got {ids.dtype}.")
+    if ids.device.type != "cpu" or not ids.numel():
         return
     low, high = (x.item() for x in ids.aminmax())
     if low < 0 or high >= size:

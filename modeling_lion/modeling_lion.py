@@ -15,6 +15,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from json import JSONDecodeError
 
 import torch
 from safetensors import SafetensorError
@@ -266,7 +267,11 @@ class LionPreTrainedModel(PreTrainedModel):
             model, info = super().from_pretrained(
                 pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs
             )
-        except SafetensorError as error:
+        except FileNotFoundError as error:
+            raise OSError(
+                f"The weights in {pretrained_model_name_or_path} are incomplete ({error}): download or save them again."
+            ) from error
+        except (SafetensorError, JSONDecodeError, UnicodeDecodeError) as error:  # a file of weights, or their index
             raise OSError(
                 f"The weights in {pretrained_model_name_or_path} are damaged or cut short ({error}): download or "
                 "save them again."
@@ -280,10 +285,10 @@ class LionPreTrainedModel(PreTrainedModel):
         if decays:
             raise ValueError(
                 f"The weights in {pretrained_model_name_or_path} are of another mixer than `mixer_type` "
-                f"{model.config.mixer_type!r} or another `patch_order` than {model.config.patch_order!r}: they differ "
-                f"in {', '.join(sorted(decays)[:3])}{', …' if len(decays) > 3 else ''}. Load them with the "
-                "configuration they were saved with. To start the decays anew on purpose, make the model from the "
-                "configuration and call load_state_dict(state_dict, strict=False)."
+                f"{model.config.mixer_type!r}: they differ in {', '.join(sorted(decays)[:3])}"
+                f"{', …' if len(decays) > 3 else ''}. Load them with the configuration they were saved with. To start "
+                "the decays anew on purpose, make the model from the configuration and call "
+                "load_state_dict(state_dict, strict=False)."
             )
         return (model, info) if output_loading_info else model
 
@@ -419,6 +424,13 @@ class LionModel(LionPreTrainedModel):
             raise ValueError('This LionModel has `modality="text"`: pass `input_ids`, not `pixel_values`.')
         if self.is_text and (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Pass either `input_ids` or `inputs_embeds`.")
+        for name, inputs, width in (
+            ("input_ids", input_ids, ()),
+            ("inputs_embeds", inputs_embeds, (self.config.hidden_size,)),
+        ):
+            if inputs is not None and (inputs.shape[2:] != width or inputs.dim() < 2 or inputs.shape[1] == 0):
+                shape = ", ".join(("batch", "length", *map(str, width)))
+                raise ValueError(f"`{name}` must be ({shape}), with a length above 0; got {tuple(inputs.shape)}.")
         if not self.is_text and (pixel_values is None or input_ids is not None or inputs_embeds is not None):
             raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')
 
@@ -628,7 +640,13 @@ class LionForMultipleChoice(LionTextClassifier):
         labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
             The right choice, in `[0, num_choices)`.
         """
-        num_choices = (input_ids if input_ids is not None else inputs_embeds).shape[1]
+        given = [x for x in (input_ids, inputs_embeds) if x is not None]
+        if len(given) != 1 or given[0].dim() != (3 if inputs_embeds is None else 4):
+            raise ValueError(
+                "Pass either `input_ids`, (batch, num_choices, length), or `inputs_embeds`, (batch, num_choices, "
+                f"length, hidden_size); got {' and '.join(str(tuple(x.shape)) for x in given) or 'neither'}."
+            )
+        num_choices = given[0].shape[1]
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.lion(*(None if x is None else x.flatten(0, 1) for x in inputs), return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, num_choices)
