@@ -73,9 +73,18 @@ def read_blocks(x: Tensor, num_blocks: int, block: int, scratch: Scratch, name: 
     return copy.view(-1, block, dim)
 
 
+def blocks_to_write(out: Tensor, num_blocks: int, block: int, scratch: Scratch, name: str) -> Tensor:
+    """Memory for what `write_blocks` will bring to `out`, `(b, h, length, d)`: that of `out` itself if possible."""
+    batch, heads, length, dim = out.shape
+    if out.is_contiguous() and num_blocks * block == length and out.dtype == scratch.dtype:
+        return out.view(-1, block, dim)
+    return scratch(name, batch * heads * num_blocks, block, dim)
+
+
 def write_blocks(out: Tensor, blocks: Tensor) -> None:
     """The way back from `read_blocks`: into `out`, `(b, h, length, d)`, without the padding."""
-    out.copy_(blocks.view(*out.shape[:2], -1, out.shape[-1])[:, :, : out.shape[2]])
+    if blocks.data_ptr() != out.data_ptr():
+        out.copy_(blocks.view(*out.shape[:2], -1, out.shape[-1])[:, :, : out.shape[2]])
 
 
 def inverse_totals(totals: Tensor) -> Tensor:

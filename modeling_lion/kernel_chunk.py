@@ -35,6 +35,7 @@ from .fused_kernel import (
     LOG2_E,
     DecayGradient,
     Scratch,
+    blocks_to_write,
     fused_operator,
     inverse_totals,
     read_blocks,
@@ -46,7 +47,7 @@ from .lion_kernel import accumulation_dtype, lion_kernel
 
 
 # Tokens at a time, over all heads at a time.
-SLICE_TOKENS = 6144
+SLICE_TOKENS = 3072
 
 
 def plain_chunk(query, key, value, right, left, chunk_size):
@@ -176,7 +177,7 @@ def forward(query, key, value, right, left, chunk_size, normalize):
         shape = (*query[b, h].shape[:2], *sizes)
         weights = torch.bmm(q, k.transpose(1, 2), out=scratch("weights", len(q), sizes[1], sizes[1]))
         weights.view(*shape, -1).mul_(decays.mask(b, h, scratch))
-        summed = torch.bmm(weights, v, out=scratch("summed", *v.shape))
+        summed = torch.bmm(weights, v, out=blocks_to_write(output[b, h], *sizes, scratch, "summed"))
         total = torch.sum(weights, -1, out=scratch("total", *weights.shape[:2]))
         if sizes[0] > 1:
             scaled_q, scaled_k = decays.scale(q, k, b, h, scratch)
@@ -186,7 +187,8 @@ def forward(query, key, value, right, left, chunk_size, normalize):
         factor = inverse[b, h]
         if normalize:
             factor.copy_(inverse_totals(total).view(*shape[:2], -1)[:, :, :length])
-        torch.mul(summed.view(*shape[:2], -1, v.shape[-1])[:, :, :length], factor.unsqueeze(-1), out=output[b, h])
+        write_blocks(output[b, h], summed)
+        output[b, h].mul_(factor.unsqueeze(-1))
     return output, inverse
 
 
@@ -224,16 +226,18 @@ def backward(
         if normalize:
             g.add_(d)
         g.view(*by_head, -1).mul_(mask)
-        dq = torch.bmm(g, k, out=scratch("dq", *q.shape))
-        dk = torch.bmm(g.transpose(1, 2), q, out=scratch("dk", *k.shape))
-        dv = torch.bmm(weights.transpose(1, 2), n, out=scratch("dv", *v.shape))
+        outs = (d_query[b, h], d_key[b, h], d_value[b, h])
+        dq, dk, dv = (blocks_to_write(x, *sizes, scratch, n) for x, n in zip(outs, ("dq", "dk", "dv"), strict=True))
+        torch.bmm(g, k, out=dq)
+        torch.bmm(g.transpose(1, 2), q, out=dk)
+        torch.bmm(weights.transpose(1, 2), n, out=dv)
         if needs_decay:
             r = g.mul_(scores).view(*by_head, -1)
             d_decays.add_diagonal(r, b, h, slice(None), weights.view(*by_head, -1))
         if sizes[0] > 1:
             add_between_blocks(q, k, v, n, d, dq, dk, dv, decays, d_decays if needs_decay else None, b, h, scratch)
-        for out, blocks in ((d_query, dq), (d_key, dk), (d_value, dv)):
-            write_blocks(out[b, h], blocks)
+        for out, blocks in zip(outs, (dq, dk, dv), strict=True):
+            write_blocks(out, blocks)
     if not needs_decay:
         return d_query, d_key, d_value, grad.new_empty(0), grad.new_empty(0)
     return d_query, d_key, d_value, *d_decays.result(length, right, left)
@@ -285,8 +289,9 @@ def forward_without_decay(query, key, value, normalize):
         factor = inverse[b, h]
         if normalize:
             factor.copy_(inverse_totals(torch.bmm(k.sum(1, keepdim=True), q.transpose(1, 2))).view_as(factor))
-        summed = torch.bmm(q, torch.bmm(k.transpose(1, 2), v), out=scratch("summed", *v.shape))
-        torch.mul(summed.view(*factor.shape, -1), factor.unsqueeze(-1), out=output[b, h])
+        summed = blocks_to_write(output[b, h], 1, length, scratch, "summed")
+        write_blocks(output[b, h], torch.bmm(q, torch.bmm(k.transpose(1, 2), v), out=summed))
+        output[b, h].mul_(factor.unsqueeze(-1))
     return output, inverse
 
 
@@ -298,14 +303,16 @@ def backward_without_decay(grad, query, key, value, output, inverse, normalize):
         q, k, v = (read_blocks(x[b, h], 1, length, scratch, n) for x, n in ((query, "q"), (key, "k"), (value, "v")))
         n, d = scaled_gradient(grad[b, h], inverse[b, h], output[b, h] if normalize else None, (1, length), scratch)
         state, d_state = torch.bmm(v.transpose(1, 2), k), torch.bmm(n.transpose(1, 2), q)
-        dq = torch.bmm(n, state, out=scratch("dq", *q.shape))
-        dk = torch.bmm(v, d_state, out=scratch("dk", *k.shape))
+        outs = (d_query[b, h], d_key[b, h], d_value[b, h])
+        dq, dk, dv = (blocks_to_write(x, 1, length, scratch, n) for x, n in zip(outs, ("dq", "dk", "dv"), strict=True))
+        torch.bmm(n, state, out=dq)
+        torch.bmm(v, d_state, out=dk)
+        torch.bmm(k, d_state.transpose(1, 2), out=dv)
         if normalize:
             dq.addcmul_(d, k.sum(1, keepdim=True))
             dk.add_(torch.bmm(d.transpose(1, 2), q))
-        dv = torch.bmm(k, d_state.transpose(1, 2), out=scratch("dv", *v.shape))
-        for out, blocks in ((d_query, dq), (d_key, dk), (d_value, dv)):
-            write_blocks(out[b, h], blocks)
+        for out, blocks in zip(outs, (dq, dk, dv), strict=True):
+            write_blocks(out, blocks)
     return d_query, d_key, d_value, grad.new_empty(0), grad.new_empty(0)
 
 

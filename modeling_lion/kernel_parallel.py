@@ -26,6 +26,7 @@ from .fused_kernel import (
     LOG2_E,
     DecayGradient,
     Scratch,
+    blocks_to_write,
     fused_operator,
     inverse_totals,
     read_blocks,
@@ -66,7 +67,8 @@ class BlockMask:
     """M of any decays, by blocks: exponents on the diagonal, products of what rows and columns lose beside it."""
 
     def __init__(self, right: Tensor, left: Tensor, num_blocks: int, block: int):
-        padding = num_blocks * block - right.shape[-1]
+        self.length = right.shape[-1]
+        padding = num_blocks * block - self.length
         right, left = (pad(a * LOG2_E, (0, padding)).unflatten(-1, (num_blocks, block)) for a in (right, left))
         self.from_start, to_end, from_end, self.to_start = block_sums(right, left)
         self.row_right, self.row_left = (x.exp2().unsqueeze(-1) for x in (self.from_start, from_end))
@@ -82,7 +84,7 @@ class BlockMask:
     def rows(self, b: slice, h: slice, start: int, stop: int, scratch: Scratch) -> Tensor:
         """`(b, h, r, l)`"""
         num_blocks, size = self.from_start.shape[-2:]
-        blocks = slice(start // size, stop // size)
+        blocks = slice(start // size, -(-stop // size))
         shape = (*self.keys[b, h].shape[:2], blocks.stop - blocks.start, size)
         mask = scratch("mask", *shape, num_blocks * size)
         diagonal = mask.unflatten(-1, (num_blocks, size)).diagonal(blocks.start, 2, 4).movedim(-1, 2)
@@ -95,7 +97,7 @@ class BlockMask:
                 torch.mul(self.row_right[b, h, n], keys[..., before], out=out[..., before])
             if n < num_blocks - 1:
                 torch.mul(self.row_left[b, h, n], keys[..., behind], out=out[..., behind])
-        return mask.flatten(2, 3)
+        return mask.flatten(2, 3)[:, :, : stop - start, : self.length]
 
 
 class Tiles:
@@ -103,15 +105,14 @@ class Tiles:
 
     def __init__(self, query: Tensor, right: Tensor | None, left: Tensor | None):
         batch, heads, length, _ = query.shape
-        self.num_blocks = -(-length // BLOCK_SIZE)
+        self.num_blocks = max(1, -(-length // BLOCK_SIZE))
         self.block = -(-length // self.num_blocks)
-        self.length = self.num_blocks * self.block  # with padding
-        self.step = min(self.length, self.block * max(1, TILE_ELEMENTS // (self.block * self.length)))
-        self.starts = range(0, self.length, self.step)
-        self.slices = row_slices(batch, heads, max(1, TILE_ELEMENTS // (self.step * self.length)))
+        self.step = min(length, self.block * max(1, TILE_ELEMENTS // max(1, self.block * length)))
+        self.starts = range(0, length, max(1, self.step))  # with more than one start, a slice is one head
+        self.slices = row_slices(batch, heads, TILE_ELEMENTS // max(1, self.step * length))
         self.mask = None
         if right is not None and right.shape[-1] == 1:
-            self.mask = ToeplitzMask(right, self.length, self.step)
+            self.mask = ToeplitzMask(right, length, self.step)
         elif right is not None:
             right, left = (x.expand(batch, heads, length) for x in (right, right if left is None else left))
             self.mask = BlockMask(right, left, self.num_blocks, self.block)
@@ -125,23 +126,21 @@ def forward(query, key, value, right, left, chunk_size, normalize):
     tiles = Tiles(query, right, left)
     for b, h in tiles.slices:
         q, k, v = (
-            read_blocks(x[b, h], 1, tiles.length, scratch, name)
-            for x, name in ((query, "q"), (key, "k"), (value, "v"))
+            read_blocks(x[b, h], 1, length, scratch, name) for x, name in ((query, "q"), (key, "k"), (value, "v"))
         )
+        summed = blocks_to_write(output[b, h], 1, length, scratch, "summed")
         for start in tiles.starts:
-            stop, real = min(start + tiles.step, tiles.length), min(start + tiles.step, length)
-            shape = (*query[b, h].shape[:2], stop - start)
-            weights = torch.bmm(
-                q[:, start:stop], k.transpose(1, 2), out=scratch("weights", len(q), shape[2], len(k[0]))
-            )
-            weights_by_head = weights.view(*shape, -1)
+            stop = min(start + tiles.step, length)
+            shape = (*query[b, h].shape[:2], stop - start, length)
+            weights = torch.bmm(q[:, start:stop], k.transpose(1, 2), out=scratch("weights", len(q), *shape[2:]))
+            weights_by_head = weights.view(shape)
             if tiles.mask is not None:
                 weights_by_head.mul_(tiles.mask.rows(b, h, start, stop, scratch))
-            factor = inverse[b, h, start:real]
             if normalize:
-                factor.copy_(inverse_totals(weights_by_head.sum(-1))[:, :, : real - start])
-            summed = torch.bmm(weights, v, out=scratch("summed", len(q), shape[2], v.shape[-1])).view(*shape, -1)
-            torch.mul(summed[:, :, : real - start], factor.unsqueeze(-1), out=output[b, h, start:real])
+                inverse[b, h, start:stop] = inverse_totals(weights_by_head.sum(-1))
+            torch.bmm(weights, v, out=summed[:, start:stop])
+        write_blocks(output[b, h], summed)
+        output[b, h].mul_(inverse[b, h].unsqueeze(-1))
     return output, inverse
 
 
@@ -159,16 +158,18 @@ def backward(
         decays = DecayGradient(inverse, batch, heads, num_blocks, block)
     for b, h in tiles.slices:
         q, k, v = (
-            read_blocks(x[b, h], 1, tiles.length, scratch, name)
-            for x, name in ((query, "q"), (key, "k"), (value, "v"))
+            read_blocks(x[b, h], 1, length, scratch, name) for x, name in ((query, "q"), (key, "k"), (value, "v"))
         )
-        dq, dk, dv = scratch("dq", *q.shape), scratch("dk", *k.shape).zero_(), scratch("dv", *v.shape).zero_()
+        outs = (d_query[b, h], d_key[b, h], d_value[b, h])
+        dq, dk, dv = (
+            blocks_to_write(x, 1, length, scratch, name) for x, name in zip(outs, ("dq", "dk", "dv"), strict=True)
+        )
         given = output[b, h] if normalize else None
-        all_n, all_d = scaled_gradient(grad[b, h], inverse[b, h], given, (1, tiles.length), scratch)
+        all_n, all_d = scaled_gradient(grad[b, h], inverse[b, h], given, (1, length), scratch)
         for start in tiles.starts:
-            rows = slice(start, min(start + tiles.step, tiles.length))
+            rows = slice(start, min(start + tiles.step, length))
             n = all_n[:, rows]
-            shape = (len(q), n.shape[1], tiles.length)
+            shape = (len(q), n.shape[1], length)
             scores = torch.bmm(q[:, rows], k.transpose(1, 2), out=scratch("scores", *shape))
             g = torch.bmm(n, v.transpose(1, 2), out=scratch("g", *shape))
             if normalize:
@@ -180,18 +181,25 @@ def backward(
                 weights = scratch("weights", *shape)
                 torch.mul(scores.view(by_head), mask, out=weights.view(by_head))
                 g.view(by_head).mul_(mask)
-            dq[:, rows] = torch.bmm(g, k, out=scratch("dq of rows", *q[:, rows].shape))
-            dk.baddbmm_(g.transpose(1, 2), q[:, rows])
-            dv.baddbmm_(weights.transpose(1, 2), n)
+            torch.bmm(g, k, out=dq[:, rows])
+            for out, left_side, right_side in ((dk, g, q[:, rows]), (dv, weights, n)):
+                if start == 0:
+                    torch.bmm(left_side.transpose(1, 2), right_side, out=out)
+                else:
+                    out.baddbmm_(left_side.transpose(1, 2), right_side)
             if needs_decay:
-                r = g.mul_(scores).view(*by_head[:2], -1, block, num_blocks, block)
-                blocks = slice(rows.start // block, rows.stop // block)
+                blocks = slice(start // block, -(-rows.stop // block))
+                r = scratch("r", *by_head[:2], (blocks.stop - blocks.start) * block, num_blocks * block)
+                torch.mul(g.view(by_head), scores.view(by_head), out=r[:, :, : by_head[2], :length])
+                r[:, :, by_head[2] :] = 0
+                r[..., length:] = 0
+                r = r.view(*by_head[:2], -1, block, num_blocks, block)
                 torch.sum(r, -1, out=by_row[b, h, blocks])
                 torch.sum(r, 3, out=by_column[b, h, blocks])
                 diagonal = r.diagonal(blocks.start, 2, 4).movedim(-1, 2)
                 decays.add_diagonal(diagonal, b, h, blocks, scratch("below", *diagonal.shape))
-        for out, blocks in ((d_query, dq), (d_key, dk), (d_value, dv)):
-            write_blocks(out[b, h], blocks)
+        for out, blocks in zip(outs, (dq, dk, dv), strict=True):
+            write_blocks(out, blocks)
     if not needs_decay:
         return d_query, d_key, d_value, grad.new_empty(0), grad.new_empty(0)
     before = inverse.new_ones(num_blocks, num_blocks).tril_(-1)  # [n, m]: m comes before n
