@@ -105,7 +105,7 @@ def text_part(output: Path, max_steps: int, max_bytes: int) -> tuple[dict, Train
         + ["--output_dir", str(model_dir), "--cache_dir", str(output / "cache")]
         + ["--max_steps", str(max_steps), "--warmup_steps", "100", "--learning_rate", "3e-3", "--adam_beta2", "0.98"]
         + ["--per_device_train_batch_size", "16", "--per_device_eval_batch_size", "50"]
-        + ["--logging_steps", str(max(1, max_steps // 30)), "--eval_steps", str(max(1, max_steps // 6))]
+        + ["--logging_steps", str(max(1, max_steps // 30)), "--eval_steps", str(max(1, max_steps // 4))]
     )
     metrics = json.loads((model_dir / "eval_results.json").read_text())
     baseline = unigram_baseline(trainer)
@@ -151,7 +151,7 @@ def image_part(output: Path, epochs: int) -> tuple[dict, Trainer]:
         + ["--train_dir", str(folder / "train"), "--validation_dir", str(folder / "validation")]
         + ["--output_dir", str(model_dir), "--cache_dir", str(output / "cache"), "--num_train_epochs", str(epochs)]
         + ["--per_device_train_batch_size", "32", "--per_device_eval_batch_size", "256", "--learning_rate", "2e-3"]
-        + ["--warmup_steps", "80", "--min_crop", "0.85", "--logging_steps", "43", "--eval_steps", "86"]
+        + ["--warmup_steps", "80", "--min_crop", "0.85", "--logging_steps", "43", "--eval_steps", "172"]
     )
     metrics = json.loads((model_dir / "eval_results.json").read_text())
     files = sorted((folder / "validation").glob("*/*.png"))
@@ -214,8 +214,8 @@ def main(args: list[str] | None = None) -> dict:
     """Run the demo; the summary comes back, and is in `summary.json` in the output folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", type=Path, default=Path("outputs/demo"), help="emptied first")
-    parser.add_argument("--text_steps", type=int, default=1200, help="training steps of the text model")
-    parser.add_argument("--digits_epochs", type=int, default=30, help="passes over the digits")
+    parser.add_argument("--text_steps", type=int, default=800, help="training steps of the text model")
+    parser.add_argument("--digits_epochs", type=int, default=20, help="passes over the digits")
     parser.add_argument("--max_bytes", type=int, default=8_000_000, help="of docstrings")
     arguments = parser.parse_args(args)
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # the one request that reading local images would make
