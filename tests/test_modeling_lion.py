@@ -102,7 +102,7 @@ def test_attention_dropout_is_the_same_in_every_kernel(encoder, mixer, equal):
 @pytest.mark.parametrize("kernel", ["parallel", "chunk"])
 def test_compiles_as_one_graph_for_every_length(mixer, kernel, find_case, equal):
     case = find_case("LionForMaskedLM")
-    model = case.model(mixer, kernel).train()
+    model = case.model(mixer, kernel, num_hidden_layers=1).train()
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
     for length in (5, 9, 14):
@@ -120,9 +120,9 @@ def test_compiles_as_one_graph_for_every_length(mixer, kernel, find_case, equal)
 
 
 @pytest.mark.parametrize("kernel", ["parallel", "chunk"])
-def test_image_model_compiles_as_one_graph(mixer, kernel, find_case, equal):
+def test_image_model_compiles_as_one_graph(kernel, find_case, equal):
     case = find_case("LionForImageClassification")
-    model = case.model(mixer, kernel, patch_order="snake")
+    model = case.model("selective", kernel, num_hidden_layers=1, patch_order="snake")
     inputs = case.inputs(model.config)
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
