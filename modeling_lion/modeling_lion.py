@@ -269,7 +269,8 @@ class LionPreTrainedModel(PreTrainedModel):
             )
         except FileNotFoundError as error:
             raise OSError(
-                f"The weights in {pretrained_model_name_or_path} are incomplete ({error}): download or save them again."
+                f"The weights in {pretrained_model_name_or_path} are incomplete ({error}): download or save them "
+                "again."
             ) from error
         except (SafetensorError, JSONDecodeError, UnicodeDecodeError) as error:  # a file of weights, or their index
             raise OSError(
