@@ -5,11 +5,40 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .lion_kernel import use_fused
+
 
 def silu_norm(x: Tensor) -> Tensor:
     """u / ‖u‖₂ with u = SiLU(x) + 0.5. Every u is above 0.22, so the norm is never 0."""
-    shifted = F.silu(x) + 0.5
-    return shifted / torch.linalg.vector_norm(shifted, dim=-1, keepdim=True)
+    if use_fused(x) and not torch.compiler.is_compiling():  # a compiler fuses the plain form by itself
+        return SiluNorm.apply(x)
+    return plain_silu_norm(x)
+
+
+def plain_silu_norm(x: Tensor) -> Tensor:
+    u = F.silu(x) + 0.5
+    return u / torch.linalg.vector_norm(u, dim=-1, keepdim=True)
+
+
+class SiluNorm(torch.autograd.Function):
+    """`plain_silu_norm` in fewer passes over memory: with y = u / ‖u‖, dx = SiLU'(x) (dy - y (y · dy)) / ‖u‖."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        u = F.silu(x).add_(0.5)
+        norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True)
+        y = u.div_(norm)
+        ctx.save_for_backward(x, y, norm)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        x, y, norm = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: the gradient itself will be differentiated
+            return torch.autograd.grad(plain_silu_norm(x), x, grad, create_graph=True)[0]
+        along = (grad * y).sum(-1, keepdim=True)
+        du = torch.addcmul(grad, y, along, value=-1).div_(norm)
+        return torch.ops.aten.silu_backward(du, x)
 
 
 def elu(x: Tensor) -> Tensor:

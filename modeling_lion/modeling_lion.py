@@ -44,6 +44,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .border_states import BorderStates, segment_attention, segment_states
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, patch_grid
+from .kernel_auto import auto_attention
 from .kernel_chunk import chunk_attention
 from .kernel_naive import naive_attention
 from .kernel_parallel import parallel_attention
@@ -68,17 +69,6 @@ def eager_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor
     with torch.autocast(query.device.type, enabled=False):
         output, weights = naive_attention(*(x.to(dtype) for x in (query, key, value)), log_decay, **kwargs)
     return output.to(value.dtype), weights.to(value.dtype)
-
-
-# Below this length one full matrix per head is faster than blocks and states (benchmarks/).
-LONGEST_PARALLEL = 256
-
-
-def auto_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None = None, **kwargs):
-    """The fastest kernel for these inputs. Arguments of `lion_kernel`."""
-    use_full_form = log_decay is not None and query.shape[2] <= LONGEST_PARALLEL
-    kernel = parallel_attention if use_full_form else chunk_attention
-    return kernel(query, key, value, log_decay, **kwargs)
 
 
 # An interface of our own: the names below are LION's alone, so no other model in the process can be given one by

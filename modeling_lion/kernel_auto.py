@@ -1,0 +1,31 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The fastest kernel for given inputs, as measured by benchmarks/bench_kernels.py."""
+
+from torch import Tensor
+
+from .kernel_chunk import chunk_attention
+from .kernel_parallel import parallel_attention
+
+
+def fastest_kernel(query: Tensor, log_decay: Tensor | None, chunk_size: int):
+    """
+    Which of the kernels computes these inputs fastest.
+
+    The full form costs 2 L D operations a token, blocks and states 2 C D + 4 D² and some traffic in memory: equal at
+    L = C + 2 D, and in measurements a little later. Without decays one state serves all, which is always less. With
+    decays and without gradients or with them makes no difference to the choice, nor does the device.
+
+    Args:
+        query: `(batch, heads, length, head_dim)`.
+        log_decay: as in `lion_kernel`.
+    """
+    length, head_dim = query.shape[2:]
+    if log_decay is not None and length <= chunk_size + 2.5 * head_dim:
+        return parallel_attention
+    return chunk_attention
+
+
+def auto_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None = None, **kwargs):
+    """Run the fastest kernel. Arguments of `lion_kernel`."""
+    kernel = fastest_kernel(query, log_decay, kwargs.get("chunk_size", 64))
+    return kernel(query, key, value, log_decay, **kwargs)

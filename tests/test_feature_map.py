@@ -1,0 +1,77 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The feature maps against SPEC §1 in float64, and their gradients."""
+
+import pytest
+import torch
+
+from modeling_lion.feature_map import FEATURE_MAPS, plain_silu_norm, silu_norm
+
+
+FORMULAS = {
+    "silu_norm": lambda x: torch.nn.functional.normalize(x * torch.sigmoid(x) + 0.5, dim=-1),
+    "elu": lambda x: torch.where(x > 0, x, torch.expm1(x)) + 1,
+    "identity": lambda x: x,
+}
+
+
+def some_inputs(dtype: torch.dtype) -> torch.Tensor:
+    """Heads `(2, 3, 5, 8)` with values from 1e-3 to 100 of either sign."""
+    generator = torch.Generator().manual_seed(0)
+    sign, size = torch.rand(2, 2, 3, 5, 8, generator=generator, dtype=torch.float64)
+    return (torch.sign(sign - 0.5) * 10 ** (5 * size - 3)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_maps_are_those_of_the_specification(name, dtype):
+    x = some_inputs(dtype)
+    expected, naive = FORMULAS[name](x.double()), FORMULAS[name](x).double()
+    result = FEATURE_MAPS[name](x)
+    assert result.dtype == dtype and result.isfinite().all()
+    floor = 4 * torch.finfo(dtype).eps * expected.abs().max()
+    assert (result.double() - expected).abs().max() <= max(2 * (naive - expected).abs().max(), floor)
+
+
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_gradients(name):
+    x = torch.randn(2, 3, 4, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(FEATURE_MAPS[name], x)
+    assert torch.autograd.gradgradcheck(FEATURE_MAPS[name], x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradient_of_silu_norm_in_narrow_dtypes(dtype):
+    gradients = {}
+    x, weights = some_inputs(dtype), torch.randn(2, 3, 5, 8).to(dtype)
+    for name, function, wide in (
+        ("result", silu_norm, dtype),
+        ("naive", plain_silu_norm, dtype),
+        ("exact", plain_silu_norm, torch.float64),
+    ):
+        leaf = x.detach().clone().to(wide).requires_grad_()
+        function(leaf).backward(weights.to(wide))
+        gradients[name] = leaf.grad.double()
+    error, naive = ((gradients[name] - gradients["exact"]).abs().max() for name in ("result", "naive"))
+    assert error <= 2 * naive + torch.finfo(dtype).eps * gradients["exact"].abs().max()
+
+
+def test_elu_keeps_small_values():
+    x = torch.tensor([-80.0, -20.0])
+    torch.testing.assert_close(FEATURE_MAPS["elu"](x), x.exp(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_large_values_are_finite(name):
+    x = torch.tensor([[-3e4, 3e4, 0.0, 1.0]], dtype=torch.float16).requires_grad_()
+    result = FEATURE_MAPS[name](x.float())
+    result.sum().backward()
+    assert result.isfinite().all() and x.grad.isfinite().all()
+
+
+def test_function_transforms_and_compilers_see_through():
+    x = torch.randn(2, 3, 4, dtype=torch.float64)
+    torch.testing.assert_close(torch.func.vmap(silu_norm)(x), silu_norm(x))
+    expected = torch.autograd.functional.jacobian(silu_norm, x)
+    torch.testing.assert_close(torch.func.jacrev(silu_norm)(x), expected)
+    compiled = torch.compile(silu_norm, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), silu_norm(x))
