@@ -64,7 +64,7 @@ def scan_attention(
     if log_decay.dim() == 3:
         log_decay = torch.cat([d[..., s] for d, s in zip(log_decay.split(heads, 1), scans, strict=True)], dim=1)
     dtype = value.dtype
-    query, key, value = (x.to(accumulation_dtype(dtype)) for x in (query, key, value))
+    value = value.to(accumulation_dtype(dtype))
     # Denominators of different scans have to add before anything is divided: a column of ones carries them along.
     columns = (query, key, pad(value, (0, 1), value=1.0))
     columns = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in columns)
