@@ -26,6 +26,8 @@ Without decays (LIT) one state of all tokens serves every query, and nothing is 
 Dimensions: b = batch, h = heads, n = blocks, c = tokens of a block, d = head_dim, e = value_dim, r = b·h.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -46,7 +48,7 @@ from .fused_kernel import (
 from .lion_kernel import accumulation_dtype, lion_kernel
 
 
-# Tokens at a time, over all heads at a time.
+# Tokens at a time, of some heads together or of a part of one head's.
 SLICE_TOKENS = 3072
 
 
@@ -118,30 +120,37 @@ class BlockDecays:
             sums = [x[:1] for x in self.sums]
             write_block_mask(self.table, *sums, torch.empty_like(self.table), torch.empty_like(self.table))
 
-    def mask(self, b: slice, h: slice, scratch: Scratch) -> Tensor:
+    def slices(self, batch: int, heads: int, length: int) -> Iterator[tuple[slice, slice, list[tuple[slice, slice]]]]:
+        """
+        What is computed at a time: batch, heads, and the parts of the blocks, which are all of them for short
+        sequences. A part is its blocks n and their indices among the `(r * n)` of the slice.
+        """
+        step = max(1, SLICE_TOKENS // max(1, self.block))
+        for b, h in row_slices(batch, heads, max(1, SLICE_TOKENS // max(1, length))):
+            if length <= SLICE_TOKENS:
+                yield b, h, [(slice(0, self.num_blocks), slice(None))]
+            else:
+                starts = range(0, self.num_blocks, step)
+                parts = [slice(n, min(n + step, self.num_blocks)) for n in starts]
+                yield b, h, list(zip(parts, parts, strict=True))
+
+    def mask(self, b: slice, h: slice, n: slice, scratch: Scratch) -> Tensor:
         """The diagonal blocks of M, `(1 or b, h, 1 or n, c, c)`."""
         if self.table is not None:
             return self.table[:, h]
-        sums = [x[b, h] for x in self.sums]
+        sums = [x[b, h, n] for x in self.sums]
         shape = (*sums[0].shape, self.block)
         out = scratch("mask", *shape)
         write_block_mask(out, *sums, out, scratch("other", *shape))
         return out
 
-    def scale(self, q: Tensor, k: Tensor, b: slice, h: slice, scratch: Scratch) -> tuple[Tensor, Tensor]:
-        """[q_F | q_B] and [k_F | k_B], `(r * n, c, 2 d)`, of `(r * n, c, d)`."""
-        dim = q.shape[-1]
-        scaled = []
-        for name, x, toward_right, toward_left in (
-            ("scaled q", q, self.query_right, self.query_left),
-            ("scaled k", k, self.key_right, self.key_left),
-        ):
-            shape = toward_right[b, h].shape[:-1]
-            out, x = scratch(name, *shape, 2 * dim), x.view(*shape, dim)
-            torch.mul(x, toward_right[b, h], out=out[..., :dim])
-            torch.mul(x, toward_left[b, h], out=out[..., dim:])
-            scaled.append(out.view(-1, shape[-1], 2 * dim))
-        return scaled
+    def scale_queries(self, q: Tensor, b: slice, h: slice, n: slice, scratch: Scratch) -> Tensor:
+        """[q_F | q_B], `(r * n, c, 2 d)`, of `(r * n, c, d)`."""
+        return scale(q, self.query_right[b, h, n], self.query_left[b, h, n], scratch, "scaled q")
+
+    def scale_keys(self, k: Tensor, b: slice, h: slice, n: slice, scratch: Scratch) -> Tensor:
+        """[k_F | k_B], likewise."""
+        return scale(k, self.key_right[b, h, n], self.key_left[b, h, n], scratch, "scaled k")
 
     def pass_sums(self, sums: Tensor, b: slice, h: slice, out: Tensor, transpose: bool = False) -> Tensor:
         """
@@ -163,6 +172,14 @@ class BlockDecays:
         return out.flatten(0, 1)
 
 
+def scale(x: Tensor, toward_right: Tensor, toward_left: Tensor, scratch: Scratch, name: str) -> Tensor:
+    shape, dim = toward_right.shape[:-1], x.shape[-1]
+    out, x = scratch(name, *shape, 2 * dim), x.view(*shape, dim)
+    torch.mul(x, toward_right, out=out[..., :dim])
+    torch.mul(x, toward_left, out=out[..., dim:])
+    return out.view(-1, shape[-1], 2 * dim)
+
+
 def forward(query, key, value, right, left, chunk_size, normalize):
     if right is None:
         return forward_without_decay(query, key, value, normalize)
@@ -172,33 +189,41 @@ def forward(query, key, value, right, left, chunk_size, normalize):
     inverse = torch.full((batch, heads, length), head_dim**-0.5, dtype=scratch.dtype, device=query.device)
     decays = BlockDecays(query, right, left, chunk_size)
     sizes = (decays.num_blocks, decays.block)
-    for b, h in row_slices(batch, heads, max(1, SLICE_TOKENS // max(1, length))):
+    for b, h, parts in decays.slices(batch, heads, length):
         q, k, v = (read_blocks(x[b, h], *sizes, scratch, n) for x, n in ((query, "q"), (key, "k"), (value, "v")))
-        shape = (*query[b, h].shape[:2], *sizes)
-        weights = torch.bmm(q, k.transpose(1, 2), out=scratch("weights", len(q), sizes[1], sizes[1]))
-        weights.view(*shape, -1).mul_(decays.mask(b, h, scratch))
-        summed = torch.bmm(weights, v, out=blocks_to_write(output[b, h], *sizes, scratch, "summed"))
-        total = torch.sum(weights, -1, out=scratch("total", *weights.shape[:2]))
         if sizes[0] > 1:
-            scaled_q, scaled_k = decays.scale(q, k, b, h, scratch)
-            states, totals = states_of_blocks(scaled_k, v, decays, b, h, scratch)
-            summed.baddbmm_(scaled_q, states)
-            total += torch.bmm(totals.unsqueeze(1), scaled_q.transpose(1, 2)).squeeze(1)
-        factor = inverse[b, h]
+            shape = (len(q), 2 * head_dim, v.shape[-1])
+            sums, of_ones = scratch("sums", *shape), scratch("sums of ones", *shape[:2])
+            for n, i in parts:
+                add_up(decays.scale_keys(k[i], b, h, n, scratch), v[i], None, sums[i], of_ones[i])
+            states = decays.pass_sums(sums, b, h, scratch("states", *shape))
+            totals = decays.pass_sums(of_ones, b, h, scratch("totals", *shape[:2]))
+        summed = blocks_to_write(output[b, h], *sizes, scratch, "summed")
+        total = scratch("total", *summed.shape[:2])
+        for n, i in parts:
+            weights = torch.bmm(q[i], k[i].transpose(1, 2), out=scratch("weights", *q[i].shape[:2], sizes[1]))
+            mask = decays.mask(b, h, n, scratch)
+            weights.view(*decays.query_right[b, h, n].shape[:-1], sizes[1]).mul_(mask)
+            torch.bmm(weights, v[i], out=summed[i])
+            torch.sum(weights, -1, out=total[i])
+            if sizes[0] > 1:
+                scaled_q = decays.scale_queries(q[i], b, h, n, scratch)
+                summed[i].baddbmm_(scaled_q, states[i])
+                total[i] += torch.bmm(totals[i].unsqueeze(1), scaled_q.transpose(1, 2)).squeeze(1)
         if normalize:
-            factor.copy_(inverse_totals(total).view(*shape[:2], -1)[:, :, :length])
+            inverse[b, h] = inverse_totals(total).view(*query[b, h].shape[:2], -1)[:, :, :length]
         write_blocks(output[b, h], summed)
-        output[b, h].mul_(factor.unsqueeze(-1))
+        output[b, h].mul_(inverse[b, h].unsqueeze(-1))
     return output, inverse
 
 
-def states_of_blocks(scaled_k, v, decays, b, h, scratch):
-    """S of every block, `(r * n, 2 d, e)`, and its column for v = 1, `(r * n, 2 d)`."""
-    shape = (len(v), scaled_k.shape[-1], v.shape[-1])
-    sums = torch.bmm(scaled_k.transpose(1, 2), v, out=scratch("sums", *shape))
-    states = decays.pass_sums(sums, b, h, scratch("states", *shape))
-    totals = decays.pass_sums(scaled_k.sum(1), b, h, scratch("totals", *shape[:2]))
-    return states, totals
+def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, totals: Tensor) -> None:
+    """X = scaledᵀ [x | of_ones] of each block, into `sums` and `totals`; `of_ones` is 1 if None."""
+    torch.bmm(scaled.transpose(1, 2), x, out=sums)
+    if of_ones is None:
+        torch.sum(scaled, 1, out=totals)
+    else:
+        torch.bmm(of_ones.transpose(1, 2), scaled, out=totals.unsqueeze(1))
 
 
 def backward(
@@ -211,72 +236,96 @@ def backward(
     d_query, d_key, d_value = (torch.empty_like(x) for x in (query, key, value))
     decays = BlockDecays(query, right, left, chunk_size)
     sizes = (decays.num_blocks, decays.block)
-    if needs_decay:
-        d_decays = DecayGradient(inverse, batch, heads, *sizes)
-    for b, h in row_slices(batch, heads, max(1, SLICE_TOKENS // max(1, length))):
+    d_decays = DecayGradient(inverse, batch, heads, *sizes) if needs_decay else None
+    for b, h, parts in decays.slices(batch, heads, length):
         q, k, v = (read_blocks(x[b, h], *sizes, scratch, n) for x, n in ((query, "q"), (key, "k"), (value, "v")))
-        by_head = (*query[b, h].shape[:2], *sizes)
-        n, d = scaled_gradient(grad[b, h], inverse[b, h], output[b, h] if normalize else None, sizes, scratch)
-        mask = decays.mask(b, h, scratch)
-        shape = (len(q), sizes[1], sizes[1])
-        scores = torch.bmm(q, k.transpose(1, 2), out=scratch("scores", *shape))
-        weights = scratch("weights", *shape)
-        torch.mul(scores.view(*by_head, -1), mask, out=weights.view(*by_head, -1))
-        g = torch.bmm(n, v.transpose(1, 2), out=scratch("g", *shape))
-        if normalize:
-            g.add_(d)
-        g.view(*by_head, -1).mul_(mask)
+        n_all, d_all = scaled_gradient(grad[b, h], inverse[b, h], output[b, h] if normalize else None, sizes, scratch)
         outs = (d_query[b, h], d_key[b, h], d_value[b, h])
-        dq, dk, dv = (blocks_to_write(x, *sizes, scratch, n) for x, n in zip(outs, ("dq", "dk", "dv"), strict=True))
-        torch.bmm(g, k, out=dq)
-        torch.bmm(g.transpose(1, 2), q, out=dk)
-        torch.bmm(weights.transpose(1, 2), n, out=dv)
-        if needs_decay:
-            r = g.mul_(scores).view(*by_head, -1)
-            d_decays.add_diagonal(r, b, h, slice(None), weights.view(*by_head, -1))
+        dq_all, dk_all, dv_all = (
+            blocks_to_write(x, *sizes, scratch, name) for x, name in zip(outs, ("dq", "dk", "dv"), strict=True)
+        )
         if sizes[0] > 1:
-            add_between_blocks(q, k, v, n, d, dq, dk, dv, decays, d_decays if needs_decay else None, b, h, scratch)
-        for out, blocks in zip(outs, (dq, dk, dv), strict=True):
+            passed = pass_both_ways(q, k, v, n_all, d_all, decays, b, h, parts, scratch)
+        for blocks, i in parts:
+            n, d = n_all[i], None if d_all is None else d_all[i]
+            mask = decays.mask(b, h, blocks, scratch)
+            shape = (*n.shape[:2], sizes[1])
+            by_head = (*decays.query_right[b, h, blocks].shape[:-1], sizes[1])
+            scores = torch.bmm(q[i], k[i].transpose(1, 2), out=scratch("scores", *shape))
+            weights = scratch("weights", *shape)
+            torch.mul(scores.view(by_head), mask, out=weights.view(by_head))
+            g = torch.bmm(n, v[i].transpose(1, 2), out=scratch("g", *shape))
+            if normalize:
+                g.add_(d)
+            g.view(by_head).mul_(mask)
+            dq = torch.bmm(g, k[i], out=dq_all[i])
+            dk = torch.bmm(g.transpose(1, 2), q[i], out=dk_all[i])
+            dv = torch.bmm(weights.transpose(1, 2), n, out=dv_all[i])
+            if needs_decay:
+                d_decays.add_diagonal(g.mul_(scores).view(by_head), b, h, blocks, weights.view(by_head))
+            if sizes[0] > 1:
+                if len(parts) > 1:  # those of the only part are still there
+                    decays.scale_queries(q[i], b, h, blocks, scratch)
+                    decays.scale_keys(k[i], b, h, blocks, scratch)
+                scaled = [scratch(name, *shape[:2], 2 * head_dim) for name in ("scaled q", "scaled k")]
+                between = [x[i] if x is not None else None for x in passed]
+                add_between_blocks(
+                    v[i], n, d, *scaled, *between, dq, dk, dv, decays, d_decays, (b, h, blocks), scratch
+                )
+        for out, blocks in zip(outs, (dq_all, dk_all, dv_all), strict=True):
             write_blocks(out, blocks)
     if not needs_decay:
         return d_query, d_key, d_value, grad.new_empty(0), grad.new_empty(0)
     return d_query, d_key, d_value, *d_decays.result(length, right, left)
 
 
-def add_between_blocks(q, k, v, n, d, dq, dk, dv, decays, d_decays, b, h, scratch):
+def pass_both_ways(q, k, v, n_all, d_all, decays, b, h, parts, scratch):
+    """S and dX of every block, `(r * n, 2 d, e)` each, and their columns for v = 1, `(r * n, 2 d)` each."""
+    shape = (len(v), 2 * q.shape[-1], v.shape[-1])
+    sums, d_states = scratch("sums", *shape), scratch("d states", *shape)
+    of_ones, d_totals = scratch("sums of ones", *shape[:2]), scratch("d totals", *shape[:2])
+    for n, i in parts:
+        add_up(decays.scale_keys(k[i], b, h, n, scratch), v[i], None, sums[i], of_ones[i])
+        d = None if d_all is None else d_all[i]
+        add_up(decays.scale_queries(q[i], b, h, n, scratch), n_all[i], d, d_states[i], d_totals[i])
+    states = decays.pass_sums(sums, b, h, scratch("states", *shape))
+    d_sums = decays.pass_sums(d_states, b, h, sums, transpose=True)
+    if d_all is None:
+        return states, d_sums, None, None
+    totals = decays.pass_sums(of_ones, b, h, scratch("totals", *shape[:2]))
+    return states, d_sums, totals, decays.pass_sums(d_totals, b, h, of_ones, transpose=True)
+
+
+def add_between_blocks(
+    v, n, d, scaled_q, scaled_k, states, d_sums, totals, d_of_ones, dq, dk, dv, decays, d_decays, at, scratch
+):  # fmt: skip
     """Add to dq, dk, dv and to the gradients of the decays what comes through the states."""
-    scaled_q, scaled_k = decays.scale(q, k, b, h, scratch)
-    states, totals = states_of_blocks(scaled_k, v, decays, b, h, scratch)
     d_scaled_q = torch.bmm(n, states.transpose(1, 2), out=scratch("d scaled q", *scaled_q.shape))
-    d_states = torch.bmm(scaled_q.transpose(1, 2), n, out=scratch("sums", *states.shape))
-    d_sums = decays.pass_sums(d_states, b, h, scratch("d sums", *states.shape), transpose=True)
     d_scaled_k = torch.bmm(v, d_sums.transpose(1, 2), out=scratch("d scaled k", *scaled_k.shape))
     dv.baddbmm_(scaled_k, d_sums)
     if d is not None:  # the column for v = 1
         d_scaled_q.addcmul_(d, totals.unsqueeze(1))
-        d_totals = torch.bmm(d.transpose(1, 2), scaled_q).squeeze(1)
-        d_totals = decays.pass_sums(d_totals, b, h, scratch("d totals", *totals.shape), transpose=True)
-        d_scaled_k.add_(d_totals.unsqueeze(1))
-    dim = q.shape[-1]
-    shape = decays.query_right[b, h].shape[:-1]
+        d_scaled_k.add_(d_of_ones.unsqueeze(1))
+    dim = dq.shape[-1]
+    shape = decays.query_right[at].shape[:-1]
     for out, d_scaled, toward_right, toward_left in (
         (dq, d_scaled_q, decays.query_right, decays.query_left),
         (dk, d_scaled_k, decays.key_right, decays.key_left),
     ):
         d_scaled, out = d_scaled.view(*shape, 2 * dim), out.view(*shape, dim)
-        out.addcmul_(d_scaled[..., :dim], toward_right[b, h]).addcmul_(d_scaled[..., dim:], toward_left[b, h])
+        out.addcmul_(d_scaled[..., :dim], toward_right[at]).addcmul_(d_scaled[..., dim:], toward_left[at])
     if d_decays is None:
         return
     for name, scaled, d_scaled in (("query", scaled_q, d_scaled_q), ("key", scaled_k, d_scaled_k)):
         dots = d_scaled.mul_(scaled).view(*shape, 2, dim).sum(-1)
-        getattr(d_decays, name + "_right")[b, h] += dots[..., 0]
-        getattr(d_decays, name + "_left")[b, h] += dots[..., 1]
-    through = d_sums.mul_(states).sum(-1)
+        getattr(d_decays, name + "_right")[at] += dots[..., 0]
+        getattr(d_decays, name + "_left")[at] += dots[..., 1]
+    through = torch.mul(states, d_sums, out=scratch("product of states", *states.shape)).sum(-1)
     if d is not None:
-        through += d_totals.mul_(totals)
+        through += totals * d_of_ones
     through = through.view(*shape[:3], 2, dim).sum(-1)
-    d_decays.through_right[b, h] = through[..., 0] * decays.state_right[b, h].squeeze(-1)
-    d_decays.through_left[b, h] = through[..., 1] * decays.state_left[b, h].squeeze(-1)
+    d_decays.through_right[at] = through[..., 0] * decays.state_right[at].squeeze(-1)
+    d_decays.through_left[at] = through[..., 1] * decays.state_left[at].squeeze(-1)
 
 
 def forward_without_decay(query, key, value, normalize):
