@@ -5,12 +5,14 @@ and value, forward and forward + backward, for LION-LIT, -D and -S; and whether 
 
     python benchmarks/bench_kernels.py               # lengths to 16384: about an hour on a small machine
     python benchmarks/bench_kernels.py --quick       # lengths to 1024: minutes
+    python benchmarks/bench_kernels.py --lengths 16384 --batch_size 1     # added to the results of earlier runs
 
 Both sides take turns in one process. Before anything is timed, every kernel's output and gradients are compared with
 the naive form in float64 on a smaller batch. Writes a table, a JSON file and two plots to `--output_dir`.
 """
 
 import argparse
+import json
 from pathlib import Path
 
 import torch
@@ -23,7 +25,7 @@ from modeling_lion.kernel_naive import naive_attention
 from modeling_lion.kernel_parallel import parallel_attention
 
 
-BATCH, HEADS, HEAD_DIM = 8, 12, 64
+HEADS, HEAD_DIM = 12, 64
 MIXERS = ("LIT", "D", "S")
 PASSES = ("forward", "forward+backward")
 KERNELS = {"parallel": parallel_attention, "chunk": chunk_attention}
@@ -68,26 +70,37 @@ def check(kernel, mixer: str, length: int) -> None:
         assert error <= max(2 * allowed, floor), f"{kernel.__name__}, {mixer}, {length}: off by {error:.1e}"
 
 
-def measure(length: int, direction: str, budget: float) -> dict[str, dict[str, float]]:
+def measure(length: int, batch: int, direction: str, budget: float) -> dict[str, dict[str, float]]:
     """Summaries of CPU seconds, by `"softmax"` and `"mixer kernel"`."""
     functions = {}
-    inputs = {mixer: make_inputs(mixer, BATCH, length) for mixer in MIXERS}
+    inputs = {mixer: make_inputs(mixer, batch, length) for mixer in MIXERS}
     functions["softmax"] = lambda: run(softmax_attention, inputs["LIT"], direction)
     for mixer in MIXERS:
         for name, kernel in {**KERNELS, "auto": auto_attention}.items():
             if name == "parallel" and (length > LONGEST_PARALLEL or mixer == "LIT"):
                 continue
             functions[f"{mixer} {name}"] = lambda m=mixer, k=kernel: run(k, inputs[m], direction)
-    softmax_seconds = 2e-7 * length**2 * (4 if direction != "forward" else 1)
-    return {n: summary(s) for n, s in interleaved(functions, repeats_within(softmax_seconds, budget)).items()}
-
-
-def repeats_within(seconds: float, budget: float) -> int:
-    return int(max(3, min(25, budget / (3 * seconds))))
+    softmax_seconds = 4e-8 * batch * length**2 * (4 if direction != "forward" else 1)
+    repeats = int(max(3, min(25, budget / softmax_seconds)))
+    return {name: summary(seconds) for name, seconds in interleaved(functions, repeats).items()}
 
 
 def ratio(result: dict, name: str) -> float:
     return result[name]["median"] / result["softmax"]["median"]
+
+
+def table_row(result: dict) -> list[str]:
+    """Ratios to softmax attention, what "auto" lost by its choice if it lost anything, and the noise."""
+    length, times = result["length"], result["times"]
+    row = [str(length), result["pass"]]
+    for mixer in MIXERS:
+        decay = None if mixer == "LIT" else torch.empty(HEADS)
+        choice = fastest_kernel(torch.empty(1, 1, length, HEAD_DIM), decay, 64).__name__.split("_")[0]
+        forms = {k: ratio(times, f"{mixer} {k}") for k in KERNELS if f"{mixer} {k}" in times}
+        best = min(forms, key=forms.get)
+        note = "" if best == choice else f" (chose {choice}, +{forms[choice] / forms[best] - 1:.0%})"
+        row.append(f"{ratio(times, f'{mixer} auto'):.3f}{note}")
+    return [*row, f"{times['softmax']['max'] / times['softmax']['min']:.2f}"]
 
 
 def draw(results: list[dict], path: Path) -> None:
@@ -121,6 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="lengths to 1024 only")
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 197, 512, 1024, 4096, 16384])
+    parser.add_argument("--batch_size", type=int, default=8)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0, help="for softmax attention, per length and pass")
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results")
@@ -129,29 +143,25 @@ def main() -> None:
     lengths = [n for n in arguments.lengths if n <= 1024] if arguments.quick else arguments.lengths
     budget = min(arguments.seconds, 5.0) if arguments.quick else arguments.seconds
 
-    results, rows = [], []
     name = f"kernels_{arguments.threads}_thread{'s' if arguments.threads > 1 else ''}"
+    path = arguments.output_dir / f"{name}.json"
+    results = json.loads(path.read_text())["results"] if path.exists() else []
     for length in lengths:
         for mixer in MIXERS:
             for kernel in (auto_attention, chunk_attention, parallel_attention):
                 check(kernel, mixer, length)
         for direction in PASSES:
-            times = measure(length, direction, budget)
-            results.append({"length": length, "pass": direction, "times": times})
-            write_json(arguments.output_dir / f"{name}.json", results)  # a long run may be cut short
-            spread = times["softmax"]["max"] / times["softmax"]["min"]
-            row = [str(length), direction]
-            for mixer in MIXERS:
-                decay = None if mixer == "LIT" else torch.empty(HEADS)
-                choice = fastest_kernel(torch.empty(1, 1, length, HEAD_DIM), decay, 64).__name__.split("_")[0]
-                forms = {k: ratio(times, f"{mixer} {k}") for k in KERNELS if f"{mixer} {k}" in times}
-                best = min(forms, key=forms.get)
-                note = "" if best == choice else f" (chose {choice}, +{forms[choice] / forms[best] - 1:.0%})"
-                row.append(f"{ratio(times, f'{mixer} auto'):.3f}{note}")
-            rows.append([*row, f"{spread:.2f}"])
-            print(" ".join(rows[-1]), flush=True)
-    print_table(["length", "pass", *(f"LION-{m} ÷ softmax" for m in MIXERS), "softmax max ÷ min"], rows)
-    draw(results, arguments.output_dir / f"{name}.png")
+            times = measure(length, arguments.batch_size, direction, budget)
+            row = {"length": length, "batch": arguments.batch_size, "pass": direction, "times": times}
+            results = [r for r in results if (r["length"], r["pass"]) != (length, direction)] + [row]
+            results.sort(key=lambda r: (r["length"], r["pass"]))
+            write_json(path, results)  # a long run may be cut short
+            print(*table_row(row), flush=True)
+    print_table(
+        ["length", "pass", *(f"LION-{m} ÷ softmax" for m in MIXERS), "softmax max ÷ min"],
+        list(map(table_row, results)),
+    )
+    draw(results, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":

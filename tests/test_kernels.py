@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modeling_lion import kernel_chunk, kernel_parallel
 from modeling_lion.kernel_chunk import chunk_attention
 from modeling_lion.kernel_naive import naive_attention
 from modeling_lion.kernel_parallel import parallel_attention
@@ -99,6 +100,20 @@ def test_long_sequence(mixer, kernel):
     """Long enough for the kernels to work in several slices."""
     inputs = make_inputs(mixer, 700, dtype=torch.float32, batch=3, heads=4)
     assert_as_good_as_naive(kernel, *inputs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("length", [200, 210])
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention], ids=["parallel", "chunk"])
+def test_slices_do_not_matter(kernel, mixer, length, dtype, monkeypatch):
+    """Slices of a few heads, then parts of one head's sequence: what long sequences have."""
+    inputs = make_inputs(mixer, length, dtype=dtype)
+    expected = references(*inputs)
+    for elements in (3, 300, 15_000, 1_000_000):
+        monkeypatch.setattr(kernel_parallel, "TILE_ELEMENTS", elements)
+        monkeypatch.setattr(kernel_chunk, "SLICE_TOKENS", elements // 10)
+        assert_as_good_as_naive(kernel, *inputs, expected=expected, chunk_size=16)
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
