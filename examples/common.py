@@ -1,9 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What the Trainer scripts share: arguments of the model, checks before training, training and its files."""
 
+import json
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig, PreTrainedModel, Trainer, TrainingArguments
@@ -99,6 +100,26 @@ def find_checkpoint(training_args: TrainingArguments) -> str | None:
     return checkpoint
 
 
+def check_same_model(checkpoint: str, config: PreTrainedConfig) -> None:
+    """
+    Raise a ValueError if `checkpoint` is of a model that differs from `config` in its labels or in a field of its own.
+
+    Fields that do not change the result (`chunk_size`), or that the Trainer takes from the tokenizer, may differ.
+    """
+    names = {f.name for f in fields(config)} - {f.name for f in fields(PreTrainedConfig)} | {"id2label"}
+    names = {name for name in names if name != "chunk_size" and not name.endswith("_token_id")}
+    # As JSON, where a tuple and a list are the same.
+    saved, asked = (
+        json.loads(c.to_json_string(use_diff=False)) for c in (AutoConfig.from_pretrained(checkpoint), config)
+    )
+    if different := [name for name in sorted(names) if saved.get(name) != asked.get(name)]:
+        changes = ", ".join(f"{name} {saved.get(name)} (now {asked.get(name)})" for name in different)
+        raise ValueError(
+            f"{checkpoint} is of another model: {changes}. To go on from it, ask for the model as before; to train "
+            "the new one, give another --output_dir, or empty it, and leave out --resume_from_checkpoint."
+        )
+
+
 def load_config(model_args: ModelArguments) -> PreTrainedConfig:
     """
     The configuration that the arguments describe.
@@ -152,7 +173,14 @@ def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedC
 
 
 def train(trainer: Trainer, checkpoint: str | None) -> None:
-    """Train, then save the model, what prepares its inputs, the metrics and the state in the output folder."""
+    """
+    Train, then save the model, what prepares its inputs, the metrics and the state in the output folder.
+
+    Raises:
+        ValueError: if the checkpoint to go on from is of another model.
+    """
+    if checkpoint is not None:
+        check_same_model(checkpoint, trainer.model.config)
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
     trainer.save_state()

@@ -33,6 +33,7 @@ from transformers import (
     AutoModelForImageClassification,
     EarlyStoppingCallback,
     EvalPrediction,
+    PreTrainedConfig,
     Trainer,
     TrainingArguments,
     set_seed,
@@ -114,18 +115,55 @@ def load_images(
             data_args.train_val_split, seed=training_args.seed, stratify_by_column=data_args.label_column_name
         )
         datasets["train"], datasets["validation"] = parts["train"], parts["test"]
-    names = [dataset.features[data_args.label_column_name].names for dataset in datasets.values()]
-    if any(other != names[0] for other in names):
-        raise ValueError(f"The splits have different classes: {' and '.join(map(str, names))}.")
     needed = ["train"] * training_args.do_train + ["validation"] * training_args.do_eval
     return DatasetDict({split: datasets[split] for split in needed})
 
 
-class PixelValues:
-    """Batches of images to batches of `pixel_values` and `labels`, optionally of random crops and mirror images."""
+def set_labels(config: PreTrainedConfig, names: list[str], model_args: ModelArguments) -> None:
+    """Give the model the classes `names`, unless it is a trained one that knows them all."""
+    if model_args.model_name_or_path is not None:
+        known = list(config.id2label.values())
+        has_none = known == [f"LABEL_{i}" for i in range(len(known))]
+        unknown = set(names) - set(known)
+        if not unknown:
+            return
+        if not (has_none or model_args.ignore_mismatched_sizes):
+            raise ValueError(
+                f"The model does not have the classes {', '.join(sorted(unknown))} of the training images. To train a "
+                "head for other labels, give --ignore_mismatched_sizes."
+            )
+    config.id2label = dict(enumerate(names))
+    config.label2id = {name: i for i, name in enumerate(names)}
 
-    def __init__(self, processor, num_channels: int, data_args: DataTrainingArguments, augment: bool):
+
+def label_ids(config: PreTrainedConfig, names: list[str], split: str) -> dict[int, int]:
+    """
+    From the label of each class in a dataset to its label in the model. Each dataset counts its own classes, from 0.
+
+    Raises:
+        ValueError: if the model does not have one of the classes `names`. The dataset may have fewer than the model.
+    """
+    ids = {label: i for i, label in config.id2label.items()}
+    if unknown := [name for name in names if name not in ids]:
+        known = ", ".join(list(ids)[:10]) + ", …" * (len(ids) > 10)
+        raise ValueError(
+            f"The {split} images have classes that the model has not: {', '.join(unknown)}; it has {known}."
+        )
+    return {i: ids[name] for i, name in enumerate(names)}
+
+
+class PixelValues:
+    """
+    Batches of images to batches of `pixel_values` and `labels`, optionally of random crops and mirror images.
+
+    `ids` gives the model's label for each label of the images.
+    """
+
+    def __init__(
+        self, processor, num_channels: int, ids: dict[int, int], data_args: DataTrainingArguments, augment: bool
+    ):
         self.processor = processor
+        self.ids = ids
         self.mode = "L" if num_channels == 1 else "RGB"
         self.data_args = data_args
         self.augment = augment
@@ -135,7 +173,8 @@ class PixelValues:
         if self.augment:
             images = [self.change(image) for image in images]
         pixel_values = self.processor(images, return_tensors="pt")["pixel_values"]
-        return {"pixel_values": list(pixel_values), "labels": examples[self.data_args.label_column_name]}
+        labels = [self.ids[label] for label in examples[self.data_args.label_column_name]]
+        return {"pixel_values": list(pixel_values), "labels": labels}
 
     def change(self, image: Image.Image) -> Image.Image:
         width, height = (round(side * random.uniform(self.data_args.min_crop, 1)) for side in image.size)
@@ -169,10 +208,10 @@ def main(args: list[str] | None = None) -> Trainer:
     set_seed(training_args.seed)
 
     datasets = load_images(data_args, training_args, model_args.cache_dir)
+    names = {split: dataset.features[data_args.label_column_name].names for split, dataset in datasets.items()}
     if training_args.do_train:
-        labels = datasets["train"].features[data_args.label_column_name].names
-        config.id2label = dict(enumerate(labels))
-        config.label2id = {label: i for i, label in enumerate(labels)}
+        set_labels(config, names["train"], model_args)
+    ids = {split: label_ids(config, names[split], split) for split in names}
     model = load_model(AutoModelForImageClassification, model_args, config)
     if model_args.model_name_or_path is None:
         processor = lion_image_processor(config)
@@ -183,7 +222,7 @@ def main(args: list[str] | None = None) -> Trainer:
         if split in datasets:
             dataset = datasets[split].shuffle(seed=training_args.seed) if count is not None else datasets[split]
             dataset = dataset.select(range(min(count or len(dataset), len(dataset))))
-            pixel_values = PixelValues(processor, config.num_channels, data_args, augment=split == "train")
+            pixel_values = PixelValues(processor, config.num_channels, ids[split], data_args, augment=split == "train")
             datasets[split] = dataset.with_transform(pixel_values)
     callbacks = []
     if model_args.early_stopping_patience is not None:

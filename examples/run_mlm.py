@@ -9,7 +9,7 @@ Argument names are those of the transformers examples. Without --tokenizer_name 
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from zlib import crc32
@@ -29,6 +29,7 @@ from common import (
 )
 from datasets import DatasetDict, IterableDataset, IterableDatasetDict, load_dataset
 from tokenization_lion import LionTokenizer
+from torch.utils.data import DataLoader
 from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
@@ -37,9 +38,11 @@ from transformers import (
     EvalPrediction,
     PreTrainedConfig,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
+from transformers.trainer_utils import has_length
 
 
 FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv"}
@@ -81,13 +84,50 @@ class DataTrainingArguments:
 
 class DataCollatorForSeededMasking(DataCollatorForLanguageModeling):
     """
-    Masks that follow from `seed` and the tokens of a batch: the same at every evaluation, so that evaluations can be
-    compared, and the same after a resume as without a stop. Shuffling makes other batches, so other masks, each epoch.
+    Masks that follow from `seed`, `epoch` and the tokens of a batch alone, so that they are the same after a resume as
+    without a stop: training counts the epochs, so each masks anew; evaluation stays at 0, so that it can be compared.
     """
 
+    def __post_init__(self):
+        super().__post_init__()
+        # In shared memory: workers of the DataLoader that outlive an epoch must see the next one.
+        self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+
     def torch_mask_tokens(self, inputs: torch.Tensor, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
-        self.generator = torch.Generator().manual_seed(self.seed + crc32(inputs.numpy().tobytes()))
+        checksum = crc32(inputs.numpy().tobytes(), int(self.epoch))  # of the same tokens, other epochs give others
+        self.generator = torch.Generator().manual_seed(self.seed + checksum)
         return super().torch_mask_tokens(inputs, *args, **kwargs)
+
+
+class EpochCallback(TrainerCallback):
+    """Count the epochs of training in a collator: not its steps, for the DataLoader draws batches ahead of them."""
+
+    def __init__(self, collator: DataCollatorForSeededMasking):
+        self.collator = collator
+
+    def on_train_begin(self, args, state, control, train_dataloader, **kwargs):
+        # Without a length, as when streaming, the Trainer resumes in the first epoch: `state.epoch` is of all steps.
+        done = int(state.epoch or 0) if has_length(train_dataloader) else 0
+        self.collator.epoch.fill_(done - 1)
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self.collator.epoch.add_(1)
+
+
+class MlmTrainer(Trainer):
+    """A Trainer whose `data_collator` is for evaluation; training batches are collated by a copy with epochs."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.train_collator = replace(self.data_collator)
+        self.add_callback(EpochCallback(self.train_collator))
+
+    def get_train_dataloader(self) -> DataLoader:
+        evaluation_collator, self.data_collator = self.data_collator, self.train_collator
+        try:
+            return super().get_train_dataloader()
+        finally:
+            self.data_collator = evaluation_collator
 
 
 def check_data_arguments(
@@ -254,7 +294,7 @@ def main(args: list[str] | None = None) -> Trainer:
     collator = DataCollatorForSeededMasking(
         tokenizer, mlm_probability=data_args.mlm_probability, seed=training_args.seed
     )
-    trainer = Trainer(
+    trainer = MlmTrainer(
         model=model,
         args=training_args,
         data_collator=collator,

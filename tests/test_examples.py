@@ -3,6 +3,7 @@
 
 import importlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,48 @@ def test_mlm_masks_the_same_tokens_at_every_evaluation(example, text_files, tmp_
 
 
 @pytest.mark.parametrize(
+    "workers",
+    [
+        (),
+        ("--dataloader_num_workers", "1"),
+        ("--dataloader_num_workers", "1", "--dataloader_persistent_workers", "True"),
+    ],
+    ids=["no_workers", "workers", "persistent_workers"],
+)
+def test_mlm_masks_other_tokens_in_every_epoch_and_the_same_after_a_resume(
+    example, text_files, tmp_path, monkeypatch, workers
+):
+    run_mlm = example("run_mlm")
+    batches = []
+    training_step = run_mlm.MlmTrainer.training_step
+
+    def keep(trainer, model, inputs, *args):
+        batches.append((inputs["input_ids"], inputs["labels"]))
+        return training_step(trainer, model, inputs, *args)
+
+    monkeypatch.setattr(run_mlm.MlmTrainer, "training_step", keep)
+    # Three epochs of three sequences, one in a batch; stopped within the second.
+    more = ("--max_train_samples", "3", "--per_device_train_batch_size", "1", "--max_steps", "9", "--save_steps", "4")
+    more += ("--eval_strategy", "steps", "--eval_steps", "2", *workers)
+    trainer = run_mlm.main(text_arguments(text_files, tmp_path / "whole", *more))
+    masks = {}
+    for input_ids, labels in batches:
+        tokens = torch.where(labels == -100, input_ids, labels)
+        masks.setdefault(tuple(tokens.flatten().tolist()), set()).add(tuple((labels != -100).flatten().tolist()))
+    assert [len(different) for different in masks.values()] == [3, 3, 3]
+    assert (int(trainer.train_collator.epoch), int(trainer.data_collator.epoch)) == (2, 0)
+    assert trainer.evaluate()["eval_loss"] == results(tmp_path / "whole", "eval")["eval_loss"]
+
+    whole = batches.copy()
+    batches.clear()
+    checkpoint = tmp_path / "whole" / "checkpoint-4"
+    resumed = ("--resume_from_checkpoint", str(checkpoint))
+    run_mlm.main(text_arguments(text_files, tmp_path / "resumed", *more, *resumed))
+    for (input_ids, labels), (expected_ids, expected_labels) in zip(batches, whole[4:], strict=True):
+        assert torch.equal(input_ids, expected_ids) and torch.equal(labels, expected_labels)
+
+
+@pytest.mark.parametrize(
     "more",
     [
         ("--line_by_line", "--max_seq_length", "24"),
@@ -185,6 +228,25 @@ def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(example, text_files, tmp
     )
 
 
+@pytest.mark.parametrize("resume", [False, True], ids=["found", "asked_for"])
+def test_mlm_refuses_to_go_on_from_the_checkpoint_of_another_model(example, text_files, tmp_path, resume):
+    run_mlm = example("run_mlm")
+    run_mlm.main(text_arguments(text_files, tmp_path / "out", "--max_steps", "1"))
+    other = TEXT_CONFIG + ",feature_map=elu,hidden_dropout_prob=0.1,chunk_size=16"
+    more = ["--config_overrides", other, "--max_steps", "2"]
+    more += ["--resume_from_checkpoint", str(tmp_path / "out" / "checkpoint-1")] * resume
+    with pytest.raises(
+        ValueError, match="feature_map silu_norm .now elu., hidden_dropout_prob 0.0 .*--output_dir"
+    ) as e:
+        run_mlm.main(text_arguments(text_files, tmp_path / "out", *more))
+    assert "chunk_size" not in str(e.value)
+    same = run_mlm.main(
+        text_arguments(text_files, tmp_path / "out", "--max_steps", "2")
+        + ["--config_overrides", TEXT_CONFIG + ",chunk_size=16"]
+    )
+    assert same.state.global_step == 2
+
+
 def test_image_classification_leaves_metrics_and_a_folder_that_loads(example, image_folder, tmp_path):
     out = tmp_path / "out"
     args = ("--validation_dir", str(image_folder / "validation"), "--learning_rate", "3e-3", "--save_steps", "10")
@@ -215,6 +277,49 @@ def test_image_classification_fine_tunes_on_other_labels(example, image_folder, 
     trainer = script.main(args)
     assert trainer.model.config.num_channels == 1
     assert len(trainer.train_dataset) == pytest.approx(len(trainer.eval_dataset), abs=1)
+
+
+def test_image_classification_goes_by_the_names_of_the_classes(example, image_folder, tmp_path):
+    script = example("run_image_classification")
+    only = {}
+    for name, new_name in (("one", "one"), ("nought", "nought"), ("one", "two")):
+        only[new_name] = tmp_path / f"only-{new_name}"
+        shutil.copytree(image_folder / "validation" / name, only[new_name] / new_name)
+
+    # Folders of one class have the label 0 for it, whatever it is in the model.
+    out = tmp_path / "out"
+    more = ("--validation_dir", str(only["one"]), "--learning_rate", "3e-3")
+    script.main(image_arguments(image_folder, out, *more))
+    accuracies = {"one": results(out, "eval")["eval_accuracy"]}
+    model_args = ["--model_name_or_path", str(out), *TRAINING[2:], "--cache_dir", str(tmp_path / "cache")]
+
+    def evaluate(folder):
+        script.main(
+            [*model_args, "--do_eval", "--validation_dir", str(folder), "--output_dir", str(tmp_path / "eval")]
+        )
+        return results(tmp_path / "eval", "eval")["eval_accuracy"]
+
+    assert evaluate(only["one"]) == accuracies["one"] > 0.8
+    assert evaluate(only["nought"]) > 0.8
+    with pytest.raises(
+        ValueError, match="validation images have classes that the model has not: two; it has nought, one"
+    ):
+        evaluate(only["two"])
+    with pytest.raises(ValueError, match="has not: two"):
+        script.main(image_arguments(image_folder, tmp_path / "other", "--validation_dir", str(only["two"])))
+
+    # Going on with fewer classes keeps the model's labels; others need a new head.
+    def go_on(*more):
+        return script.main(
+            [*model_args, "--do_train", "--output_dir", str(tmp_path / "more"), "--max_steps", "1", *more]
+        )
+
+    assert go_on("--train_dir", str(only["one"])).model.config.label2id == {"nought": 0, "one": 1}
+    shutil.rmtree(tmp_path / "more")
+    with pytest.raises(ValueError, match="classes two of the training images.*--ignore_mismatched_sizes"):
+        go_on("--train_dir", str(only["two"]))
+    trainer = go_on("--train_dir", str(only["two"]), "--ignore_mismatched_sizes")
+    assert trainer.model.config.id2label == {0: "two"}
 
 
 @pytest.mark.parametrize(
