@@ -12,6 +12,11 @@ demo: $(VENV)/installed
 test: $(VENV)/installed
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
+# Minutes; the full measurements are the same scripts without --quick.
+bench: $(VENV)/installed
+	$(BIN)/python benchmarks/bench_kernels.py --quick --output_dir outputs/bench
+	$(BIN)/python benchmarks/bench_models.py --quick --output_dir outputs/bench
+
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from .lion_kernel import accumulation_dtype, run_plain
+from .lion_kernel import accumulation_dtype, is_empty, run_plain
 
 
 # exp2 is three times as fast as exp on a CPU: fused bodies keep log decays in base 2.
@@ -88,9 +88,9 @@ def write_blocks(out: Tensor, blocks: Tensor) -> None:
 
 
 def inverse_totals(totals: Tensor) -> Tensor:
-    """1 / totals, in place; 0 where the total is 0, which makes outputs and all gradients 0 there (SPEC §5)."""
-    is_empty = totals == 0
-    return totals.reciprocal_().masked_fill_(is_empty, 0)
+    """1 / totals, in place; 0 where the total `is_empty`, which makes outputs and all gradients 0 there (SPEC §5)."""
+    empty = is_empty(totals)
+    return totals.reciprocal_().masked_fill_(empty, 0)
 
 
 def scaled_gradient(grad: Tensor, inverse: Tensor, output: Tensor | None, blocks: tuple[int, int], scratch: Scratch):

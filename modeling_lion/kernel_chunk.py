@@ -252,17 +252,17 @@ def backward(
             shape = (*n.shape[:2], sizes[1])
             by_head = (*decays.query_right[b, h, blocks].shape[:-1], sizes[1])
             scores = torch.bmm(q[i], k[i].transpose(1, 2), out=scratch("scores", *shape))
-            weights = scratch("weights", *shape)
-            torch.mul(scores.view(by_head), mask, out=weights.view(by_head))
             g = torch.bmm(n, v[i].transpose(1, 2), out=scratch("g", *shape))
             if normalize:
                 g.add_(d)
             g.view(by_head).mul_(mask)
             dq = torch.bmm(g, k[i], out=dq_all[i])
             dk = torch.bmm(g.transpose(1, 2), q[i], out=dk_all[i])
-            dv = torch.bmm(weights.transpose(1, 2), n, out=dv_all[i])
             if needs_decay:
-                d_decays.add_diagonal(g.mul_(scores).view(by_head), b, h, blocks, weights.view(by_head))
+                r = g.mul_(scores).view(by_head)
+                d_decays.add_diagonal(r, b, h, blocks, scratch("below", *by_head))
+            weights = scores.view(by_head).mul_(mask).view(shape)
+            dv = torch.bmm(weights.transpose(1, 2), n, out=dv_all[i])
             if sizes[0] > 1:
                 if len(parts) > 1:  # those of the only part are still there
                     decays.scale_queries(q[i], b, h, blocks, scratch)

@@ -5,10 +5,10 @@ The reference: SPEC §1 and §2 as they are written, in whatever dtype the input
     y_i = Σ_j A_ij v_j / Σ_j A_ij          A_ij = D^-1/2 (q_i · k_j) M_ij
 """
 
-import torch
 from torch import Tensor
 
 from .decay_mask import decay_mask, step_decays
+from .lion_kernel import divide
 
 
 def naive_attention(
@@ -31,7 +31,5 @@ def naive_attention(
     weights = query.shape[-1] ** -0.5 * (query @ key.transpose(-1, -2))
     weights = weights * decay_mask(*step_decays(log_decay, query, cu_seqlens))
     if normalization == "sum":
-        total = weights.sum(-1, keepdim=True)
-        is_empty = total == 0
-        weights = torch.where(is_empty, 0, weights / torch.where(is_empty, 1, total))
+        weights = divide(weights, weights.sum(-1, keepdim=True))
     return weights @ value, weights

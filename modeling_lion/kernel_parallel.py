@@ -144,6 +144,14 @@ def forward(query, key, value, right, left, chunk_size, normalize):
     return output, inverse
 
 
+def add_product(out: Tensor, left_side: Tensor, right_side: Tensor, is_first: bool) -> None:
+    """Add left_sideᵀ right_side to `out`, which holds nothing yet if this is the first."""
+    if is_first:
+        torch.bmm(left_side.transpose(1, 2), right_side, out=out)
+    else:
+        out.baddbmm_(left_side.transpose(1, 2), right_side)
+
+
 def backward(
     grad, query, key, value, right, left, output, inverse, chunk_size, normalize, needs_decay
 ):  # fmt: skip
@@ -174,30 +182,24 @@ def backward(
             g = torch.bmm(n, v.transpose(1, 2), out=scratch("g", *shape))
             if normalize:
                 g.add_(all_d[:, rows])
-            weights = scores
+            by_head = (*query[b, h].shape[:2], *shape[1:])
             if tiles.mask is not None:
                 mask = tiles.mask.rows(b, h, rows.start, rows.stop, scratch)
-                by_head = (*query[b, h].shape[:2], *shape[1:])
-                weights = scratch("weights", *shape)
-                torch.mul(scores.view(by_head), mask, out=weights.view(by_head))
                 g.view(by_head).mul_(mask)
             torch.bmm(g, k, out=dq[:, rows])
-            for out, left_side, right_side in ((dk, g, q[:, rows]), (dv, weights, n)):
-                if start == 0:
-                    torch.bmm(left_side.transpose(1, 2), right_side, out=out)
-                else:
-                    out.baddbmm_(left_side.transpose(1, 2), right_side)
+            add_product(dk, g, q[:, rows], is_first=start == 0)
             if needs_decay:
                 blocks = slice(start // block, -(-rows.stop // block))
-                r = scratch("r", *by_head[:2], (blocks.stop - blocks.start) * block, num_blocks * block)
-                torch.mul(g.view(by_head), scores.view(by_head), out=r[:, :, : by_head[2], :length])
-                r[:, :, by_head[2] :] = 0
-                r[..., length:] = 0
+                r = g.mul_(scores).view(by_head)
+                padding = num_blocks * block - length, (blocks.stop - blocks.start) * block - shape[1]
+                r = pad(r, (0, padding[0], 0, padding[1])) if any(padding) else r
                 r = r.view(*by_head[:2], -1, block, num_blocks, block)
                 torch.sum(r, -1, out=by_row[b, h, blocks])
                 torch.sum(r, 3, out=by_column[b, h, blocks])
                 diagonal = r.diagonal(blocks.start, 2, 4).movedim(-1, 2)
                 decays.add_diagonal(diagonal, b, h, blocks, scratch("below", *diagonal.shape))
+            weights = scores if tiles.mask is None else scores.view(by_head).mul_(mask).view(shape)
+            add_product(dv, weights, n, is_first=start == 0)
         for out, blocks in zip(outs, (dq, dk, dv), strict=True):
             write_blocks(out, blocks)
     if not needs_decay:

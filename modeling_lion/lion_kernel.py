@@ -104,10 +104,18 @@ def run_plain(
     return output.to(value.dtype)
 
 
+def is_empty(total: Tensor) -> Tensor:
+    """
+    Which sums of scores count as 0 (SPEC §5): those so small, some 1e-28 in float32, that neither they nor their
+    inverses have digits left, as when the `elu` map underflows.
+    """
+    return total.abs() < torch.finfo(total.dtype).tiny ** 0.75
+
+
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """numerator `(..., value_dim)` / denominator `(..., 1)`, with value and gradient 0 where the denominator is 0."""
-    is_empty = denominator == 0
-    return torch.where(is_empty, 0, numerator / torch.where(is_empty, 1, denominator))
+    """numerator `(..., value_dim)` / denominator `(..., 1)`, with value and gradient 0 where the latter `is_empty`."""
+    empty = is_empty(denominator)
+    return torch.where(empty, 0, numerator / torch.where(empty, 1, denominator))
 
 
 def check_arguments(query, key, value, log_decay, normalization, chunk_size, cu_seqlens) -> None:

@@ -30,10 +30,16 @@ def encode_in_segments(
     """
     if not model.is_text:
         raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')
+    if model.training:
+        raise ValueError("`encode_long` is for inference: call model.eval() first.")
+    model.check_inputs(input_ids, None, None)
+    for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
+        if ids is not None and ids.shape != input_ids.shape:
+            raise ValueError(f"`{name}` must be {tuple(input_ids.shape)}, as `input_ids`; got {tuple(ids.shape)}.")
     if segment_length < 1:
         raise ValueError(f"`segment_length` is {segment_length}; give at least 1.")
     attention_mask = padding_mask(attention_mask, input_ids)
-    if attention_mask is None and packed_borders(position_ids) is not None:
+    if packed_borders(position_ids, attention_mask) is not None:
         raise ValueError("`position_ids` start again: `encode_long` takes one long text a row, not packed ones.")
 
     def split(x: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -54,7 +54,7 @@ from .long_encoding import encode_in_segments
 from .mixer_decay import DecayMixer, initial_decay_logits
 from .mixer_lit import LitMixer
 from .mixer_selective import DecayGate, SelectiveMixer
-from .padding import packed_borders, padding_mask
+from .padding import packed_borders, packed_positions, padding_mask
 from .patch_order import scan_attention, scan_orders
 
 
@@ -203,7 +203,15 @@ class LionPooler(nn.Module):
         if config.modality == "text" and config.pooling == "cls":
             self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None, cu_seqlens: Tensor | None = None
+    ) -> Tensor:
+        """`(batch, hidden_size)`; of packed rows `(batch * num_sequences, hidden_size)`."""
+        if cu_seqlens is not None:
+            lengths = cu_seqlens.diff().tolist()
+            sequences = hidden_states.split(lengths, dim=1)
+            masks = [None] * len(lengths) if attention_mask is None else attention_mask.split(lengths, dim=1)
+            return torch.stack([self(*pair) for pair in zip(sequences, masks, strict=True)], dim=1).flatten(0, 1)
         if self.pooling == "mean":
             if attention_mask is None:
                 return hidden_states.mean(dim=1)
@@ -234,7 +242,7 @@ class LionPreTrainedModel(PreTrainedModel):
             config.validate()  # fields may have been set one by one
             if config.modality not in self._modalities:
                 raise ValueError(
-                    f"{type(self).__name__} reads {self._modalities[0]}, but `modality` is {config.modality!r}: "
+                    f"{type(self).__name__} takes `modality` {self._modalities[0]!r}, and it is {config.modality!r}: "
                     f"use a class for {config.modality} (LionModel takes both), or another config."
                 )
         super().__init__(config, *inputs, **kwargs)
@@ -244,9 +252,9 @@ class LionPreTrainedModel(PreTrainedModel):
             return "auto"
         if requested_attention not in (*KERNELS, "eager"):
             raise ValueError(
-                f"`attn_implementation={requested_attention!r}` is not a LION kernel: LION computes linear attention, "
-                'for which softmax kernels do not exist. Use "parallel" (short inputs), "chunk" (long inputs), "rnn" '
-                '(least memory), "auto" (chooses by length, the default) or "eager" (returns attention weights).'
+                f"`attn_implementation={requested_attention!r}` is not a LION kernel. LION computes linear attention, "
+                'so softmax kernels do not apply. Use "parallel" (short inputs), "chunk" (long inputs), "rnn" (least '
+                'memory), "auto" (chooses by length, the default) or "eager" (returns attention weights).'
             )
         return requested_attention
 
@@ -267,12 +275,13 @@ class LionPreTrainedModel(PreTrainedModel):
                 f"The weights in {pretrained_model_name_or_path} are damaged or cut short ({error}): download or "
                 "save them again."
             ) from error
-        # Decays that are left over, or that are absent from a layer whose queries were found.
-        decays = [name for name in info["unexpected_keys"] if ".mixer.decay" in name]
-        for name in info["missing_keys"]:
-            mixer, is_decay, _ = name.partition(".decay")
-            if is_decay and f"{mixer}.q_proj.weight" not in info["missing_keys"]:
-                decays.append(name)
+        # Decays that are left over or absent in a layer that is neither.
+        decays = []
+        for names in (info["unexpected_keys"], info["missing_keys"]):
+            for name in names:
+                mixer, is_decay, _ = name.partition(".decay")
+                if is_decay and f"{mixer}.q_proj.weight" not in names:
+                    decays.append(name)
         if decays:
             raise ValueError(
                 f"The weights in {pretrained_model_name_or_path} are of another mixer than `mixer_type` "
@@ -355,19 +364,27 @@ class LionModel(LionPreTrainedModel):
         pixel_values: Tensor | None = None,
         bool_masked_pos: Tensor | None = None,
         interpolate_pos_encoding: bool | None = None,
+        cu_seq_lens_q: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         r"""
         bool_masked_pos (`torch.BoolTensor` of shape `(batch_size, num_patches)`, *optional*):
             Which patches are replaced by the mask token.
+        cu_seq_lens_q (`torch.Tensor` of shape `(num_sequences + 1,)`, *optional*):
+            Borders of sequences packed into each row, from 0 to the length. Read from `position_ids` that start again
+            at 0 if not given, but not under `torch.compile`, where they must be given. `pooler_output` has one row per
+            sequence.
         """
         self.check_inputs(input_ids, inputs_embeds, pixel_values)
         scans = None
         if self.is_text:
-            attention_mask = padding_mask(attention_mask, input_ids if inputs_embeds is None else inputs_embeds)
+            inputs = input_ids if inputs_embeds is None else inputs_embeds
+            attention_mask = padding_mask(attention_mask, inputs)
+            if cu_seq_lens_q is None:
+                cu_seq_lens_q = packed_borders(position_ids, attention_mask)
+            elif position_ids is None:
+                position_ids = packed_positions(cu_seq_lens_q, inputs.shape[1])
             hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask)
-            if kwargs.get("cu_seq_lens_q") is None and attention_mask is None:
-                kwargs["cu_seq_lens_q"] = packed_borders(position_ids)
         else:
             hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)
             if self.config.num_scans > 1:
@@ -375,10 +392,10 @@ class LionModel(LionPreTrainedModel):
                 scans = scan_orders(self.config.patch_order, *grid, device=hidden_states.device)
             attention_mask = padding_mask(attention_mask, hidden_states)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, attention_mask, scans=scans, **kwargs)
+            hidden_states = layer(hidden_states, attention_mask, scans=scans, cu_seq_lens_q=cu_seq_lens_q, **kwargs)
         if self.norm is not None:
             hidden_states = self.norm(hidden_states)
-        pooled = self.pooler(hidden_states, attention_mask) if self.pooler is not None else None
+        pooled = self.pooler(hidden_states, attention_mask, cu_seq_lens_q) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
     @torch.no_grad()

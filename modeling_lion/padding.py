@@ -6,13 +6,42 @@ from torch import Tensor
 from transformers.utils.import_utils import is_tracing
 
 
-def packed_borders(position_ids: Tensor | None) -> Tensor | None:
-    """The `cu_seqlens` of sequences packed into one row, which start where `position_ids` are 0 (SPEC §4)."""
-    if position_ids is None or position_ids.shape[0] != 1 or is_tracing(position_ids):
+def packed_borders(position_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor | None:
+    """
+    The `cu_seqlens` of sequences packed into rows: they start where the position of a real token is 0 (SPEC §4).
+
+    Args:
+        position_ids: `(batch or 1, length)`.
+        attention_mask: `(batch, length)`, bool, or `None`.
+
+    Returns:
+        `(num_sequences + 1,)`, or `None` where nothing is packed. `None` also in a graph, where the positions
+        cannot be asked: give `cu_seq_lens_q` there.
+
+    Raises:
+        ValueError: if rows are packed differently.
+    """
+    if position_ids is None or is_tracing(position_ids):
         return None
-    starts = (position_ids[0] == 0).nonzero().flatten().tolist()
-    borders = sorted({0, *starts, position_ids.shape[1]})
-    return torch.tensor(borders, device=position_ids.device) if len(borders) > 2 else None
+    starts = position_ids == 0
+    if attention_mask is not None:
+        starts = starts & attention_mask
+    restarts = starts & (starts.cumsum(dim=1) > 1)
+    if not restarts.any():
+        return None
+    if (restarts != restarts[:1]).any():
+        raise ValueError(
+            "`position_ids` start again at different tokens in different rows: pack the sequences into one row (as "
+            "DataCollatorWithFlattening does), or pad them."
+        )
+    inner = restarts[0].nonzero().flatten()
+    return torch.cat((inner.new_zeros(1), inner, inner.new_full((1,), position_ids.shape[1])))
+
+
+def packed_positions(cu_seqlens: Tensor, length: int) -> Tensor:
+    """Positions that start anew with every packed sequence, `(1, length)`."""
+    position = torch.arange(length, device=cu_seqlens.device)
+    return (position - cu_seqlens[torch.searchsorted(cu_seqlens, position, right=True) - 1]).unsqueeze(0)
 
 
 def padding_mask(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:

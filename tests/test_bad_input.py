@@ -206,7 +206,7 @@ def test_weights_of_another_patch_order(saved, log):
 
 def test_image_checkpoint_in_a_text_class(saved):
     folder = saved(class_name="LionForImageClassification")
-    with pytest.raises(ValueError, match="LionForMaskedLM reads text, but `modality` is 'image'"):
+    with pytest.raises(ValueError, match="LionForMaskedLM takes `modality` 'text', and it is 'image'"):
         LionForMaskedLM.from_pretrained(folder)
 
 

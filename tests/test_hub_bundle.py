@@ -77,15 +77,16 @@ def test_every_auto_class_is_in_the_auto_map():
     assert models - {"LionPreTrainedModel"} == {m for names in AUTO_MODELS.values() for m in names.values()}
 
 
-@pytest.mark.parametrize("kind", ["text", "image"])
+@pytest.mark.parametrize("kind", ["text", "image", "grey image"])
 def test_a_bundle_works_where_the_package_is_not(kind, bundle, tmp_path):
     folder = bundle.folder
-    if kind == "image":
-        folder = create_bundle(image_checkpoint(tmp_path / "in"), tmp_path / "out", license="mit").folder
+    if kind != "text":
+        channels = {"num_channels": 1 if kind == "grey image" else 3}
+        folder = create_bundle(image_checkpoint(tmp_path / "in", **channels), tmp_path / "out", license="mit").folder
     result = load_in_clean_process(folder)
     assert set(result.kernels) == set(KERNELS)
     assert result.model_class.startswith("transformers_modules.")
-    assert result.pipeline == {"text": "fill-mask", "image": "image-classification"}[kind]
+    assert result.pipeline == ("fill-mask" if kind == "text" else "image-classification")
     assert "score" in result.pipeline_output
     assert result.tokenizer_needs_trust is (False if kind == "text" else None)
 

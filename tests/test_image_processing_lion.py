@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 from tokenization_lion import lion_image_processor
-from tokenization_lion.image_processing_lion import LionGrayscaleImageProcessorPil
+from tokenization_lion.image_processing_grayscale import LionGrayscaleImageProcessorPil
 from transformers import ViTImageProcessorPil
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 

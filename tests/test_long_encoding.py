@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from transformers import logging
 
 from modeling_lion import LionConfig, LionModel
 
@@ -66,6 +67,7 @@ def test_bfloat16_is_as_exact_as_forward():
 
 
 def test_progress_is_shown(capsys):
+    logging.enable_progress_bar()
     make_model("decay").encode_long(make_inputs("none")["input_ids"], segment_length=30)
     assert "12/12" in capsys.readouterr().err  # 2 layers, 2 passes, 3 segments
 
@@ -74,6 +76,11 @@ def test_refusals():
     model, inputs = make_model("decay"), make_inputs("none")
     with pytest.raises(ValueError, match="`segment_length` is 0"):
         model.encode_long(**inputs, segment_length=0)
+    with pytest.raises(ValueError, match="`token_type_ids` must be"):
+        model.encode_long(inputs["input_ids"], token_type_ids=torch.zeros(2, 3, dtype=torch.long))
+    with pytest.raises(ValueError, match="model.eval"):
+        model.train().encode_long(inputs["input_ids"])
+    model.eval()
     with pytest.raises(ValueError, match="`attention_mask` must be"):
         model.encode_long(inputs["input_ids"], attention_mask=torch.ones(2, 3))
     with pytest.raises(ValueError, match="`position_ids` start again"):

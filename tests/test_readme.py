@@ -1,7 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The README's promises are executed."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 
@@ -13,14 +16,26 @@ def code_blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_python_blocks_run_in_order(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_python_blocks_run_by_themselves_in_order(tmp_path):
     blocks = code_blocks("python")
-    assert len(blocks) >= 6
-    namespace = {}
+    assert len(blocks) >= 8
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), namespace)
-    assert namespace["encoder"].config._attn_implementation == "auto"
+        result = subprocess.run(
+            [sys.executable, "-c", block], cwd=tmp_path, env=environment, input="", capture_output=True, text=True
+        )
+        assert result.returncode == 0, f"{block}\n{result.stderr}"
+        assert result.stdout
+
+
+def test_scripts_and_the_command_take_the_arguments():
+    commands = "\n".join(code_blocks("sh")).replace("\\\n", " ").splitlines()
+    scripts = [words for line in commands if (words := line.split("#")[0].split())[:1] in (["python"], ["lion"])]
+    assert len(scripts) >= 5
+    for words in scripts:
+        entry = ["-m", "hub_upload_lion.cli", words[1]] if words[0] == "lion" else [str(ROOT / words[1])]
+        helped = subprocess.run([sys.executable, *entry, "--help"], capture_output=True, text=True, check=True).stdout
+        assert [word for word in words if word.startswith("--") and word not in helped] == []
 
 
 def test_make_targets_exist():
@@ -35,5 +50,5 @@ def test_paths_exist():
     named = re.findall(r"^(\S+)", tree, flags=re.MULTILINE)
     named += re.findall(r"(?:modeling_lion|examples|benchmarks)/\w+\.(?:py|md)", README)
     named += re.findall(r"\]\(([\w./]+\.(?:png|md))\)", README)
-    assert len(named) > 10
+    assert len(named) > 10 and sum(name.endswith(".png") for name in named) >= 4
     assert [name for name in named if not (ROOT / name).exists()] == []

@@ -1,34 +1,19 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The image processor of a LION configuration: the library's ViT one, at the right size and number of channels."""
 
-import numpy as np
 from transformers import ViTImageProcessorPil
 from transformers.utils import is_torchvision_available, is_vision_available
 
 from configuration_lion import LionConfig
 
-
-class LionGrayscaleImageProcessorPil(ViTImageProcessorPil):
-    """
-    ViT's image processor for models of one channel. It takes what the ViT one takes, colour, palettes and transparency
-    included, and computes the luminance (ITU-R BT.601, as PIL's `convert("L")`).
-    """
-
-    def process_image(self, image, do_convert_rgb: bool | None = None, **kwargs) -> np.ndarray:
-        """An image to an array `(1, height, width)` of the same dtype."""
-        image = super().process_image(image, do_convert_rgb=True, **kwargs)
-        if len(image) == 1:  # transformers 5.17 leaves grey arrays grey
-            return image
-        red, green, blue = image
-        gray = 0.299 * red + 0.587 * green + 0.114 * blue
-        gray = np.rint(gray) if np.issubdtype(red.dtype, np.integer) else gray
-        return gray.astype(red.dtype)[None]
+from .image_processing_grayscale import LionGrayscaleImageProcessorPil
 
 
 # By backend. Empty without Pillow, which text does not need: the classes are then placeholders that ask for it.
 IMAGE_PROCESSORS = {}
 if is_vision_available():
     IMAGE_PROCESSORS = {"pil": ViTImageProcessorPil, "grayscale": LionGrayscaleImageProcessorPil}
+    LionGrayscaleImageProcessorPil.register_for_auto_class("AutoImageProcessor")  # saved with its code, for the Hub
     if is_torchvision_available():
         from transformers import ViTImageProcessor
 

@@ -1,0 +1,157 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Whole models side by side: LION-LIT, -D and -S against the library's BERT, ModernBERT and ViT of equal size, with
+scaled dot product attention; training step and inference, time as a ratio to the first model, and peak memory.
+
+    python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
+    python benchmarks/bench_models.py --quick        # two layers, short lengths: minutes
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from measure import interleaved, peak_memory_in_new_process, print_peak_memory, print_table, summary, write_json
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM
+
+
+TOKENS_PER_BATCH = 2048
+
+
+def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
+    """A base-size model by name; `size` is the text length or the image's side."""
+    torch.manual_seed(0)
+    if name == "BERT":
+        return BertForMaskedLM(
+            BertConfig(
+                num_hidden_layers=layers,
+                max_position_embeddings=size,
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+                attn_implementation="sdpa",
+            )
+        )
+    if name == "ModernBERT":  # a gated MLP of 2 x 1152 has about the parameters of a plain one of 3072
+        special_tokens = {f"{name}_token_id": i for i, name in enumerate(("pad", "bos", "eos", "cls", "sep"))}
+        return ModernBertForMaskedLM(
+            ModernBertConfig(num_hidden_layers=layers, vocab_size=30522, attn_implementation="sdpa", **special_tokens)
+        )
+    if name == "ViT":
+        return ViTForImageClassification(
+            ViTConfig(num_hidden_layers=layers, image_size=size, num_labels=1000, attn_implementation="sdpa")
+        )
+    modality, mixer_type = name.split()[1], {"LIT": "lit", "D": "decay", "S": "selective"}[name[5:].split()[0]]
+    config = LionConfig(
+        modality=modality,
+        mixer_type=mixer_type,
+        num_hidden_layers=layers,
+        max_position_embeddings=size if modality == "text" else 512,
+        image_size=size if modality == "image" else 224,
+        num_labels=1000,
+    )
+    return (LionForMaskedLM if modality == "text" else LionForImageClassification)(config)
+
+
+def make_inputs(modality: str, size: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    if modality == "text":
+        shape = (max(1, TOKENS_PER_BATCH // size), size)
+        return {"input_ids": torch.randint(5, 30000, shape), "labels": torch.randint(5, 30000, shape)}
+    batch = max(1, TOKENS_PER_BATCH // (size // 16) ** 2)
+    return {"pixel_values": torch.randn(batch, 3, size, size), "labels": torch.randint(0, 1000, (batch,))}
+
+
+def make_step(model: torch.nn.Module, inputs: dict[str, torch.Tensor], mode: str) -> Callable[[], None]:
+    """One training step, forward and backward, or one forward pass without gradients."""
+
+    def train():
+        model.zero_grad(set_to_none=True)
+        model(**inputs).loss.backward()
+
+    @torch.no_grad()
+    def infer():
+        model(**{name: x for name, x in inputs.items() if name != "labels"})
+
+    model.train(mode == "train")
+    return train if mode == "train" else infer
+
+
+PEERS = {"text": ["BERT", "ModernBERT"], "image": ["ViT"]}
+
+
+def names(modality: str) -> list[str]:
+    return PEERS[modality] + [f"LION-{mixer} {modality}" for mixer in ("LIT", "D", "S")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two layers and short inputs")
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--text_lengths", type=int, nargs="*", default=[128, 512, 2048, 8192])
+    parser.add_argument("--image_sizes", type=int, nargs="*", default=[224, 1024])
+    parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--one", nargs=3, metavar=("NAME", "SIZE", "MODE"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.quick:
+        args.layers, args.text_lengths, args.image_sizes = 2, [128, 512, 2048], [224]
+    if args.one:
+        name, size, mode = args.one[0], int(args.one[1]), args.one[2]
+        modality = "image" if name == "ViT" or name.endswith("image") else "text"
+        make_step(make_model(name, args.layers, size), make_inputs(modality, size), mode)()
+        return print_peak_memory()
+
+    results = []
+    for modality, sizes in (("text", args.text_lengths), ("image", args.image_sizes)):
+        for size in sizes:
+            inputs = make_inputs(modality, size)
+            tokens = inputs["labels"].numel() if modality == "text" else len(inputs["labels"]) * (size // 16) ** 2
+            models = {name: make_model(name, args.layers, size) for name in names(modality)}
+            for mode in ("train", "infer"):
+                steps = {name: make_step(model, inputs, mode) for name, model in models.items()}
+                seconds = interleaved(steps, args.repeats)
+                baseline = summary(seconds[PEERS[modality][0]])["median"]
+                for name, values in seconds.items():
+                    memory = peak_memory_in_new_process(
+                        __file__, "--layers", str(args.layers), "--one", name, str(size), mode
+                    )
+                    result = {
+                        "model": name,
+                        "modality": modality,
+                        "size": size,
+                        "mode": mode,
+                        "ratio": summary(values)["median"] / baseline,
+                        "tokens_per_second": tokens / summary(values)["median"],
+                        "peak_memory_bytes": memory,
+                        "parameters": models[name].num_parameters(),
+                        "seconds": summary(values),
+                    }
+                    results.append(result)
+                    print(
+                        f"{modality} {size:5d} {mode:5s} {name:15s} {result['ratio']:.2f} x, "
+                        f"{result['tokens_per_second']:.0f} tokens/s, {memory / 2**20:.0f} MiB",
+                        flush=True,
+                    )
+    write_json(args.output_dir / f"models_{args.layers}_layers_{args.threads}_threads.json", results)
+    rows = [
+        [r["model"], r["modality"], str(r["size"]), r["mode"], f"{r['ratio']:.2f}", f"{r['tokens_per_second']:.0f}"]
+        + [f"{r['peak_memory_bytes'] / 2**20:.0f}"]
+        for r in results
+    ]
+    print_table(["model", "input", "size", "mode", "time ratio", "tokens/s", "peak MiB"], rows)
+
+
+if __name__ == "__main__":
+    main()
