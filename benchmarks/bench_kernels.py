@@ -114,13 +114,15 @@ def draw(results: list[dict], path: Path) -> None:
         rows = [r for r in results if r["pass"] == direction]
         lengths = [r["length"] for r in rows]
         time, relative = axes[0][column], axes[1][column]
-        time.loglog(lengths, [r["times"]["softmax"]["median"] for r in rows], "k--", label="softmax (SDPA)")
+        time.loglog(
+            lengths, [r["times"]["softmax"]["median"] / r["batch"] for r in rows], "k--", label="softmax (SDPA)"
+        )
         relative.axhline(1, color="black", linestyle="--")
         for mixer in MIXERS:
             name = f"{mixer} auto"
-            time.loglog(lengths, [r["times"][name]["median"] for r in rows], "o-", label=f"LION-{mixer}")
+            time.loglog(lengths, [r["times"][name]["median"] / r["batch"] for r in rows], "o-", label=f"LION-{mixer}")
             relative.loglog(lengths, [ratio(r["times"], name) for r in rows], "o-", label=f"LION-{mixer}")
-        time.set(title=direction, ylabel="CPU seconds")
+        time.set(title=direction, ylabel="CPU seconds per sequence")
         relative.set(xlabel="length in tokens", ylabel="time ÷ time of softmax attention")
         time.legend()
         relative.legend()

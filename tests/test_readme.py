@@ -25,7 +25,6 @@ def test_python_blocks_run_by_themselves_in_order(tmp_path):
             [sys.executable, "-c", block], cwd=tmp_path, env=environment, input="", capture_output=True, text=True
         )
         assert result.returncode == 0, f"{block}\n{result.stderr}"
-        assert result.stdout
 
 
 def test_scripts_and_the_command_take_the_arguments():
