@@ -4,7 +4,7 @@ Whole models side by side: LION-LIT, -D and -S against the library's BERT, Moder
 scaled dot product attention; training step and inference, time as a ratio to the first model, and peak memory.
 
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
-    python benchmarks/bench_models.py --quick        # two layers, short lengths: minutes
+    python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
 """
 
 import argparse
@@ -95,7 +95,7 @@ def names(modality: str) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two layers and short inputs")
+    parser.add_argument("--quick", action="store_true", help="one layer and short inputs")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -106,7 +106,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.quick:
-        args.layers, args.text_lengths, args.image_sizes = 2, [128, 512, 2048], [224]
+        args.layers, args.repeats, args.text_lengths, args.image_sizes = 1, 3, [128, 1024], [224]
     if args.one:
         name, size, mode = args.one[0], int(args.one[1]), args.one[2]
         modality = "image" if name == "ViT" or name.endswith("image") else "text"
