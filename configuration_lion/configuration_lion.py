@@ -67,9 +67,11 @@ class LionConfig(PreTrainedConfig):
             LayerNorm before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
         pooling (`"cls"` or `"mean"`, *optional*):
             How one vector is made of a sequence. Defaults to `"cls"` for text, `"mean"` for images.
-        patch_order (`"raster"` or `"snake"`, defaults to `"raster"`):
-            The order in which patches are scanned. `"snake"` averages a boustrophedon scan of the rows and one of
-            the columns, each with decays of its own. Images only; the mixer `"lit"` ignores it.
+        patch_order (`"raster"`, `"snake"`, `"zigzag"` or `"hilbert"`, defaults to `"raster"`):
+            The order in which patches are scanned. All but `"raster"` average the scan along a curve and the one
+            along its transpose, each with decays of its own: `"snake"` walks the rows, to the right and back in
+            turn, `"zigzag"` the diagonals, and `"hilbert"` follows Hilbert's curve. Images only; the mixer `"lit"`
+            ignores it.
         chunk_size (`int`, defaults to 64):
             Tokens per block of the `"chunk"` kernel. Changes speed and memory, never the result.
         encoder fields (`hidden_size`, `num_hidden_layers`, `num_attention_heads`, `intermediate_size`, `hidden_act`,
@@ -125,7 +127,7 @@ class LionConfig(PreTrainedConfig):
     position_embedding_type: Literal["none", "absolute"] | None = None
     norm_position: Literal["pre", "post"] | None = None
     pooling: Literal["cls", "mean"] | None = None
-    patch_order: Literal["raster", "snake"] = "raster"
+    patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
     chunk_size: int = 64
 
     def __post_init__(self, **kwargs):

@@ -21,7 +21,55 @@ def snake(grid: Tensor) -> Tensor:
     return torch.where(is_odd, grid.flip(1), grid).flatten()
 
 
-CURVES = {"snake": snake}
+def zigzag(grid: Tensor) -> Tensor:
+    """The elements of `(rows, columns)` along the diagonals, up one and down the next, as JPEG reads its blocks."""
+    rows, columns = grid.shape
+    row = torch.arange(rows, device=grid.device).unsqueeze(1)
+    diagonal = row + torch.arange(columns, device=grid.device)
+    along = torch.where(diagonal % 2 == 1, row, rows - 1 - row)
+    return grid.flatten()[(diagonal * rows + along).flatten().argsort()]
+
+
+def hilbert(grid: Tensor) -> Tensor:
+    """
+    The elements of `(rows, columns)` along Hilbert's curve, which keeps close in the sequence what is close in the
+    image. Every step goes to a neighbour; in some grids of which one side is odd, one step goes to a diagonal one.
+    """
+    rows, columns = grid.shape
+    return grid.flatten()[torch.tensor(hilbert_walk(0, 1, columns, columns, rows), device=grid.device)]
+
+
+def hilbert_walk(start: int, step: int, length: int, turn: int, width: int) -> list[int]:
+    """
+    Walk through a rectangle of any size from one corner to the next one along its length (the generalisation of
+    Hilbert's curve by J. Červený, 2018): halves of a long rectangle one after the other; of others a half of the near
+    side, the far side, and the other half of the near side on the way back.
+
+    Args:
+        start: the corner, a position in the raster order.
+        step: what a step along the length adds to a position; `length` is the number of positions.
+        turn: what a step across adds; `width` is the number of positions.
+    """
+    if width == 1:
+        return [start + i * step for i in range(length)]
+    if length == 1:
+        return [start + i * turn for i in range(width)]
+    half, near = length // 2, width // 2
+    if 2 * length > 3 * width:
+        half += half % 2 if length > 2 else 0  # even lengths end beside where the next part begins
+        return hilbert_walk(start, step, half, turn, width) + hilbert_walk(
+            start + half * step, step, length - half, turn, width
+        )
+    near += near % 2 if width > 2 else 0
+    back = start + (length - 1) * step + (near - 1) * turn
+    return (
+        hilbert_walk(start, turn, near, step, half)
+        + hilbert_walk(start + near * turn, step, length, turn, width - near)
+        + hilbert_walk(back, -turn, near, -step, length - half)
+    )
+
+
+CURVES = {"snake": snake, "zigzag": zigzag, "hilbert": hilbert}
 
 
 def scan_orders(patch_order: str, rows: int, columns: int, device: torch.device | None = None) -> Tensor:
@@ -61,8 +109,8 @@ def scan_attention(
         The output in raster order, `(batch, heads, length, value_dim)`, and the weights if the kernel gives any.
     """
     num_scans, heads = scans.shape[0], query.shape[1]
-    if log_decay.dim() == 3:
-        log_decay = torch.cat([d[..., s] for d, s in zip(log_decay.split(heads, 1), scans, strict=True)], dim=1)
+    if log_decay.dim() > 1:
+        log_decay = torch.cat([d[:, :, s] for d, s in zip(log_decay.split(heads, 1), scans, strict=True)], dim=1)
     dtype = value.dtype
     value = value.to(accumulation_dtype(dtype))
     # Denominators of different scans have to add before anything is divided: a column of ones carries them along.

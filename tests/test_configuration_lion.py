@@ -138,6 +138,7 @@ WRONG = [
     ({"hidden_act": "golu"}, ["hidden_act", "golu", "gelu"]),
     ({"feature_map": "identity"}, ["feature_map", "identity", "normalization", '"none"', "silu_norm"]),
     ({"patch_order": "snake"}, ["patch_order", "snake", "modality", "text", "raster"]),
+    ({"patch_order": "hilbert"}, ["patch_order", "hilbert", "modality", "text", "raster"]),
     (
         {"modality": "image", "image_size": 225},
         ["image_size", "225", "patch_size", "16", "224", "240"],
@@ -155,7 +156,7 @@ WRONG_TYPES = [
     ({"position_embedding_type": "rotary"}, ["position_embedding_type", "rotary", "absolute"]),
     ({"norm_position": "middle"}, ["norm_position", "middle", "pre", "post"]),
     ({"pooling": "max"}, ["pooling", "max", "cls", "mean"]),
-    ({"patch_order": "hilbert"}, ["patch_order", "hilbert", "snake"]),
+    ({"patch_order": "spiral"}, ["patch_order", "spiral", "raster", "snake", "zigzag", "hilbert"]),
     ({"hidden_size": "768"}, ["hidden_size", "768", "int"]),
     ({"hidden_size": 768.0}, ["hidden_size", "768.0", "int"]),
     ({"attention_layer_norm": "yes"}, ["attention_layer_norm", "yes", "bool"]),
