@@ -9,11 +9,19 @@ from pathlib import Path
 import yaml
 from huggingface_hub import ModelCard, eval_result_entries_to_yaml
 from tokenization_lion import LionTokenizer
-from transformers import AutoImageProcessor, AutoTokenizer
 
 from .checkpoint import find_checkpoint, load_model
-from .model_card import complete_metadata, model_card, read_eval_results, read_metadata, read_training, with_metadata
+from .model_card import (
+    TAGS,
+    complete_metadata,
+    model_card,
+    read_eval_results,
+    read_metadata,
+    read_training,
+    with_metadata,
+)
 from .new_folder import new_folder
+from .preprocessor import load_preprocessor
 from .refusals import bad_weights, bundle_files, find_refusals
 from .verify import Verification, verification_table, verify_checkpoint
 
@@ -86,13 +94,13 @@ def create_bundle(
     if reasons:
         raise ValueError("\n".join([f"{source} must not be published:", *reasons]))
     model = load_model(checkpoint)
-    processor = load_processor(model.config.modality, checkpoint, source)
+    preprocessor = load_preprocessor(model.config.modality, checkpoint, source)
     results = read_eval_results(eval_results) if eval_results is not None else []
     metadata = complete_metadata(model, metadata)
 
     with new_folder(target) as folder:
         model.save_pretrained(folder, max_shard_size=max_shard_size)
-        processor.save_pretrained(folder)
+        preprocessor.save_pretrained(folder)
         if model.config.modality == "text":
             finish_tokenizer_config(folder)
         verification = verify_checkpoint(folder, file=file)
@@ -124,28 +132,6 @@ def check_license(metadata: dict) -> None:
             "The licence is open. Give one that is right for the weights and the training data, for example "
             "--license apache-2.0, or `license:` in the metadata of README.md (`other` needs `license_name`, too)."
         )
-
-
-def load_processor(modality: str, *folders: Path):
-    """
-    The tokenizer or the image processor of a checkpoint, from the first of the folders that has it.
-
-    Raises:
-        ValueError: if it is missing.
-    """
-    names = {
-        "text": ("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
-        "image": ("preprocessor_config.json", "processor_config.json"),
-    }[modality]
-    for folder in folders:
-        if any((folder / name).is_file() for name in names):
-            auto_class = AutoTokenizer if modality == "text" else AutoImageProcessor
-            return auto_class.from_pretrained(folder, trust_remote_code=False)
-    kind = "tokenizer" if modality == "text" else "image processor"
-    raise ValueError(
-        f"There is no {kind} in {folders[0]}: save it beside the model ({kind.split()[-1]}.save_pretrained(...)), or "
-        "nobody else can use the weights."
-    )
 
 
 def finish_tokenizer_config(folder: Path) -> None:
@@ -194,7 +180,7 @@ def is_bundle(folder: str | Path) -> bool:
     """Whether a folder was made by `create_bundle` (and perhaps edited since)."""
     folder = Path(folder)
     code = all((folder / name).is_file() for name in ("config.json", "configuration_lion.py", "modeling_lion.py"))
-    return code and "lion" in (read_metadata(folder).get("tags") or [])
+    return code and set(TAGS) <= set(read_metadata(folder).get("tags") or [])
 
 
 def open_bundle(folder: str | Path, *, file: str | Path | None = None) -> Bundle:
@@ -210,7 +196,7 @@ def open_bundle(folder: str | Path, *, file: str | Path | None = None) -> Bundle
     reasons = find_refusals(folder)
     if reasons:
         raise ValueError("\n".join([f"{folder} must not be published:", *reasons]))
-    load_processor(load_model(folder).config.modality, folder)
+    load_preprocessor(load_model(folder).config.modality, folder)
     verification = verify_checkpoint(folder, file=file)
     if not verification.passed:
         raise ValueError(describe_failure(folder, verification))

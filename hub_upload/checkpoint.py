@@ -36,6 +36,11 @@ def find_checkpoint(folder: str | Path) -> Path:
             f"The weights in {folder} are a pickle, which runs code on the machine of whoever loads it: save them "
             "again with model.save_pretrained(), which writes safetensors."
         )
+    if (folder / "adapter_config.json").is_file():
+        raise ValueError(
+            f"{folder} holds a PEFT adapter, not a whole model: merge it with model.merge_and_unload(), and save that "
+            "with save_pretrained(), beside the tokenizer or image processor."
+        )
     raise ValueError(
         f"There is no checkpoint in {folder}: it needs config.json and model.safetensors, as model.save_pretrained() "
         "and trainer.save_model() write them."

@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         return args.run(args) or 0
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:  # of a package that is not installed, as Pillow
         print(f"lion {args.command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

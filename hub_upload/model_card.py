@@ -3,10 +3,17 @@
 
 import json
 import math
+from datetime import datetime
 from pathlib import Path
 
 import yaml
-from huggingface_hub import EvalResultEntry, ModelCard, ModelCardData
+from huggingface_hub import (
+    EvalResultEntry,
+    ModelCard,
+    ModelCardData,
+    eval_result_entries_to_yaml,
+    parse_eval_result_entries,
+)
 
 from modeling_lion import LionPreTrainedModel
 
@@ -15,6 +22,7 @@ from .verify import Verification
 
 
 ARXIV = "2502.16249"
+TAGS = ("lion", "linear-attention", "custom_code")
 MIXERS = {
     "lit": ("LION-LIT", "without decay, the bidirectional form of the Linear Transformer"),
     "decay": ("LION-D", "with one learnt decay per head, the bidirectional form of RetNet"),
@@ -53,26 +61,43 @@ CITATION = """\
 def read_metadata(folder: str | Path) -> dict:
     """The metadata of the README.md in a folder; empty without one."""
     path = Path(folder) / "README.md"
-    return ModelCard.load(path, ignore_metadata_errors=True).data.to_dict() if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        return ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"The metadata at the top of {path} cannot be read: {error}.") from error
 
 
 def complete_metadata(model: LionPreTrainedModel, metadata: dict) -> dict:
     """`metadata` with what follows from the model: `library_name`, `pipeline_tag`, `tags`."""
     tag = TASKS[auto_class_of(model)][1][model.config.modality]
-    tags = ["lion", "linear-attention", "custom_code"]
     defaults = {"library_name": "transformers", "pipeline_tag": tag}
     merged = defaults | {k: v for k, v in metadata.items() if v}
-    merged["tags"] = list(dict.fromkeys([*(metadata.get("tags") or []), *tags]))
+    merged["tags"] = list(dict.fromkeys([*(metadata.get("tags") or []), *TAGS]))
     return merged
 
 
 def read_training(folders: list[Path]) -> tuple[dict, dict]:
     """
     The Trainer's records in the first of `folders` that has some: its state and its final metrics. Both may be empty.
+
+    Raises:
+        ValueError: if a file is damaged.
     """
-    read = lambda name: next((json.loads((f / name).read_text()) for f in folders if (f / name).is_file()), {})
-    metrics = read("all_results.json") or read("eval_results.json")
-    return read("trainer_state.json"), metrics
+    metrics = read_first(folders, "all_results.json") or read_first(folders, "eval_results.json")
+    return read_first(folders, "trainer_state.json"), metrics
+
+
+def read_first(folders: list[Path], name: str) -> dict:
+    """The JSON file of this name in the first of `folders` that has one; empty without."""
+    path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    if path is None:
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it, or save it again.") from error
 
 
 def model_card(
@@ -199,7 +224,9 @@ def usage(model: LionPreTrainedModel, name: str) -> str:
         ]
     return "\n".join(
         [
-            "The code of the model is in this repository; nothing but transformers and torch has to be installed.",
+            "The code of the model is in this repository; nothing but "
+            + ("transformers and torch" if config.modality == "text" else "transformers, torch and Pillow")
+            + " has to be installed.",
             "",
             "```python",
             *code,
@@ -318,16 +345,34 @@ def read_eval_results(path: str | Path) -> list[EvalResultEntry]:
     Raises:
         ValueError: if the file has another form.
     """
-    from huggingface_hub import parse_eval_result_entries
-
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        # BaseLoader leaves scalars as text, so that a date stays as it was written; JSON is YAML, too.
+        text = Path(path).read_text(encoding="utf-8")
+        data, as_text = yaml.safe_load(text), yaml.load(text, yaml.BaseLoader)
         entries = parse_eval_result_entries(data)
         if not entries:
             raise ValueError("it is empty")
+        for entry, given in zip(entries, as_text, strict=True):
+            if entry.date is not None:
+                entry.date = given["date"]
+                datetime.fromisoformat(entry.date.replace("Z", "+00:00"))
+            if isinstance(entry.value, float) and not math.isfinite(entry.value):
+                raise ValueError(f"the value of {entry.dataset_id} is {entry.value}")
+            # The library takes what it knows and is silent about the rest.
+            if lost := leaves(given) - leaves(eval_result_entries_to_yaml([entry])[0]):
+                raise ValueError(f"unknown: {', '.join(sorted(lost))}")
         return entries
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{path} is no list of evaluation results ({error!r}). Write them as the Hub does:\n"
             "- dataset:\n    id: nyu-mll/glue\n    task_id: sst2\n  value: 91.3\n  notes: fine-tuned for 3 epochs"
         ) from error
+
+
+def leaves(tree: dict, prefix: str = "") -> set[str]:
+    """The paths of all values in nested dictionaries, for example `dataset.id`."""
+    return {
+        path
+        for key, value in tree.items()
+        for path in (leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}"})
+    }

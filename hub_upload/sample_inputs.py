@@ -5,23 +5,24 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoImageProcessor, AutoTokenizer
 
 from configuration_lion import LionConfig
+
+from .preprocessor import load_preprocessor
 
 
 NUM_SEQUENCES = 3
 
 
 def sample_inputs(
-    config: LionConfig, checkpoint: str | Path, *, file: str | Path | None = None, seed: int = 0, **hub
+    config: LionConfig, *checkpoints: str | Path, file: str | Path | None = None, seed: int = 0, **hub
 ) -> list[Tensor]:
     """
     Inputs for one model: sequences of several lengths, or images.
 
     Args:
         config: says what the model reads.
-        checkpoint: folder or repository whose tokenizer or image processor reads `file`.
+        checkpoints: folders or a repository; the first tokenizer or image processor found there reads `file`.
         file: a text or an image; without one, the inputs are random.
         seed: of the random inputs.
         hub: `revision` and `token`, for a repository.
@@ -31,8 +32,8 @@ def sample_inputs(
         or as long as the text or the model allows. For images, one or two tensors `(channels, height, width)`.
 
     Raises:
-        ValueError: if the text holds no token.
-        OSError: if the file, or the tokenizer to read it with, does not exist.
+        ValueError: if the file holds no text, or the checkpoint has no tokenizer or image processor to read it with.
+        OSError: if the file does not exist or is no image.
     """
     generator = torch.Generator().manual_seed(seed)
     if config.modality == "image":
@@ -40,7 +41,7 @@ def sample_inputs(
             return list(torch.randn(2, config.num_channels, *config.image_shape, generator=generator))
         from PIL import Image  # only images need Pillow
 
-        processor = AutoImageProcessor.from_pretrained(checkpoint, trust_remote_code=False, **hub)
+        processor = load_preprocessor("image", *checkpoints, **hub)
         with Image.open(file) as image:
             return list(processor(image, return_tensors="pt")["pixel_values"])
 
@@ -50,8 +51,11 @@ def sample_inputs(
     lengths = [max(1, longest * (NUM_SEQUENCES - n) // NUM_SEQUENCES) for n in range(NUM_SEQUENCES)]
     if file is None:
         return [torch.randint(config.vocab_size, (length,), generator=generator) for length in lengths]
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False, **hub)
-    text = Path(file).read_text(encoding="utf-8")
+    tokenizer = load_preprocessor("text", *checkpoints, **hub)
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text in UTF-8: {error}.") from error
     ids = torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], dtype=torch.long)
     if not len(ids):
         raise ValueError(f"{file} holds no token: give a file with some text.")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
+from huggingface_hub.utils import validate_repo_id
 from huggingface_hub.utils.sha import git_hash, sha_fileobj
 
 from .bundle import CARD_OPTIONS, Bundle, add_card_arguments, create_bundle, is_bundle, open_bundle, print_bundle
@@ -78,7 +79,8 @@ def upload_checkpoint(
     Args:
         folder: a bundle (of `create_bundle`), which goes as it is; or a trained checkpoint, which is bundled first.
         repo_id: `user/name`; made if it does not exist.
-        private: whether a repository that is made is private; by default as the user or organization has chosen.
+        private: whether a repository that is made is private; by default as the user or organization has chosen. If
+            true, one that exists must be private already.
         create_pr: open a pull request instead of committing.
         revision: branch to commit to, made if it does not exist; `main` if not given.
         dry_run: check everything, send nothing; uses no network.
@@ -89,7 +91,8 @@ def upload_checkpoint(
         card: `license`, `language`, `datasets`, `base_model`, as in `create_bundle`.
 
     Raises:
-        ValueError: if the checkpoint must not be published, or does not load elsewhere.
+        ValueError: if the checkpoint must not be published, does not load elsewhere, or would be public against
+            `private`.
         UploadError: if the upload fails.
         OSError: if a file does not exist or is damaged.
     """
@@ -149,26 +152,35 @@ def push_folder(
         The address of the commit or pull request.
 
     Raises:
+        ValueError: if the name is none, or files that should be private would be public.
         UploadError: if it fails.
     """
     api = HfApi(token=token)
     folder = Path(folder)
+    check_repo_id(repo_id)
     state = f"Nothing was sent to {repo_id}."
+    unchanged = f"No file was committed: {repo_id} holds what it held before (a new repository is empty)."
     try:
-        check_repo_id(repo_id)
         if not create_pr:
             repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-            state = f"No file was committed: {repo_id} holds what it held before (a new repository is empty)."
-            if revision is not None:
-                api.create_branch(repo_id, branch=revision, exist_ok=True)
+            state = unchanged
+        if private and not api.repo_info(repo_id).private:
+            raise ValueError(
+                f"{repo_id} exists and everybody can see it, so --private cannot keep these files private: make the "
+                "repository private in its settings, choose another name, or leave out --private."
+            )
+        if not create_pr and revision is not None:
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
         parent = api.repo_info(repo_id, revision=revision).sha
-        state = f"No file was committed: {repo_id} holds what it held before (a new repository is empty)."
+        state = unchanged
         files = {path.relative_to(folder).as_posix(): path for path in bundle_files(folder)}
         stale = [name for name in remote_files(api, repo_id, parent) if is_weights(name) and name not in files]
         operations = [CommitOperationAdd(name, str(path)) for name, path in files.items()]
         operations += [CommitOperationDelete(name) for name in stale]
         message = commit_message or "Upload a LION model"
         try:
+            # Until the Hub answers nobody knows whether it has done what it was asked for.
+            state = f"{repo_id} holds what it held before or, if the commit had just been sent, all of the new files."
             commit = api.create_commit(
                 repo_id,
                 operations,
@@ -178,9 +190,14 @@ def push_folder(
                 parent_commit=parent,
             )
             arrived_at, url = commit.pr_revision or commit.oid, commit.pr_url or commit.commit_url
-        except Exception:
+        except Exception as error:
             # The answer to a commit may be lost although the commit was made.
-            if create_pr or differences(api, repo_id, revision, folder):
+            if create_pr:
+                answered = isinstance(error, HfHubHTTPError)
+                state = unchanged + ("" if answered else " Look whether it has a new pull request, all the same.")
+                raise
+            if differences(api, repo_id, revision, folder):
+                state = unchanged
                 raise
             arrived_at, url = revision, f"{api.endpoint}/{repo_id}"
         state = f"{repo_id} has a new commit, but what it holds could not be compared with {folder}."
@@ -204,8 +221,6 @@ def is_weights(name: str) -> bool:
 
 def check_repo_id(repo_id: str) -> None:
     """A ValueError unless it is `user/name`."""
-    from huggingface_hub.utils import validate_repo_id
-
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
@@ -261,7 +276,7 @@ def explain(error: BaseException, repo_id: str, state: str) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="bundle, save_pretrained folder or Trainer's output")
     parser.add_argument("repo_id", metavar="USER/NAME", help="repository; made if it does not exist")
-    parser.add_argument("--private", action="store_true", default=None, help="make the repository a private one")
+    parser.add_argument("--private", action="store_true", default=None, help="make a private repository")
     parser.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
     parser.add_argument("--revision", help="branch to commit to (default: main)")
     parser.add_argument("--dry-run", action="store_true", help="check everything, print what would go, send nothing")
@@ -273,6 +288,8 @@ def run(args: argparse.Namespace) -> None:
     def show(bundle: Bundle, clean_load: CleanLoad) -> None:
         print(f"{'Would send' if args.dry_run else 'Sending'} to {args.repo_id}:\n")
         print_bundle(bundle)
+        if args.repo_id not in (bundle.folder / "README.md").read_text(encoding="utf-8"):
+            print(f"\nNote: README.md does not say how to load {args.repo_id}: is it about another repository?")
         print(
             f"\nLoaded in a process without this package (torch {clean_load.versions['torch']}, transformers "
             f"{clean_load.versions['transformers']}): outputs identical in {', '.join(clean_load.kernels)}"

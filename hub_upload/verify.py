@@ -11,7 +11,7 @@ from torch import Tensor
 from modeling_lion import LionPreTrainedModel
 from modeling_lion.modeling_lion import KERNELS
 
-from .checkpoint import load_model
+from .checkpoint import find_checkpoint, load_model
 from .numerics import Numerics, numerics_report
 from .sample_inputs import pad_sequences, sample_inputs
 
@@ -91,18 +91,18 @@ def verify_checkpoint(
         revision, token: of a Hub repository.
 
     Raises:
-        ValueError: if it is no LION checkpoint or a dtype has no such name.
+        ValueError: if it is no LION checkpoint, a dtype is not one of `ALLOWANCE`, or `file` cannot be read.
         OSError: if it does not exist.
     """
     for dtype in dtypes:
-        if not isinstance(getattr(torch, dtype, None), torch.dtype) or not getattr(torch, dtype).is_floating_point:
-            raise ValueError(
-                f"{dtype!r} is no floating-point dtype: choose among float64, float32, bfloat16, float16."
-            )
+        if dtype not in ALLOWANCE:
+            raise ValueError(f"{dtype!r} is no dtype to compute in: choose among {', '.join(ALLOWANCE)}.")
     hub = {"revision": revision, "token": token}
     reference_model = load_model(checkpoint, dtype=torch.float64, attn_implementation=REFERENCE, **hub)
     config = reference_model.config
-    samples = sample_inputs(config, checkpoint, file=file, seed=seed, **hub)
+    # A Trainer saves the tokenizer in its output folder, in each checkpoint there, or in both.
+    sources = [find_checkpoint(checkpoint), checkpoint] if Path(checkpoint).is_dir() else [checkpoint]
+    samples = sample_inputs(config, *sources, file=file, seed=seed, **hub)
     reference = encode(reference_model, samples, "none")
     scale = max(float(x.abs().max()) for x in reference)
     paddings = PADDINGS[config.modality]

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, PreTrainedConfig, PreTrainedModel
-from transformers.utils import cached_file
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 import modeling_lion
 from configuration_lion import LionConfig
 
 from .checkpoint import no_progress_bars
 from .new_folder import new_folder
+from .preprocessor import NAMES, find_preprocessor
 
 
 # Class of the library to class of ours.
@@ -94,10 +94,6 @@ SHARED_FIELDS = (
     "label2id",
     "problem_type",
 )
-PREPROCESSORS = {
-    "text": (AutoTokenizer, ("tokenizer.json", "vocab.txt")),
-    "image": (AutoImageProcessor, ("preprocessor_config.json", "processor_config.json")),
-}
 
 
 @dataclass
@@ -241,23 +237,15 @@ def save_warm_start(source: str | Path, output_dir: str | Path, **config_overrid
     with new_folder(output_dir) as folder:
         model, report = warm_start_from_softmax(source, **config_overrides)
         model.save_pretrained(folder)
-        has_preprocessor = save_preprocessor(source, folder, model.config.modality)
+        preprocessor = find_preprocessor(model.config.modality, source)
+        if preprocessor is not None:
+            preprocessor.save_pretrained(folder)
     lines = [str(report)]
-    if not has_preprocessor:
-        kind = "tokenizer" if model.config.modality == "text" else "image processor"
-        lines.append(f"{source} has no {kind}: save one beside the model before you use a pipeline.")
+    if preprocessor is None:
+        name = NAMES[model.config.modality]
+        lines.append(f"{source} has no {name}: save one beside the model before you use a pipeline.")
     lines.append("The attention is a new one: train before use, for example by distillation.")
     return "\n".join(lines)
-
-
-def save_preprocessor(source: str | Path, folder: Path, modality: str) -> bool:
-    """Save the tokenizer or image processor of `source` in `folder`; False if it has none."""
-    auto_class, files = PREPROCESSORS[modality]
-    # The files are looked for first: without any, AutoTokenizer makes a tokenizer that knows no words.
-    if not any(cached_file(source, file, _raise_exceptions_for_missing_entries=False) for file in files):
-        return False
-    auto_class.from_pretrained(source).save_pretrained(folder)
-    return True
 
 
 __all__ = ["WarmStartReport", "open_decays", "save_warm_start", "warm_start_config", "warm_start_from_softmax"]

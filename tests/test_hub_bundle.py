@@ -2,6 +2,7 @@
 import importlib
 import json
 import pickle
+import re
 import subprocess
 import sys
 import zipfile
@@ -198,6 +199,8 @@ def test_a_readme_of_the_user_is_kept(checkpoint, tmp_path):
     assert made.metadata["license"] == "mit" and made.metadata["language"] == "en"
     assert made.metadata["tags"][0] == "zoo" and made.metadata["pipeline_tag"] == "fill-mask"
     assert is_bundle(made.folder) and not is_bundle(folder) and not is_bundle(checkpoint)
+    (made.folder / "README.md").write_text("---\nlicense: mit\ntags: [lion]\n---\n\nAbout the animal.\n")
+    assert not is_bundle(made.folder)
     (folder / "README.md").write_text("---\nlicense: mit\ntags: [generated_from_trainer]\n---\n\nThe Trainer's.\n")
     made = create_bundle(folder, tmp_path / "out2")
     assert "The Trainer's" not in (made.folder / "README.md").read_text()
@@ -221,6 +224,22 @@ def test_a_missing_tokenizer_or_processor_is_refused(tmp_path):
         create_bundle(text, tmp_path / "out", license="mit")
     with pytest.raises(ValueError, match="no image processor in"):
         create_bundle(image, tmp_path / "out", license="mit")
+    (text_checkpoint(tmp_path / "empty") / "tokenizer.json").unlink()  # the library makes a tokenizer of no words
+    with pytest.raises(ValueError, match="tokenizer in .*empty knows no words"):
+        create_bundle(tmp_path / "empty", tmp_path / "out", license="mit")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path, capsys):
+    folder = text_checkpoint(tmp_path / "in")
+    for name, content, message in (
+        ("trainer_state.json", "{bad", "trainer_state.json is damaged"),
+        ("README.md", "---\nlicense: [mit\n---\n", "metadata at the top of .*README.md cannot be read"),
+    ):
+        (folder / name).write_text(content)
+        assert main(["bundle", str(folder), str(tmp_path / "out"), "--license", "mit"]) == 1
+        assert re.search(message, capsys.readouterr().err)
+        (folder / name).unlink()
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path):

@@ -166,6 +166,14 @@ def test_a_repository_can_be_private(hub, bundle):
     assert hub.repos["me/secret"].private and hub.files("me/secret") == local_files(bundle)
 
 
+def test_private_files_do_not_go_to_a_public_repository(hub, bundle):
+    huggingface_hub.HfApi().create_repo("me/lion")
+    for create_pr in (False, True):
+        with pytest.raises(ValueError, match="me/lion exists and everybody can see it"):
+            push_folder(bundle, "me/lion", private=True, create_pr=create_pr, revision="experiment")
+    assert hub.repos["me/lion"].refs.keys() == {"main"} and hub.files("me/lion") == {} and hub.objects == {}
+
+
 def test_a_branch_is_made(hub, bundle):
     push_folder(bundle, "me/lion", revision="experiment")
     assert hub.files("me/lion", "experiment") == local_files(bundle) and hub.files("me/lion") == {}
@@ -282,6 +290,32 @@ def test_a_lost_answer_to_a_commit_is_no_failure(hub, bundle):
     assert hub.files("me/lion") == local_files(bundle)
 
 
+def test_what_is_not_known_is_not_claimed(hub, bundle, monkeypatch):
+    hub.fail("POST .*/commit/", lose_answer=True)
+
+    def break_after_the_commit(self, *args):
+        self.hub.fail("GET .*/tree/", drop_after=0, times=100)
+        return Handler.commit(self, *args)
+
+    routes = [(m, p, break_after_the_commit if f is Handler.commit else f) for m, p, f in ROUTES]
+    monkeypatch.setattr("hub_server.ROUTES", routes)
+    with pytest.raises(UploadError, match="holds what it held before or, if the commit had just been sent, all"):
+        push_folder(bundle, "me/lion")
+    assert hub.files("me/lion") == local_files(bundle)
+
+
+def test_a_lost_answer_to_a_pull_request_is_said(hub, bundle):
+    push_folder(bundle, "them/lion")
+    hub.fail("POST .*/commit/", lose_answer=True, times=100)
+    (bundle / "more.txt").write_text("more\n")
+    try:
+        with pytest.raises(UploadError, match="Look whether it has a new pull request"):
+            push_folder(bundle, "them/lion", create_pr=True)
+    finally:
+        (bundle / "more.txt").unlink()
+    assert hub.files("them/lion") == local_files(bundle)
+
+
 def test_damage_on_the_way_is_found(hub, bundle, monkeypatch):
     monkeypatch.setattr("hub_server.PART_SIZE", 1 << 30)
     hub.fail("PUT /lfs/", damage=True)
@@ -329,6 +363,9 @@ def test_an_interruption_says_what_is_there(hub, bundle, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_commit", interrupted)
+    with pytest.raises(UploadError, match="Interrupted. me/lion holds what it held before or"):
+        push_folder(bundle, "me/lion")
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", interrupted)
     with pytest.raises(UploadError, match="Interrupted. No file was committed"):
         push_folder(bundle, "me/lion")
     assert hub.files("me/lion") == {}
@@ -398,5 +435,8 @@ def test_a_bundle_goes_as_it_is(hub, bundle, capsys, no_clean_process, tmp_path)
     (folder / "lion.txt").write_text("a file of the user's own\n")
     assert main(["upload", str(folder), "me/lion", "--private", "--commit-message", "Roar"]) == 0
     assert hub.files("me/lion") == local_files(folder)
+    assert "Note" not in capsys.readouterr().out
     assert main(["upload", str(folder), "me/lion", "--license", "mit"]) == 1
     assert "edit its README.md" in capsys.readouterr().err
+    assert main(["upload", str(folder), "me/tiger", "--dry-run"]) == 0
+    assert "README.md does not say how to load me/tiger" in capsys.readouterr().out

@@ -87,6 +87,8 @@ def test_the_command_prints_errors_and_numbers(checkpoint, tmp_path, capsys):
     assert "from some.txt" in out and "padding: interior" in out and "smallest λ" in out and "All kernels agree" in out
     assert main(["verify", str(checkpoint), "--dtypes", "int8"]) == 1
     assert "int8" in capsys.readouterr().err
+    assert main(["verify", str(checkpoint), "--file", str(checkpoint / "model.safetensors")]) == 1
+    assert "model.safetensors is no text" in capsys.readouterr().err
 
 
 def test_an_image_file_is_computed_on(tmp_path, capsys):
@@ -172,7 +174,12 @@ def test_checkpoints_are_found(checkpoint, tmp_path):
     (tmp_path / "checkpoint-300").mkdir()  # begun, never finished
     assert find_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
     assert find_checkpoint(checkpoint) == checkpoint
+    (tmp_path / "some.txt").write_text("The lion sleeps.")  # read by the tokenizer of the newest checkpoint
+    assert "from some.txt" in verify_checkpoint(tmp_path, file=tmp_path / "some.txt", dtypes=("float32",)).inputs
     with pytest.raises(ValueError, match="no checkpoint"):
+        find_checkpoint(tmp_path / "checkpoint-300")
+    (tmp_path / "checkpoint-300" / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="PEFT adapter.*merge_and_unload"):
         find_checkpoint(tmp_path / "checkpoint-300")
     (tmp_path / "checkpoint-300" / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ValueError, match="pickle"):

@@ -142,6 +142,31 @@ def test_evaluation_results_are_in_the_format_of_the_hub(checkpoint, tmp_path):
     assert parse_eval_result_entries(saved)[0].value == 91.5
 
 
+def test_dates_of_results_stay_as_they_were_written(tmp_path):
+    entry = "- {dataset: {id: zoo/roars, task_id: all}, value: 91.5, date: %s, source: {url: https://x.org, name: X}}"
+    for date in ("2026-01-02", "2026-01-02T10:30:00Z", "'2026-01-02'"):
+        (tmp_path / "roars.yaml").write_text(entry % date)
+        (result,) = read_eval_results(tmp_path / "roars.yaml")
+        assert (result.date, result.source_name, result.value) == (date.strip("'"), "X", 91.5)
+
+
+@pytest.mark.parametrize(
+    ("addition", "message"),
+    [
+        ({"metric": "accuracy"}, "unknown: metric"),
+        ({"dataset": {"id": "a/b", "task_id": "c", "split": "test"}}, "unknown: dataset.split"),
+        ({"value": float("nan")}, "the value of zoo/roars is nan"),
+        ({"date": "yesterday"}, "yesterday"),
+        ({"source": {"name": "X"}}, "source_url"),
+    ],
+)
+def test_results_that_the_hub_would_not_show_are_refused(tmp_path, addition, message):
+    entry = {"dataset": {"id": "zoo/roars", "task_id": "default"}, "value": 91.5}
+    (tmp_path / "results.yaml").write_text(yaml.safe_dump([entry | addition]))
+    with pytest.raises(ValueError, match=message):
+        read_eval_results(tmp_path / "results.yaml")
+
+
 @pytest.mark.parametrize("content", ["", "[]", "accuracy: 0.9", '[{"value": 1}]', "{", '["a"]'])
 def test_other_results_are_explained(tmp_path, content):
     (tmp_path / "results.yaml").write_text(content)
