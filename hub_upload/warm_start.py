@@ -133,7 +133,8 @@ def warm_start_config(config: PreTrainedConfig, **overrides) -> LionConfig:
         overrides: fields of `LionConfig`, for example `mixer_type="decay"`.
 
     Raises:
-        ValueError: if the encoder is neither, or is one with no counterpart (a decoder, relative positions).
+        ValueError: if the encoder is neither, or is one with no counterpart (a decoder, relative positions), or an
+            override gives its weights another number of heads.
     """
     if config.model_type not in ("bert", "vit"):
         raise ValueError(f"A warm start needs a BERT or a ViT; this is a {config.model_type!r}.")
@@ -141,6 +142,11 @@ def warm_start_config(config: PreTrainedConfig, **overrides) -> LionConfig:
         raise ValueError("This BERT is a decoder (`is_decoder`, `add_cross_attention`); LION is bidirectional.")
     if (kind := getattr(config, "position_embedding_type", "absolute")) not in ("absolute", None):
         raise ValueError(f"This BERT has {kind!r} positions, which have no counterpart here; only absolute ones have.")
+    heads = config.num_attention_heads
+    if (given := overrides.get("num_attention_heads", heads)) != heads:
+        raise ValueError(
+            f"`num_attention_heads` is {given}, but the weights are those of {heads} heads: leave it out."
+        )
     fields = {name: getattr(config, name) for name in SHARED_FIELDS if hasattr(config, name)}
     fields |= {
         "modality": "text" if config.model_type == "bert" else "image",

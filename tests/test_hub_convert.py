@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 import torch
 from hub_upload_lion import convert, convert_original_state_dict, infer_config
+from hub_upload_lion.cli import main
+from hub_upload_lion.published_file import load_checkpoint
+from hub_upload_lion.published_weights import model_class
 from PIL import Image
 from safetensors.torch import save_file
 from transformers import AutoModel, AutoModelForImageClassification, AutoModelForMaskedLM, pipeline
@@ -219,7 +222,7 @@ class Published:
 
 
 def load(state_dict: dict, config):
-    model = convert.model_class(state_dict)(config).eval()
+    model = model_class(state_dict)(config).eval()
     model.load_state_dict(convert_original_state_dict(state_dict, config))
     return model
 
@@ -304,7 +307,7 @@ def wrapped(state_dict: dict, layout: str) -> dict:
 def test_training_checkpoints_are_unwrapped(tmp_path, layout):
     state_dict = text_state_dict("decay", layer_norm=False)
     torch.save(wrapped(state_dict, layout), tmp_path / "checkpoint.pt")
-    loaded = convert.load_checkpoint(tmp_path / "checkpoint.pt")
+    loaded = load_checkpoint(tmp_path / "checkpoint.pt")
     assert loaded.keys() == state_dict.keys()
     assert all(torch.equal(loaded[name], state_dict[name]) for name in loaded)
     assert infer_config(wrapped(state_dict, layout)).to_dict() == infer_config(state_dict).to_dict()
@@ -321,7 +324,7 @@ class Payload:
 def test_pickles_are_never_executed(tmp_path, capsys):
     torch.save({"model": Payload()}, tmp_path / "checkpoint.pt")
     with pytest.raises(ValueError, match="weights only"):
-        convert.load_checkpoint(tmp_path / "checkpoint.pt")
+        load_checkpoint(tmp_path / "checkpoint.pt")
     assert "executed" not in capsys.readouterr().out
 
 
@@ -334,7 +337,7 @@ def test_damaged_files_are_refused(tmp_path, name, share):
     data = path.read_bytes()
     path.write_bytes(data[: int(share * len(data))])
     with pytest.raises(ValueError, match=name):
-        convert.load_checkpoint(path)
+        load_checkpoint(path)
 
 
 def test_missing_and_unexpected_names_are_listed():
@@ -449,9 +452,31 @@ def test_command_leaves_nothing_behind_when_it_fails(tmp_path):
         run_command(tmp_path / "published.pt", tmp_path / "model", "--task", "mlm")
     with pytest.raises(ValueError, match="--task"):
         run_command(tmp_path / "published.pt", tmp_path / "model")
+    with pytest.raises(ValueError, match="no tokenizer in"):
+        words = ["--task", "sequence-classification", "--num_heads", HEADS, "--tokenizer", tmp_path]
+        run_command(tmp_path / "published.pt", tmp_path / "model", *words)
     with pytest.raises(FileNotFoundError, match="absent.pt"):
         run_command(tmp_path / "absent.pt", tmp_path / "model", "--task", "mlm")
     assert [path.name for path in tmp_path.iterdir()] == ["published.pt"]
+
+
+def test_options_that_say_nothing_are_refused(tmp_path):
+    torch.save(text_state_dict("decay", layer_norm=False), tmp_path / "text.pt")
+    torch.save(image_state_dict("decay", positions=True, grid=(3, 3)), tmp_path / "image.pt")
+    (tmp_path / "labels.txt").write_text("lion\n")
+    with pytest.raises(ValueError, match="no classification head"):
+        run_command(tmp_path / "text.pt", tmp_path / "model", "--task", "mlm", "--labels", tmp_path / "labels.txt")
+    with pytest.raises(ValueError, match="drop --tokenizer"):
+        words = ["--task", "image-classification", "--pooling", "cls", "--tokenizer", tmp_path]
+        run_command(tmp_path / "image.pt", tmp_path / "model", *words)
+
+
+def test_command_fails_when_the_kernels_do(tmp_path, capsys):
+    state_dict = text_state_dict("decay", layer_norm=False)
+    state_dict["bert.encoder.layer.1.intermediate.dense.bias"][0] = float("nan")
+    torch.save(state_dict, tmp_path / "published.pt")
+    assert main(["convert", str(tmp_path / "published.pt"), str(tmp_path / "model"), "--task", "mlm"]) == 1
+    assert "FAILED: `lion verify" in capsys.readouterr().out
 
 
 def test_command_refuses_a_folder_that_is_not_empty(tmp_path):

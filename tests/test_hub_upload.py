@@ -131,13 +131,21 @@ def test_train_dry_run_push_load_elsewhere(hub, tmp_path, capsys, monkeypatch):
 
 
 def test_plain_push_to_hub_loads_elsewhere(hub, tmp_path):
-
+    """Of a model, a tokenizer, an image processor and a Trainer."""
     folder = image_checkpoint(tmp_path / "image")
     load_model(folder).push_to_hub("me/plain", token=WRITE_TOKEN)
     AutoImageProcessor.from_pretrained(folder).push_to_hub("me/plain", token=WRITE_TOKEN)
+    text = load_model(text_checkpoint(tmp_path / "text"))
+    text.push_to_hub("me/words", token=WRITE_TOKEN)
+    text_tokenizer().push_to_hub("me/words", token=WRITE_TOKEN)
+    arguments = TrainingArguments(str(tmp_path / "run"), report_to="none", use_cpu=True, hub_model_id="me/trained")
+    Trainer(text, arguments, processing_class=text_tokenizer()).push_to_hub(token=WRITE_TOKEN)
+    assert hub.files("me/trained")["model.safetensors"] == hub.files("me/words")["model.safetensors"]
     code = """
 from PIL import Image
 from transformers import AutoModel, pipeline
+for name in ("me/words", "me/trained"):
+    print(pipeline("fill-mask", model=name, trust_remote_code=True)("The lion [MASK].")[0]["token_str"])
 print(type(AutoModel.from_pretrained("me/plain", trust_remote_code=True)).__module__)
 print(pipeline("image-classification", model="me/plain", trust_remote_code=True)(Image.new("RGB", (9, 9))))
 """

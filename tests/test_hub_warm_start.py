@@ -188,6 +188,7 @@ def test_decays_learn_from_the_start():
     [
         (lambda: GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9)), {}, "no counterpart.*BertModel"),
         (lambda: bert(is_decoder=True), {}, "decoder"),
+        (bert, {"num_attention_heads": 4}, "weights are those of 3 heads"),
         (bert, {"intermediate_size": 44}, "change the shapes.*up_proj.weight"),
     ],
 )
@@ -223,11 +224,14 @@ def test_command_makes_an_image_model_with_its_processor(tmp_path):
     vit().save_pretrained(tmp_path / "vit")
     mean = [0.1, 0.2, 0.3]
     ViTImageProcessorPil(size={"height": 16, "width": 16}, image_mean=mean).save_pretrained(tmp_path / "vit")
-    run_command("--from-pretrained", tmp_path / "vit", tmp_path / "lion", "--patch_order", "snake")
-    assert AutoModelForImageClassification.from_pretrained(tmp_path / "lion").config.patch_order == "snake"
+    (tmp_path / "labels.txt").write_text("cat\nlion\nzebra\n")
+    words = ["--patch_order", "snake", "--labels", tmp_path / "labels.txt"]
+    run_command("--from-pretrained", tmp_path / "vit", tmp_path / "lion", *words)
+    config = AutoModelForImageClassification.from_pretrained(tmp_path / "lion").config
+    assert config.patch_order == "snake" and config.label2id == {"cat": 0, "lion": 1, "zebra": 2}
     classify = pipeline("image-classification", model=str(tmp_path / "lion"))
     assert list(classify.image_processor.image_mean) == mean
-    assert {answer["label"] for answer in classify(Image.new("RGB", (20, 10), "tan"))} == set("abc")
+    assert {answer["label"] for answer in classify(Image.new("RGB", (20, 10), "tan"))} == {"cat", "lion", "zebra"}
 
 
 def test_command_says_what_is_missing_and_leaves_nothing_behind(tmp_path, capsys):
