@@ -47,24 +47,25 @@ def softmax_attention(query, key, value, *log_decay):
     return (scaled_dot_product_attention(query, key, value),)
 
 
-def run(kernel, inputs: list[torch.Tensor], direction: str) -> list[torch.Tensor]:
-    """The output, and the gradients if asked for."""
+def run(kernel, inputs: list[torch.Tensor], direction: str, grad: torch.Tensor) -> list[torch.Tensor]:
+    """The output, and the gradients, given that of the output, if asked for."""
     if direction == "forward":
         with torch.no_grad():
             return [kernel(*inputs)[0]]
     inputs = [x.detach().requires_grad_() for x in inputs]
     output = kernel(*inputs)[0]
     # Softmax attention knows no decay and gives it no gradient.
-    return [output, *torch.autograd.grad(output, inputs, torch.ones_like(output) / len(output), allow_unused=True)]
+    return [output, *torch.autograd.grad(output, inputs, grad, allow_unused=True)]
 
 
 def check(kernel, mixer: str, length: int) -> None:
     """Raise an AssertionError unless a kernel agrees with the naive form in float64, gradients included."""
     length = min(length, 512)
     inputs = make_inputs(mixer, 1, length)
-    exact = run(naive_attention, [x.double() for x in inputs], PASSES[1])
-    naive = run(naive_attention, inputs, PASSES[1])
-    for result, right, near in zip(run(kernel, inputs, PASSES[1]), exact, naive, strict=True):
+    grad = torch.randn_like(inputs[2])
+    exact = run(naive_attention, [x.double() for x in inputs], PASSES[1], grad.double())
+    naive = run(naive_attention, inputs, PASSES[1], grad)
+    for result, right, near in zip(run(kernel, inputs, PASSES[1], grad), exact, naive, strict=True):
         error, allowed = ((x.double() - right).abs().max() for x in (result, near))
         floor = 1e-5 * right.abs().max().clamp(min=1)
         assert error <= max(2 * allowed, floor), f"{kernel.__name__}, {mixer}, {length}: off by {error:.1e}"
@@ -74,12 +75,13 @@ def measure(length: int, batch: int, direction: str, budget: float) -> dict[str,
     """Summaries of CPU seconds, by `"softmax"` and `"mixer kernel"`."""
     functions = {}
     inputs = {mixer: make_inputs(mixer, batch, length) for mixer in MIXERS}
-    functions["softmax"] = lambda: run(softmax_attention, inputs["LIT"], direction)
+    grad = torch.randn_like(inputs["LIT"][2])
+    functions["softmax"] = lambda: run(softmax_attention, inputs["LIT"], direction, grad)
     for mixer in MIXERS:
         for name, kernel in {**KERNELS, "auto": auto_attention}.items():
             if name == "parallel" and (length > LONGEST_PARALLEL or mixer == "LIT"):
                 continue
-            functions[f"{mixer} {name}"] = lambda m=mixer, k=kernel: run(k, inputs[m], direction)
+            functions[f"{mixer} {name}"] = lambda m=mixer, k=kernel: run(k, inputs[m], direction, grad)
     softmax_seconds = 4e-8 * batch * length**2 * (4 if direction != "forward" else 1)
     repeats = int(max(3, min(25, budget / softmax_seconds)))
     return {name: summary(seconds) for name, seconds in interleaved(functions, repeats).items()}

@@ -42,9 +42,14 @@ def peak_memory_in_new_process(script: str, *arguments: str) -> int:
     return int(output.split()[-1])
 
 
+def peak_memory() -> int:
+    """The peak resident memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def print_peak_memory() -> None:
-    """Print the peak resident memory of this process in bytes, as the last word of its output."""
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    """Print `peak_memory` as the last word of this process's output."""
+    print(peak_memory())
 
 
 def machine() -> dict[str, str | int]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 # Longest run over which sums of log decays are subtracted from each other: what is left of a difference of two sums
 # loses the digits that the sums share, so sums start anew at every block border.
-BLOCK_SIZE = 64
+BLOCK_SIZE = 66
 
 
 def log_zero(dtype: torch.dtype) -> float:

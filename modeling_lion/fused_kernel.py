@@ -36,12 +36,45 @@ class Scratch:
     def __init__(self, like: Tensor, dtype: torch.dtype):
         self.like, self.dtype = like, dtype
         self.memory: dict[str, Tensor] = {}
+        self.views: dict[tuple, Tensor] = {}
 
     def __call__(self, name: str, *shape: int) -> Tensor:
-        size = math.prod(shape)
-        if name not in self.memory or self.memory[name].numel() < size:
-            self.memory[name] = self.like.new_empty(size, dtype=self.dtype)
-        return self.memory[name][:size].view(shape)
+        view = self.views.get((name, shape))
+        if view is None:
+            size = math.prod(shape)
+            if name not in self.memory or self.memory[name].numel() < size:
+                self.memory[name] = self.like.new_empty(size, dtype=self.dtype)
+                self.views.clear()
+            view = self.views[name, shape] = self.memory[name][:size].view(shape)
+        return view
+
+    def cast(self, *tensors: Tensor) -> list[Tensor]:
+        """Query, key and value in the scratch dtype."""
+        if tensors[0].dtype == tensors[-1].dtype == self.dtype:
+            return list(tensors)
+        return [self(name, *x.shape).copy_(x) for name, x in zip("qkv", tensors, strict=True)]
+
+    def target(self, name: str, out: Tensor) -> Tensor:
+        """Where to compute what will be in `out`: there, if a matrix product can write to it."""
+        return out if out.is_contiguous() and out.dtype == self.dtype else self(name, *out.shape)
+
+
+def rows_at_a_time(wanted: int, *tensors: Tensor) -> int:
+    """
+    How many (batch, head) pairs of `(b, h, ...)` to take at a time: about `wanted`, some heads of one sequence, or
+    several sequences with all their heads if all tensors have these side by side in memory.
+    """
+    batch, heads = tensors[0].shape[:2]
+    if wanted >= 2 * heads and all(batch == 1 or heads == 1 or x.stride(0) == heads * x.stride(1) for x in tensors):
+        return wanted // max(heads, 1) * heads
+    return -(-heads // -(-heads // max(1, min(wanted, heads))))
+
+
+def row_views(x: Tensor, rows: int) -> list[Tensor]:
+    """`(b, h, ...)` in slices `(rows, ...)`, views all; `rows` from `rows_at_a_time`."""
+    if rows > x.shape[1]:
+        return x.flatten(0, 1).split(rows)
+    return [part for sequence in x.unbind(0) for part in sequence.split(rows)]
 
 
 def row_slices(batch: int, heads: int, rows: int) -> Iterator[tuple[slice, slice]]:
@@ -96,18 +129,23 @@ def inverse_totals(totals: Tensor) -> Tensor:
 def scaled_gradient(grad: Tensor, inverse: Tensor, output: Tensor | None, blocks: tuple[int, int], scratch: Scratch):
     """
     The gradients of numerators and denominators: n_i = dy_i / den_i, `(..., block, e)`, and d_i = -n_i · y_i,
-    `(..., block, 1)`, of some `(b, h, length, e)` in blocks, padded with zeros. Without `output`, d is None.
+    `(..., block, 1)`, of some `(..., length, e)` in blocks, padded with zeros. Without `output`, d is None.
     """
-    batch, heads, length, dim = grad.shape
-    n = scratch("n", batch, heads, blocks[0] * blocks[1], dim)
-    torch.mul(grad, inverse.unsqueeze(-1), out=n[:, :, :length])
-    n[:, :, length:] = 0
+    *rows, length, dim = grad.shape
+    is_padded = blocks[0] * blocks[1] > length
+    n = scratch("n", *rows, blocks[0] * blocks[1], dim)
+    real = n[..., :length, :] if is_padded else n
+    torch.mul(grad, inverse.unsqueeze(-1), out=real)
+    if is_padded:
+        n[..., length:, :] = 0
     if output is None:
         return n.view(-1, blocks[1], dim), None
-    product = scratch("product", *n.shape)
-    torch.mul(n[:, :, :length], output, out=product[:, :, :length])
-    product[:, :, length:] = 0
-    return n.view(-1, blocks[1], dim), product.sum(-1).neg_().view(-1, blocks[1], 1)
+    d = scratch("d", *n.shape[:-1])
+    if is_padded:
+        d[..., length:] = 0
+    product = torch.mul(real, output, out=scratch("product", *real.shape))
+    torch.sum(product, -1, out=d[..., :length]).neg_()
+    return n.view(-1, blocks[1], dim), d.view(-1, blocks[1], 1)
 
 
 class DecayGradient:
@@ -129,15 +167,15 @@ class DecayGradient:
         self.through_right, self.through_left = (like.new_zeros(batch, heads, num_blocks) for _ in range(2))
         self.below = like.new_ones(block, block).tril_(-1)
 
-    def add_diagonal(self, r: Tensor, b: slice, h: slice, n: slice, below: Tensor) -> None:
+    def inside_blocks(self, r: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
         """
-        What stays inside the block, R = d log M, `(b, h, n, c, c)`. Its row i counts from i on and its column j is
-        taken back from j on, so that only what crosses t is left. `below` is memory of the same shape; r is lost.
+        What stays inside blocks, of R = d log M, `(..., c, c)`: shares of `query_right` and of `key_left`, `(..., c)`.
+        The row i counts from i on and the column j is taken back from j on, so that only what crosses t is left.
+        `below` is memory of the same shape; r is lost.
         """
         torch.mul(r, self.below, out=below)
-        self.query_right[b, h, n] += below.sum(-1) - below.sum(-2)
         above = r.sub_(below)  # with the diagonal, which cancels
-        self.key_left[b, h, n] += above.sum(-2) - above.sum(-1)
+        return below.sum(-1).sub_(below.sum(-2)), above.sum(-2).sub_(above.sum(-1))
 
     def result(self, length: int, right: Tensor, left: Tensor | None) -> tuple[Tensor, Tensor]:
         """The gradients in the shapes of `right` and `left`."""

@@ -260,7 +260,9 @@ def backward(
             dk = torch.bmm(g.transpose(1, 2), q[i], out=dk_all[i])
             if needs_decay:
                 r = g.mul_(scores).view(by_head)
-                d_decays.add_diagonal(r, b, h, blocks, scratch("below", *by_head))
+                to_right, to_left = d_decays.inside_blocks(r, scratch("below", *by_head))
+                d_decays.query_right[b, h, blocks] += to_right
+                d_decays.key_left[b, h, blocks] += to_left
             weights = scores.view(by_head).mul_(mask).view(shape)
             dv = torch.bmm(weights.transpose(1, 2), n, out=dv_all[i])
             if sizes[0] > 1:

@@ -26,18 +26,16 @@ from .fused_kernel import (
     LOG2_E,
     DecayGradient,
     Scratch,
-    blocks_to_write,
     fused_operator,
     inverse_totals,
-    read_blocks,
-    row_slices,
+    row_views,
+    rows_at_a_time,
     scaled_gradient,
-    write_blocks,
 )
 from .lion_kernel import accumulation_dtype, lion_kernel
 
 
-# Elements of W at a time: with its mask, some megabytes.
+# Elements of W at a time: with its mask, some megabytes. Fewer would cost more in calls than they save in cache.
 TILE_ELEMENTS = 400_000
 
 
@@ -51,97 +49,199 @@ def plain_parallel(query, key, value, right, left, chunk_size):
 class ToeplitzMask:
     """M of decays that are the same at every token, λ^|i-j|: one matrix per head, wide enough for all tiles."""
 
-    def __init__(self, decay: Tensor, length: int, tile: int):
+    def __init__(self, decay: Tensor, length: int, tile: int, rows: int):
+        """`decay` is `(1, h, 1)`."""
         self.length, self.last = length, (length - 1) // tile * tile
         row = torch.arange(tile, dtype=decay.dtype, device=decay.device)
         column = torch.arange(self.last + length, dtype=decay.dtype, device=decay.device) - self.last
-        self.table = (decay.unsqueeze(-1) * LOG2_E * (row[:, None] - column).abs_()).exp2_()
+        self.distance = (row[:, None] - column).abs_()
+        self.tables = (decay[0].unsqueeze(-1) * LOG2_E * self.distance).exp2_().split(rows)
+        self.d_decay = torch.zeros_like(decay)
+        self.gradients = self.d_decay[0, :, 0].split(rows)
 
-    def rows(self, b: slice, h: slice, start: int, stop: int, scratch: Scratch) -> Tensor:
-        """`(1, h, r, l)`"""
+    def part(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """Of a table `(..., tile, wide)`, what belongs to the rows of W from `start` to `stop`."""
         first = self.last - start
-        return self.table[:, h, : stop - start, first : first + self.length]
+        return x[..., : stop - start, first : first + self.length]
+
+    def rows(self, s: int, start: int, stop: int, scratch: Scratch) -> Tensor:
+        """M of slice s, `(h, r, l)`."""
+        return self.part(self.tables[s % len(self.tables)], start, stop)
+
+    def add_gradient(self, r: Tensor, s: int, start: int, stop: int, scratch: Scratch) -> None:
+        """Take R of slice s, `(b * h, r, l)`: the gradient of a log λ is Σ_ij |i-j| R_ij."""
+        gradient = self.gradients[s % len(self.gradients)]
+        by_row = torch.mv(r.flatten(1), self.part(self.distance, start, stop).flatten())
+        gradient += by_row.view(-1, len(gradient)).sum(0)
+
+    def gradient(self, right: Tensor, left: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.d_decay, self.d_decay.new_empty(0)
 
 
 class BlockMask:
     """M of any decays, by blocks: exponents on the diagonal, products of what rows and columns lose beside it."""
 
-    def __init__(self, right: Tensor, left: Tensor, num_blocks: int, block: int):
+    def __init__(self, right: Tensor, left: Tensor, num_blocks: int, block: int, rows: int):
+        """`right` and `left` are `(b, h, l)`."""
         self.length = right.shape[-1]
         padding = num_blocks * block - self.length
         right, left = (pad(a * LOG2_E, (0, padding)).unflatten(-1, (num_blocks, block)) for a in (right, left))
-        self.from_start, to_end, from_end, self.to_start = block_sums(right, left)
-        self.row_right, self.row_left = (x.exp2().unsqueeze(-1) for x in (self.from_start, from_end))
+        from_start, to_end, from_end, to_start = block_sums(right, left)
         # What keys lose on their way to the border of block n, through the blocks between: (..., n, blocks, block).
         up_to_right, up_to_left = (a.double().sum(-1).cumsum(-1) for a in (right, left))
         through_right = pad(up_to_right, (1, 0))[..., :-1].unsqueeze(-1) - up_to_right.unsqueeze(-2)
         through_left = pad(up_to_left, (1, 0))[..., :-1].unsqueeze(-2) - up_to_left.unsqueeze(-1)
-        is_before = torch.ones(num_blocks, num_blocks, dtype=torch.bool, device=right.device).tril(-1)
+        is_before = torch.ones(num_blocks, num_blocks, dtype=torch.bool, device=right.device).tril_(-1)
         through = torch.where(is_before, through_right, through_left).clamp_(max=0).to(right.dtype)
-        lost = torch.where(is_before.unsqueeze(-1), to_end.unsqueeze(-3), self.to_start.unsqueeze(-3))
-        self.keys = lost.add_(through.unsqueeze(-1)).exp2_().flatten(-2)
+        lost = torch.where(is_before.unsqueeze(-1), to_end.unsqueeze(-3), to_start.unsqueeze(-3))
+        keys = lost.add_(through.unsqueeze(-1)).exp2_().flatten(-2).unsqueeze(-2)
+        self.sums = list(zip(row_views(from_start, rows), row_views(to_start, rows), strict=True))
+        self.keys, self.row_right, self.row_left = (
+            [x.unbind(1) for x in row_views(factors, rows)]
+            for factors in (keys, from_start.exp2().unsqueeze(-1), from_end.exp2().unsqueeze(-1))
+        )
+        self.sizes, self.num_rows, self.gradients = right.shape, rows, None
 
-    def rows(self, b: slice, h: slice, start: int, stop: int, scratch: Scratch) -> Tensor:
-        """`(b, h, r, l)`"""
-        num_blocks, size = self.from_start.shape[-2:]
-        blocks = slice(start // size, -(-stop // size))
-        shape = (*self.keys[b, h].shape[:2], blocks.stop - blocks.start, size)
-        mask = scratch("mask", *shape, num_blocks * size)
-        diagonal = mask.unflatten(-1, (num_blocks, size)).diagonal(blocks.start, 2, 4).movedim(-1, 2)
-        sums = (x[b, h, blocks] for x in (self.from_start, self.to_start))
-        write_block_mask(diagonal, *sums, scratch("first", *shape, size), scratch("second", *shape, size))
-        for i, n in enumerate(range(blocks.start, blocks.stop)):
-            before, behind = slice(0, n * size), slice((n + 1) * size, None)
-            keys, out = self.keys[b, h, n, None], mask[:, :, i]
+    def rows(self, s: int, start: int, stop: int, scratch: Scratch) -> Tensor:
+        """M of slice s, `(b * h, r, l)`."""
+        _, num_blocks, size = self.sums[s][0].shape
+        first, last = start // size, -(-stop // size)
+        from_start, to_start = (x[:, first:last] for x in self.sums[s])
+        mask = scratch("mask", *from_start.shape, num_blocks * size)
+        memory = (scratch(name, *from_start.shape, size) for name in ("first", "second"))
+        write_block_mask(self.diagonal(mask, first), from_start, to_start, *memory)
+        for n, out in zip(range(first, last), mask.unbind(1), strict=True):
+            before, behind = n * size, (n + 1) * size
             if n > 0:
-                torch.mul(self.row_right[b, h, n], keys[..., before], out=out[..., before])
+                torch.mul(self.row_right[s][n], self.keys[s][n][..., :before], out=out[..., :before])
             if n < num_blocks - 1:
-                torch.mul(self.row_left[b, h, n], keys[..., behind], out=out[..., behind])
-        return mask.flatten(2, 3)[:, :, : stop - start, : self.length]
+                torch.mul(self.row_left[s][n], self.keys[s][n][..., behind:], out=out[..., behind:])
+        return mask.flatten(1, 2)[:, : stop - start, : self.length]
+
+    def diagonal(self, x: Tensor, first: int) -> Tensor:
+        """The blocks `(b * h, n, c, c)` on the diagonal of `(b * h, n, c, blocks * c)`, which starts at block `first`."""
+        return x.unflatten(-1, self.sizes[-2:]).diagonal(first, 1, 3).movedim(-1, 1)
+
+    def add_gradient(self, r: Tensor, s: int, start: int, stop: int, scratch: Scratch) -> None:
+        """Take R of slice s, the gradient of log M, `(b * h, r, l)`; it is lost."""
+        batch, heads, num_blocks, size = self.sizes
+        if self.gradients is None:
+            self.inside = DecayGradient(r, *self.sizes)
+            self.by_row = r.new_empty(*self.sizes, num_blocks)
+            self.by_column = r.new_empty(batch, heads, num_blocks, num_blocks, size)
+            found = (self.by_row, self.by_column, self.inside.query_right, self.inside.key_left)
+            self.gradients = list(zip(*(row_views(x, self.num_rows) for x in found), strict=True))
+        first, last = start // size, -(-stop // size)
+        by_row, by_column, query_right, key_left = (x[:, first:last] for x in self.gradients[s])
+        padding = (0, num_blocks * size - self.length, 0, (last - first) * size - r.shape[1])
+        r = (pad(r, padding) if any(padding) else r).view(len(r), -1, size, num_blocks * size)
+        torch.sum(r.unflatten(-1, (num_blocks, size)), -1, out=by_row)
+        torch.sum(r.unflatten(-1, (num_blocks, size)), 2, out=by_column)
+        diagonal = self.diagonal(r, first)
+        right, left = self.inside.inside_blocks(diagonal, scratch("below", *diagonal.shape))
+        query_right += right
+        key_left += left
+
+    def gradient(self, right: Tensor, left: Tensor | None) -> tuple[Tensor, Tensor]:
+        before = self.by_row.new_ones(self.sizes[2], self.sizes[2]).tril_(-1)  # [n, m]: m comes before n
+        behind = before.T
+        pairs = self.by_column.sum(-1)
+        self.inside.query_right += (self.by_row * before.unsqueeze(1)).sum(-1)
+        self.inside.query_left += (self.by_row * behind.unsqueeze(1)).sum(-1)
+        self.inside.key_right += (self.by_column * before.unsqueeze(-1)).sum(2)
+        self.inside.key_left += (self.by_column * behind.unsqueeze(-1)).sum(2)
+        self.inside.through_right += ((behind @ pairs) * before).sum(-1)
+        self.inside.through_left += ((before @ pairs) * behind).sum(-1)
+        return self.inside.result(self.length, right, left)
 
 
 class Tiles:
     """How W is cut: blocks of tokens, some rows of them at a time, for some heads at a time; and the mask, by rows."""
 
-    def __init__(self, query: Tensor, right: Tensor | None, left: Tensor | None):
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, right: Tensor | None, left: Tensor | None):
         batch, heads, length, _ = query.shape
-        self.num_blocks = max(1, -(-length // BLOCK_SIZE))
-        self.block = -(-length // self.num_blocks)
-        self.step = min(length, self.block * max(1, TILE_ELEMENTS // max(1, self.block * length)))
-        self.starts = range(0, length, max(1, self.step))  # with more than one start, a slice is one head
-        self.slices = row_slices(batch, heads, TILE_ELEMENTS // max(1, self.step * length))
+        num_blocks = max(1, -(-length // BLOCK_SIZE))
+        block = -(-length // num_blocks)
+        step = min(length, block * max(1, TILE_ELEMENTS // max(1, block * length)))
+        starts = range(0, length, max(1, step))  # with more than one of them, a slice is one head
+        self.tiles = [(start, min(start + step, length)) for start in starts]
+        self.num_rows = rows_at_a_time(TILE_ELEMENTS // max(1, step * length), query, key, value)
         self.mask = None
         if right is not None and right.shape[-1] == 1:
-            self.mask = ToeplitzMask(right, length, self.step)
+            decay = right.expand(-1, heads, -1)
+            self.mask = ToeplitzMask(decay, length, step, self.num_rows)
         elif right is not None:
             right, left = (x.expand(batch, heads, length) for x in (right, right if left is None else left))
-            self.mask = BlockMask(right, left, self.num_blocks, self.block)
+            self.mask = BlockMask(right, left, num_blocks, block, self.num_rows)
+
+    def slices(self, *tensors: Tensor):
+        """Slices of tensors `(b, h, ...)`, numbered."""
+        return enumerate(zip(*(row_views(x, self.num_rows) for x in tensors), strict=True))
+
+    def mask_rows(self, s: int, start: int, stop: int, scratch: Scratch) -> Tensor | None:
+        return None if self.mask is None else self.mask.rows(s, start, stop, scratch)
+
+
+def multiply_(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Multiply `(b * h, r, l)` with a mask of as many heads or of one sequence's, in place."""
+    if mask is not None:
+        x.view(-1, *mask.shape).mul_(mask)
+    return x
 
 
 def forward(query, key, value, right, left, chunk_size, normalize):
-    batch, heads, length, head_dim = query.shape
     scratch = Scratch(query, accumulation_dtype(query.dtype))
     output = torch.empty_like(value, dtype=scratch.dtype)
-    inverse = torch.full((batch, heads, length), head_dim**-0.5, dtype=scratch.dtype, device=query.device)
-    tiles = Tiles(query, right, left)
-    for b, h in tiles.slices:
-        q, k, v = (
-            read_blocks(x[b, h], 1, length, scratch, name) for x, name in ((query, "q"), (key, "k"), (value, "v"))
-        )
-        summed = blocks_to_write(output[b, h], 1, length, scratch, "summed")
-        for start in tiles.starts:
-            stop = min(start + tiles.step, length)
-            shape = (*query[b, h].shape[:2], stop - start, length)
-            weights = torch.bmm(q[:, start:stop], k.transpose(1, 2), out=scratch("weights", len(q), *shape[2:]))
-            weights_by_head = weights.view(shape)
-            if tiles.mask is not None:
-                weights_by_head.mul_(tiles.mask.rows(b, h, start, stop, scratch))
+    inverse = torch.full(query.shape[:3], query.shape[-1] ** -0.5, dtype=scratch.dtype, device=query.device)
+    tiles = Tiles(query, key, value, right, left)
+    length = query.shape[2]
+    for s, (q, k, v, out, inverses) in tiles.slices(query, key, value, output, inverse):
+        q, k, v = scratch.cast(q, k, v)
+        for start, stop in tiles.tiles:
+            weights = torch.bmm(
+                q[:, start:stop], k.transpose(1, 2), out=scratch("weights", len(q), stop - start, length)
+            )
+            multiply_(weights, tiles.mask_rows(s, start, stop, scratch))
+            factor = inverses[:, start:stop]
             if normalize:
-                inverse[b, h, start:stop] = inverse_totals(weights_by_head.sum(-1))
-            torch.bmm(weights, v, out=summed[:, start:stop])
-        write_blocks(output[b, h], summed)
-        output[b, h].mul_(inverse[b, h].unsqueeze(-1))
+                inverse_totals(torch.sum(weights, -1, out=factor))
+            summed = torch.bmm(weights, v, out=scratch("summed", *weights.shape[:2], v.shape[-1]))
+            torch.mul(summed, factor.unsqueeze(-1), out=out[:, start:stop])
     return output, inverse
+
+
+def backward(
+    grad, query, key, value, right, left, output, inverse, chunk_size, normalize, needs_decay
+):  # fmt: skip
+    scratch = Scratch(query, inverse.dtype)
+    d_query, d_key, d_value = (torch.empty_like(x) for x in (query, key, value))
+    tiles = Tiles(query, key, value, right, left)
+    length = query.shape[2]
+    for s, (q, k, v, dy, y, inverses, *outs) in tiles.slices(
+        query, key, value, grad, output, inverse, d_query, d_key, d_value
+    ):
+        q, k, v = scratch.cast(q, k, v)
+        all_n, all_d = scaled_gradient(dy, inverses, y if normalize else None, (1, length), scratch)
+        dq, dk, dv = (scratch.target(name, out) for name, out in zip(("dq", "dk", "dv"), outs, strict=True))
+        for start, stop in tiles.tiles:
+            n, q_rows = all_n[:, start:stop], q[:, start:stop]
+            shape = (len(q), stop - start, length)
+            scores = torch.bmm(q_rows, k.transpose(1, 2), out=scratch("scores", *shape))
+            g = torch.bmm(n, v.transpose(1, 2), out=scratch("g", *shape))
+            if normalize:
+                g.add_(all_d[:, start:stop])
+            mask = tiles.mask_rows(s, start, stop, scratch)
+            multiply_(g, mask)
+            torch.bmm(g, k, out=dq[:, start:stop])
+            add_product(dk, g, q_rows, is_first=start == 0)
+            if needs_decay:
+                tiles.mask.add_gradient(g.mul_(scores), s, start, stop, scratch)
+            add_product(dv, multiply_(scores, mask), n, is_first=start == 0)
+        for out, found in zip(outs, (dq, dk, dv), strict=True):
+            if found is not out:
+                out.copy_(found)
+    decays = tiles.mask.gradient(right, left) if needs_decay else (grad.new_empty(0), grad.new_empty(0))
+    return d_query, d_key, d_value, *decays
 
 
 def add_product(out: Tensor, left_side: Tensor, right_side: Tensor, is_first: bool) -> None:
@@ -150,70 +250,6 @@ def add_product(out: Tensor, left_side: Tensor, right_side: Tensor, is_first: bo
         torch.bmm(left_side.transpose(1, 2), right_side, out=out)
     else:
         out.baddbmm_(left_side.transpose(1, 2), right_side)
-
-
-def backward(
-    grad, query, key, value, right, left, output, inverse, chunk_size, normalize, needs_decay
-):  # fmt: skip
-    batch, heads, length, head_dim = query.shape
-    scratch = Scratch(query, inverse.dtype)
-    d_query, d_key, d_value = (torch.empty_like(x) for x in (query, key, value))
-    tiles = Tiles(query, right, left)
-    num_blocks, block = tiles.num_blocks, tiles.block
-    if needs_decay:
-        by_row = inverse.new_empty(batch, heads, num_blocks, block, num_blocks)
-        by_column = inverse.new_empty(batch, heads, num_blocks, num_blocks, block)
-        decays = DecayGradient(inverse, batch, heads, num_blocks, block)
-    for b, h in tiles.slices:
-        q, k, v = (
-            read_blocks(x[b, h], 1, length, scratch, name) for x, name in ((query, "q"), (key, "k"), (value, "v"))
-        )
-        outs = (d_query[b, h], d_key[b, h], d_value[b, h])
-        dq, dk, dv = (
-            blocks_to_write(x, 1, length, scratch, name) for x, name in zip(outs, ("dq", "dk", "dv"), strict=True)
-        )
-        given = output[b, h] if normalize else None
-        all_n, all_d = scaled_gradient(grad[b, h], inverse[b, h], given, (1, length), scratch)
-        for start in tiles.starts:
-            rows = slice(start, min(start + tiles.step, length))
-            n = all_n[:, rows]
-            shape = (len(q), n.shape[1], length)
-            scores = torch.bmm(q[:, rows], k.transpose(1, 2), out=scratch("scores", *shape))
-            g = torch.bmm(n, v.transpose(1, 2), out=scratch("g", *shape))
-            if normalize:
-                g.add_(all_d[:, rows])
-            by_head = (*query[b, h].shape[:2], *shape[1:])
-            if tiles.mask is not None:
-                mask = tiles.mask.rows(b, h, rows.start, rows.stop, scratch)
-                g.view(by_head).mul_(mask)
-            torch.bmm(g, k, out=dq[:, rows])
-            add_product(dk, g, q[:, rows], is_first=start == 0)
-            if needs_decay:
-                blocks = slice(start // block, -(-rows.stop // block))
-                r = g.mul_(scores).view(by_head)
-                padding = num_blocks * block - length, (blocks.stop - blocks.start) * block - shape[1]
-                r = pad(r, (0, padding[0], 0, padding[1])) if any(padding) else r
-                r = r.view(*by_head[:2], -1, block, num_blocks, block)
-                torch.sum(r, -1, out=by_row[b, h, blocks])
-                torch.sum(r, 3, out=by_column[b, h, blocks])
-                diagonal = r.diagonal(blocks.start, 2, 4).movedim(-1, 2)
-                decays.add_diagonal(diagonal, b, h, blocks, scratch("below", *diagonal.shape))
-            weights = scores if tiles.mask is None else scores.view(by_head).mul_(mask).view(shape)
-            add_product(dv, weights, n, is_first=start == 0)
-        for out, blocks in zip(outs, (dq, dk, dv), strict=True):
-            write_blocks(out, blocks)
-    if not needs_decay:
-        return d_query, d_key, d_value, grad.new_empty(0), grad.new_empty(0)
-    before = inverse.new_ones(num_blocks, num_blocks).tril_(-1)  # [n, m]: m comes before n
-    behind = before.T
-    pairs = by_column.sum(-1)
-    decays.query_right += (by_row * before.unsqueeze(1)).sum(-1)
-    decays.query_left += (by_row * behind.unsqueeze(1)).sum(-1)
-    decays.key_right += (by_column * before.unsqueeze(-1)).sum(2)
-    decays.key_left += (by_column * behind.unsqueeze(-1)).sum(2)
-    decays.through_right += ((behind @ pairs) * before).sum(-1)
-    decays.through_left += ((before @ pairs) * behind).sum(-1)
-    return d_query, d_key, d_value, *decays.result(length, right, left)
 
 
 fused_parallel = fused_operator("parallel", forward, backward, plain_parallel)

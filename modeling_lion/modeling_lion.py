@@ -14,7 +14,6 @@
 """PyTorch LION model (Afzal et al., arXiv 2502.16249): bidirectional linear attention for text and images."""
 
 from collections.abc import Callable
-from functools import partial
 from json import JSONDecodeError
 
 import torch
@@ -109,20 +108,17 @@ class LionAttention(nn.Module):
         implementation = self.config._attn_implementation
         if implementation == "auto" and output_attentions:
             implementation = "eager"
-        mix = partial(
-            self.mix,
-            *self.mixer(hidden_states, attention_mask),
-            scans=scans,
-            border_states=border_states,
-            cu_seqlens=cu_seq_lens_q,
-        )
-        output, weights = mix(kernel=ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention))
+        inputs = self.mixer(hidden_states, attention_mask)
+        options = {"scans": scans, "border_states": border_states, "cu_seqlens": cu_seq_lens_q}
+        kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
+        output, weights = self.mix(*inputs, kernel=kernel, **options)
         if weights is None and output_attentions:
             logger.warning_once(
                 f'The "{implementation}" kernel has no attention weights: they are computed once '
                 "more in the full form, which takes time and memory quadratic in the length."
             )
-            _, weights = mix(kernel=eager_attention)
+            _, weights = self.mix(*inputs, kernel=eager_attention, **options)
+        del inputs  # three tensors of the size of the hidden states, which inference has no more use for
         output = output.transpose(1, 2).flatten(2)
         if self.layer_norm is not None:
             output = self.layer_norm(output)
@@ -172,14 +168,17 @@ class LionLayer(GradientCheckpointingLayer):
     def forward(
         self, hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
     ) -> Tensor:
-        normed = self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states
-        mixed, _ = self.attention(normed, attention_mask, **kwargs)
+        # Normed states have no name, so that inference frees them early.
+        mixed, _ = self.attention(
+            self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states, attention_mask, **kwargs
+        )
         hidden_states = hidden_states + self.dropout(mixed)
+        del mixed
         if not self.is_pre_norm:
             hidden_states = self.attention_norm(hidden_states)
-        normed = self.mlp_norm(hidden_states) if self.is_pre_norm else hidden_states
-        fed_forward = apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, normed)
-        hidden_states = hidden_states + self.dropout(fed_forward)
+        hidden_states = hidden_states + self.dropout(
+            apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
+        )
         return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states)
 
     def segment_states(self, hidden_states: Tensor, attention_mask: Tensor | None) -> BorderStates:
@@ -187,7 +186,7 @@ class LionLayer(GradientCheckpointingLayer):
         return self.attention.segment_states(normed, attention_mask)
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
-        return self.mlp(hidden_states)
+        return self.mlp(self.mlp_norm(hidden_states) if self.is_pre_norm else hidden_states)
 
 
 class LionPooler(nn.Module):
