@@ -29,6 +29,7 @@ from common import (
 )
 from datasets import DatasetDict, IterableDataset, IterableDatasetDict, load_dataset
 from tokenization_lion import LionTokenizer
+from tokenization_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
 from torch.utils.data import DataLoader
 from transformers import (
     AutoModelForMaskedLM,
@@ -75,6 +76,13 @@ class DataTrainingArguments:
     line_by_line: bool = field(
         default=False, metadata={"help": "One sequence per line, instead of all lines joined and cut to length."}
     )
+    max_tokens_per_batch: int | None = field(
+        default=None,
+        metadata={
+            "help": "Pack sequences into one row of at most so many tokens, without padding, instead of "
+            "--per_device_train_batch_size and --per_device_eval_batch_size. For --line_by_line."
+        },
+    )
     mlm_probability: float = field(default=0.15, metadata={"help": "Share of the tokens to mask."})
     max_train_samples: int | None = field(default=None, metadata={"help": "Use only so many training sequences."})
     max_eval_samples: int | None = field(default=None, metadata={"help": "Use only so many validation sequences."})
@@ -99,6 +107,10 @@ class DataCollatorForSeededMasking(DataCollatorForLanguageModeling):
         return super().torch_mask_tokens(inputs, *args, **kwargs)
 
 
+class DataCollatorForSeededPacking(DataCollatorForSeededMasking, DataCollatorForLanguageModelingWithFlattening):
+    """The same masks, in packed rows."""
+
+
 class EpochCallback(TrainerCallback):
     """Count the epochs of training in a collator: not its steps, for the DataLoader draws batches ahead of them."""
 
@@ -114,7 +126,7 @@ class EpochCallback(TrainerCallback):
         self.collator.epoch.add_(1)
 
 
-class MlmTrainer(Trainer):
+class MlmTrainer(PackingTrainer):
     """A Trainer whose `data_collator` is for evaluation; training batches are collated by a copy with epochs."""
 
     def __init__(self, *args, **kwargs):
@@ -147,6 +159,8 @@ def check_data_arguments(
         raise ValueError("--do_train needs --train_file.")
     if data_args.streaming and training_args.do_train and training_args.max_steps <= 0:
         raise ValueError("--streaming needs --max_steps: the length of streamed data is not known.")
+    if data_args.streaming and data_args.max_tokens_per_batch is not None:
+        raise ValueError("--max_tokens_per_batch needs the lengths of all sequences: drop it, or --streaming.")
     if not 0 < data_args.mlm_probability < 1:
         raise ValueError(f"--mlm_probability is {data_args.mlm_probability}; give a number between 0 and 1.")
     if not 0 < data_args.validation_split_percentage < 100:
@@ -291,9 +305,9 @@ def main(args: list[str] | None = None) -> Trainer:
     callbacks = []
     if model_args.early_stopping_patience is not None:
         callbacks.append(EarlyStoppingCallback(model_args.early_stopping_patience))
-    collator = DataCollatorForSeededMasking(
-        tokenizer, mlm_probability=data_args.mlm_probability, seed=training_args.seed
-    )
+    is_packed = data_args.max_tokens_per_batch is not None
+    collator_class = DataCollatorForSeededPacking if is_packed else DataCollatorForSeededMasking
+    collator = collator_class(tokenizer, mlm_probability=data_args.mlm_probability, seed=training_args.seed)
     trainer = MlmTrainer(
         model=model,
         args=training_args,
@@ -304,6 +318,7 @@ def main(args: list[str] | None = None) -> Trainer:
         compute_metrics=masked_accuracy,
         preprocess_logits_for_metrics=most_likely,
         callbacks=callbacks,
+        max_tokens_per_batch=data_args.max_tokens_per_batch,
     )
     if training_args.do_train:
         train(trainer, checkpoint)

@@ -139,7 +139,17 @@ def check_arguments(query, key, value, log_decay, normalization, chunk_size, cu_
         raise ValueError(f'normalization is {normalization!r}; give "sum" or "none".')
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}; give at least 1.")
-    if cu_seqlens is not None and not is_tracing():
-        borders = cu_seqlens.tolist()
-        if borders[0] != 0 or borders[-1] != query.shape[2] or borders != sorted(set(borders)):
-            raise ValueError(f"cu_seqlens must rise from 0 to the length {query.shape[2]}; got {borders}.")
+    if cu_seqlens is not None and cu_seqlens.device.type == "cpu":
+        check_borders(cu_seqlens, query.shape[2])
+
+
+def check_borders(cu_seqlens: Tensor, length: int) -> None:
+    """
+    Raise a ValueError for borders that do not rise from 0 to the length. Kernels ask for it on the CPU only; on an
+    accelerator each answer stalls, so the model asks once for all its layers.
+    """
+    if is_tracing():
+        return
+    borders = cu_seqlens.tolist()
+    if borders[0] != 0 or borders[-1] != length or borders != sorted(set(borders)):
+        raise ValueError(f"cu_seqlens must rise from 0 to the length {length}; got {borders}.")

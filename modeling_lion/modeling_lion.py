@@ -48,7 +48,7 @@ from .kernel_chunk import chunk_attention
 from .kernel_naive import naive_attention
 from .kernel_parallel import parallel_attention
 from .kernel_rnn import rnn_attention
-from .lion_kernel import accumulation_dtype
+from .lion_kernel import accumulation_dtype, check_borders
 from .long_encoding import encode_in_segments
 from .mixer_decay import DecayMixer, initial_decay_logits
 from .mixer_lit import LitMixer
@@ -381,8 +381,10 @@ class LionModel(LionPreTrainedModel):
             attention_mask = padding_mask(attention_mask, inputs)
             if cu_seq_lens_q is None:
                 cu_seq_lens_q = packed_borders(position_ids, attention_mask)
-            elif position_ids is None:
-                position_ids = packed_positions(cu_seq_lens_q, inputs.shape[1])
+            else:
+                check_borders(cu_seq_lens_q, inputs.shape[1])
+                if position_ids is None:
+                    position_ids = packed_positions(cu_seq_lens_q, inputs.shape[1])
             hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask)
         else:
             hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)

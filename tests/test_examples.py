@@ -156,13 +156,14 @@ def test_mlm_masks_other_tokens_in_every_epoch_and_the_same_after_a_resume(
     "more",
     [
         ("--line_by_line", "--max_seq_length", "24"),
+        ("--line_by_line", "--max_tokens_per_batch", "96"),
         ("--streaming",),
         ("--attn_implementation", "chunk", "--dtype", "bfloat16"),
         ("--max_train_samples", "4", "--max_eval_samples", "2"),
         ("--early_stopping_patience", "1", "--load_best_model_at_end", "True", "--eval_strategy", "steps")
         + ("--eval_steps", "2", "--save_steps", "2"),
     ],
-    ids=["line_by_line", "streaming", "chunk_bfloat16", "max_samples", "early_stopping"],
+    ids=["line_by_line", "packed", "streaming", "chunk_bfloat16", "max_samples", "early_stopping"],
 )
 def test_mlm_options(example, text_files, tmp_path, more):
     trainer = example("run_mlm").main(text_arguments(text_files, tmp_path / "out", *more))
@@ -345,6 +346,7 @@ def test_image_classification_goes_by_the_names_of_the_classes(example, image_fo
         ({"--early_stopping_patience": "2"}, ValueError, "load_best_model_at_end"),
         ({"--resume_from_checkpoint": "missing"}, ValueError, "missing is no folder"),
         ({"--streaming": "True", "--max_steps": None}, ValueError, "--max_steps"),
+        ({"--streaming": "True", "--max_tokens_per_batch": "64"}, ValueError, "--max_tokens_per_batch needs"),
         ({"--attn_implementation": "sdpa"}, ValueError, "not a LION kernel"),
     ],
 )

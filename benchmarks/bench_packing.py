@@ -1,0 +1,136 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Training on the same real sequences, padded and packed: real tokens per second of CPU time, as a ratio to padding.
+
+    python benchmarks/bench_packing.py               # 512 paragraphs of docstrings: a quarter of an hour on one core
+    python benchmarks/bench_packing.py --quick       # 96 of them: a minute or two
+
+Three ways to make batches of the same average number of sequences: padded at random, padded in groups of about equal
+length (the Trainer's `group_by_length`), and packed up to a number of tokens.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from measure import interleaved, print_table, summary, write_json
+from tokenization_lion import LionTokenizer
+from tokenization_lion.packing import DataCollatorForLanguageModelingWithFlattening, TokenBudgetBatchSampler
+from transformers import DataCollatorForLanguageModeling
+from transformers.trainer_pt_utils import LengthGroupedSampler
+
+from modeling_lion import LionConfig, LionForMaskedLM
+
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+from docstrings import collect_docstrings, python_folders  # noqa: E402
+
+
+MAX_LENGTH = 512
+
+
+def make_batches(tokenizer: LionTokenizer, rows: list[dict], max_tokens: int) -> dict[str, list[dict]]:
+    """The batches of one epoch, the same sequences in every way of making them."""
+    lengths = [len(row["input_ids"]) for row in rows]
+    packed = list(TokenBudgetBatchSampler(lengths, max_tokens))
+    size = -(-len(rows) // len(packed))
+    generator = torch.Generator().manual_seed(0)
+    random = torch.randperm(len(rows), generator=generator).tolist()
+    grouped = list(LengthGroupedSampler(size, lengths=lengths, generator=generator))
+    padding = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3, seed=0)
+    packing = DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm_probability=0.3, seed=0)
+    return {
+        "padded": [padding([rows[i] for i in random[n : n + size]]) for n in range(0, len(rows), size)],
+        "padded, grouped by length": [
+            padding([rows[i] for i in grouped[n : n + size]]) for n in range(0, len(rows), size)
+        ],
+        "packed": [packing([rows[i] for i in batch]) for batch in packed],
+    }
+
+
+def make_epoch(model: torch.nn.Module, batches: list[dict]) -> Callable[[], None]:
+    def epoch():
+        for batch in batches:
+            model.zero_grad(set_to_none=True)
+            model(**batch).loss.backward()
+
+    return epoch
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer sequences and repeats")
+    parser.add_argument("--sequences", type=int, default=512)
+    parser.add_argument("--max_tokens", type=int, default=4096, help="of a packed row")
+    parser.add_argument("--hidden_size", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.quick:
+        args.sequences, args.max_tokens, args.repeats = 96, 2048, 3
+
+    train, _ = collect_docstrings(python_folders(), max_bytes=1_000_000)
+    texts = [text for texts in train.values() for text in texts]
+    tokenizer = LionTokenizer.train_from_iterator(texts, vocab_size=8000)
+    chosen = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[: args.sequences]
+    encoded = tokenizer([texts[i] for i in chosen], truncation=True, max_length=MAX_LENGTH)
+    rows = [{"input_ids": ids} for ids in encoded["input_ids"]]
+    lengths = [len(row["input_ids"]) for row in rows]
+    batches = make_batches(tokenizer, rows, args.max_tokens)
+    print(f"{len(rows)} sequences of {min(lengths)} to {max(lengths)} tokens, median {statistics.median(lengths):.0f}")
+
+    results = []
+    for mixer in ("lit", "decay", "selective"):
+        torch.manual_seed(0)
+        config = LionConfig(
+            mixer_type=mixer,
+            vocab_size=len(tokenizer),
+            hidden_size=args.hidden_size,
+            num_hidden_layers=args.layers,
+            num_attention_heads=args.hidden_size // 64,
+            intermediate_size=4 * args.hidden_size,
+        )
+        model = LionForMaskedLM(config)
+        seconds = interleaved({name: make_epoch(model, b) for name, b in batches.items()}, args.repeats)
+        baseline = summary(seconds["padded"])["median"]
+        for name, values in seconds.items():
+            computed = sum(batch["input_ids"].numel() for batch in batches[name])
+            median = summary(values)["median"]
+            results.append(
+                {
+                    "mixer": mixer,
+                    "batches": name,
+                    "ratio": baseline / median,
+                    "tokens_per_second": sum(lengths) / median,
+                    "share_of_padding": 1 - sum(lengths) / computed,
+                    "seconds": summary(values),
+                }
+            )
+    folder = args.output_dir
+    sequences = {"count": len(rows), "tokens": sum(lengths), "lengths": statistics.quantiles(lengths, n=10)}
+    settings = {name: getattr(args, name) for name in ("max_tokens", "hidden_size", "layers", "repeats")}
+    write_json(
+        folder / f"packing_{args.threads}_thread.json", {"sequences": sequences, "settings": settings, "ways": results}
+    )
+    table = [
+        [
+            r["mixer"],
+            r["batches"],
+            f"{r['share_of_padding']:.0%}",
+            f"{r['tokens_per_second']:.0f}",
+            f"{r['ratio']:.2f}",
+        ]
+        for r in results
+    ]
+    print_table(["mixer", "batches", "padding", "real tokens/s", "times padded"], table)
+
+
+if __name__ == "__main__":
+    main()

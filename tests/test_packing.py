@@ -1,0 +1,301 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Packing: the collator, the sampler, and trainings that equal the sequences run one by one."""
+
+from collections import Counter
+
+import pytest
+import torch
+from conftest import TINY, assert_equal
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenization_lion import LionTokenizer
+from tokenization_lion.packing import (
+    DataCollatorForLanguageModelingWithFlattening,
+    PackingTrainer,
+    TokenBudgetBatchSampler,
+    sequence_lengths,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import (
+    DataCollatorForLanguageModeling,
+    DataCollatorWithFlattening,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from modeling_lion import LionConfig, LionForMaskedLM, LionForSequenceClassification, LionForTokenClassification
+
+
+BUDGET = 60
+TEXTS = ["the lion sleeps in the shade", "a lion roars", "zebras drink at the river at night", "a lion sleeps"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> LionTokenizer:
+    return LionTokenizer.train_from_iterator(TEXTS * 5, vocab_size=120)
+
+
+@pytest.fixture
+def examples(tokenizer) -> list[dict]:
+    pairs = tokenizer(TEXTS, TEXTS[::-1], return_special_tokens_mask=True)
+    return [{name: pairs[name][i] for name in pairs} for i in range(len(TEXTS))]
+
+
+def make_model(tokenizer, mixer: str, kernel: str | None = None, model_class=LionForMaskedLM, **fields):
+    torch.manual_seed(0)
+    fields = {"vocab_size": len(tokenizer), "max_position_embeddings": 64} | fields
+    config = LionConfig(mixer_type=mixer, **(TINY | fields))
+    return model_class._from_config(config, attn_implementation=kernel).double()
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_collator_masks_as_with_padding_and_keeps_first_labels(tokenizer, examples, whole_words):
+    options = {"mlm_probability": 0.4, "seed": 3}
+    if whole_words:
+        options |= {"whole_word_mask": True, "mask_replace_prob": 1, "random_replace_prob": 0}
+        # The library pads no offsets, so these have to come padded.
+        encoded = tokenizer(TEXTS, padding=True, return_special_tokens_mask=True, return_offsets_mapping=True)
+        examples = [{name: encoded[name][i] for name in encoded} for i in range(len(TEXTS))]
+    padded = DataCollatorForLanguageModeling(tokenizer, **options)(examples)
+    packed = DataCollatorForLanguageModelingWithFlattening(tokenizer, **options)(examples)
+    real = padded["attention_mask"].bool()
+    assert (~real).any() and (packed["labels"] != -100).any()
+    for name in padded.keys() - {"attention_mask"}:
+        assert torch.equal(packed[name][0], padded[name][real]), name
+    rows = [{"input_ids": ids[mask]} for ids, mask in zip(padded["input_ids"], real, strict=True)]
+    layout = DataCollatorWithFlattening(return_flash_attn_kwargs=True)(rows)
+    for name in ("position_ids", "cu_seq_lens_q", "cu_seq_lens_k"):
+        assert torch.equal(packed[name], layout[name]) and packed[name].dtype == layout[name].dtype, name
+    assert packed["max_length_q"] == packed["max_length_k"] == layout["max_length_q"]
+
+    # Without "special_tokens_mask" in the examples, special tokens stay as they are all the same.
+    collate = DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm_probability=1.0)
+    batch = collate([{"input_ids": row["input_ids"]} for row in examples])
+    starts = batch["cu_seq_lens_q"][:-1]
+    assert (batch["labels"][0, starts] == -100).all()
+    assert (batch["labels"][0, starts + 1] == torch.tensor([row["input_ids"][1] for row in examples])).all()
+
+
+def test_collator_drops_padding_that_is_there_already(tokenizer):
+    collate = DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm=False)
+    rows = [
+        {"input_ids": [0, 7, 8], "attention_mask": [0, 1, 1], "labels": [5, 1, 2]},
+        {"input_ids": [9], "labels": [3]},
+    ]
+    batch = collate(rows)
+    assert batch["input_ids"].tolist() == [[7, 8, 9]] and batch["labels"].tolist() == [[1, 2, 3]]
+    assert batch["cu_seq_lens_q"].tolist() == [0, 2, 3] and batch["position_ids"].tolist() == [[0, 1, 0]]
+    assert "labels" not in collate([{"input_ids": [5, 6]}])
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "message"),
+    [
+        ({"pad_to_multiple_of": 8}, None, "`pad_to_multiple_of` is 8"),
+        ({"return_tensors": "np"}, None, "`return_tensors` is 'np'"),
+        ({}, [{"input_ids": []}], "`input_ids` is empty"),
+    ],
+)
+def test_collator_refuses(tokenizer, options, rows, message):
+    with pytest.raises(ValueError, match=message):
+        DataCollatorForLanguageModelingWithFlattening(tokenizer, **options)(rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=60),
+    max_tokens=st.integers(40, 120),
+    multiple_of=st.integers(1, 4),
+    shuffle=st.booleans(),
+)
+def test_sampler_fills_the_budget(lengths, max_tokens, multiple_of, shuffle):
+    sampler = TokenBudgetBatchSampler(lengths, max_tokens, shuffle=shuffle, seed=5, multiple_of=multiple_of)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        batches = list(sampler)
+        assert batches == list(sampler)  # nothing but seed and epoch decides
+        assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+        assert all(batch and sum(lengths[i] for i in batch) <= max_tokens for batch in batches)
+        assert len(batches) == len(sampler)
+        assert len(batches) % multiple_of == 0 or len(batches) == len(lengths)
+    # Short sequences leave less than one of them free in a batch, and one batch and its multiple more than needed.
+    if max(lengths) <= max_tokens // 2:
+        assert len(sampler) <= -(-sum(lengths) // (max_tokens - max(lengths))) + multiple_of - 1
+
+
+def test_sampler_orders():
+    lengths = torch.randint(1, 20, (200,)).tolist()
+    sampler = TokenBudgetBatchSampler(lengths, 64)
+    first = list(sampler)
+    sampler.set_epoch(1)
+    assert list(sampler) != first != list(TokenBudgetBatchSampler(lengths, 64, seed=1))
+    in_order = TokenBudgetBatchSampler(lengths, 64, shuffle=False)
+    assert [i for batch in in_order for i in batch] == list(range(200))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [([], "`lengths` is empty"), ([3, 0], "Sequence 1 has no tokens"), ([3, 11], "Sequence 1 has 11 tokens.* 10")],
+)
+def test_sampler_refuses(lengths, message):
+    with pytest.raises(ValueError, match=message):
+        TokenBudgetBatchSampler(lengths, 10)
+
+
+def test_sequence_lengths():
+    rows = [{"input_ids": list(range(n))} for n in (3, 1, 4, 1, 5)]
+    dataset = Dataset.from_list(rows)
+    assert sequence_lengths(rows) == sequence_lengths(dataset) == [3, 1, 4, 1, 5]
+    assert sequence_lengths(dataset.select([4, 0])) == [5, 3]
+    assert sequence_lengths(dataset.add_column("length", [6, 7, 8, 9, 10])) == [6, 7, 8, 9, 10]
+
+
+def arguments(folder, **options) -> TrainingArguments:
+    defaults = {"use_cpu": True, "report_to": "none", "save_strategy": "no", "disable_tqdm": True, "optim": "sgd"}
+    defaults |= {"learning_rate": 0.1, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 2}
+    return TrainingArguments(str(folder), **(defaults | options))
+
+
+def rows_of(tokenizer, count: int) -> list[dict]:
+    texts = [" ".join((TEXTS[n % 4] + " ").split() * (1 + n % 3)) for n in range(count)]
+    return [dict(tokenizer(text)) for text in texts]
+
+
+def test_training_on_packed_rows_equals_sequences_one_by_one(tokenizer, tmp_path, mixer, kernel):
+    model, alone = (make_model(tokenizer, mixer, kernel) for _ in range(2))
+    start = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    batches = []
+
+    class Keep(DataCollatorForLanguageModelingWithFlattening):
+        def torch_call(self, examples):
+            batches.append(super().torch_call(examples))
+            return batches[-1]
+
+    collate = Keep(tokenizer, mlm_probability=0.3, seed=0)
+    PackingTrainer(
+        model,
+        arguments(tmp_path, gradient_accumulation_steps=2),
+        data_collator=collate,
+        train_dataset=rows_of(tokenizer, 16),
+        max_tokens_per_batch=BUDGET,
+    ).train()
+
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for step in (batches[:2], batches[2:4]):
+        num_items = sum((batch["labels"] != -100).sum() for batch in step)
+        for batch in step:
+            borders = batch["cu_seq_lens_q"].tolist()
+            assert len(borders) > 2
+            for first, end in zip(borders, borders[1:], strict=False):
+                one = {name: batch[name][:, first:end] for name in ("input_ids", "labels", "token_type_ids")}
+                alone(**one, num_items_in_batch=num_items).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for (name, actual), expected in zip(model.named_parameters(), alone.parameters(), strict=True):
+        # The library's loss is float32; the step is a tenth of the gradient.
+        torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7, msg=lambda m, name=name: f"{name}: {m}")
+        assert not torch.equal(expected, start[name]), name
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("model_class", [LionForSequenceClassification, LionForTokenClassification])
+def test_labels_of_other_heads(tokenizer, model_class, pooling):
+    model = make_model(tokenizer, "selective", "chunk", model_class, pooling=pooling).eval()
+    rows = rows_of(tokenizer, 4)
+    for n, row in enumerate(rows):
+        row["labels"] = n % 3 if model_class is LionForSequenceClassification else [n % 3] * len(row["input_ids"])
+    packed = model(**DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm=False)(rows))
+    singles = [model(**{name: torch.tensor([x]) for name, x in row.items()}) for row in rows]
+    dim = 0 if model_class is LionForSequenceClassification else 1
+    assert_equal(packed.logits, torch.cat([single.logits for single in singles], dim=dim))
+    weights = torch.tensor([1 if dim == 0 else len(row["input_ids"]) for row in rows])
+    losses = torch.stack([single.loss for single in singles])
+    # The library's losses are float32.
+    torch.testing.assert_close(packed.loss.float(), ((losses * weights).sum() / weights.sum()).float())
+
+
+class Record(TrainerCallback):
+    """Ends a run after a step, as a failure would."""
+
+    def __init__(self, last_step: int):
+        self.last_step = last_step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = state.global_step == self.last_step
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_resumed_training_sees_the_batches_that_were_left(tokenizer, tmp_path, workers):
+    def run(stop: int = 0, checkpoint=None):
+        seen = []
+
+        class Spy(PackingTrainer):
+            def training_step(self, model, inputs, *args):
+                seen.append(inputs["labels"].tolist())
+                return super().training_step(model, inputs, *args)
+
+        options = {"max_steps": -1, "num_train_epochs": 3, "save_strategy": "steps", "save_steps": 7}
+        trainer = Spy(
+            make_model(tokenizer, "decay"),
+            arguments(tmp_path, **options, dataloader_num_workers=workers),
+            data_collator=DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm=False),
+            train_dataset=[row | {"labels": row["input_ids"]} for row in rows_of(tokenizer, 16)],
+            callbacks=[Record(stop)],
+            max_tokens_per_batch=BUDGET,
+        )
+        trainer.train(resume_from_checkpoint=checkpoint)
+        return seen
+
+    whole = run()
+    assert len(whole) == 15 and whole[:5] != whole[5:10]  # three epochs of five batches
+    started = run(stop=8)
+    resumed = run(checkpoint=str(tmp_path / "checkpoint-7"))  # in the middle of the second epoch
+    assert started == whole[:8] and resumed == whole[7:]
+
+
+def test_trainer_evaluates_all_tokens_and_can_leave_the_budget_out(tokenizer, tmp_path):
+    rows = [row | {"labels": row["input_ids"]} for row in rows_of(tokenizer, 9)]
+    for budget in (None, BUDGET):
+        trainer = PackingTrainer(
+            make_model(tokenizer, "selective"),
+            arguments(tmp_path, per_device_eval_batch_size=2),
+            data_collator=DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm=False),
+            eval_dataset=rows,
+            compute_metrics=lambda p: {"tokens": float((p.label_ids != -100).sum())},
+            max_tokens_per_batch=budget,
+        )
+        assert trainer.evaluate()["eval_tokens"] == sum(len(row["input_ids"]) for row in rows)
+        assert len(trainer.get_eval_dataloader()) == (5 if budget is None else 3)
+
+
+def test_trainer_refuses_streams(tokenizer, tmp_path):
+    stream = Dataset.from_list(rows_of(tokenizer, 4)).to_iterable_dataset()
+    trainer = PackingTrainer(
+        make_model(tokenizer, "lit"), arguments(tmp_path), train_dataset=stream, max_tokens_per_batch=BUDGET
+    )
+    with pytest.raises(ValueError, match="`max_tokens_per_batch` needs a dataset with a length"):
+        trainer.get_train_dataloader()
+
+
+class Operations(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.count = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count[function.overloadpacket.__name__] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_layers_neither_pack_nor_unpack(tokenizer, mixer, kernel):
+    """Tokens are gathered and scattered by the collator, never by a layer: three do no more of it than one."""
+    moving = ("nonzero", "index", "index_select", "index_put", "gather", "scatter", "masked_select", "masked_scatter")
+    batch = DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm=False)(rows_of(tokenizer, 5))
+    counts = []
+    for layers in (1, 3):
+        model = make_model(tokenizer, mixer, kernel, num_hidden_layers=layers)
+        with torch.no_grad(), Operations() as operations:
+            model(**batch)
+        counts.append([operations.count[name] + operations.count[name + "_"] for name in moving])
+    assert counts[0] == counts[1]

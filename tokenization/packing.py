@@ -1,0 +1,225 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Sequences packed into one row instead of padded (SPEC §4): a collator that masks, a sampler that fills batches up to a
+number of tokens, and a Trainer that uses it.
+
+LION needs no special kernel for packed rows, and makes of them what it makes of the sequences one by one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+from transformers import DataCollatorForLanguageModeling, DataCollatorWithFlattening, Trainer
+
+
+# What a DataLoader is made anew from, with other batches.
+LOADER_OPTIONS = (
+    "collate_fn",
+    "num_workers",
+    "pin_memory",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "prefetch_factor",
+    "persistent_workers",
+    "in_order",
+)
+
+
+@dataclass
+class DataCollatorForLanguageModelingWithFlattening(DataCollatorForLanguageModeling):
+    """
+    `DataCollatorForLanguageModeling`, then only the real tokens, in one row, as `DataCollatorWithFlattening` lays them
+    out: `input_ids`, `labels`, `position_ids` (and `token_type_ids`, if given) of shape `(1, tokens)`,
+    `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q`, `max_length_k`.
+
+    The library's flattening collator is for causal models: it masks nothing and drops the first label of every
+    sequence. With the same `seed`, this one masks what `DataCollatorForLanguageModeling` masks.
+
+    With `mlm=False` the labels are the examples' own: one per token, flattened, or one per sequence, which gives
+    `(num_sequences,)`, as the logits of `LionForSequenceClassification`.
+
+    Raises:
+        ValueError: for options that make sense with padding only, numpy output, or a sequence without tokens.
+    """
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.pad_to_multiple_of is not None:
+            raise ValueError(f"`pad_to_multiple_of` is {self.pad_to_multiple_of}: nothing is padded; leave it out.")
+        if self.return_tensors != "pt":
+            raise ValueError(f'`return_tensors` is {self.return_tensors!r}; packed sequences come as "pt" only.')
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        rows = [{"attention_mask": [1] * len(example["input_ids"])} | dict(example) for example in examples]
+        given = [row.pop("labels", None) for row in rows]
+        is_real = [torch.as_tensor(row["attention_mask"]).bool() for row in rows]
+        if not all(real.any() for real in is_real):
+            raise ValueError("A sequence in the batch has no tokens (`input_ids` is empty): filter such rows out.")
+        batch = dict(super().torch_call(rows))
+        mask = batch.pop("attention_mask").bool()
+        sequences = [{"input_ids": ids[real].tolist()} for ids, real in zip(batch["input_ids"], mask, strict=True)]
+        layout = DataCollatorWithFlattening(return_flash_attn_kwargs=True)(sequences)
+        flat = layout | {name: values[mask].unsqueeze(0) for name, values in batch.items()}
+        if not self.mlm:
+            del flat["labels"]
+            if None not in given:
+                labels = [torch.as_tensor(x) for x in given]
+                if labels[0].dim():
+                    flat["labels"] = torch.cat([x[real] for x, real in zip(labels, is_real, strict=True)])[None]
+                else:
+                    flat["labels"] = torch.stack(labels)
+        return flat
+
+
+class TokenBudgetBatchSampler(Sampler[list[int]]):
+    """
+    Batches of sequences that have at most `max_tokens` tokens together, for a DataLoader's `batch_sampler`.
+
+    Every sequence comes once in an epoch, in an order that follows from `seed` and the epoch alone, and every epoch
+    has the same number of batches: a Trainer or accelerate can shard and resume it, whatever the number of processes.
+    The shuffled sequences are cut at equal numbers of tokens, so that batches differ by less than the longest
+    sequence. A sequence of more than `max_tokens / 2` tokens is a batch of its own.
+
+    Args:
+        lengths: tokens of each sequence.
+        max_tokens: most tokens of a batch. Give several times the longest sequence, so that batches get full.
+        shuffle: other orders in other epochs; or always the order of the data.
+        seed: of the order.
+        multiple_of: the number of batches is a multiple of this, where there are enough sequences: give the number of
+            processes, and none of them repeats a batch of another.
+
+    Raises:
+        ValueError: if a sequence has no tokens, or more than `max_tokens`.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        max_tokens: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        multiple_of: int = 1,
+    ):
+        self.lengths = torch.as_tensor(lengths, dtype=torch.int64)
+        self.max_tokens, self.shuffle, self.seed, self.multiple_of = max_tokens, shuffle, seed, multiple_of
+        self.epoch = 0
+        if not len(self.lengths):
+            raise ValueError("`lengths` is empty: there are no sequences to sample.")
+        if self.lengths.min() < 1:
+            raise ValueError(f"Sequence {self.lengths.argmin()} has no tokens: filter such rows out.")
+        if self.lengths.max() > max_tokens:
+            raise ValueError(
+                f"Sequence {self.lengths.argmax()} has {self.lengths.max()} tokens, more than `max_tokens` "
+                f"{max_tokens}: raise it, or truncate the sequences."
+            )
+        self.is_long = self.lengths > max_tokens // 2
+        short = self.lengths[~self.is_long]
+        # Cut at equal numbers of tokens, a batch can have up to one sequence more than its share.
+        self.num_shared = -(-int(short.sum()) // (max_tokens - int(short.max()))) if len(short) else 0
+        num_batches = self.num_shared + int(self.is_long.sum())
+        num_batches = -(-num_batches // multiple_of) * multiple_of
+        self.num_batches = min(num_batches, len(self.lengths))
+
+    @property
+    def sampler(self) -> "TokenBudgetBatchSampler":
+        """Where accelerate looks for `set_epoch`, below the shards that it makes of a batch sampler."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        count = len(self.lengths)
+        order = torch.randperm(count, generator=generator) if self.shuffle else torch.arange(count)
+        batches = [[i] for i in order[self.is_long[order]].tolist()]
+        short = order[~self.is_long[order]]
+        if len(short):
+            lengths = self.lengths[short]
+            starts = lengths.cumsum(0) - lengths
+            shares = starts * self.num_shared // lengths.sum()
+            sizes = torch.bincount(shares).tolist()
+            batches += [batch.tolist() for batch in short.split(sizes) if len(batch)]
+        while len(batches) < self.num_batches:
+            largest = max(range(len(batches)), key=lambda n: len(batches[n]))
+            batch = batches.pop(largest)
+            batches += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+        if self.shuffle:
+            batches = [batches[n] for n in torch.randperm(len(batches), generator=generator)]
+        else:
+            batches.sort()
+        yield from batches
+
+
+def sequence_lengths(dataset) -> list[int]:
+    """The number of tokens of each example: its column "length", if there is one, or that of `input_ids`."""
+    columns = getattr(dataset, "column_names", None) or []
+    if "length" in columns:
+        return list(dataset["length"])
+    if "input_ids" in columns and hasattr(dataset, "select_columns"):  # without making lists of what is in Arrow
+        batches = dataset.select_columns("input_ids").with_format("arrow").iter(10_000)
+        return [n for batch in batches for part in batch["input_ids"].chunks for n in part.value_lengths().tolist()]
+    return [len(dataset[i]["input_ids"]) for i in range(len(dataset))]
+
+
+class PackingTrainer(Trainer):
+    """
+    A Trainer whose batches have at most `max_tokens_per_batch` tokens, instead of `per_device_train_batch_size` and
+    `per_device_eval_batch_size` sequences. Its `data_collator` has to pack, as
+    `DataCollatorForLanguageModelingWithFlattening` does.
+
+    Args:
+        max_tokens_per_batch: per process. `None` makes this a Trainer like any other.
+
+    Raises:
+        ValueError: for data without a length (streaming), or for several GPUs in one process.
+    """
+
+    def __init__(self, *args, max_tokens_per_batch: int | None = None, **kwargs):
+        self.max_tokens_per_batch = max_tokens_per_batch
+        super().__init__(*args, **kwargs)
+        if max_tokens_per_batch is not None and self.args.n_gpu > 1:
+            raise ValueError(
+                f"One process would split each packed row over {self.args.n_gpu} GPUs: start one process per GPU "
+                "(torchrun, accelerate launch), or show it one GPU (CUDA_VISIBLE_DEVICES)."
+            )
+
+    def get_train_dataloader(self) -> DataLoader:
+        return self.with_token_budget(super().get_train_dataloader(), shuffle=True)
+
+    def get_eval_dataloader(self, *args, **kwargs) -> DataLoader:
+        return self.with_token_budget(super().get_eval_dataloader(*args, **kwargs), shuffle=False)
+
+    def get_test_dataloader(self, *args, **kwargs) -> DataLoader:
+        return self.with_token_budget(super().get_test_dataloader(*args, **kwargs), shuffle=False)
+
+    def with_token_budget(self, loader: DataLoader, shuffle: bool) -> DataLoader:
+        """The same data in batches of `max_tokens_per_batch`."""
+        if self.max_tokens_per_batch is None:
+            return loader
+        if isinstance(loader.dataset, IterableDataset):
+            raise ValueError(
+                "`max_tokens_per_batch` needs a dataset with a length: the sizes of streamed sequences are not known "
+                "in advance. Load the dataset without streaming, or leave the option out."
+            )
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        sampler = TokenBudgetBatchSampler(
+            sequence_lengths(loader.dataset),
+            self.max_tokens_per_batch,
+            shuffle=shuffle,
+            seed=seed,
+            multiple_of=self.args.world_size,
+        )
+        options = {name: getattr(loader, name) for name in LOADER_OPTIONS if hasattr(loader, name)}
+        loader = self.accelerator.prepare_data_loader(DataLoader(loader.dataset, batch_sampler=sampler, **options))
+        if loader.batch_sampler is not sampler:
+            # A resumed Trainer sets the epoch of what is skipped from, which is accelerate's shard, and no deeper.
+            loader.batch_sampler.set_epoch = sampler.set_epoch
+        return loader
