@@ -3,7 +3,7 @@
 Training on the same real sequences, padded and packed: real tokens per second of CPU time, as a ratio to padding.
 
     python benchmarks/bench_packing.py               # 512 paragraphs of docstrings: a quarter of an hour on one core
-    python benchmarks/bench_packing.py --quick       # 96 of them: a minute or two
+    python benchmarks/bench_packing.py --quick       # 160 of them, one mixer: a minute or two
 
 Three ways to make batches of the same average number of sequences: padded at random, padded in groups of about equal
 length (the Trainer's `group_by_length`), and packed up to a number of tokens.
@@ -68,13 +68,14 @@ def main() -> None:
     parser.add_argument("--max_tokens", type=int, default=4096, help="of a packed row")
     parser.add_argument("--hidden_size", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--mixers", nargs="*", default=["lit", "decay", "selective"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.quick:
-        args.sequences, args.max_tokens, args.repeats = 96, 2048, 3
+        args.sequences, args.max_tokens, args.repeats, args.layers, args.mixers = 160, 1024, 2, 2, ["selective"]
 
     train, _ = collect_docstrings(python_folders(), max_bytes=1_000_000)
     texts = [text for texts in train.values() for text in texts]
@@ -87,7 +88,7 @@ def main() -> None:
     print(f"{len(rows)} sequences of {min(lengths)} to {max(lengths)} tokens, median {statistics.median(lengths):.0f}")
 
     results = []
-    for mixer in ("lit", "decay", "selective"):
+    for mixer in args.mixers:
         torch.manual_seed(0)
         config = LionConfig(
             mixer_type=mixer,

@@ -55,6 +55,7 @@ from .mixer_lit import LitMixer
 from .mixer_selective import DecayGate, SelectiveMixer
 from .padding import packed_borders, packed_positions, padding_mask
 from .patch_order import scan_attention, scan_orders
+from .sequence_parallel import SequenceShard, labels_per_process, slice_of_inputs
 
 
 logger = logging.get_logger(__name__)
@@ -101,7 +102,7 @@ class LionAttention(nn.Module):
         attention_mask: Tensor | None = None,
         scans: Tensor | None = None,
         cu_seq_lens_q: Tensor | None = None,
-        border_states: BorderStates | None = None,
+        border_states: BorderStates | SequenceShard | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:
         output_attentions = kwargs.get("output_attentions", self.config.output_attentions)
@@ -125,12 +126,19 @@ class LionAttention(nn.Module):
         return self.o_proj(self.dropout(output)), weights
 
     def mix(
-        self, *inputs: Tensor, kernel: Callable, scans: Tensor | None, border_states: BorderStates | None, **kwargs
+        self,
+        *inputs: Tensor,
+        kernel: Callable,
+        scans: Tensor | None,
+        border_states: BorderStates | SequenceShard | None,
+        **kwargs,
     ):
         """Call a kernel on the mixer's outputs, directly, along scans, or on one segment of a longer sequence."""
         kwargs |= {"normalization": self.config.normalization, "chunk_size": self.config.chunk_size}
         if scans is not None:
             return scan_attention(kernel, *inputs, scans=scans, **kwargs)
+        if isinstance(border_states, SequenceShard):  # the other segments are in other processes
+            border_states = border_states.exchange(segment_states(*inputs[1:]))
         if border_states is not None:
             return segment_attention(kernel, *inputs, border_states=border_states, **kwargs)
         return kernel(*inputs, **kwargs)
@@ -203,7 +211,11 @@ class LionPooler(nn.Module):
             self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor | None, cu_seqlens: Tensor | None = None
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None,
+        cu_seqlens: Tensor | None = None,
+        shard: SequenceShard | None = None,
     ) -> Tensor:
         """`(batch, hidden_size)`; of packed rows `(batch * num_sequences, hidden_size)`."""
         if cu_seqlens is not None:
@@ -211,6 +223,9 @@ class LionPooler(nn.Module):
             sequences = hidden_states.split(lengths, dim=1)
             masks = [None] * len(lengths) if attention_mask is None else attention_mask.split(lengths, dim=1)
             return torch.stack([self(*pair) for pair in zip(sequences, masks, strict=True)], dim=1).flatten(0, 1)
+        if shard is not None:
+            pooled = shard.pool(hidden_states, attention_mask, self.pooling)
+            return pooled if self.dense is None else torch.tanh(self.dense(pooled))
         if self.pooling == "mean":
             if attention_mask is None:
                 return hidden_states.mean(dim=1)
@@ -235,6 +250,8 @@ class LionPreTrainedModel(PreTrainedModel):
     _can_record_outputs = {"hidden_states": LionLayer, "attentions": LionAttention}
     # What the class can be built for; a head for one modality says so.
     _modalities = ("text", "image")
+    # Whether the loss needs no more of other slices of a sequence than their number of labels.
+    _supports_sequence_parallel = True
 
     def __init__(self, config: LionConfig, *inputs, **kwargs):
         if isinstance(config, LionConfig):
@@ -256,6 +273,52 @@ class LionPreTrainedModel(PreTrainedModel):
                 'memory), "auto" (chooses by length, the default) or "eager" (returns attention weights).'
             )
         return requested_attention
+
+    def set_sequence_parallel(self, group: "torch.distributed.ProcessGroup | None") -> None:
+        """
+        Let the processes of a group share every sequence: from now on each gives `forward` its slice of the tokens
+        (`shard_inputs`), in the order of their ranks, and gets the hidden states and logits of that slice. What layers
+        send does not depend on the length. All processes must call `forward` and `backward` together.
+
+        `pooler_output` is the same in all processes. The mean of their losses is the loss of the whole sequences, and
+        the mean of their gradients its gradient: what DDP and FSDP make of them.
+
+        Args:
+            group: the processes of one sequence, also as a one-dimensional DeviceMesh. `None` ends it.
+
+        Raises:
+            ValueError: for models of images, whose patches are not cut into slices, and for question answering, whose
+                loss is over all tokens at once.
+        """
+        if group is not None and (self.config.modality != "text" or not self._supports_sequence_parallel):
+            raise ValueError(
+                f"{type(self).__name__} of `modality` {self.config.modality!r} cannot share a sequence among "
+                "processes: use LionModel, LionForMaskedLM, LionForSequenceClassification, "
+                "LionForTokenClassification or LionForMultipleChoice, for text."
+            )
+        self.base_model.sequence_group = group.get_group() if hasattr(group, "get_group") else group
+
+    def shard_inputs(self, inputs: dict) -> dict:
+        """
+        This process's slice of a batch of whole sequences, the same in all processes of `set_sequence_parallel`.
+
+        Args:
+            inputs: arguments of `forward` by name. Of `input_ids`, `attention_mask`, `token_type_ids`, `position_ids`,
+                `inputs_embeds` and of `labels` per token, `(batch, length, ...)`, a slice of the length is taken.
+
+        Raises:
+            ValueError: if there is no group, or there are fewer tokens than processes.
+        """
+        if self.base_model.sequence_group is None:
+            raise ValueError("There is no group of processes: call `set_sequence_parallel` first.")
+        return slice_of_inputs(inputs, self.base_model.sequence_group)
+
+    def loss_of_slice(self, labels: Tensor, **kwargs) -> Tensor:
+        """`loss_function` for labels per token, each with the weight that it has in the whole sequences."""
+        group = self.base_model.sequence_group
+        if group is not None and kwargs.get("num_items_in_batch") is None:
+            kwargs["num_items_in_batch"] = labels_per_process(labels, group)
+        return self.loss_function(labels=labels, **kwargs)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
@@ -339,6 +402,7 @@ class LionModel(LionPreTrainedModel):
         parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
         self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}
         self.gradient_checkpointing = False
+        self.sequence_group = None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -375,7 +439,7 @@ class LionModel(LionPreTrainedModel):
             sequence.
         """
         self.check_inputs(input_ids, inputs_embeds, pixel_values)
-        scans = None
+        scans, shard = None, None
         if self.is_text:
             inputs = input_ids if inputs_embeds is None else inputs_embeds
             attention_mask = padding_mask(attention_mask, inputs)
@@ -385,6 +449,15 @@ class LionModel(LionPreTrainedModel):
                 check_borders(cu_seq_lens_q, inputs.shape[1])
                 if position_ids is None:
                     position_ids = packed_positions(cu_seq_lens_q, inputs.shape[1])
+            if self.sequence_group is not None:
+                if cu_seq_lens_q is not None or kwargs.get("output_attentions", self.config.output_attentions):
+                    raise ValueError(
+                        "Processes that share a sequence take one sequence a row, not packed ones (`cu_seq_lens_q` or "
+                        "`position_ids` that start again), and give no attention weights (`output_attentions`)."
+                    )
+                shard = SequenceShard.of(inputs, attention_mask, self.sequence_group)
+                if position_ids is None:
+                    position_ids = shard.position_ids(attention_mask, inputs.shape[1])
             hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask)
         else:
             hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)
@@ -393,10 +466,19 @@ class LionModel(LionPreTrainedModel):
                 scans = scan_orders(self.config.patch_order, *grid, device=hidden_states.device)
             attention_mask = padding_mask(attention_mask, hidden_states)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, attention_mask, scans=scans, cu_seq_lens_q=cu_seq_lens_q, **kwargs)
+            hidden_states = layer(
+                hidden_states,
+                attention_mask,
+                scans=scans,
+                border_states=shard,
+                cu_seq_lens_q=cu_seq_lens_q,
+                **kwargs,
+            )
         if self.norm is not None:
             hidden_states = self.norm(hidden_states)
-        pooled = self.pooler(hidden_states, attention_mask, cu_seq_lens_q) if self.pooler is not None else None
+        pooled = None
+        if self.pooler is not None:
+            pooled = self.pooler(hidden_states, attention_mask, cu_seq_lens_q, shard)
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
     @torch.no_grad()
@@ -497,7 +579,7 @@ class LionForMaskedLM(LionPreTrainedModel):
         logits = self.lm_head(outputs.last_hidden_state)
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+            loss = self.loss_of_slice(labels, logits=logits, vocab_size=self.config.vocab_size, **kwargs)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -579,7 +661,7 @@ class LionForTokenClassification(LionTextClassifier):
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, config=self.config, **kwargs)
+            loss = self.loss_of_slice(labels, logits=logits, config=self.config, **kwargs)
         return TokenClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -588,6 +670,7 @@ class LionForTokenClassification(LionTextClassifier):
 @auto_docstring
 class LionForQuestionAnswering(LionPreTrainedModel):
     _modalities = ("text",)
+    _supports_sequence_parallel = False
 
     def __init__(self, config: LionConfig):
         super().__init__(config)
