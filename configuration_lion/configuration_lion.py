@@ -51,9 +51,11 @@ class LionConfig(PreTrainedConfig):
     Args:
         modality (`"text"` or `"image"`, defaults to `"text"`):
             What the encoder reads: `input_ids` or `pixel_values`.
-        mixer_type (`"lit"`, `"decay"` or `"selective"`, defaults to `"selective"`):
+        mixer_type (`"lit"`, `"decay"`, `"selective"` or `"softmax"`, defaults to `"selective"`):
             How tokens decay with distance: not at all (LION-LIT), by one learnt rate per head (LION-D), or by a rate
-            computed from each token (LION-S).
+            computed from each token (LION-S). `"softmax"` is the attention of BERT and ViT, computed by the library's
+            functions (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone, to compare with; it
+            ignores the fields of linear attention, `feature_map`, `normalization`, `patch_order` and `chunk_size`.
         feature_map (`"silu_norm"`, `"elu"` or `"identity"`, defaults to `"silu_norm"`):
             The map applied to queries and keys. `"identity"` needs `normalization="none"`.
         normalization (`"sum"` or `"none"`, defaults to `"sum"`):
@@ -61,8 +63,8 @@ class LionConfig(PreTrainedConfig):
         attention_layer_norm (`bool`, defaults to `False`):
             LayerNorm over the concatenated heads, before the output projection.
         position_embedding_type (`"none"` or `"absolute"`, *optional*):
-            Learnt absolute positions, or none. Defaults to `"absolute"` for the mixer `"lit"`, which has no other
-            sense of order, and to `"none"` for the mixers whose decays tell distance.
+            Learnt absolute positions, or none. Defaults to `"absolute"` for mixers that have no other sense of order,
+            `"lit"` and `"softmax"`, and to `"none"` for the mixers whose decays tell distance.
         norm_position (`"pre"` or `"post"`, *optional*):
             LayerNorm before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
         pooling (`"cls"` or `"mean"`, *optional*):
@@ -120,7 +122,7 @@ class LionConfig(PreTrainedConfig):
     patch_size: int | list[int] | tuple[int, int] = 16
     num_channels: int = 3
 
-    mixer_type: Literal["lit", "decay", "selective"] = "selective"
+    mixer_type: Literal["lit", "decay", "selective", "softmax"] = "selective"
     feature_map: Literal["silu_norm", "elu", "identity"] = "silu_norm"
     normalization: Literal["sum", "none"] = "sum"
     attention_layer_norm: bool = False
@@ -135,7 +137,7 @@ class LionConfig(PreTrainedConfig):
         if self.layer_norm_eps is None:
             self.layer_norm_eps = 1e-12 if is_text else 1e-6
         if self.position_embedding_type is None:
-            self.position_embedding_type = "absolute" if self.mixer_type == "lit" else "none"
+            self.position_embedding_type = "none" if self.has_decays else "absolute"
         if self.norm_position is None:
             self.norm_position = "post" if is_text else "pre"
         if self.pooling is None:
@@ -176,9 +178,19 @@ class LionConfig(PreTrainedConfig):
         return self.max_position_embeddings if self.modality == "text" else 1 + rows * columns
 
     @property
+    def uses_softmax(self) -> bool:
+        """Whether attention is softmax attention, computed by the library's functions."""
+        return self.mixer_type in ("softmax", "luna")
+
+    @property
+    def has_decays(self) -> bool:
+        """Whether tokens decay with distance, which gives them an order."""
+        return self.mixer_type in ("decay", "selective", "diagonal")
+
+    @property
     def num_scans(self) -> int:
         """How many curves each attention layer scans: 2 (a curve and its transpose) unless in raster order."""
-        return 1 if self.patch_order == "raster" or self.mixer_type == "lit" else 2
+        return 2 if self.patch_order != "raster" and self.has_decays else 1
 
     @property
     def output_attentions(self) -> bool | None:

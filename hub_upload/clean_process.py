@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from configuration_lion import AUTO_MODELS
 from modeling_lion import LionPreTrainedModel
-from modeling_lion.modeling_lion import KERNELS
+from modeling_lion.modeling_lion import attention_names
 
 from .checkpoint import load_model
 from .sample_inputs import pad_sequences, sample_inputs
@@ -87,7 +87,7 @@ def load_in_clean_process(
             "outputs": str(folder / "outputs.safetensors"),
             "report": str(folder / "report.json"),
             "auto_class": auto_class,
-            "kernels": list(KERNELS),
+            "kernels": list(attention_names(config)),
             "modality": config.modality,
             "text_pair": TEXT_PAIR,
             "pipeline": PIPELINES.get(auto_class, {}).get(config.modality),

@@ -27,6 +27,7 @@ MIXERS = {
     "lit": ("LION-LIT", "without decay, the bidirectional form of the Linear Transformer"),
     "decay": ("LION-D", "with one learnt decay per head, the bidirectional form of RetNet"),
     "selective": ("LION-S", "with a decay computed from each token, the bidirectional form of Mamba-2's selectivity"),
+    "softmax": ("Softmax attention in the backbone of LION", "as in BERT and ViT, to compare LION with"),
 }
 TASKS = {
     "AutoModel": ("encoder", {"text": "feature-extraction", "image": "image-feature-extraction"}),
@@ -38,6 +39,11 @@ TASKS = {
     "AutoModelForImageClassification": ("classifying images", {"image": "image-classification"}),
     "AutoModelForMaskedImageModeling": ("masked image modeling", {"image": "image-feature-extraction"}),
 }
+SOFTMAX_KERNELS = """\
+| `attn_implementation` | what it does |
+|---|---|
+| `"sdpa"` | `scaled_dot_product_attention` of PyTorch; the default |
+| `"eager"` | the reference, gives attention weights |"""
 KERNELS = """\
 | `attn_implementation` | what it does | time and memory grow with |
 |---|---|---|
@@ -169,13 +175,16 @@ def introduction(model: LionPreTrainedModel, name: str) -> str:
     if auto_class.endswith("Classification"):
         labels = [str(config.id2label[i]) for i in sorted(config.id2label)]
         facts["labels"] = ", ".join(labels[:20]) + (f", … ({len(labels)} in all)" if len(labels) > 20 else "")
+    if config.uses_softmax:
+        del facts["feature map"]
+        method = f"attention {words} ([arXiv:{ARXIV}](https://arxiv.org/abs/{ARXIV}))."
+    else:
+        method = (
+            f"bidirectional linear attention {words}. It computes like a Transformer, block by block or like an RNN, "
+            f"with the same weights and the same results ([arXiv:{ARXIV}](https://arxiv.org/abs/{ARXIV}))."
+        )
     table = "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in facts.items())])
-    return (
-        f"# {name.split('/')[-1]}\n\n"
-        f"{title}, {purpose} for {reads}: bidirectional linear attention {words}. It computes like a Transformer, "
-        "block by block or like an RNN, with the same weights and the same results "
-        f"([arXiv:{ARXIV}](https://arxiv.org/abs/{ARXIV})).\n\n{table}"
-    )
+    return f"# {name.split('/')[-1]}\n\n{title}, {purpose} for {reads}: {method}\n\n{table}"
 
 
 def usage(model: LionPreTrainedModel, name: str) -> str:
@@ -235,7 +244,7 @@ def usage(model: LionPreTrainedModel, name: str) -> str:
             "The kernel is chosen when loading, or later by `model.set_attn_implementation(...)`. The results are the "
             "same.",
             "",
-            KERNELS,
+            SOFTMAX_KERNELS if config.uses_softmax else KERNELS,
         ]
     )
 
@@ -317,7 +326,7 @@ def limits(model: LionPreTrainedModel) -> str:
     if config.modality == "text":
         if config.position_embedding_type == "absolute":
             points.append(f"Inputs have at most {config.max_position_embeddings} tokens.")
-        else:
+        elif config.has_decays:
             points.append(
                 f"No length is too long, but the decays were initialised for {config.max_position_embeddings} tokens; "
                 "how good the outputs are beyond the training length was not measured."

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from modeling_lion import LionPreTrainedModel
 from modeling_lion.kernel_naive import naive_attention
+from modeling_lion.mixer_lit import LitMixer
 from modeling_lion.modeling_lion import LionAttention
 from modeling_lion.patch_order import scan_attention
 
@@ -38,7 +39,8 @@ class Numerics:
     What `numerics_report` found.
 
     Attributes:
-        heads: every head of every layer.
+        heads: every head of every layer of linear attention; softmax attention has neither decays nor denominators
+            that could be 0.
         first_nan: the first weight, or else the first module in the order of computing, that holds a number that is
             not finite; `None` if all is well.
     """
@@ -77,7 +79,7 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
             bad_modules.append(name)
 
     handles = []
-    layers = [m for m in model.modules() if isinstance(m, LionAttention)]
+    layers = [m for m in model.modules() if isinstance(m, LionAttention) and isinstance(m.mixer, LitMixer)]
     for layer, attention in enumerate(layers):
         handles.append(attention.register_forward_pre_hook(partial(look_at_heads, layer), with_kwargs=True))
     for name, module in model.named_modules():
@@ -121,7 +123,7 @@ def first_bad_weight(model: nn.Module) -> str | None:
 
 
 def head_numbers(
-    attention: LionAttention, hidden_states: Tensor, attention_mask: Tensor | None = None, scans=None, **kwargs
+    attention: LionAttention, hidden_states: Tensor, attention_mask: Tensor | None, memory=None, scans=None, **kwargs
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Per head: the smallest λ, the smallest |denominator|, and the first token that is not finite (-1 if none)."""
     query, key, value, log_decay = attention.mixer(hidden_states, attention_mask)

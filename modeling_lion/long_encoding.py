@@ -30,6 +30,10 @@ def encode_in_segments(
     """
     if not model.is_text:
         raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')
+    if model.config.uses_softmax:
+        raise ValueError(
+            f"`encode_long` needs linear attention, and `mixer_type` is {model.config.mixer_type!r}: call the model."
+        )
     if model.training:
         raise ValueError("`encode_long` is for inference: call model.eval() first.")
     model.check_inputs(input_ids, None, None)
@@ -67,7 +71,7 @@ def encode_in_segments(
         for layer in model.layers:
             given = [layer.segment_states(segment, mask) for segment, mask in each_segment()]
             for (segment, mask), border_states in zip(each_segment(), pass_borders(given), strict=True):
-                segment.copy_(layer(segment, mask, border_states=border_states))
+                segment.copy_(layer(segment, mask, border_states=border_states)[0])
     if model.norm is not None:
         for segment in segments:
             segment.copy_(model.norm(segment))

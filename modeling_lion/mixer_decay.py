@@ -16,8 +16,8 @@ SHORTEST_HALF_LIFE = 4.0
 
 
 class DecayMixer(LitMixer):
-    def __init__(self, config: PreTrainedConfig):
-        super().__init__(config)
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
         # "bias" in the name keeps weight decay off it: the Trainer's rule for parameters that must not shrink to 0.
         self.decay_bias = nn.Parameter(torch.empty(config.num_scans * config.num_attention_heads))
 

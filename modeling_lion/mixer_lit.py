@@ -2,27 +2,24 @@
 """LION-LIT: nothing decays, λ = 1 (SPEC §2). The bidirectional Linear Transformer; the other mixers add to it."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedConfig
 
 from .feature_map import FEATURE_MAPS
+from .mixer import Mixer
 
 
-class LitMixer(nn.Module):
+class LitMixer(Mixer):
     """
-    A mixer turns hidden states into what a kernel needs: queries, keys, values and log decays.
+    A linear mixer turns hidden states into what a kernel needs: queries, keys, values and log decays.
 
     A padded token is exactly an absent one if its key is 0 and its λ is 1 (SPEC §4), so this is also where the
     attention mask goes. A subclass that decays overrides `log_decay` and names its parameters with "decay".
     """
 
-    def __init__(self, config: PreTrainedConfig):
-        super().__init__()
-        self.head_dim = config.head_dim
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
         self.feature_map = FEATURE_MAPS[config.feature_map]
-        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
-        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
-        self.v_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
 
     def forward(
         self, hidden_states: Tensor, attention_mask: Tensor | None = None

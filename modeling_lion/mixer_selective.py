@@ -23,8 +23,8 @@ class DecayGate(nn.Linear):
 
 
 class SelectiveMixer(LitMixer):
-    def __init__(self, config: PreTrainedConfig):
-        super().__init__(config)
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
         self.decay_proj = DecayGate(config.hidden_size, config.num_scans * config.num_attention_heads)
         self.has_cls_token = config.modality == "image"
 

@@ -53,6 +53,7 @@ from .long_encoding import encode_in_segments
 from .mixer_decay import DecayMixer, initial_decay_logits
 from .mixer_lit import LitMixer
 from .mixer_selective import DecayGate, SelectiveMixer
+from .mixer_softmax import SoftmaxMixer
 from .padding import packed_borders, packed_positions, padding_mask
 from .patch_order import scan_attention, scan_orders
 from .sequence_parallel import SequenceShard, labels_per_process, slice_of_inputs
@@ -60,7 +61,7 @@ from .sequence_parallel import SequenceShard, labels_per_process, slice_of_input
 
 logger = logging.get_logger(__name__)
 
-MIXERS = {"lit": LitMixer, "decay": DecayMixer, "selective": SelectiveMixer}
+MIXERS = {"lit": LitMixer, "decay": DecayMixer, "selective": SelectiveMixer, "softmax": SoftmaxMixer}
 
 
 def eager_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None = None, **kwargs):
@@ -84,13 +85,18 @@ for _name, _kernel in KERNELS.items():
     ALL_ATTENTION_FUNCTIONS[_name] = _kernel
 
 
+def attention_names(config: LionConfig) -> tuple[str, ...]:
+    """What `attn_implementation` may be besides "eager", which is the reference, where nothing else is installed."""
+    return ("sdpa",) if config.uses_softmax else tuple(KERNELS)
+
+
 class LionAttention(nn.Module):
     """Bidirectional linear attention: a mixer makes queries, keys, values and decays, a kernel computes with them."""
 
-    def __init__(self, config: LionConfig):
+    def __init__(self, config: LionConfig, layer_idx: int = 0):
         super().__init__()
         self.config = config
-        self.mixer = MIXERS[config.mixer_type](config)
+        self.mixer = MIXERS[config.mixer_type](config, layer_idx)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=1e-5) if config.attention_layer_norm else None
         # Dropout of single weights would need the full matrix; dropping mixed values is the same in every kernel.
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
@@ -100,12 +106,38 @@ class LionAttention(nn.Module):
         self,
         hidden_states: Tensor,
         attention_mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """
+        Args:
+            hidden_states: `(batch, length, hidden_size)`.
+            attention_mask: of `Mixer.layer_mask`.
+            memory: a second stream of hidden states, which only some mixers read and write (mixer_luna.py).
+
+        Returns:
+            The mixed hidden states, the weights if asked for, and the memory for the next layer.
+        """
+        kwargs["output_attentions"] = kwargs.get("output_attentions", self.config.output_attentions)
+        if isinstance(self.mixer, LitMixer):
+            output, weights = self.linear_attention(hidden_states, attention_mask, **kwargs)
+        else:
+            output, weights, memory = self.mixer(hidden_states, attention_mask, memory, **kwargs)
+        if self.layer_norm is not None:
+            output = self.layer_norm(output)
+        return self.o_proj(self.dropout(output)), weights, memory
+
+    def linear_attention(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None,
+        output_attentions: bool | None,
         scans: Tensor | None = None,
         cu_seq_lens_q: Tensor | None = None,
         border_states: BorderStates | SequenceShard | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs,
     ) -> tuple[Tensor, Tensor | None]:
-        output_attentions = kwargs.get("output_attentions", self.config.output_attentions)
+        """A kernel on what a linear mixer makes of the hidden states; `(batch, length, hidden_size)` and weights."""
         implementation = self.config._attn_implementation
         if implementation == "auto" and output_attentions:
             implementation = "eager"
@@ -120,10 +152,7 @@ class LionAttention(nn.Module):
             )
             _, weights = self.mix(*inputs, kernel=eager_attention, **options)
         del inputs  # three tensors of the size of the hidden states, which inference has no more use for
-        output = output.transpose(1, 2).flatten(2)
-        if self.layer_norm is not None:
-            output = self.layer_norm(output)
-        return self.o_proj(self.dropout(output)), weights
+        return output.transpose(1, 2).flatten(2), weights
 
     def mix(
         self,
@@ -163,22 +192,27 @@ class LionMLP(nn.Module):
 class LionLayer(GradientCheckpointingLayer):
     """Attention and MLP, each with a residual; LayerNorm before each of them (ViT) or after (BERT)."""
 
-    def __init__(self, config: LionConfig):
+    def __init__(self, config: LionConfig, layer_idx: int = 0):
         super().__init__()
         self.is_pre_norm = config.norm_position == "pre"
         self.chunk_size_feed_forward = config.chunk_size_feed_forward
-        self.attention = LionAttention(config)
+        self.attention = LionAttention(config, layer_idx)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.mlp = LionMLP(config)
         self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
-    ) -> Tensor:
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[Tensor, Tensor | None]:
+        """The hidden states, and the memory for the next layer: see `LionAttention`."""
         # Normed states have no name, so that inference frees them early.
-        mixed, _ = self.attention(
-            self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states, attention_mask, **kwargs
+        mixed, _, memory = self.attention(
+            self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states, attention_mask, memory, **kwargs
         )
         hidden_states = hidden_states + self.dropout(mixed)
         del mixed
@@ -187,7 +221,7 @@ class LionLayer(GradientCheckpointingLayer):
         hidden_states = hidden_states + self.dropout(
             apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
         )
-        return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states)
+        return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states), memory
 
     def segment_states(self, hidden_states: Tensor, attention_mask: Tensor | None) -> BorderStates:
         normed = self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states
@@ -263,14 +297,37 @@ class LionPreTrainedModel(PreTrainedModel):
                 )
         super().__init__(config, *inputs, **kwargs)
 
+    # Which of the library's attention functions there are: none for linear attention.
+    @property
+    def _supports_sdpa(self) -> bool:
+        return self.config.uses_softmax
+
+    @property
+    def _supports_flash_attn(self) -> bool:
+        return self.config.uses_softmax
+
+    @property
+    def _supports_flex_attn(self) -> bool:
+        return self.config.uses_softmax
+
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        if self.config.uses_softmax:
+            if requested_attention in KERNELS and requested_attention != "auto":
+                raise ValueError(
+                    f"`attn_implementation={requested_attention!r}` is a kernel of linear attention, and `mixer_type` "
+                    f"{self.config.mixer_type!r} computes softmax attention. Use the library's names: "
+                    '"sdpa" (or "auto", the default), "eager" (returns attention weights), "flash_attention_2", ...'
+                )
+            requested_attention = None if requested_attention == "auto" else requested_attention
+            return super().get_correct_attn_implementation(requested_attention, is_init_check)
         if requested_attention is None:
             return "auto"
         if requested_attention not in (*KERNELS, "eager"):
             raise ValueError(
                 f"`attn_implementation={requested_attention!r}` is not a LION kernel. LION computes linear attention, "
-                'so softmax kernels do not apply. Use "parallel" (short inputs), "chunk" (long inputs), "rnn" (least '
-                'memory), "auto" (chooses by length, the default) or "eager" (returns attention weights).'
+                'so softmax kernels do not apply (but to `mixer_type="softmax"`). Use "parallel" (short inputs), '
+                '"chunk" (long inputs), "rnn" (least memory), "auto" (chooses by length, the default) or "eager" '
+                "(returns attention weights)."
             )
         return requested_attention
 
@@ -290,6 +347,11 @@ class LionPreTrainedModel(PreTrainedModel):
             ValueError: for models of images, whose patches are not cut into slices, and for question answering, whose
                 loss is over all tokens at once.
         """
+        if group is not None and self.config.uses_softmax:
+            raise ValueError(
+                "Processes share a sequence by the states of linear attention, which `mixer_type` "
+                f"{self.config.mixer_type!r} has not: use another mixer."
+            )
         if group is not None and (self.config.modality != "text" or not self._supports_sequence_parallel):
             raise ValueError(
                 f"{type(self).__name__} of `modality` {self.config.modality!r} cannot share a sequence among "
@@ -394,7 +456,7 @@ class LionModel(LionPreTrainedModel):
         else:
             self.main_input_name = "pixel_values"
             self.embeddings = LionImageEmbeddings(config, use_mask_token)
-        self.layers = nn.ModuleList([LionLayer(config) for _ in range(config.num_hidden_layers)])
+        self.layers = nn.ModuleList([LionLayer(config, i) for i in range(config.num_hidden_layers)])
         is_pre_norm = config.norm_position == "pre"
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if is_pre_norm else None
         self.pooler = LionPooler(config) if add_pooling_layer else None
@@ -465,10 +527,16 @@ class LionModel(LionPreTrainedModel):
                 grid = patch_grid(self.config, pixel_values)
                 scans = scan_orders(self.config.patch_order, *grid, device=hidden_states.device)
             attention_mask = padding_mask(attention_mask, hidden_states)
+        layer_mask = MIXERS[self.config.mixer_type].layer_mask(
+            self.config, hidden_states, attention_mask, cu_seq_lens_q
+        )
+        memory = None
         for layer in self.layers:
-            hidden_states = layer(
+            # By position what may need a gradient: else checkpointing would lose it.
+            hidden_states, memory = layer(
                 hidden_states,
-                attention_mask,
+                layer_mask,
+                memory,
                 scans=scans,
                 border_states=shard,
                 cu_seq_lens_q=cu_seq_lens_q,

@@ -17,8 +17,11 @@ import modeling_lion
 from modeling_lion import LionConfig
 
 
-MIXERS = ["lit", "decay", "selective"]
+LINEAR_MIXERS = ["lit", "decay", "selective"]
+MIXERS = [*LINEAR_MIXERS, "softmax"]
 KERNELS = ["parallel", "chunk", "rnn"]
+# Every linear mixer in every kernel; softmax attention in the library's.
+PAIRS = [(mixer, kernel) for mixer in LINEAR_MIXERS for kernel in KERNELS] + [("softmax", "sdpa")]
 BATCH, LENGTH, CHOICES, LABELS = 3, 9, 4, 3
 # Weights large enough for a mistake to show, several blocks per sequence, a grid that is not square.
 TINY = {
@@ -139,14 +142,23 @@ def log():
         logger.removeHandler(handler)
 
 
-@pytest.fixture(params=MIXERS)
-def mixer(request) -> str:
-    return request.param
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`mixer` is every mixer, `kernel` every kernel of linear attention, and both whatever goes together."""
+    marks = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    given = {name.strip() for names in marks for name in (names.split(",") if isinstance(names, str) else names)}
+    wanted = [name for name in ("mixer", "kernel") if name in metafunc.fixturenames and name not in given]
+    if len(wanted) == 2:
+        metafunc.parametrize(("mixer", "kernel"), PAIRS)
+    elif wanted == ["mixer"]:
+        metafunc.parametrize("mixer", LINEAR_MIXERS if "kernel" in given else MIXERS)
+    elif wanted == ["kernel"]:
+        metafunc.parametrize("kernel", KERNELS)
 
 
-@pytest.fixture(params=KERNELS)
-def kernel(request) -> str:
-    return request.param
+@pytest.fixture
+def kernels_of() -> Callable[[str], list[str]]:
+    """The names of `attn_implementation` that a mixer can be computed by, the reference first."""
+    return lambda mixer: ["eager", *dict.fromkeys(kernel for name, kernel in PAIRS if name == mixer), "auto"]
 
 
 @pytest.fixture(params=CASES, ids=case_id)

@@ -64,6 +64,7 @@ def test_every_way_to_choose(way, choice, masked_lm, calls, tmp_path):
     assert calls == [chosen] * 2  # one per layer
 
 
+@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
 def test_switching_back_and_forth(mixer, masked_lm, calls, equal):
     model = masked_lm.model(mixer)
     inputs = masked_lm.inputs(model.config)
@@ -104,12 +105,12 @@ def test_the_choice_is_not_saved(masked_lm, kernel, tmp_path):
     assert kernel not in json.loads(saved).values()
 
 
-def test_one_kernel_saves_what_another_loads(mixer, kernel, masked_lm, tmp_path, equal):
+def test_one_kernel_saves_what_another_loads(mixer, kernel, kernels_of, masked_lm, tmp_path, equal):
     model = masked_lm.model(mixer, kernel)
     model.save_pretrained(tmp_path)
     inputs = masked_lm.inputs(model.config)
     expected = model(**inputs).logits
-    for other in ("parallel", "chunk", "rnn"):
+    for other in kernels_of(mixer):
         loaded = LionForMaskedLM.from_pretrained(tmp_path, attn_implementation=other, dtype=torch.float64)
         equal(loaded(**inputs).logits, expected)
 

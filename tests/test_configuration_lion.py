@@ -18,9 +18,11 @@ DEFAULTS = [
     ("text", "lit", 1e-12, "absolute", "post", "cls"),
     ("text", "decay", 1e-12, "none", "post", "cls"),
     ("text", "selective", 1e-12, "none", "post", "cls"),
+    ("text", "softmax", 1e-12, "absolute", "post", "cls"),
     ("image", "lit", 1e-6, "absolute", "pre", "mean"),
     ("image", "decay", 1e-6, "none", "pre", "mean"),
     ("image", "selective", 1e-6, "none", "pre", "mean"),
+    ("image", "softmax", 1e-6, "absolute", "pre", "mean"),
 ]
 FIELDS = ["layer_norm_eps", "position_embedding_type", "norm_position", "pooling"]
 
@@ -90,8 +92,9 @@ def test_sizes():
     config = LionConfig(modality="image", image_size=(32, 48), patch_size=8, mixer_type="decay", patch_order="snake")
     assert (config.image_shape, config.patch_shape, config.patch_grid) == ((32, 48), (8, 8), (4, 6))
     assert (config.context_length, config.num_scans) == (25, 2)
-    config.mixer_type = "lit"
-    assert config.num_scans == 1
+    for mixer_type in ("lit", "softmax"):
+        config.mixer_type = mixer_type
+        assert config.num_scans == 1
     assert LionConfig(max_position_embeddings=99).context_length == 99
 
 

@@ -132,12 +132,13 @@ def test_device_map_and_disk_offload(case, tmp_path):
         torch.testing.assert_close(loaded(**inputs).to_tuple()[0], expected, rtol=0, atol=0)
 
 
-def test_copies(case, mixer):
-    model = case.model(mixer, "chunk")
+def test_copies(case, mixer, kernels_of):
+    kernel = kernels_of(mixer)[1]
+    model = case.model(mixer, kernel)
     inputs = case.inputs(model.config)
     expected = model(**inputs).to_tuple()[0]
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert same_weights(model, other) and other.config._attn_implementation == "chunk"
+        assert same_weights(model, other) and other.config._attn_implementation == kernel
         assert torch.equal(other(**inputs).to_tuple()[0], expected)
 
 

@@ -1,0 +1,142 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Softmax attention (SPEC §9), computed by the library's own functions: BERT's and ViT's, in the backbone of LION."""
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, create_bidirectional_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import logging
+
+from .mixer import Mixer
+
+
+logger = logging.get_logger(__name__)
+
+
+def eager_softmax(
+    module: torch.nn.Module | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    **kwargs,
+) -> tuple[Tensor, Tensor]:
+    """
+    The form that returns its weights, with the arguments of the library's attention functions.
+
+    Args:
+        query: `(batch, heads, queries, head_dim)`; key, value: `(batch, heads, keys, head_dim)`.
+        attention_mask: `(batch or 1, 1, queries or 1, keys)`, False or below 0 for keys that a query doesn't see.
+
+    Returns:
+        The output `(batch, queries, heads, head_dim)` and the weights `(batch, heads, queries, keys)`: 0 for a query
+        that sees no key.
+    """
+    scores = scaling * query @ key.transpose(-1, -2)
+    if attention_mask is None:
+        weights = scores.softmax(-1)
+    else:
+        seen = attention_mask if attention_mask.dtype == torch.bool else attention_mask >= 0
+        weights = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1) * seen
+    return (weights @ value).transpose(1, 2), weights
+
+
+def sequence_of_each_token(cu_seqlens: Tensor, length: int) -> Tensor:
+    """Which of the packed sequences a token belongs to, `(length,)`, int64."""
+    position = torch.arange(length, device=cu_seqlens.device)
+    return torch.searchsorted(cu_seqlens, position, right=True) - 1
+
+
+class SoftmaxMixer(Mixer):
+    """y_i = Σ_j softmax_j(q_i·k_j / √D) v_j, all tokens to all tokens, in quadratic time."""
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
+        self.config = config
+        self.scaling = config.head_dim**-0.5
+        self.is_causal = False  # read by the library's functions
+
+    @staticmethod
+    def layer_mask(config, hidden_states, attention_mask, cu_seqlens):
+        """`Mixer.layer_mask`, in the form that the chosen attention function takes."""
+        implementation = config._attn_implementation
+        if attention_mask is None and cu_seqlens is None:
+            return None
+        if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
+            raise ValueError(
+                f'There is no mask function for `attn_implementation="{implementation}"`, so padded or packed tokens '
+                "would be seen: register one with AttentionMaskInterface.register, or choose another."
+            )
+        if cu_seqlens is None:
+            return create_bidirectional_mask(config, hidden_states, attention_mask)
+        if "flash" in implementation:  # told by the borders
+            if attention_mask is not None:
+                raise ValueError(
+                    f'"{implementation}" takes packed sequences or padded ones, not both: leave the padding out.'
+                )
+            return None
+        sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
+        return create_bidirectional_mask(
+            config, hidden_states, attention_mask, and_mask_function=lambda b, h, q, k: sequence[q] == sequence[k]
+        )
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        memory: None = None,
+        output_attentions: bool = False,
+        cu_seq_lens_q: Tensor | None = None,
+        **kwargs,
+    ) -> tuple[Tensor, Tensor | None, None]:
+        """
+        Args:
+            hidden_states: `(batch, length, hidden_size)`.
+            attention_mask: of `layer_mask`.
+            memory: passed on.
+
+        Returns:
+            The mixed values `(batch, length, hidden_size)`, the weights `(batch, heads, length, length)` if asked for,
+            and `memory`.
+        """
+        shape = (*hidden_states.shape[:-1], -1, self.head_dim)
+        query, key, value = (
+            proj(hidden_states).view(shape).transpose(1, 2) for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        packing = {}
+        if cu_seq_lens_q is not None:
+            longest = cu_seq_lens_q.diff().max()
+            packing = {
+                "cu_seq_lens_q": cu_seq_lens_q.int(),
+                "cu_seq_lens_k": cu_seq_lens_q.int(),
+                "max_length_q": longest,
+                "max_length_k": longest,
+            }
+        output, weights = self.attend(query, key, value, attention_mask, output_attentions, **packing)
+        return output, weights, memory
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, attention_mask, output_attentions: bool, **packing
+    ) -> tuple[Tensor, Tensor | None]:
+        """The library's function, of `(batch, heads, length, head_dim)` to `(batch, length, hidden_size)`."""
+        implementation = self.config._attn_implementation
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_softmax)
+        output, weights = attention(
+            self, query, key, value, attention_mask, scaling=self.scaling, dropout=0.0, is_causal=False, **packing
+        )
+        if weights is None and output_attentions:
+            if packing and attention_mask is None or not isinstance(attention_mask, Tensor | None):
+                raise ValueError(
+                    f'"{implementation}" has no attention weights for these inputs: choose '
+                    '`attn_implementation="eager"` for `output_attentions=True`.'
+                )
+            logger.warning_once(
+                f'"{implementation}" has no attention weights: they are computed once more by the eager form, which '
+                "takes time and memory quadratic in the length."
+            )
+            if attention_mask is not None and attention_mask.dim() == 2:  # of flash attention
+                attention_mask = attention_mask[:, None, None].bool()
+            _, weights = eager_softmax(self, query, key, value, attention_mask, self.scaling)
+        return output.flatten(2), weights
