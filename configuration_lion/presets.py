@@ -1,6 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The published model sizes (arXiv 2502.16249), by name."""
 
+from difflib import get_close_matches
+
 from .configuration_lion import LionConfig
 
 
@@ -27,15 +29,21 @@ def lion_preset(name: str, **overrides) -> LionConfig:
 
     Args:
         name: one of `PRESETS`, for example `"lion-s-text-base"`.
-        overrides: fields of `LionConfig` that replace the preset's, for example `num_labels=10`.
+        overrides: fields of `LionConfig` that replace the preset's, for example `num_labels=10`. The feature map is
+            that of the mixer, whether the preset names it or an override.
 
     Raises:
-        ValueError: if there is no preset of this name.
+        ValueError: if there is no preset of this name, or no such field.
     """
     if name not in PRESETS:
         raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
+    # LionConfig itself takes any name, as every configuration of the library does.
+    if unknown := [field for field in overrides if not hasattr(LionConfig, field)]:
+        close = get_close_matches(unknown[0], LionConfig.__dataclass_fields__, n=1)
+        hint = f"; did you mean `{close[0]}`?" if close else "."
+        raise ValueError(f"LionConfig has no field {', '.join(f'`{field}`' for field in unknown)}{hint}")
     _, mixer, size = name.split("-", 2)
-    fields = SIZES[size] | {"mixer_type": MIXERS[mixer]}
-    if mixer == "lit" and SIZES[size]["modality"] == "image":
-        fields["feature_map"] = "elu"  # SPEC §1: the map of the published LION-LIT for images
-    return LionConfig(**(fields | overrides))
+    fields = SIZES[size] | {"mixer_type": MIXERS[mixer]} | overrides
+    if fields["mixer_type"] == "lit" and fields["modality"] == "image":
+        fields.setdefault("feature_map", "elu")  # SPEC §1: the map of the published LION-LIT for images
+    return LionConfig(**fields)

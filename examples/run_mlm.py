@@ -203,15 +203,35 @@ def text_column(dataset) -> str:
 
 
 def load_tokenizer(model_args: MlmModelArguments, config: PreTrainedConfig, checkpoint: str | None, datasets):
-    """The tokenizer that was asked for, that of the model or checkpoint, or one trained on the training texts."""
+    """
+    The tokenizer that was asked for, that of the model or checkpoint, or one trained on the training texts.
+
+    Raises:
+        ValueError: if the checkpoint to go on from has a tokenizer of another size than `--vocab_size`.
+    """
     name = model_args.tokenizer_name or model_args.model_name_or_path or checkpoint
+    size = model_args.vocab_size
     if name is not None:
-        return AutoTokenizer.from_pretrained(name, cache_dir=model_args.cache_dir)
-    column = text_column(datasets["train"])
-    texts = (example[column] for example in datasets["train"])
-    return LionTokenizer.train_from_iterator(
-        texts, model_args.vocab_size or config.vocab_size, model_max_length=config.max_position_embeddings
-    )
+        tokenizer = AutoTokenizer.from_pretrained(name, cache_dir=model_args.cache_dir)
+        if size is None or len(tokenizer) == size:
+            return tokenizer
+        # It may be smaller because the texts have no more pieces; then a new one would be as small.
+        new_size = len(train_tokenizer(datasets["train"], config, size)) if len(tokenizer) < size else size
+        if len(tokenizer) != new_size:
+            raise ValueError(
+                f"--vocab_size is {size}, but the tokenizer of {checkpoint}, from which training would go on, has "
+                f"{len(tokenizer)} entries. Drop --vocab_size to go on with it; for a new tokenizer give another "
+                "--output_dir, or empty it."
+            )
+        return tokenizer
+    return train_tokenizer(datasets["train"], config, size or config.vocab_size)
+
+
+def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionTokenizer:
+    """A tokenizer of the texts of a dataset, with at most `vocab_size` entries."""
+    column = text_column(dataset)
+    texts = (example[column] for example in dataset)
+    return LionTokenizer.train_from_iterator(texts, vocab_size, model_max_length=config.max_position_embeddings)
 
 
 def sequence_length(data_args: DataTrainingArguments, config: PreTrainedConfig) -> int:

@@ -29,6 +29,9 @@ def main(request):
     import transformers
     from safetensors.torch import load_file, save_file
 
+    # From its own module, as pipelines do: transformers 5.17 without torchvision has a placeholder of this name.
+    from transformers.models.auto.image_processing_auto import AutoImageProcessor
+
     torch.set_num_threads(request["num_threads"])
     source, trust = request["source"], {"trust_remote_code": True}
     inputs = load_file(request["inputs"])
@@ -57,7 +60,7 @@ def main(request):
                 # Without permission to run code, the library may give another tokenizer and not say so.
                 report["tokens"]["trusted" if allow else "untrusted"] = dict(tokenizer(*request["text_pair"]))
     else:
-        classes["processor"] = type(transformers.AutoImageProcessor.from_pretrained(source, **trust)).__name__
+        classes["processor"] = type(AutoImageProcessor.from_pretrained(source, **trust)).__name__
     if request["pipeline"] is not None:
         pipe = transformers.pipeline(request["pipeline"], model=source, **trust)
         if request["modality"] == "text":

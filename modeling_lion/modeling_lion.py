@@ -19,7 +19,7 @@ from json import JSONDecodeError
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -288,6 +288,11 @@ class LionPreTrainedModel(PreTrainedModel):
     _supports_sequence_parallel = True
 
     def __init__(self, config: LionConfig, *inputs, **kwargs):
+        if isinstance(config, PreTrainedConfig) and type(config).model_type != LionConfig.model_type:
+            raise ValueError(
+                f"{type(self).__name__} takes a LionConfig, and this is a {type(config).__name__}. `lion convert "
+                "--from-pretrained` makes a LION of a trained BERT or ViT."
+            )
         if isinstance(config, LionConfig):
             config.validate()  # fields may have been set one by one
             if config.modality not in self._modalities:
@@ -381,6 +386,15 @@ class LionPreTrainedModel(PreTrainedModel):
         if group is not None and kwargs.get("num_items_in_batch") is None:
             kwargs["num_items_in_batch"] = labels_per_process(labels, group)
         return self.loss_function(labels=labels, **kwargs)
+
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Module:
+        """`PreTrainedModel.resize_token_embeddings`, for text."""
+        if self.config.modality != "text":
+            raise ValueError(
+                "An image model has no token embeddings to resize: its embeddings are of patches. Set `image_size` or "
+                "`patch_size` in the config of a new model."
+            )
+        return super().resize_token_embeddings(*args, **kwargs)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):

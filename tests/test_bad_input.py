@@ -204,6 +204,17 @@ def test_weights_of_another_patch_order(saved, log):
     assert any("decay_bias" in message and "MISMATCH" in message for message in log)
 
 
+def test_configuration_of_another_model():
+    with pytest.raises(ValueError, match="LionModel takes a LionConfig, and this is a BertConfig.*lion convert"):
+        LionModel(BertConfig())
+
+
+def test_images_have_no_tokens_to_resize(find_case):
+    case = find_case("LionForImageClassification")
+    with pytest.raises(ValueError, match="image model has no token embeddings to resize"):
+        case.model_class(case.config()).resize_token_embeddings(9)
+
+
 def test_image_checkpoint_in_a_text_class(saved):
     folder = saved(class_name="LionForImageClassification")
     with pytest.raises(ValueError, match="LionForMaskedLM takes `modality` 'text', and it is 'image'"):

@@ -118,6 +118,22 @@ def test_presets(name):
     assert config.feature_map == ("elu" if name.startswith("lion-lit-image") else "silu_norm")  # SPEC §1
 
 
+def test_a_preset_has_the_feature_map_of_its_mixer():
+    assert lion_preset("lion-lit-image-tiny").feature_map == "elu"
+    assert lion_preset("lion-lit-image-tiny", mixer_type="decay").feature_map == "silu_norm"
+    assert lion_preset("lion-s-image-tiny", mixer_type="lit").feature_map == "elu"
+    assert lion_preset("lion-lit-image-tiny", feature_map="silu_norm").feature_map == "silu_norm"
+    assert lion_preset("lion-lit-text-base").feature_map == "silu_norm"
+
+
+def test_a_field_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="no field `hiden_size`; did you mean `hidden_size`"):
+        lion_preset("lion-s-text-base", hiden_size=32)
+    with pytest.raises(ValueError, match=r"no field `wings`, `mane`\."):
+        lion_preset("lion-s-text-base", wings=2, mane=True)
+    assert lion_preset("lion-s-text-base", id2label={0: "a"}, dtype="bfloat16", output_attentions=True).num_labels == 1
+
+
 def test_unknown_preset():
     with pytest.raises(ValueError, match="'lion-x-text-base'.*lion-s-text-base"):
         lion_preset("lion-x-text-base")

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
 from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, pipeline
 
-from modeling_lion import LionForImageClassification, LionForMaskedLM
+from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM
 
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -101,6 +102,25 @@ def test_mlm_leaves_metrics_and_a_folder_that_loads(example, text_files, tmp_pat
     assert model.config.vocab_size == len(trainer.processing_class) <= 300
     answers = pipeline("fill-mask", model=str(out))("the learning [MASK] is a float", top_k=3)
     assert len(answers) == 3
+
+
+def test_going_on_with_another_vocabulary_is_refused(example, tmp_path):
+    run_mlm = example("run_mlm")
+    text = "a lion sleeps where the tall dry grass of the plain gives shade and wakes when night falls"
+    datasets = {"train": Dataset.from_dict({"text": [text]})}
+    full = len(run_mlm.train_tokenizer(datasets["train"], LionConfig(), 5000))
+
+    def load(size, checkpoint=str(tmp_path)):
+        arguments = run_mlm.MlmModelArguments(vocab_size=size)
+        return run_mlm.load_tokenizer(arguments, LionConfig(), checkpoint, datasets)
+
+    load(40, checkpoint=None).save_pretrained(tmp_path)
+    assert len(load(40)) == len(load(None)) == 40 < full < 5000
+    for size in (39, 41, 5000):
+        with pytest.raises(ValueError, match=f"--vocab_size is {size}, but the tokenizer of .* has 40 entries"):
+            load(size)
+    load(5000, checkpoint=None).save_pretrained(tmp_path)  # all that the text has, so a larger size asks for the same
+    assert len(load(5000)) == len(load(6000)) == len(load(full)) == full
 
 
 def test_mlm_masks_the_same_tokens_at_every_evaluation(example, text_files, tmp_path):
