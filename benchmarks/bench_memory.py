@@ -94,9 +94,7 @@ def table_rows(results: list[dict]) -> list[list[str]]:
             if len(two) < 2:
                 continue
             first, last = min(two), max(two)
-            slopes = [
-                (two[b] - two[a]) / (b - a) for a, b in zip(sorted(two)[:-1], sorted(two)[1:], strict=True)
-            ]
+            slopes = [(two[b] - two[a]) / (b - a) for a, b in zip(sorted(two)[:-1], sorted(two)[1:], strict=True)]
             layer = f"{(two[last] - of_length[1][last]) / last:,.0f}" if last in of_length[1] else ""
             total = (two[last] - two[first]) / (last - first)
             spread = f"{min(slopes):,.0f} to {max(slopes):,.0f}"
@@ -180,7 +178,15 @@ def main() -> None:
         arguments.lengths = [n for n in arguments.lengths if n <= 2**13]
     results = measure(arguments)
     write_json(arguments.output_dir / "memory.json", results)
-    header = ["encoder", "pass", "tokens", "MiB", "bytes a token", "between lengths", "bytes a token and further layer"]
+    header = [
+        "encoder",
+        "pass",
+        "tokens",
+        "MiB",
+        "bytes a token",
+        "between lengths",
+        "bytes a token and further layer",
+    ]
     print_table(header, table_rows(results))
     draw(results, arguments.output_dir / "memory.png")
 

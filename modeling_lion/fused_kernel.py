@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
+from transformers.utils import logging
 
 from .lion_kernel import accumulation_dtype, is_empty, run_plain
 
+
+logger = logging.get_logger(__name__)
 
 # exp2 is three times as fast as exp on a CPU: fused bodies keep log decays in base 2.
 LOG2_E = math.log2(math.e)
@@ -57,6 +60,12 @@ class Scratch:
     def target(self, name: str, out: Tensor) -> Tensor:
         """Where to compute what will be in `out`: there, if a matrix product can write to it."""
         return out if out.is_contiguous() and out.dtype == self.dtype else self(name, *out.shape)
+
+    def deliver(self, found: list[Tensor], outs: list[Tensor]) -> None:
+        """What was computed at a `target` to where it belongs."""
+        for x, out in zip(found, outs, strict=True):
+            if x is not out:
+                out.copy_(x)
 
 
 def rows_at_a_time(wanted: int, *tensors: Tensor) -> int:
@@ -190,6 +199,15 @@ class DecayGradient:
         return d_right.sum_to_size(right.shape), d_left.sum_to_size(left.shape)
 
 
+def has_native_product(dtype: torch.dtype) -> bool:
+    """Whether this CPU multiplies matrices in a dtype; True where torch does not tell (before 2.10, not on x86)."""
+    features = {torch.bfloat16: ("avx512_bf16", "amx_bf16"), torch.float16: ("avx512_fp16", "amx_fp16")}.get(dtype)
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    if features is None or capabilities.get("architecture") != "x86_64":
+        return True
+    return any(capabilities.get(name) for name in features)
+
+
 def fused_operator(name: str, forward: Callable, backward: Callable, plain: Callable) -> Callable:
     """
     The operator `lion::<name>` of a hand-written forward and backward.
@@ -208,6 +226,11 @@ def fused_operator(name: str, forward: Callable, backward: Callable, plain: Call
     """
 
     def forward_and_round(query, key, value, *others):
+        if not has_native_product(query.dtype):
+            logger.warning_once(
+                f"This CPU has no matrix product in {query.dtype}: LION's kernels compute in float32, as fast as for "
+                "float32 inputs. Linear layers do not: load the model with dtype=torch.float32 for speed."
+            )
         exact, inverse = forward(query, key, value, *others)
         if exact.dtype == value.dtype:
             return exact, exact.new_empty(0), inverse

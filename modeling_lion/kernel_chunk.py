@@ -42,6 +42,8 @@ from .fused_kernel import (
     inverse_totals,
     read_blocks,
     row_slices,
+    row_views,
+    rows_at_a_time,
     scaled_gradient,
     write_blocks,
 )
@@ -331,40 +333,39 @@ def add_between_blocks(
 
 
 def forward_without_decay(query, key, value, normalize):
-    batch, heads, length, head_dim = query.shape
     scratch = Scratch(query, accumulation_dtype(query.dtype))
     output = torch.empty_like(value, dtype=scratch.dtype)
-    inverse = torch.full((batch, heads, length), head_dim**-0.5, dtype=scratch.dtype, device=query.device)
-    for b, h in row_slices(batch, heads, max(1, SLICE_TOKENS // max(1, length))):
-        q, k, v = (read_blocks(x[b, h], 1, length, scratch, n) for x, n in ((query, "q"), (key, "k"), (value, "v")))
-        factor = inverse[b, h]
+    inverse = torch.full(query.shape[:3], query.shape[-1] ** -0.5, dtype=scratch.dtype, device=query.device)
+    tensors = (query, key, value, output, inverse)
+    rows = rows_at_a_time(SLICE_TOKENS // max(1, query.shape[2]), query, key, value)
+    for q, k, v, out, factor in zip(*(row_views(x, rows) for x in tensors), strict=True):
+        q, k, v = scratch.cast(q, k, v)
         if normalize:
-            factor.copy_(inverse_totals(torch.bmm(k.sum(1, keepdim=True), q.transpose(1, 2))).view_as(factor))
-        summed = blocks_to_write(output[b, h], 1, length, scratch, "summed")
-        write_blocks(output[b, h], torch.bmm(q, torch.bmm(k.transpose(1, 2), v), out=summed))
-        output[b, h].mul_(factor.unsqueeze(-1))
+            inverse_totals(torch.bmm(k.sum(1, keepdim=True), q.transpose(1, 2), out=factor.unsqueeze(1)))
+        state = torch.bmm(k.transpose(1, 2), v, out=scratch("state", len(k), k.shape[-1], v.shape[-1]))
+        torch.mul(torch.bmm(q, state, out=scratch("summed", *out.shape)), factor.unsqueeze(-1), out=out)
     return output, inverse
 
 
 def backward_without_decay(grad, query, key, value, output, inverse, normalize):
-    batch, heads, length, head_dim = query.shape
+    length = query.shape[2]
     scratch = Scratch(query, inverse.dtype)
-    d_query, d_key, d_value = (torch.empty_like(x) for x in (query, key, value))
-    for b, h in row_slices(batch, heads, max(1, SLICE_TOKENS // max(1, length))):
-        q, k, v = (read_blocks(x[b, h], 1, length, scratch, n) for x, n in ((query, "q"), (key, "k"), (value, "v")))
-        n, d = scaled_gradient(grad[b, h], inverse[b, h], output[b, h] if normalize else None, (1, length), scratch)
+    grads = [torch.empty_like(x) for x in (query, key, value)]
+    tensors = (query, key, value, grad, output, inverse, *grads)
+    rows = rows_at_a_time(SLICE_TOKENS // max(1, length), query, key, value)
+    for q, k, v, dy, y, factor, *outs in zip(*(row_views(x, rows) for x in tensors), strict=True):
+        q, k, v = scratch.cast(q, k, v)
+        n, d = scaled_gradient(dy, factor, y if normalize else None, (1, length), scratch)
         state, d_state = torch.bmm(v.transpose(1, 2), k), torch.bmm(n.transpose(1, 2), q)
-        outs = (d_query[b, h], d_key[b, h], d_value[b, h])
-        dq, dk, dv = (blocks_to_write(x, 1, length, scratch, n) for x, n in zip(outs, ("dq", "dk", "dv"), strict=True))
+        dq, dk, dv = found = [scratch.target(name, out) for name, out in zip(("dq", "dk", "dv"), outs, strict=True)]
         torch.bmm(n, state, out=dq)
         torch.bmm(v, d_state, out=dk)
         torch.bmm(k, d_state.transpose(1, 2), out=dv)
         if normalize:
             dq.addcmul_(d, k.sum(1, keepdim=True))
             dk.add_(torch.bmm(d.transpose(1, 2), q))
-        for out, blocks in zip(outs, (dq, dk, dv), strict=True):
-            write_blocks(out, blocks)
-    return d_query, d_key, d_value, grad.new_empty(0), grad.new_empty(0)
+        scratch.deliver(found, outs)
+    return *grads, grad.new_empty(0), grad.new_empty(0)
 
 
 fused_chunk = fused_operator("chunk", forward, backward, plain_chunk)

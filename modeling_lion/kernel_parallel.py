@@ -119,7 +119,7 @@ class BlockMask:
         return mask.flatten(1, 2)[:, : stop - start, : self.length]
 
     def diagonal(self, x: Tensor, first: int) -> Tensor:
-        """The blocks `(b * h, n, c, c)` on the diagonal of `(b * h, n, c, blocks * c)`, which starts at block `first`."""
+        """The blocks `(b * h, n, c, c)` on the diagonal of `(b * h, n, c, blocks * c)`, from block `first` on."""
         return x.unflatten(-1, self.sizes[-2:]).diagonal(first, 1, 3).movedim(-1, 1)
 
     def add_gradient(self, r: Tensor, s: int, start: int, stop: int, scratch: Scratch) -> None:
@@ -222,7 +222,7 @@ def backward(
     ):
         q, k, v = scratch.cast(q, k, v)
         all_n, all_d = scaled_gradient(dy, inverses, y if normalize else None, (1, length), scratch)
-        dq, dk, dv = (scratch.target(name, out) for name, out in zip(("dq", "dk", "dv"), outs, strict=True))
+        dq, dk, dv = found = [scratch.target(name, out) for name, out in zip(("dq", "dk", "dv"), outs, strict=True)]
         for start, stop in tiles.tiles:
             n, q_rows = all_n[:, start:stop], q[:, start:stop]
             shape = (len(q), stop - start, length)
@@ -237,9 +237,7 @@ def backward(
             if needs_decay:
                 tiles.mask.add_gradient(g.mul_(scores), s, start, stop, scratch)
             add_product(dv, multiply_(scores, mask), n, is_first=start == 0)
-        for out, found in zip(outs, (dq, dk, dv), strict=True):
-            if found is not out:
-                out.copy_(found)
+        scratch.deliver(found, outs)
     decays = tiles.mask.gradient(right, left) if needs_decay else (grad.new_empty(0), grad.new_empty(0))
     return d_query, d_key, d_value, *decays
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_lion import kernel_chunk, kernel_parallel
+from modeling_lion import fused_kernel, kernel_chunk, kernel_parallel
 from modeling_lion.kernel_chunk import chunk_attention
 from modeling_lion.kernel_naive import naive_attention
 from modeling_lion.kernel_parallel import parallel_attention
@@ -385,3 +385,17 @@ def problems(draw):
 def test_anything_allowed(problem, kernel):
     inputs, options = problem
     assert_as_good_as_naive(KERNELS[kernel], *inputs, **options)
+
+
+def test_slow_dtypes_are_named_once(monkeypatch):
+    said = []
+    monkeypatch.setattr(fused_kernel.logger, "warning_once", said.append)
+    inputs = make_inputs("decay", 8, dtype=torch.bfloat16)
+    for features, expected in (({"avx512_bf16": True}, 0), ({"avx512_bf16": False}, 1)):
+        capabilities = {"architecture": "x86_64", **features}
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found, raising=False)
+        parallel_attention(*inputs)
+        assert len(said) == expected
+    assert "torch.bfloat16" in said[0] and "dtype=torch.float32" in said[0]
+    chunk_attention(*make_inputs("decay", 8, dtype=torch.float32))
+    assert len(said) == 1
