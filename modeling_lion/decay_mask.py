@@ -25,6 +25,23 @@ def log_zero(dtype: torch.dtype) -> float:
     return -750.0 if dtype == torch.float64 else -110.0
 
 
+def wide_dtype(device: torch.device) -> torch.dtype:
+    """The dtype for sums over a whole sequence: float64 where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def cut_evenly(length: int | torch.SymInt, size: int) -> tuple[int | torch.SymInt, int]:
+    """
+    Number (1 or more) and size of the blocks of at most `size` tokens that hold `length` tokens with the least
+    padding. While the length is unknown (`torch.export`), whole blocks and one more than needed: never a single one,
+    for which the graph would be another.
+    """
+    if isinstance(length, torch.SymInt):
+        return (length + 2 * size - 1) // size, size
+    num_blocks = max(1, -(-length // size))
+    return num_blocks, -(-length // num_blocks)
+
+
 def step_decays(log_decay: Tensor | None, like: Tensor, cu_seqlens: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """
     What each token loses on a step to the right and on a step to the left (SPEC §2, "edge view").
@@ -108,17 +125,24 @@ def decay_mask(right: Tensor, left: Tensor) -> Tensor:
         `(..., length, length)`, row i for the query i, column j for the key j.
     """
     length = right.shape[-1]
+    if isinstance(length, torch.SymInt):
+        # A graph for every length (`torch.export`) has no blocks: float64 sums have digits enough without.
+        to_start, through = (a.to(wide_dtype(a.device)).cumsum(-1) for a in (left, right))
+        from_start = through - right
+        below = from_start.unsqueeze(-1) - from_start.unsqueeze(-2)
+        above = to_start.unsqueeze(-2) - to_start.unsqueeze(-1)
+        position = torch.arange(length, device=right.device)
+        return torch.where(position[:, None] >= position, below, above).to(right.dtype).exp()
     if length <= BLOCK_SIZE:
         return block_mask(right, left)
-    num_blocks = -(-length // BLOCK_SIZE)
-    block = -(-length // num_blocks)
+    num_blocks, block = cut_evenly(length, BLOCK_SIZE)
     right, left = (
         torch.nn.functional.pad(a, (0, num_blocks * block - length)).unflatten(-1, (num_blocks, block))
         for a in (right, left)
     )
     from_start, _, _, to_start = block_sums(right, left)
     # Sums up to each block, seen from the start of block n: large only where the mask is 0 anyway.
-    wide = torch.float32 if right.device.type == "mps" else torch.float64
+    wide = wide_dtype(right.device)
     before_right, before_left = ((a.to(wide).sum(-1)).cumsum(-1) - a.to(wide).sum(-1) for a in (right, left))
     offset_right, offset_left = (
         (a.unsqueeze(-2) - a.unsqueeze(-1)).to(right.dtype).unsqueeze(-1) for a in (before_right, before_left)

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from .kernel_chunk import chunk_attention
@@ -22,6 +23,8 @@ def fastest_kernel(query: Tensor, log_decay: Tensor | None, chunk_size: int) -> 
         log_decay: as in `lion_kernel`.
     """
     length, head_dim = query.shape[2:]
+    if isinstance(length, torch.SymInt):  # a graph for every length (`torch.export`) can't choose, so it scales
+        return chunk_attention
     if log_decay is not None and length <= chunk_size + 2.5 * head_dim:
         return parallel_attention
     return chunk_attention

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .decay_mask import block_sums, decay_mask, write_block_mask
+from .decay_mask import block_sums, cut_evenly, decay_mask, wide_dtype, write_block_mask
 from .fused_kernel import (
     LOG2_E,
     DecayGradient,
@@ -61,22 +61,24 @@ def plain_chunk(query, key, value, right, left, chunk_size):
         return output[..., :-1], output[..., -1:]
 
     length = query.shape[2]
-    num_blocks = -(-length // chunk_size)
-    block = -(-length // num_blocks)  # even blocks: the least padding
+    num_blocks, block = cut_evenly(length, chunk_size)
+    is_known = not isinstance(length, torch.SymInt)
     padding = num_blocks * block - length
-    if padding:  # a branch for torch.compile, which takes an empty pad for one that makes its input contiguous
+    if not is_known or padding:  # for torch.compile, which takes an empty pad for one that makes its input contiguous
         query, key, value = (pad(x, (0, 0, 0, padding)) for x in (query, key, value))
     query, key, value = (x.unflatten(2, (num_blocks, block)) for x in (query, key, value))
     right, left = (pad(a, (0, padding)).unflatten(2, (num_blocks, block)) for a in (right, left))
 
     scores = query @ key.transpose(-1, -2) * decay_mask(right, left)
     output = scores @ value
-    if num_blocks > 1:
+    if not is_known or num_blocks > 1:
         from_start, to_end, from_end, to_start = (x.exp().unsqueeze(-1) for x in block_sums(right, left))
         state_right = pass_states((key * to_end).transpose(-1, -2) @ value, to_end[..., :1, :])
         state_left = pass_states((key * to_start).transpose(-1, -2) @ value, to_start[..., -1:, :], reverse=True)
         output = output + (query * from_start) @ state_right + (query * from_end) @ state_left
-    output = output.flatten(2, 3)[:, :, :length]  # cut the padding before anything is divided
+    # Cut the padding before anything is divided; not with a slice where how it relates to the whole is unknown.
+    cut = slice(length) if is_known else torch.arange(length, device=output.device)
+    output = output.flatten(2, 3)[:, :, cut]
     return output[..., :-1], output[..., -1:]
 
 
@@ -88,6 +90,8 @@ def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
         sums: what each block adds, `(b, h, n, d, e)`.
         decay: what a state keeps of itself on its way through each block, `(1 or b, h, n, 1, 1)`, in [0, 1].
     """
+    if isinstance(sums.shape[2], torch.SymInt):
+        return pass_states_at_once(sums, decay, reverse)
     order = range(sums.shape[2])
     order = order[::-1] if reverse else order
     states = [torch.zeros_like(sums[:, :, 0])]
@@ -96,13 +100,28 @@ def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
     return torch.stack(states[::-1] if reverse else states, dim=2)
 
 
+def pass_states_at_once(sums: Tensor, decay: Tensor, reverse: bool) -> Tensor:
+    """
+    `pass_states` without a loop, for a graph that serves any number of blocks (`torch.export`): one product with the
+    n x n matrix of what each state keeps on its way from block to block, in n² d e operations.
+    """
+    log_decay = decay[..., 0, 0].to(wide_dtype(decay.device))
+    log_decay = log_decay.clamp(min=torch.finfo(log_decay.dtype).tiny).log()
+    through = log_decay.cumsum(-1)  # this block included
+    before = through - log_decay
+    kept = before.unsqueeze(-2) - through.unsqueeze(-1) if reverse else before.unsqueeze(-1) - through.unsqueeze(-2)
+    position = torch.arange(sums.shape[2], device=sums.device)
+    is_on_the_way = position[:, None] < position if reverse else position[:, None] > position
+    kept = kept.masked_fill(~is_on_the_way, -torch.inf).to(sums.dtype).exp()
+    return (kept @ sums.flatten(3)).unflatten(3, sums.shape[3:])
+
+
 class BlockDecays:
     """What tokens and states lose inside and between blocks; `(1 or b, h, n, c, 1)`, all in [0, 1]."""
 
     def __init__(self, query: Tensor, right: Tensor, left: Tensor | None, chunk_size: int):
         batch, heads, length, _ = query.shape
-        self.num_blocks = max(1, -(-length // chunk_size))
-        self.block = -(-length // self.num_blocks)  # even blocks: the least padding
+        self.num_blocks, self.block = cut_evenly(length, chunk_size)
         sizes = (self.num_blocks, self.block)
         is_fixed = right.shape[-1] == 1
         left = right if left is None else left

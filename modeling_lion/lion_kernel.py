@@ -130,7 +130,9 @@ def check_arguments(query, key, value, log_decay, normalization, chunk_size, cu_
             "query, key and value must share a dtype, or value be in the one that is computed with; got "
             f"{query.dtype}, {key.dtype}, {value.dtype}."
         )
-    if log_decay is not None and log_decay.shape not in (query.shape[1:2], query.shape[:3]):
+    # By dimension: a batch as large as the number of heads is nothing for torch.export to wonder about.
+    fits = log_decay is None or log_decay.shape == (query.shape[:3] if log_decay.dim() == 3 else query.shape[1:2])
+    if not fits:
         raise ValueError(
             f"log_decay must be None, (heads,) = {tuple(query.shape[1:2])} or (batch, heads, length) = "
             f"{tuple(query.shape[:3])}; got {tuple(log_decay.shape)}."

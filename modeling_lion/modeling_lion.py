@@ -269,7 +269,7 @@ class LionPooler(nn.Module):
             pooled = hidden_states[:, 0]
         else:
             first = attention_mask.int().argmax(dim=1)  # not 0 where padding is on the left
-            pooled = hidden_states[torch.arange(len(first), device=first.device), first]
+            pooled = hidden_states[torch.arange(first.shape[0], device=first.device), first]
         return pooled if self.dense is None else torch.tanh(self.dense(pooled))
 
 
