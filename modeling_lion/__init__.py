@@ -36,7 +36,6 @@ for models in AUTO_MODELS.values():
         model_class = getattr(modeling_lion, model_name)
         getattr(transformers, auto_class).register(LionConfig, model_class, exist_ok=True)
         model_class.register_for_auto_class(auto_class)
-
 __all__ = [
     "LionConfig",
     "LionForImageClassification",

@@ -474,9 +474,11 @@ class LionModel(LionPreTrainedModel):
         is_pre_norm = config.norm_position == "pre"
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if is_pre_norm else None
         self.pooler = LionPooler(config) if add_pooling_layer else None
-        # SPEC §5: the decays stay float32 when the model is loaded in half precision.
+        # SPEC §5: the decays stay float32, when the model is loaded in half precision and when it is quantised.
         parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
         self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}
+        # What quantisers leave out; some compare this pattern with names of modules, some with those of parameters.
+        self._keep_in_fp32_modules = {f".*{part}" for part in self._keep_in_fp32_modules_strict}
         self.gradient_checkpointing = False
         self.sequence_group = None
         self.post_init()

@@ -1,0 +1,87 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Fine-tune a saved LION for text classification with LoRA: only low-rank additions to its matrices are trained.
+
+    pip install ".[train,adapters]"
+    python examples/finetune_lora.py --model my-lion --train_file reviews.csv --output_dir my-lora --num_train_epochs 3
+
+The file, .csv, .json or .jsonl, has the columns "text" and "label". `--quantize nf4` holds frozen weights in 4 bits.
+Any argument of transformers.TrainingArguments works. Writes the adapter, and the model it merges into in merged/.
+"""
+
+from dataclasses import dataclass, field
+
+import peft
+from datasets import load_dataset
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    HfArgumentParser,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
+
+
+# New in a model for classification: trained in full and not quantised.
+NEW_MODULES = ["classifier", "pooler.dense"]
+QUANTIZATION = {
+    "int8": {"load_in_8bit": True, "llm_int8_skip_modules": NEW_MODULES},
+    "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "llm_int8_skip_modules": NEW_MODULES},
+}
+
+
+@dataclass
+class LoraArguments:
+    model: str = field(metadata={"help": "Folder or Hub name of a saved LION for text."})
+    train_file: str = field(metadata={"help": 'A .csv, .json or .jsonl file with the columns "text" and "label".'})
+    quantize: str | None = field(default=None, metadata={"help": "Frozen weights.", "choices": list(QUANTIZATION)})
+    rank: int = field(default=8, metadata={"help": "Rank of the additions."})
+
+
+def main(args: list[str] | None = None) -> Trainer:
+    """Run with these arguments, or those of the command line."""
+    lora_args, training_args = HfArgumentParser((LoraArguments, TrainingArguments)).parse_args_into_dataclasses(args)
+    set_seed(training_args.seed)
+    kind = "csv" if lora_args.train_file.endswith(".csv") else "json"
+    dataset = load_dataset(kind, data_files=lora_args.train_file, split="train").class_encode_column("label")
+    names = dataset.features["label"].names
+    tokenizer = AutoTokenizer.from_pretrained(lora_args.model)
+    dataset = dataset.map(lambda rows: tokenizer(rows["text"], truncation=True), batched=True, remove_columns=["text"])
+
+    def load_model(**options) -> AutoModelForSequenceClassification:
+        labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+        set_seed(training_args.seed)  # the classifier is new: the same again when the adapter is merged
+        return AutoModelForSequenceClassification.from_pretrained(lora_args.model, **labels, **options)
+
+    options = {}
+    if lora_args.quantize is not None:
+        options = {"quantization_config": BitsAndBytesConfig(**QUANTIZATION[lora_args.quantize]), "device_map": "auto"}
+        if training_args.use_cpu:
+            options["device_map"] = "cpu"
+    # Queries, keys, values, outputs, the decays of LION-S and the MLP.
+    config = peft.LoraConfig(
+        task_type="SEQ_CLS",
+        target_modules="all-linear",
+        exclude_modules=NEW_MODULES,
+        modules_to_save=NEW_MODULES,
+        r=lora_args.rank,
+        lora_alpha=2 * lora_args.rank,
+    )
+    model = peft.get_peft_model(load_model(**options), config)
+    model.print_trainable_parameters()
+    trainer = Trainer(model, training_args, train_dataset=dataset, processing_class=tokenizer)
+    trainer.train()
+    trainer.save_model()
+
+    merged = peft.PeftModel.from_pretrained(load_model(), training_args.output_dir).merge_and_unload()
+    merged.save_pretrained(f"{training_args.output_dir}/merged")
+    tokenizer.save_pretrained(f"{training_args.output_dir}/merged")
+    return trainer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Adapters of peft and quantised weights: the decays are trained like the rest, and never rounded."""
+
+import importlib
+import json
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, BitsAndBytesConfig, pipeline
+from transformers.quantizers.quantizers_utils import should_convert_module
+
+from modeling_lion import LionConfig, LionForMaskedLM, LionForSequenceClassification, LionTokenizer
+
+
+# peft asks transformers 5.23 for what that has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
+TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 96, "vocab_size": 50}
+
+
+@pytest.fixture
+def saved(mixer, tmp_path) -> str:
+    model = LionForSequenceClassification(LionConfig(mixer_type=mixer, initializer_range=0.1, **TINY))
+    model.save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+@pytest.fixture
+def batch() -> dict[str, torch.Tensor]:
+    ids = torch.randint(1, 50, (8, 12))
+    mask = torch.ones_like(ids)
+    mask[::2, 7:] = 0
+    return {"input_ids": ids, "attention_mask": mask, "labels": torch.arange(8) % 2}
+
+
+def train(model: torch.nn.Module, batch: dict[str, torch.Tensor], steps: int = 20) -> list[float]:
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    losses = []
+    for _ in range(steps):
+        loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def test_lora_trains_saves_loads_and_merges(mixer, saved, batch, tmp_path):
+    base = AutoModelForSequenceClassification.from_pretrained(saved)
+    model = peft.get_peft_model(base, peft.LoraConfig(task_type="SEQ_CLS", target_modules="all-linear"))
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    adapted = {name.split(".")[-4] for name in trained if ".lora_A." in name}
+    decays = {"selective": {"decay_proj"}}.get(mixer, set())
+    assert adapted == {"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj", "dense"} | decays
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    losses = train(model, batch)
+    assert losses[-1] < losses[0] / 4
+    moved = {name for name, parameter in model.named_parameters() if not parameter.equal(before[name])}
+    assert moved == trained
+
+    model.eval().save_pretrained(tmp_path / "adapter")
+    expected = model(**batch).logits
+    base = AutoModelForSequenceClassification.from_pretrained(saved)
+    loaded = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    torch.testing.assert_close(loaded(**batch).logits, expected, atol=0, rtol=0)
+    merged = loaded.merge_and_unload()
+    merged.save_pretrained(tmp_path / "merged")
+    merged = AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged")
+    assert isinstance(merged, LionForSequenceClassification)
+    torch.testing.assert_close(merged(**batch).logits, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(("bits", "allowed"), [(8, 0.05), (4, 0.25)])
+def test_quantised_weights(bits, allowed, dtype, mixer, saved, batch):
+    quantization_config = BitsAndBytesConfig(
+        **{f"load_in_{bits}bit": True}, bnb_4bit_quant_type="nf4", llm_int8_skip_modules=["classifier"]
+    )
+    model = AutoModelForSequenceClassification.from_pretrained(
+        saved, quantization_config=quantization_config, dtype=dtype, device_map="cpu"
+    )
+    plain = AutoModelForSequenceClassification.from_pretrained(saved)
+    decays = {name: parameter for name, parameter in model.named_parameters() if "decay" in name}
+    assert len(decays) == {"decay": 2, "selective": 4}.get(mixer, 0)
+    for name, parameter in decays.items():  # as they were, not a bit less
+        torch.testing.assert_close(parameter, plain.get_parameter(name), atol=0, rtol=0)
+    layer = model.lion.layers[0]
+    for module in (layer.attention.mixer.q_proj, layer.attention.o_proj, layer.mlp.up_proj, layer.mlp.down_proj):
+        assert not module.weight.is_floating_point()
+    states = [m.lion(batch["input_ids"], batch["attention_mask"]).last_hidden_state.float() for m in (model, plain)]
+    assert (states[0] - states[1]).norm() < allowed * states[1].norm()
+    # What a quantised model can't be itself, an adapter can: trained.
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules="all-linear"))
+    losses = train(adapted, batch, steps=8)
+    assert losses[-1] < losses[0]
+
+
+def test_every_quantiser_leaves_the_decays_out(mixer, saved):
+    """bitsandbytes and quanto ask for names of modules, torchao for those of parameters."""
+    model = AutoModelForSequenceClassification.from_pretrained(saved)
+    patterns = list(model._keep_in_fp32_modules)
+    for name, parameter in model.named_parameters():
+        is_converted = should_convert_module(name, patterns)
+        assert is_converted == should_convert_module(name.rpartition(".")[0], patterns) or parameter.dim() == 1
+        assert is_converted == ("decay" not in name)
+
+
+@pytest.mark.parametrize("quantize", [[], ["--quantize", "nf4"]], ids=["plain", "nf4"])
+def test_the_example_leaves_a_classifier(quantize, tmp_path, monkeypatch):
+    texts = {"It roars at night.": "loud", "It sleeps in the shade.": "quiet"}
+    tokenizer = LionTokenizer.train_from_iterator(list(texts), vocab_size=60)
+    LionForMaskedLM(LionConfig(**(TINY | {"vocab_size": len(tokenizer)}))).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    rows = [json.dumps({"text": text, "label": label}) for text, label in texts.items()] * 8
+    (tmp_path / "train.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    importlib.import_module("finetune_lora").main(
+        ["--model", str(tmp_path / "model"), "--train_file", str(tmp_path / "train.jsonl"), *quantize, "--use_cpu"]
+        + ["--output_dir", str(tmp_path / "lora"), "--max_steps", "12", "--learning_rate", "0.01"]
+        + ["--report_to", "none", "--disable_tqdm", "True", "--dataloader_pin_memory", "False"]
+    )
+    classify = pipeline("text-classification", model=str(tmp_path / "lora" / "merged"), device="cpu")
+    assert [answer["label"] for answer in classify(list(texts))] == list(texts.values())
