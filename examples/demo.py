@@ -75,6 +75,27 @@ def unigram_baseline(trainer: Trainer) -> dict[str, float]:
     }
 
 
+@torch.no_grad()
+def losses_by_length(trainer: Trainer, longest: int = 4096, max_tokens: int = 2**16) -> dict[int, float]:
+    """
+    Loss on the same masked held-out tokens, read in windows of the length of the training and of twice it, four times
+    it, …: text that runs on from window to window, so that longer ones have more to go by.
+    """
+    batches = list(trainer.get_eval_dataloader())
+    input_ids, labels = (torch.cat([batch[name] for batch in batches]) for name in ("input_ids", "labels"))
+    length = input_ids.shape[1]
+    longest = min(longest, length * 2 ** int(np.log2(len(labels))))
+    rows = min(max_tokens, labels.numel()) // longest * longest // length
+    model = trainer.model.eval()
+    losses = {}
+    while length <= longest:
+        pairs = zip(*(x[:rows].reshape(-1, 1, length).to(model.device) for x in (input_ids, labels)), strict=True)
+        total = sum(model(window, labels=answer).loss * (answer != -100).sum() for window, answer in pairs)
+        losses[length] = float(total / (labels[:rows] != -100).sum())
+        length *= 2
+    return losses
+
+
 def held_out_sentences(file: str, count: int, seed: int = 1) -> list[tuple[str, str]]:
     """Sentences of a file with one whole word replaced by [MASK], and that word."""
     generator = np.random.default_rng(seed)
@@ -112,6 +133,9 @@ def text_part(output: Path, max_steps: int, max_bytes: int) -> tuple[dict, Train
     print(f"held-out loss     {metrics['eval_loss']:.3f}   unigram {baseline['unigram_loss']:.3f}")
     print(f"held-out accuracy {metrics['eval_accuracy']:.1%}   unigram {baseline['unigram_accuracy']:.1%}")
 
+    by_length = losses_by_length(trainer)
+    print("held-out loss in windows of " + ", ".join(f"{n}: {loss:.3f}" for n, loss in by_length.items()))
+
     fill_mask = pipeline("fill-mask", model=str(model_dir))
     sentences = held_out_sentences(data["validation_file"], count=8)
     answers = []
@@ -125,6 +149,7 @@ def text_part(output: Path, max_steps: int, max_bytes: int) -> tuple[dict, Train
         "accuracy": metrics["eval_accuracy"],
         **baseline,
         "train_seconds": json.loads((model_dir / "train_results.json").read_text())["train_runtime"],
+        "loss_by_length": by_length,
         "fill_mask": answers,
     }
     return {**data, **figures}, trainer
@@ -204,6 +229,7 @@ def picture_part(output: Path, text: dict, image: dict, mlm_trainer: Trainer, im
             text["unigram_loss"],
             image_trainer.state.log_history,
         ),
+        pictures.draw_losses_by_length(folder / "losses_by_length.png", text["loss_by_length"]),
         pictures.draw_digits(folder / "digits.png", shown, image["accuracy"]),
         pictures.draw_decay_masks(folder / "decay_masks.png", model_dir, original),
         pictures.draw_attention_rows(folder / "attention_rows.png", model_dir, sentence),

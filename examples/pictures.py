@@ -53,6 +53,21 @@ def draw_loss_curves(path: Path, mlm_log: list[dict], unigram_loss: float, digit
     return save(figure, path)
 
 
+def draw_losses_by_length(path: Path, losses: dict[int, float]) -> str:
+    """Loss on the same tokens in windows of several lengths; the first is that of the training."""
+    figure, axis = plt.subplots(figsize=(5.5, 3.4))
+    lengths = list(losses)
+    axis.semilogx(lengths, list(losses.values()), "o-", color=BLUE)
+    axis.axvline(lengths[0], color=GREY, linestyle="--", label="length in training")
+    axis.set_xticks(lengths, [f"{n:,}" for n in lengths])
+    axis.minorticks_off()
+    axis.set_ylim(min(losses.values()) - 0.3, max(losses.values()) + 0.3)
+    axis.set(xlabel="tokens read at once", ylabel="cross-entropy (nats)", title="Masked language modeling, held out")
+    axis.grid(alpha=0.25)
+    axis.legend()
+    return save(figure, path)
+
+
 def draw_digits(path: Path, predictions: list[dict], accuracy: float) -> str:
     """Held-out digits with the answer of the pipeline, green where it is right: `file`, `truth`, `answer`, `score`."""
     columns = 8
