@@ -202,7 +202,13 @@ def text_column(dataset) -> str:
     return "text" if "text" in columns else columns[0]
 
 
-def load_tokenizer(model_args: MlmModelArguments, config: PreTrainedConfig, checkpoint: str | None, datasets):
+def load_tokenizer(
+    model_args: MlmModelArguments,
+    config: PreTrainedConfig,
+    checkpoint: str | None,
+    datasets,
+    training_args: TrainingArguments,
+):
     """
     The tokenizer that was asked for, that of the model or checkpoint, or one trained on the training texts.
 
@@ -224,7 +230,14 @@ def load_tokenizer(model_args: MlmModelArguments, config: PreTrainedConfig, chec
                 "--output_dir, or empty it."
             )
         return tokenizer
-    return train_tokenizer(datasets["train"], config, size or config.vocab_size)
+    # Two trainings may differ (LionTokenizer), so of several processes the first trains, and the others load.
+    with training_args.main_process_first(local=False, desc="training the tokenizer"):
+        if training_args.process_index > 0:
+            return AutoTokenizer.from_pretrained(training_args.output_dir)
+        tokenizer = train_tokenizer(datasets["train"], config, size or config.vocab_size)
+        if training_args.world_size > 1:
+            tokenizer.save_pretrained(training_args.output_dir)
+        return tokenizer
 
 
 def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionTokenizer:
@@ -309,7 +322,7 @@ def main(args: list[str] | None = None) -> Trainer:
     set_seed(training_args.seed)
 
     datasets = load_texts(data_args, training_args, model_args.cache_dir)
-    tokenizer = load_tokenizer(model_args, config, checkpoint, datasets)
+    tokenizer = load_tokenizer(model_args, config, checkpoint, datasets, training_args)
     if model_args.model_name_or_path is None:
         config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
     model = load_model(AutoModelForMaskedLM, model_args, config)

@@ -2,7 +2,8 @@
 """
 Train on sequences that several processes share: each holds its slice of the tokens, and only states cross the borders.
 
-    torchrun --nproc_per_node 2 examples/sequence_parallel.py --train_file long.txt --length 65536
+    torchrun --nproc_per_node 2 examples/sequence_parallel.py --model_name_or_path my-lion --train_file long.txt \
+        --length 65536
 
 Started as `python examples/sequence_parallel.py ...`, one process does the same alone, and the losses are the same.
 """
@@ -12,20 +13,17 @@ import os
 
 import torch
 import torch.distributed as dist
-from tokenization_lion import LionTokenizer
 from torch.nn.parallel import DistributedDataParallel
-from transformers import DataCollatorForLanguageModeling
+from transformers import AutoModelForMaskedLM, AutoTokenizer, DataCollatorForLanguageModeling
 
-from modeling_lion import LionForMaskedLM, lion_preset
+import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
 
 def main(args: list[str] | None = None) -> list[float]:
     """Train; the loss of every step comes back."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_name_or_path", required=True, help="Folder or Hub name of a LION model for text.")
     parser.add_argument("--train_file", required=True, help="Plain text, read as one sequence after the other.")
-    parser.add_argument("--config_name", default="lion-s-text-base")
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--vocab_size", type=int, default=8000)
     parser.add_argument("--length", type=int, default=16384, help="Tokens of a sequence, over all processes.")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--learning_rate", type=float, default=5e-4)
@@ -38,16 +36,13 @@ def main(args: list[str] | None = None) -> list[float]:
     if is_shared:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
 
+    tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    model = AutoModelForMaskedLM.from_pretrained(args.model_name_or_path).to(device).train()
     with open(args.train_file, encoding="utf-8") as file:
-        lines = file.read().splitlines()
-    tokenizer = LionTokenizer.train_from_iterator(lines, vocab_size=args.vocab_size)
-    ids = tokenizer("\n".join(lines), verbose=False)["input_ids"]
+        ids = tokenizer(file.read(), verbose=False)["input_ids"]
     windows = [ids[n : n + args.length] for n in range(0, max(len(ids) - args.length, 0) + 1, args.length)]
-    # The same seeds everywhere: all processes make the same batch and mask the same tokens.
-    torch.manual_seed(0)
+    # The same seed everywhere: all processes make the same batch and mask the same tokens of it.
     collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.3, seed=0)
-    config = lion_preset(args.config_name, num_hidden_layers=args.layers, vocab_size=len(tokenizer))
-    model = LionForMaskedLM(config).to(device)
 
     trained = model
     if is_shared:

@@ -2,7 +2,9 @@
 """One sequence over several processes: what they compute together is what one process computes alone."""
 
 import json
+import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 from datetime import timedelta
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from tokenization_lion import LionTokenizer
 
 import modeling_lion
 from modeling_lion import LionConfig, LionForQuestionAnswering, LionModel
@@ -138,6 +141,19 @@ def refusals() -> list[str]:
     return messages
 
 
+def run_example(rank: int, folder: Path) -> list[list[float]]:
+    """The losses of one process, and those of all together as torchrun would start them."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    from sequence_parallel import main
+
+    options = ["--model_name_or_path", str(folder / "model"), "--train_file", str(folder / "text.txt")]
+    options += ["--length", "300", "--steps", "2"]
+    multiprocessing.current_process().name = "MainProcess"  # as it is where torchrun starts it
+    alone = main(options)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(PROCESSES), "LOCAL_RANK": str(rank)}
+    return [alone, main(options)]
+
+
 def work(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     store = f"file://{folder}/store"
@@ -145,8 +161,22 @@ def work(rank: int, folder: str) -> None:
     answer = {name: compare(case) for name, case in CASES.items()}
     answer["bytes"] = {str(length): count_bytes(length) for length in (30, 60, 600)}
     answer["refusals"] = refusals()
-    Path(folder, f"{rank}.json").write_text(json.dumps(answer))
     dist.destroy_process_group()
+    answer["example"] = run_example(rank, Path(folder))
+    Path(folder, f"{rank}.json").write_text(json.dumps(answer))
+
+
+def start(folder: str) -> None:
+    text = " ".join(torch.optim.Adam.__doc__.split())
+    Path(folder, "text.txt").write_text(text, encoding="utf-8")
+    tokenizer = LionTokenizer.train_from_iterator([text], vocab_size=200)
+    tokenizer.save_pretrained(f"{folder}/model")
+    make_case(vocab_size=len(tokenizer))[0].float().save_pretrained(f"{folder}/model")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    # Forked: one import of the libraries for all processes.
+    torch.multiprocessing.start_processes(work, (folder,), PROCESSES, start_method="fork")
 
 
 @pytest.fixture(scope="module")
@@ -205,28 +235,11 @@ def test_refusals_without_processes():
         LionModel(LionConfig(**sizes)).shard_inputs({})
 
 
-def test_the_example_has_the_losses_of_one_process(tmp_path):
-    text = tmp_path / "long.txt"
-    text.write_text("\n".join(line.strip() for line in torch.optim.Adam.__doc__.splitlines()), encoding="utf-8")
-    script = str(Path(__file__).parents[1] / "examples" / "sequence_parallel.py")
-    options = ["--train_file", str(text), "--config_name", "lion-s-text-base", "--layers", "1", "--vocab_size", "200"]
-    options += ["--length", "300", "--steps", "2"]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    printed = [
-        subprocess.run(
-            [sys.executable, *launcher, script, *options],
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        ).stdout
-        for launcher in ([], torchrun)
-    ]
-    alone, shared = ([float(line.split()[-1]) for line in output.splitlines()] for output in printed)
-    assert len(alone) == 2 and shared == pytest.approx(alone, abs=2e-5)
+def test_the_example_has_the_losses_of_one_process(answers):
+    for answer in answers:
+        alone, shared = answer["example"]
+        assert len(alone) == 2 and shared == pytest.approx(alone, abs=2e-5)
 
 
 if __name__ == "__main__":
-    # Forked: one import of the libraries for all processes.
-    torch.multiprocessing.start_processes(work, (sys.argv[1],), PROCESSES, start_method="fork")
+    start(sys.argv[1])
