@@ -1,0 +1,83 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""sentence-transformers loads a LION folder as it is, and trains it; what else is in a batch changes nothing."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+from modeling_lion import LionConfig, LionForMaskedLM, LionTokenizer
+
+
+ANIMALS = ("lion", "owl", "fish", "snake", "horse", "bee", "whale", "wolf", "bat", "goat")
+SOUNDS = ("roars", "hoots", "bubbles", "hisses", "neighs", "buzzes", "sings", "howls", "squeaks", "bleats")
+TEXTS = ["It roars.", "The owl hoots from a tall tree, at night, in the shade of the hill.", "A bee"]
+
+
+@pytest.fixture
+def folder(mixer, tmp_path) -> str:
+    texts = [*TEXTS, *ANIMALS, *SOUNDS, "At dawn the animal that"]
+    tokenizer = LionTokenizer.train_from_iterator(texts * 3, vocab_size=300)
+    tiny = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = LionConfig(mixer_type=mixer, vocab_size=len(tokenizer), initializer_range=0.1, **tiny)
+    LionForMaskedLM(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+@pytest.mark.parametrize("padding_side", ["right", "left"])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_batch_is_its_texts_one_by_one(pooling, padding_side, folder, tmp_path):
+    tokens = Transformer(folder)
+    tokens.tokenizer.padding_side = padding_side
+    encoder = SentenceTransformer(modules=[tokens, Pooling(32, pooling_mode=pooling)], device="cpu")
+    together = encoder.encode(TEXTS, convert_to_tensor=True)
+    alone = torch.stack([encoder.encode(text, convert_to_tensor=True) for text in TEXTS])
+    inputs = tokens.tokenizer(TEXTS, padding=True, padding_side="right", return_tensors="pt")
+    with torch.no_grad():
+        states = tokens.model(**inputs).last_hidden_state
+    mask = inputs["attention_mask"].unsqueeze(-1)
+    expected = (states * mask).sum(1) / mask.sum(1) if pooling == "mean" else states[:, 0]
+    for vectors in (together, alone):
+        torch.testing.assert_close(vectors, expected, atol=2e-6, rtol=2e-6)
+    encoder.save(str(tmp_path / "encoder"))
+    loaded = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
+    torch.testing.assert_close(loaded.encode(TEXTS, convert_to_tensor=True), together, atol=2e-6, rtol=2e-6)
+
+
+def test_a_folder_loads_directly_and_reads_long_texts(folder):
+    encoder = SentenceTransformer(folder, device="cpu")
+    assert encoder.encode(TEXTS).shape == (3, 32)
+    if encoder[0].model.config.position_embedding_type == "absolute":
+        return
+    long = "the owl hoots " * 400
+    short = encoder.encode(long)
+    encoder.max_seq_length = 4096  # not limited by a table of positions
+    assert abs(encoder.encode(long) - short).max() > 1e-6
+
+
+@pytest.mark.parametrize("mixer", ["selective"])
+def test_the_example_learns_what_belongs_together(folder, tmp_path, monkeypatch):
+    pairs = [
+        {"anchor": f"{start} the {animal}{end}", "positive": f"the animal that {sound}{end}"}
+        for animal, sound in zip(ANIMALS, SOUNDS, strict=True)
+        for start in ("At dawn", "At night", "In the shade")
+        for end in (".", " from a tree.")
+    ]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    example = importlib.import_module("train_embeddings")
+    example.main(
+        ["--model", folder, "--train_file", str(tmp_path / "pairs.jsonl"), "--pooling", "cls", "--use_cpu"]
+        + ["--output_dir", str(tmp_path / "encoder"), "--max_steps", "40", "--learning_rate", "5e-3"]
+        + ["--per_device_train_batch_size", "16", "--report_to", "none", "--disable_tqdm", "True"]
+        + ["--dataloader_pin_memory", "False", "--save_strategy", "no"]
+    )
+    encoder = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
+    columns = {"anchor": [f"At night the {name}." for name in ANIMALS]}
+    columns["positive"] = [f"the animal that {sound}." for sound in SOUNDS]
+    assert example.share_found(encoder, columns) >= 0.8  # 0.1 by chance
