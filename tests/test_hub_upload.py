@@ -19,7 +19,8 @@ from hub_upload_lion import upload as upload_module
 from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.clean_process import HIDDEN, CleanLoad
 from hub_upload_lion.cli import main
-from transformers import AutoImageProcessor, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 
 # How the client sends LFS files; its business.
@@ -259,6 +260,8 @@ def test_failures_are_explained_and_leave_nothing(hub, bundle, pattern, status, 
 
 @pytest.mark.parametrize("pattern", ["preupload", "batch", "PUT /lfs/[0-9a-f]+/2", "/verify", "tree"])
 def test_the_client_gets_over_short_failures(hub, bundle, pattern):
+    if pattern == "tree" and huggingface_hub.__version__.startswith("1."):
+        pytest.skip("huggingface_hub 1 does not ask again for the list of files")
     hub.fail(pattern, status=503, times=2)
     hub.fail(pattern, drop_after=10, times=1)
     push_folder(bundle, "me/lion")

@@ -11,6 +11,8 @@ from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.clean_process import auto_class_of
 from hub_upload_lion.model_card import complete_metadata, model_card, read_eval_results
 from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
+from transformers import AutoImageProcessor
+from transformers.models.auto.image_processing_auto import AutoImageProcessor as LoadedImageProcessor
 
 from configuration_lion import AUTO_MODELS
 
@@ -47,6 +49,8 @@ def write_card(folder, measured, metadata=None, **facts):
 
 @pytest.mark.parametrize(("modality", "class_name"), HEADS, ids=lambda x: x)
 def test_the_code_on_the_card_runs(modality, class_name, tmp_path, measured, monkeypatch, capsys):
+    if modality == "image" and AutoImageProcessor is not LoadedImageProcessor:
+        pytest.skip("transformers 5.17 has AutoImageProcessor, by which the card loads, with torchvision only")
     make = {"text": text_checkpoint, "image": image_checkpoint}[modality]
     folder = make(tmp_path / "model", class_name)
     card = write_card(folder, measured)
