@@ -296,6 +296,7 @@ def run(args: argparse.Namespace) -> None:
             + (f"; pipeline {clean_load.pipeline!r} ran." if clean_load.pipeline else ".")
         )
 
+    print(f"Checking {args.folder}: files, kernels, loading in a process without this package.", flush=True)
     options = {key: getattr(args, key) for key in (*CARD_OPTIONS, "eval_results", "file", "commit_message")}
     options |= {key: getattr(args, key) for key in ("private", "create_pr", "revision", "dry_run")}
     upload = upload_checkpoint(args.folder, args.repo_id, on_ready=show, **options)

@@ -250,7 +250,10 @@ def save_warm_start(source: str | Path, output_dir: str | Path, **config_overrid
     if preprocessor is None:
         name = NAMES[model.config.modality]
         lines.append(f"{source} has no {name}: save one beside the model before you use a pipeline.")
-    lines.append("The attention is a new one: train before use, for example by distillation.")
+    if model.config.uses_softmax:
+        lines.append("The attention is the same: the model computes what its source computes.")
+    else:
+        lines.append("The attention is a new one: train before use, for example by distillation.")
     return "\n".join(lines)
 
 
