@@ -9,7 +9,8 @@ is in between into the same scratch memory again and again. autograd can't do th
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,47 +87,29 @@ def row_views(x: Tensor, rows: int) -> list[Tensor]:
     return [part for sequence in x.unbind(0) for part in sequence.split(rows)]
 
 
-def row_slices(batch: int, heads: int, rows: int) -> Iterator[tuple[slice, slice]]:
-    """
-    Slices of about `rows` (batch, head) pairs: several sequences with all their heads, or some heads of one sequence.
-    Heads of one sequence can be read in place even where heads are not the outer dimension in memory.
-    """
-    if rows >= heads:
-        step = rows // max(heads, 1)
-        for first in range(0, batch, step):
-            yield slice(first, min(first + step, batch)), slice(0, heads)
-    else:
-        step = -(-heads // -(-heads // max(rows, 1)))
-        for first in range(batch):
-            for head in range(0, heads, step):
-                yield slice(first, first + 1), slice(head, min(head + step, heads))
-
-
 def read_blocks(x: Tensor, num_blocks: int, block: int, scratch: Scratch, name: str) -> Tensor:
-    """
-    `(b, h, length, d)` to `(b * h * num_blocks, block, d)`, padded with zeros, in the scratch dtype.
-    """
-    batch, heads, length, dim = x.shape
-    if num_blocks * block == length and x.dtype == scratch.dtype:
+    """`(rows, length, d)` to `(rows * num_blocks, block, d)`, padded with zeros, in the scratch dtype."""
+    rows, length, dim = x.shape
+    if num_blocks * block == length and x.dtype == scratch.dtype and (rows == 1 or x.is_contiguous()):
         return x.reshape(-1, block, dim)
-    copy = scratch(name, batch, heads, num_blocks * block, dim)
-    copy[:, :, :length] = x
-    copy[:, :, length:] = 0
+    copy = scratch(name, rows, num_blocks * block, dim)
+    copy[:, :length] = x
+    copy[:, length:] = 0
     return copy.view(-1, block, dim)
 
 
 def blocks_to_write(out: Tensor, num_blocks: int, block: int, scratch: Scratch, name: str) -> Tensor:
-    """Memory for what `write_blocks` will bring to `out`, `(b, h, length, d)`: that of `out` itself if possible."""
-    batch, heads, length, dim = out.shape
+    """Memory for what `write_blocks` will bring to `out`, `(rows, length, d)`: that of `out` itself if possible."""
+    rows, length, dim = out.shape
     if out.is_contiguous() and num_blocks * block == length and out.dtype == scratch.dtype:
         return out.view(-1, block, dim)
-    return scratch(name, batch * heads * num_blocks, block, dim)
+    return scratch(name, rows * num_blocks, block, dim)
 
 
 def write_blocks(out: Tensor, blocks: Tensor) -> None:
-    """The way back from `read_blocks`: into `out`, `(b, h, length, d)`, without the padding."""
+    """The way back from `read_blocks`: into `out`, `(rows, length, d)`, without the padding."""
     if blocks.data_ptr() != out.data_ptr():
-        out.copy_(blocks.view(*out.shape[:2], -1, out.shape[-1])[:, :, : out.shape[2]])
+        out.copy_(blocks.view(len(out), -1, out.shape[-1])[:, : out.shape[1]])
 
 
 def inverse_totals(totals: Tensor) -> Tensor:
@@ -157,6 +140,20 @@ def scaled_gradient(grad: Tensor, inverse: Tensor, output: Tensor | None, blocks
     return n.view(-1, blocks[1], dim), d.view(-1, blocks[1], 1)
 
 
+class DecayShares(NamedTuple):
+    """A `DecayGradient` of some (batch, head) pairs: `(rows, blocks, c)`, and `(rows, blocks)` for `through`."""
+
+    query_right: Tensor
+    key_right: Tensor
+    query_left: Tensor
+    key_left: Tensor
+    through_right: Tensor
+    through_left: Tensor
+
+    def of_blocks(self, n: slice) -> "DecayShares":
+        return DecayShares(*(x[:, n] for x in self))
+
+
 class DecayGradient:
     """
     The gradients of the log decays, from what crosses each step inside a block of `c` tokens (never from sums over the
@@ -175,6 +172,11 @@ class DecayGradient:
         )
         self.through_right, self.through_left = (like.new_zeros(batch, heads, num_blocks) for _ in range(2))
         self.below = like.new_ones(block, block).tril_(-1)
+
+    def views(self, rows: int) -> list[DecayShares]:
+        """By slices of (batch, head) pairs, of `rows_at_a_time`."""
+        fields = (getattr(self, name) for name in DecayShares._fields)
+        return [DecayShares(*views) for views in zip(*(row_views(x, rows) for x in fields), strict=True)]
 
     def inside_blocks(self, r: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
         """

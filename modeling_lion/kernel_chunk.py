@@ -26,8 +26,6 @@ Without decays (LIT) one state of all tokens serves every query, and nothing is 
 Dimensions: b = batch, h = heads, n = blocks, c = tokens of a block, d = head_dim, e = value_dim, r = b·h.
 """
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -41,7 +39,6 @@ from .fused_kernel import (
     fused_operator,
     inverse_totals,
     read_blocks,
-    row_slices,
     row_views,
     rows_at_a_time,
     scaled_gradient,
@@ -117,80 +114,102 @@ def pass_states_at_once(sums: Tensor, decay: Tensor, reverse: bool) -> Tensor:
 
 
 class BlockDecays:
-    """What tokens and states lose inside and between blocks; `(1 or b, h, n, c, 1)`, all in [0, 1]."""
+    """
+    What tokens and states lose inside and between blocks, all in [0, 1], and how the work is cut: into slices s of
+    some (batch, head) pairs, and those of long sequences into parts of their blocks n.
+    """
 
-    def __init__(self, query: Tensor, right: Tensor, left: Tensor | None, chunk_size: int):
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, right: Tensor, left: Tensor | None, chunk_size: int):
         batch, heads, length, _ = query.shape
         self.num_blocks, self.block = cut_evenly(length, chunk_size)
-        sizes = (self.num_blocks, self.block)
+        self.sizes = sizes = (self.num_blocks, self.block)
+        self.num_rows = rows_at_a_time(SLICE_TOKENS // max(1, length), query, key, value)
+        step = self.num_blocks if length <= SLICE_TOKENS else max(1, SLICE_TOKENS // max(1, self.block))
+        # The parts, as indices of blocks; and whether there is only one, for which all blocks of a slice are taken.
+        self.parts = [slice(n, min(n + step, self.num_blocks)) for n in range(0, self.num_blocks, step)]
+        self.is_whole = len(self.parts) == 1
         is_fixed = right.shape[-1] == 1
         left = right if left is None else left
         if is_fixed:  # the same sums in every block
-            right, left = (a.expand(-1, -1, self.block).unsqueeze(2) for a in (right, left))
+            right, left = (a.expand(-1, heads, self.block).unsqueeze(2) for a in (right, left))
         else:
             right, left = (pad(a, (0, sizes[0] * sizes[1] - length)).unflatten(2, sizes) for a in (right, left))
         from_start, to_end, from_end, to_start = block_sums(right * LOG2_E, left * LOG2_E)
-        self.sums = [x.expand(batch, heads, -1 if is_fixed else sizes[0], -1) for x in (from_start, to_start)]
-        self.query_right, self.key_right, self.query_left, self.key_left = (
-            x.exp2().unsqueeze(-1).expand(batch, heads, *sizes, 1) for x in (from_start, to_end, from_end, to_start)
-        )
-        self.state_right, self.state_left = self.key_right[:, :, :, 0], self.key_left[:, :, :, -1]
-        self.table = None
+        # By slice: (b * h, n, c, 1).
+        self.query_right, self.key_right, self.query_left, self.key_left = factors = [
+            self.views(x.exp2().unsqueeze(-1).expand(batch, heads, *sizes, 1))
+            for x in (from_start, to_end, from_end, to_start)
+        ]
+        self.is_fixed = is_fixed
         if is_fixed:
-            self.table = right.new_empty(1, heads, 1, self.block, self.block)
-            sums = [x[:1] for x in self.sums]
-            write_block_mask(self.table, *sums, torch.empty_like(self.table), torch.empty_like(self.table))
+            tables = right.new_empty(heads, 1, self.block, self.block)
+            sums = (x[0] for x in (from_start, to_start))
+            write_block_mask(tables, *sums, torch.empty_like(tables), torch.empty_like(tables))
+            self.tables = tables.split(self.num_rows)
+        else:
+            self.sums = [self.views(x.expand(batch, heads, *sizes)) for x in (from_start, to_start)]
+        # What a state keeps of itself in each block, by slice and block: (b * h, 1, 1).
+        self.keep_right, self.keep_left = (
+            [x[:, :, border, None].unbind(1) for x in by_slice]
+            for by_slice, border in ((factors[1], 0), (factors[3], -1))
+        )
+        self.halves: dict[tuple, list[tuple[Tensor, ...]]] = {}
 
-    def slices(self, batch: int, heads: int, length: int) -> Iterator[tuple[slice, slice, list[tuple[slice, slice]]]]:
-        """
-        What is computed at a time: batch, heads, and the parts of the blocks, which are all of them for short
-        sequences. A part is its blocks n and their indices among the `(r * n)` of the slice.
-        """
-        step = max(1, SLICE_TOKENS // max(1, self.block))
-        for b, h in row_slices(batch, heads, max(1, SLICE_TOKENS // max(1, length))):
-            if length <= SLICE_TOKENS:
-                yield b, h, [(slice(0, self.num_blocks), slice(None))]
-            else:
-                starts = range(0, self.num_blocks, step)
-                parts = [slice(n, min(n + step, self.num_blocks)) for n in starts]
-                yield b, h, list(zip(parts, parts, strict=True))
+    def views(self, x: Tensor) -> list[Tensor]:
+        return row_views(x, self.num_rows)
 
-    def mask(self, b: slice, h: slice, n: slice, scratch: Scratch) -> Tensor:
-        """The diagonal blocks of M, `(1 or b, h, 1 or n, c, c)`."""
-        if self.table is not None:
-            return self.table[:, h]
-        sums = [x[b, h, n] for x in self.sums]
-        shape = (*sums[0].shape, self.block)
+    def slices(self, *tensors: Tensor):
+        """Slices of tensors `(b, h, ...)`, numbered."""
+        return enumerate(zip(*map(self.views, tensors), strict=True))
+
+    def part(self, x: Tensor | None, n: slice) -> Tensor | None:
+        """Of `(b * h * n, ...)`, the blocks of one part."""
+        return x if self.is_whole or x is None else x[n]
+
+    def mask(self, s: int, n: slice, scratch: Scratch) -> Tensor:
+        """The diagonal blocks of M, `(h, 1, c, c)` or `(b * h, n, c, c)`."""
+        if self.is_fixed:
+            return self.tables[s % len(self.tables)]
+        from_start, to_start = (x[s][:, n] for x in self.sums)
+        shape = (*from_start.shape, self.block)
         out = scratch("mask", *shape)
-        write_block_mask(out, *sums, out, scratch("other", *shape))
+        write_block_mask(out, from_start, to_start, out, scratch("other", *shape))
         return out
 
-    def scale_queries(self, q: Tensor, b: slice, h: slice, n: slice, scratch: Scratch) -> Tensor:
-        """[q_F | q_B], `(r * n, c, 2 d)`, of `(r * n, c, d)`."""
-        return scale(q, self.query_right[b, h, n], self.query_left[b, h, n], scratch, "scaled q")
+    def multiply_(self, x: Tensor, mask: Tensor, n: slice) -> Tensor:
+        """Multiply the blocks n of one slice, `(b * h * n, c, c)`, with their mask, in place."""
+        x.view(-1, len(mask), n.stop - n.start, *mask.shape[2:]).mul_(mask)
+        return x
 
-    def scale_keys(self, k: Tensor, b: slice, h: slice, n: slice, scratch: Scratch) -> Tensor:
+    def scale_queries(self, q: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
+        """[q_F | q_B], `(b * h * n, c, 2 d)`, of `(b * h * n, c, d)`."""
+        return scale(q, self.query_right[s][:, n], self.query_left[s][:, n], scratch, "scaled q")
+
+    def scale_keys(self, k: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
         """[k_F | k_B], likewise."""
-        return scale(k, self.key_right[b, h, n], self.key_left[b, h, n], scratch, "scaled k")
+        return scale(k, self.key_right[s][:, n], self.key_left[s][:, n], scratch, "scaled k")
 
-    def pass_sums(self, sums: Tensor, b: slice, h: slice, out: Tensor, transpose: bool = False) -> Tensor:
+    def pass_sums(self, sums: Tensor, s: int, out: Tensor, transpose: bool = False) -> Tensor:
         """
-        `pass_states` for the halves [F | B] of `sums`, `(r * n, 2 d, ...)`, into `out`; `transpose` runs both
+        `pass_states` for the halves [F | B] of `sums`, `(b * h * n, 2 d, e)`, into `out`; `transpose` runs both
         directions from the other end, as their derivative does.
         """
-        dim = sums.shape[1] // 2
-        sums, out = (x.view(-1, self.num_blocks, *x.shape[1:]) for x in (sums, out))
-        for half, decay, backwards in (
-            (slice(0, dim), self.state_right, transpose),
-            (slice(dim, None), self.state_left, not transpose),
-        ):
-            decay = decay[b, h].reshape(-1, self.num_blocks, *(1,) * (sums.dim() - 2))
-            order = slice(None, None, -1) if backwards else slice(None)
-            adds, keeps, states = (x.unbind(1)[order] for x in (sums[:, :, half], decay, out[:, :, half]))
+        for half, keeps, backwards in ((0, self.keep_right, transpose), (1, self.keep_left, not transpose)):
+            adds, states, kept = self.blocks_of_half(sums, half), self.blocks_of_half(out, half), keeps[s]
+            if backwards:
+                adds, states, kept = adds[::-1], states[::-1], kept[::-1]
             states[0].zero_()
-            for i in range(self.num_blocks - 1):
-                torch.addcmul(adds[i], states[i], keeps[i], out=states[i + 1])
-        return out.flatten(0, 1)
+            for add, state, keep, following in zip(adds, states, kept, states[1:], strict=False):
+                torch.addcmul(add, state, keep, out=following)
+        return out
+
+    def blocks_of_half(self, x: Tensor, half: int) -> tuple[Tensor, ...]:
+        """The blocks `(b * h, d, e)` of one half of scratch memory `(b * h * n, 2 d, e)`."""
+        key = (x.data_ptr(), x.shape)
+        if key not in self.halves:
+            by_block = x.view(-1, self.num_blocks, 2, x.shape[1] // 2, x.shape[2])
+            self.halves[key] = [by_block[:, :, i].unbind(1) for i in (0, 1)]
+        return self.halves[key][half]
 
 
 def scale(x: Tensor, toward_right: Tensor, toward_left: Tensor, scratch: Scratch, name: str) -> Tensor:
@@ -204,37 +223,39 @@ def scale(x: Tensor, toward_right: Tensor, toward_left: Tensor, scratch: Scratch
 def forward(query, key, value, right, left, chunk_size, normalize):
     if right is None:
         return forward_without_decay(query, key, value, normalize)
-    batch, heads, length, head_dim = query.shape
+    head_dim = query.shape[-1]
     scratch = Scratch(query, accumulation_dtype(query.dtype))
     output = torch.empty_like(value, dtype=scratch.dtype)
-    inverse = torch.full((batch, heads, length), head_dim**-0.5, dtype=scratch.dtype, device=query.device)
-    decays = BlockDecays(query, right, left, chunk_size)
-    sizes = (decays.num_blocks, decays.block)
-    for b, h, parts in decays.slices(batch, heads, length):
-        q, k, v = (read_blocks(x[b, h], *sizes, scratch, n) for x, n in ((query, "q"), (key, "k"), (value, "v")))
+    inverse = torch.full(query.shape[:3], head_dim**-0.5, dtype=scratch.dtype, device=query.device)
+    decays = BlockDecays(query, key, value, right, left, chunk_size)
+    sizes = decays.sizes
+    for s, (q, k, v, out, inverses) in decays.slices(query, key, value, output, inverse):
+        q, k, v = (read_blocks(x, *sizes, scratch, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
         if sizes[0] > 1:
-            shape = (len(q), 2 * head_dim, v.shape[-1])
-            sums, of_ones = scratch("sums", *shape), scratch("sums of ones", *shape[:2])
-            for n, i in parts:
-                add_up(decays.scale_keys(k[i], b, h, n, scratch), v[i], None, sums[i], of_ones[i])
-            states = decays.pass_sums(sums, b, h, scratch("states", *shape))
-            totals = decays.pass_sums(of_ones, b, h, scratch("totals", *shape[:2]))
-        summed = blocks_to_write(output[b, h], *sizes, scratch, "summed")
-        total = scratch("total", *summed.shape[:2])
-        for n, i in parts:
-            weights = torch.bmm(q[i], k[i].transpose(1, 2), out=scratch("weights", *q[i].shape[:2], sizes[1]))
-            mask = decays.mask(b, h, n, scratch)
-            weights.view(*decays.query_right[b, h, n].shape[:-1], sizes[1]).mul_(mask)
-            torch.bmm(weights, v[i], out=summed[i])
-            torch.sum(weights, -1, out=total[i])
+            sums = scratch("sums", len(q), 2 * head_dim, v.shape[-1])
+            of_ones = scratch("sums of ones", len(q), 2 * head_dim, 1)
+            for n in decays.parts:
+                scaled_k = decays.scale_keys(decays.part(k, n), s, n, scratch)
+                add_up(scaled_k, *(decays.part(x, n) for x in (v, None, sums, of_ones)))
+            states = decays.pass_sums(sums, s, scratch("states", *sums.shape))
+            totals = decays.pass_sums(of_ones, s, scratch("totals", *of_ones.shape))
+        summed = blocks_to_write(out, *sizes, scratch, "summed")
+        total = scratch("total", *summed.shape[:2], 1)
+        for n in decays.parts:
+            q_n, k_n, v_n, summed_n, total_n = (decays.part(x, n) for x in (q, k, v, summed, total))
+            weights = torch.bmm(q_n, k_n.transpose(1, 2), out=scratch("weights", *q_n.shape[:2], sizes[1]))
+            decays.multiply_(weights, decays.mask(s, n, scratch), n)
+            torch.bmm(weights, v_n, out=summed_n)
+            torch.sum(weights, -1, keepdim=True, out=total_n)
             if sizes[0] > 1:
-                scaled_q = decays.scale_queries(q[i], b, h, n, scratch)
-                summed[i].baddbmm_(scaled_q, states[i])
-                total[i] += torch.bmm(totals[i].unsqueeze(1), scaled_q.transpose(1, 2)).squeeze(1)
+                scaled_q = decays.scale_queries(q_n, s, n, scratch)
+                summed_n.baddbmm_(scaled_q, decays.part(states, n))
+                of_ones_n = decays.part(totals, n).transpose(1, 2)
+                total_n.transpose(1, 2).baddbmm_(of_ones_n, scaled_q.transpose(1, 2))
         if normalize:
-            inverse[b, h] = inverse_totals(total).view(*query[b, h].shape[:2], -1)[:, :, :length]
-        write_blocks(output[b, h], summed)
-        output[b, h].mul_(inverse[b, h].unsqueeze(-1))
+            inverses.copy_(inverse_totals(total).view(len(out), -1)[:, : out.shape[1]])
+        write_blocks(out, summed)
+        out.mul_(inverses.unsqueeze(-1))
     return output, inverse
 
 
@@ -242,9 +263,9 @@ def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, tota
     """X = scaledᵀ [x | of_ones] of each block, into `sums` and `totals`; `of_ones` is 1 if None."""
     torch.bmm(scaled.transpose(1, 2), x, out=sums)
     if of_ones is None:
-        torch.sum(scaled, 1, out=totals)
+        torch.sum(scaled, 1, out=totals.squeeze(-1))
     else:
-        torch.bmm(of_ones.transpose(1, 2), scaled, out=totals.unsqueeze(1))
+        torch.bmm(of_ones.transpose(1, 2), scaled, out=totals.transpose(1, 2))
 
 
 def backward(
@@ -252,103 +273,104 @@ def backward(
 ):  # fmt: skip
     if right is None:
         return backward_without_decay(grad, query, key, value, output, inverse, normalize)
-    batch, heads, length, head_dim = query.shape
+    batch, heads, length, _ = query.shape
     scratch = Scratch(query, inverse.dtype)
-    d_query, d_key, d_value = (torch.empty_like(x) for x in (query, key, value))
-    decays = BlockDecays(query, right, left, chunk_size)
-    sizes = (decays.num_blocks, decays.block)
+    grads = [torch.empty_like(x) for x in (query, key, value)]
+    decays = BlockDecays(query, key, value, right, left, chunk_size)
+    sizes = decays.sizes
     d_decays = DecayGradient(inverse, batch, heads, *sizes) if needs_decay else None
-    for b, h, parts in decays.slices(batch, heads, length):
-        q, k, v = (read_blocks(x[b, h], *sizes, scratch, n) for x, n in ((query, "q"), (key, "k"), (value, "v")))
-        n_all, d_all = scaled_gradient(grad[b, h], inverse[b, h], output[b, h] if normalize else None, sizes, scratch)
-        outs = (d_query[b, h], d_key[b, h], d_value[b, h])
-        dq_all, dk_all, dv_all = (
-            blocks_to_write(x, *sizes, scratch, name) for x, name in zip(outs, ("dq", "dk", "dv"), strict=True)
-        )
+    shares = d_decays.views(decays.num_rows) if needs_decay else None
+    for s, (q, k, v, dy, y, inverses, *outs) in decays.slices(query, key, value, grad, output, inverse, *grads):
+        q, k, v = (read_blocks(x, *sizes, scratch, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+        n_all, d_all = scaled_gradient(dy, inverses, y if normalize else None, sizes, scratch)
+        found = [blocks_to_write(x, *sizes, scratch, name) for x, name in zip(outs, ("dq", "dk", "dv"), strict=True)]
+        passed = (None,) * 4
         if sizes[0] > 1:
-            passed = pass_both_ways(q, k, v, n_all, d_all, decays, b, h, parts, scratch)
-        for blocks, i in parts:
-            n, d = n_all[i], None if d_all is None else d_all[i]
-            mask = decays.mask(b, h, blocks, scratch)
+            passed = pass_both_ways(q, k, v, n_all, d_all, decays, s, scratch)
+        for blocks in decays.parts:
+            inputs = (q, k, v, n_all, d_all, *found)
+            q_n, k_n, v_n, n, d, dq, dk, dv = (decays.part(x, blocks) for x in inputs)
+            mask = decays.mask(s, blocks, scratch)
             shape = (*n.shape[:2], sizes[1])
-            by_head = (*decays.query_right[b, h, blocks].shape[:-1], sizes[1])
-            scores = torch.bmm(q[i], k[i].transpose(1, 2), out=scratch("scores", *shape))
-            g = torch.bmm(n, v[i].transpose(1, 2), out=scratch("g", *shape))
+            scores = torch.bmm(q_n, k_n.transpose(1, 2), out=scratch("scores", *shape))
+            g = torch.bmm(n, v_n.transpose(1, 2), out=scratch("g", *shape))
             if normalize:
                 g.add_(d)
-            g.view(by_head).mul_(mask)
-            dq = torch.bmm(g, k[i], out=dq_all[i])
-            dk = torch.bmm(g.transpose(1, 2), q[i], out=dk_all[i])
+            decays.multiply_(g, mask, blocks)
+            torch.bmm(g, k_n, out=dq)
+            torch.bmm(g.transpose(1, 2), q_n, out=dk)
+            share = shares[s].of_blocks(blocks) if needs_decay else None
             if needs_decay:
-                r = g.mul_(scores).view(by_head)
-                to_right, to_left = d_decays.inside_blocks(r, scratch("below", *by_head))
-                d_decays.query_right[b, h, blocks] += to_right
-                d_decays.key_left[b, h, blocks] += to_left
-            weights = scores.view(by_head).mul_(mask).view(shape)
-            dv = torch.bmm(weights.transpose(1, 2), n, out=dv_all[i])
+                r, below = (x.view(len(y), -1, *shape[1:]) for x in (g.mul_(scores), scratch("below", *shape)))
+                to_right, to_left = d_decays.inside_blocks(r, below)
+                share.query_right.add_(to_right)
+                share.key_left.add_(to_left)
+            torch.bmm(decays.multiply_(scores, mask, blocks).transpose(1, 2), n, out=dv)
             if sizes[0] > 1:
-                if len(parts) > 1:  # those of the only part are still there
-                    decays.scale_queries(q[i], b, h, blocks, scratch)
-                    decays.scale_keys(k[i], b, h, blocks, scratch)
-                scaled = [scratch(name, *shape[:2], 2 * head_dim) for name in ("scaled q", "scaled k")]
-                between = [x[i] if x is not None else None for x in passed]
-                add_between_blocks(
-                    v[i], n, d, *scaled, *between, dq, dk, dv, decays, d_decays, (b, h, blocks), scratch
-                )
-        for out, blocks in zip(outs, (dq_all, dk_all, dv_all), strict=True):
+                if not decays.is_whole:  # those of the only part are still there
+                    decays.scale_queries(q_n, s, blocks, scratch)
+                    decays.scale_keys(k_n, s, blocks, scratch)
+                scaled = [scratch(name, *shape[:2], 2 * dq.shape[-1]) for name in ("scaled q", "scaled k")]
+                between = [decays.part(x, blocks) for x in passed]
+                add_between_blocks(v_n, n, d, *scaled, *between, dq, dk, dv, decays, share, s, blocks, scratch)
+        for out, blocks in zip(outs, found, strict=True):
             write_blocks(out, blocks)
     if not needs_decay:
-        return d_query, d_key, d_value, grad.new_empty(0), grad.new_empty(0)
-    return d_query, d_key, d_value, *d_decays.result(length, right, left)
+        return *grads, grad.new_empty(0), grad.new_empty(0)
+    return *grads, *d_decays.result(length, right, left)
 
 
-def pass_both_ways(q, k, v, n_all, d_all, decays, b, h, parts, scratch):
-    """S and dX of every block, `(r * n, 2 d, e)` each, and their columns for v = 1, `(r * n, 2 d)` each."""
+def pass_both_ways(q, k, v, n_all, d_all, decays, s, scratch):
+    """S and dX of every block, `(b * h * n, 2 d, e)` each, and their columns for v = 1, `(b * h * n, 2 d, 1)` each."""
     shape = (len(v), 2 * q.shape[-1], v.shape[-1])
     sums, d_states = scratch("sums", *shape), scratch("d states", *shape)
-    of_ones, d_totals = scratch("sums of ones", *shape[:2]), scratch("d totals", *shape[:2])
-    for n, i in parts:
-        add_up(decays.scale_keys(k[i], b, h, n, scratch), v[i], None, sums[i], of_ones[i])
-        d = None if d_all is None else d_all[i]
-        add_up(decays.scale_queries(q[i], b, h, n, scratch), n_all[i], d, d_states[i], d_totals[i])
-    states = decays.pass_sums(sums, b, h, scratch("states", *shape))
-    d_sums = decays.pass_sums(d_states, b, h, sums, transpose=True)
+    of_ones, d_totals = scratch("sums of ones", *shape[:2], 1), scratch("d totals", *shape[:2], 1)
+    for n in decays.parts:
+        q_n, k_n, v_n, n_n, d_n = (decays.part(x, n) for x in (q, k, v, n_all, d_all))
+        add_up(decays.scale_keys(k_n, s, n, scratch), v_n, None, *(decays.part(x, n) for x in (sums, of_ones)))
+        add_up(decays.scale_queries(q_n, s, n, scratch), n_n, d_n, *(decays.part(x, n) for x in (d_states, d_totals)))
+    states = decays.pass_sums(sums, s, scratch("states", *shape))
+    d_sums = decays.pass_sums(d_states, s, sums, transpose=True)
     if d_all is None:
         return states, d_sums, None, None
-    totals = decays.pass_sums(of_ones, b, h, scratch("totals", *shape[:2]))
-    return states, d_sums, totals, decays.pass_sums(d_totals, b, h, of_ones, transpose=True)
+    totals = decays.pass_sums(of_ones, s, scratch("totals", *of_ones.shape))
+    return states, d_sums, totals, decays.pass_sums(d_totals, s, of_ones, transpose=True)
 
 
 def add_between_blocks(
-    v, n, d, scaled_q, scaled_k, states, d_sums, totals, d_of_ones, dq, dk, dv, decays, d_decays, at, scratch
+    v, n, d, scaled_q, scaled_k, states, d_sums, totals, d_of_ones, dq, dk, dv, decays, share, s, blocks, scratch
 ):  # fmt: skip
     """Add to dq, dk, dv and to the gradients of the decays what comes through the states."""
     d_scaled_q = torch.bmm(n, states.transpose(1, 2), out=scratch("d scaled q", *scaled_q.shape))
     d_scaled_k = torch.bmm(v, d_sums.transpose(1, 2), out=scratch("d scaled k", *scaled_k.shape))
     dv.baddbmm_(scaled_k, d_sums)
     if d is not None:  # the column for v = 1
-        d_scaled_q.addcmul_(d, totals.unsqueeze(1))
-        d_scaled_k.add_(d_of_ones.unsqueeze(1))
+        d_scaled_q.addcmul_(d, totals.transpose(1, 2))
+        d_scaled_k.add_(d_of_ones.transpose(1, 2))
     dim = dq.shape[-1]
-    shape = decays.query_right[at].shape[:-1]
+    shape = (-1, blocks.stop - blocks.start, dq.shape[1])
     for out, d_scaled, toward_right, toward_left in (
-        (dq, d_scaled_q, decays.query_right, decays.query_left),
-        (dk, d_scaled_k, decays.key_right, decays.key_left),
+        (dq, d_scaled_q, decays.query_right[s], decays.query_left[s]),
+        (dk, d_scaled_k, decays.key_right[s], decays.key_left[s]),
     ):
         d_scaled, out = d_scaled.view(*shape, 2 * dim), out.view(*shape, dim)
-        out.addcmul_(d_scaled[..., :dim], toward_right[at]).addcmul_(d_scaled[..., dim:], toward_left[at])
-    if d_decays is None:
+        out.addcmul_(d_scaled[..., :dim], toward_right[:, blocks])
+        out.addcmul_(d_scaled[..., dim:], toward_left[:, blocks])
+    if share is None:
         return
-    for name, scaled, d_scaled in (("query", scaled_q, d_scaled_q), ("key", scaled_k, d_scaled_k)):
+    for scaled, d_scaled, to_right, to_left in (
+        (scaled_q, d_scaled_q, share.query_right, share.query_left),
+        (scaled_k, d_scaled_k, share.key_right, share.key_left),
+    ):
         dots = d_scaled.mul_(scaled).view(*shape, 2, dim).sum(-1)
-        getattr(d_decays, name + "_right")[at] += dots[..., 0]
-        getattr(d_decays, name + "_left")[at] += dots[..., 1]
+        to_right.add_(dots[..., 0])
+        to_left.add_(dots[..., 1])
     through = torch.mul(states, d_sums, out=scratch("product of states", *states.shape)).sum(-1)
     if d is not None:
-        through += totals * d_of_ones
-    through = through.view(*shape[:3], 2, dim).sum(-1)
-    d_decays.through_right[at] = through[..., 0] * decays.state_right[at].squeeze(-1)
-    d_decays.through_left[at] = through[..., 1] * decays.state_left[at].squeeze(-1)
+        through += (totals * d_of_ones).squeeze(-1)
+    through = through.view(*shape[:2], 2, dim).sum(-1)
+    torch.mul(through[..., 0], decays.key_right[s][:, blocks, 0, 0], out=share.through_right)
+    torch.mul(through[..., 1], decays.key_left[s][:, blocks, -1, 0], out=share.through_left)
 
 
 def forward_without_decay(query, key, value, normalize):

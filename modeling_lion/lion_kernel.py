@@ -20,13 +20,14 @@ def use_fused(query: Tensor) -> bool:
     """
     Whether a kernel runs its fused body, written by hand for the CPU, rather than the plain one.
 
-    On a CPU always, eager or compiled, but for tools that must see through the kernel: export, tracing, `torch.func`.
+    On a CPU always, eager or compiled, but for empty batches and for tools that must see through the kernel: export,
+    tracing, `torch.func`.
     """
     if query.device.type != "cpu" or torch.compiler.is_exporting():
         return False
     if torch.compiler.is_compiling():
         return True
-    return not (torch._C._are_functorch_transforms_active() or is_tracing())
+    return query.numel() > 0 and not (torch._C._are_functorch_transforms_active() or is_tracing())
 
 
 def lion_kernel(fused: Callable | None = None) -> Callable:

@@ -399,3 +399,12 @@ def test_slow_dtypes_are_named_once(monkeypatch):
     assert "torch.bfloat16" in said[0] and "dtype=torch.float32" in said[0]
     chunk_attention(*make_inputs("decay", 8, dtype=torch.float32))
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_an_empty_batch_has_an_empty_result(mixer, kernel):
+    inputs = make_inputs(mixer, 9, batch=0)
+    output, *gradients = outputs_and_gradients(kernel, *inputs)
+    assert output.shape == inputs[2].shape
+    assert all((x == 0).all() for x in gradients)
