@@ -10,6 +10,7 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from configuration_lion import AUTO_MODELS, LionConfig, lion_preset
 
 from . import modeling_lion
+from .attention_report import AttentionReport, attention_report
 from .modeling_lion import (
     LionForImageClassification,
     LionForMaskedImageModeling,
@@ -37,6 +38,7 @@ for models in AUTO_MODELS.values():
         getattr(transformers, auto_class).register(LionConfig, model_class, exist_ok=True)
         model_class.register_for_auto_class(auto_class)
 __all__ = [
+    "AttentionReport",
     "LionConfig",
     "LionForImageClassification",
     "LionForMaskedImageModeling",
@@ -48,6 +50,7 @@ __all__ = [
     "LionModel",
     "LionPreTrainedModel",
     "LionTokenizer",
+    "attention_report",
     "lion_image_processor",
     "lion_preset",
 ]

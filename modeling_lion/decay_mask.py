@@ -153,3 +153,22 @@ def decay_mask(right: Tensor, left: Tensor) -> Tensor:
     is_below = position.view(num_blocks, block, 1) >= position
     mask = torch.where(is_below, from_start.unsqueeze(-1) - keys_right, keys_left - to_start.unsqueeze(-1)).exp()
     return mask.flatten(-3, -2)[..., :length, :length]
+
+
+def decay_mask_rows(right: Tensor, left: Tensor, tokens: Tensor) -> Tensor:
+    """
+    Some rows of the mask M, without the others.
+
+    Args:
+        right, left: `(..., length)`, from `step_decays`.
+        tokens: the queries, `(rows,)`, int64.
+
+    Returns:
+        `(..., rows, length)`.
+    """
+    position = torch.arange(right.shape[-1], device=right.device)
+    query = tokens.unsqueeze(-1)
+    # Both sums start at the query, so that none is a difference.
+    below = right.unsqueeze(-2).where(position < query, 0).flip(-1).cumsum(-1).flip(-1)
+    above = left.unsqueeze(-2).where(position > query, 0).cumsum(-1)
+    return (below + above).exp()

@@ -1,0 +1,94 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Draw what a saved LION looks at in a text of any length: how far each head sees, and attention rows of some tokens.
+
+    pip install ".[train]"
+    python examples/plot_attention.py --model my-lion --text_file article.txt --tokens 10 200 --output_dir pictures
+
+Memory grows with the length, not with its square: no attention matrix is made.
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.colors import LogNorm
+from pictures import ORANGE, save
+from transformers import AutoModel, AutoTokenizer
+
+from modeling_lion import AttentionReport, attention_report
+
+
+LABELLED_TOKENS = 60  # more than these do not fit below a picture
+
+
+def label_tokens(axis, names: list[str]) -> None:
+    if len(names) <= LABELLED_TOKENS:
+        axis.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor", fontsize=8)
+    else:
+        axis.set_xlabel("token")
+
+
+def draw_receptive_fields(path: Path, reports: list[AttentionReport], names: list[str]) -> str:
+    """How many tokens reach each token, by layer and head."""
+    figure, axes = plt.subplots(len(reports), 1, figsize=(10, 1.7 * len(reports) + 1), sharex=True, squeeze=False)
+    for n, (axis, report) in enumerate(zip(axes[:, 0], reports, strict=True)):
+        for head, field in enumerate(report.receptive_field[0]):
+            axis.plot(field.numpy(), linewidth=1.3, label=f"head {head + 1}")
+        axis.set_yscale("log")
+        axis.margins(x=0)
+        axis.set_ylim(0.9, 1.1 * len(names))
+        axis.set_title(f"layer {n + 1}", loc="left")
+        axis.grid(alpha=0.25)
+    label_tokens(axes[-1, 0], names)
+    figure.supylabel("tokens that reach it, weighted by the decays")
+    axes[0, 0].legend(ncol=6, loc="lower right", bbox_to_anchor=(1, 1), fontsize=8)
+    return save(figure, path)
+
+
+def draw_rows(path: Path, reports: list[AttentionReport], names: list[str], tokens: list[int]) -> str:
+    """The attention weights of the chosen tokens over the whole text, by layer and head."""
+    figure, axes = plt.subplots(len(tokens), 1, figsize=(10, 2.3 * len(tokens) + 1), sharex=True, squeeze=False)
+    for n, (axis, token) in enumerate(zip(axes[:, 0], tokens, strict=True)):
+        rows = torch.cat([report.attention[0, :, n] for report in reports]).abs()
+        norm = LogNorm(1e-3 / len(names), 1)
+        image = axis.imshow(
+            rows.clamp(min=norm.vmin).numpy(), norm=norm, cmap="magma", aspect="auto", interpolation="none"
+        )
+        axis.axvline(token, color=ORANGE, linewidth=1, linestyle=":")
+        heads = len(rows) // len(reports)
+        axis.set_yticks([heads * (i + 0.5) - 0.5 for i in range(len(reports))], range(1, len(reports) + 1))
+        for i in range(1, len(reports)):
+            axis.axhline(heads * i - 0.5, color="white", linewidth=0.8)
+        axis.set_title(f"token {token}, “{names[token]}”, reads", loc="left", color=ORANGE)
+        axis.set_ylabel("layer, its heads")
+    label_tokens(axes[-1, 0], names)
+    figure.colorbar(image, ax=axes, extend="min", pad=0.01, aspect=30).set_label("attention weight (logarithmic)")
+    return save(figure, path)
+
+
+def main(args: list[str] | None = None) -> list[AttentionReport]:
+    """Run with these arguments, or those of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="folder or Hub name of a saved LION for text")
+    parser.add_argument("--text_file", required=True, help="the text to read")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[0], help="positions of the tokens to draw rows of")
+    parser.add_argument("--output_dir", required=True, help="folder for the pictures")
+    options = parser.parse_args(args)
+
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    model = AutoModel.from_pretrained(options.model).eval()
+    text = Path(options.text_file).read_text(encoding="utf-8")
+    inputs = tokenizer(text, return_tensors="pt", verbose=False)
+    reports = attention_report(model, options.tokens, **inputs)
+    names = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
+    folder = Path(options.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    print(draw_receptive_fields(folder / "receptive_fields.png", reports, names))
+    print(draw_rows(folder / "attention_rows.png", reports, names, options.tokens))
+    return reports
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What a model looks at, in memory that grows with the length and not with its square: rows of the attention matrix and
+of the decay mask for chosen tokens, and how far every head sees from every token.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from .decay_mask import decay_mask_rows, step_decays
+from .kernel_chunk import chunk_attention
+from .lion_kernel import accumulation_dtype, divide
+from .mixer_lit import LitMixer
+
+
+@dataclass
+class AttentionReport:
+    """
+    One layer's part of an `attention_report`; float32, or float64 for a float64 model.
+
+    Args:
+        attention: exact attention weights of the chosen tokens, `(batch, heads, tokens, length)`: the rows that
+            `output_attentions=True` gives.
+        mask: the same rows of the decay mask M (SPEC §2), from 0 to 1; the mean over the scans of an image.
+        receptive_field: Σ_j M_ij over the real tokens j, `(batch, heads, length)`: how many tokens reach token i,
+            each counted with what the decay leaves of it. The length, for LION-LIT; (1 + λ) / (1 - λ) in the middle
+            of a long text, for a decay of λ.
+    """
+
+    attention: Tensor
+    mask: Tensor
+    receptive_field: Tensor
+
+
+@torch.no_grad()
+def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor) -> list[AttentionReport]:
+    """
+    Run a model and report what each layer looks at.
+
+    Args:
+        model: any LION model with a linear mixer, in evaluation mode; its kernel does not matter.
+        tokens: positions whose rows are wanted, the same in every row of the batch. For images 0 is the CLS token.
+        inputs: as for the model.
+
+    Returns:
+        One report per layer.
+
+    Raises:
+        ValueError: if the mixer is not a linear one, or a position is not in the input.
+    """
+    reports = []
+    hook = partial(report_layer, tokens=tokens, reports=reports)
+    layers = [layer.attention for layer in model.base_model.layers]
+    for attention in layers:
+        if not isinstance(attention.mixer, LitMixer):
+            raise ValueError(
+                f"`mixer_type` is {model.config.mixer_type!r}: only linear mixers have decays to report; others give "
+                "their weights with output_attentions=True."
+            )
+    handles = [attention.register_forward_pre_hook(hook, with_kwargs=True) for attention in layers]
+    try:
+        model.base_model(**inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return reports
+
+
+def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], reports: list[AttentionReport]) -> None:
+    """A hook that runs before an attention module and appends to `reports`."""
+    hidden_states, attention_mask = args[:2]
+    query, key, _, log_decay = attention.mixer(hidden_states, attention_mask)
+    length, head_dim = query.shape[2:]
+    if any(not 0 <= token < length for token in tokens):
+        raise ValueError(f"`tokens` is {tokens}; give positions from 0 to {length - 1}.")
+    dtype = accumulation_dtype(query.dtype)
+    query, key = query.to(dtype), key.to(dtype)
+    ones = query.new_ones(*query.shape[:3], 1)
+    is_real = ones if attention_mask is None else ones * attention_mask[:, None, :, None]
+
+    scans, cu_seqlens = kwargs.get("scans"), kwargs.get("cu_seq_lens_q")
+    tokens = torch.tensor(tokens, device=query.device)
+    orders = torch.arange(length, device=query.device).unsqueeze(0) if scans is None else scans
+    decays = [None] * len(orders)
+    if log_decay is not None:  # the heads of one scan after those of the other, in any of the two shapes
+        decays = log_decay.split(query.shape[1], dim=0 if log_decay.dim() == 1 else 1)
+    mask, receptive_field = 0, 0
+    for order, decay in zip(orders, decays, strict=True):
+        decay = decay[..., order] if decay is not None and decay.dim() == 3 else decay
+        raster = order.argsort()
+        rows = decay_mask_rows(*step_decays(decay, query, cu_seqlens), raster[tokens])
+        mask = mask + rows[..., raster] / len(orders)
+        options = {"normalization": "none", "chunk_size": attention.config.chunk_size, "cu_seqlens": cu_seqlens}
+        reached, _ = chunk_attention(ones, is_real[:, :, order], ones, decay, **options)
+        receptive_field = receptive_field + reached[:, :, raster, 0] / len(orders)
+    weights = head_dim**-0.5 * (query[:, :, tokens] @ key.transpose(-1, -2)) * mask
+    if attention.config.normalization == "sum":
+        weights = divide(weights, weights.sum(-1, keepdim=True))
+    reports.append(AttentionReport(weights, mask.expand_as(weights), receptive_field))
