@@ -24,12 +24,9 @@ logger = logging.get_logger(__name__)
 # exp2 is three times as fast as exp on a CPU: fused bodies keep log decays in base 2.
 LOG2_E = math.log2(math.e)
 
-SCHEMA = (
-    "(Tensor query, Tensor key, Tensor value, Tensor? right, Tensor? left, int chunk_size, bool normalize)"
-    " -> (Tensor, Tensor, Tensor)"
-)
+ARGUMENTS = "(Tensor query, Tensor key, Tensor value, Tensor? right, Tensor? left, int chunk_size, bool normalize)"
 BACKWARD_SCHEMA = (
-    "(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor? right, Tensor? left, Tensor exact, Tensor inverse,"
+    "(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor? right, Tensor? left, Tensor output, Tensor[] kept,"
     " int chunk_size, bool normalize, bool needs_decay) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
@@ -212,7 +209,7 @@ def has_native_product(dtype: torch.dtype) -> bool:
 
 def fused_operator(name: str, forward: Callable, backward: Callable, plain: Callable) -> Callable:
     """
-    The operator `lion::<name>` of a hand-written forward and backward.
+    The operator `lion::<name>` of a hand-written forward and backward for the CPU.
 
     Args:
         forward: `(query, key, value, right, left, chunk_size, normalize) -> (exact, inverse)`. `right` and `left` as
@@ -238,41 +235,90 @@ def fused_operator(name: str, forward: Callable, backward: Callable, plain: Call
             return exact, exact.new_empty(0), inverse
         return exact.to(value.dtype), exact, inverse
 
-    forward_op = torch.library.custom_op(f"lion::{name}", forward_and_round, mutates_args=(), schema=SCHEMA)
-    backward_op = torch.library.custom_op(f"lion::{name}_backward", backward, mutates_args=(), schema=BACKWARD_SCHEMA)
-
-    @forward_op.register_fake
-    def _(query, key, value, right, left, chunk_size, normalize):
+    def keep(query, key, value, *others):
         dtype = accumulation_dtype(query.dtype)
         exact = value.new_empty(0) if value.dtype == dtype else torch.empty_like(value, dtype=dtype)
-        return torch.empty_like(value), exact, query.new_empty(query.shape[:3], dtype=dtype)
+        return exact, query.new_empty(query.shape[:3], dtype=dtype)
 
-    @backward_op.register_fake
-    def _(
-        grad, query, key, value, right, left, exact, inverse, chunk_size, normalize, needs_decay
-    ):  # fmt: skip
-        decays = [x.new_empty(x.shape) if needs_decay and x is not None else grad.new_empty(0) for x in (right, left)]
-        return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), *decays
+    def unpacked(*args):
+        *inputs, output, (inverse,), chunk_size, normalize, needs_decay = args
+        return backward(*inputs, output, inverse, chunk_size, normalize, needs_decay)
+
+    return differentiable_operator(name, forward_and_round, unpacked, plain, keep, num_kept=2)
+
+
+def differentiable_operator(
+    name: str,
+    forward: Callable,
+    backward: Callable | None,
+    plain: Callable,
+    keep: Callable,
+    num_kept: int,
+    empty_like: Callable = torch.empty_like,
+) -> Callable:
+    """
+    An operator `lion::<name>` that autograd and torch.compile know.
+
+    Args:
+        forward: `(query, key, value, right, left, chunk_size, normalize) -> (output, *kept)`, with what the backward
+            needs beside the inputs: first the output in wider numbers, or nothing, `(0,)`, if the output itself will do.
+        backward: `(grad, query, key, value, right, left, output, kept, chunk_size, normalize, needs_decay)` to the
+            five gradients, empty for decays that are None or not needed. `output` may be the wider one, `kept` is the
+            rest. `None` for the derivative of `plain`.
+        plain: the body of differentiable operations (`lion_kernel`), for second derivatives.
+        keep: memory for `kept`, from the arguments of `forward`; num_kept: how many tensors.
+        empty_like: memory for the output and the gradients of queries, keys and values.
+
+    Returns:
+        A function of the arguments of `forward` that returns the output.
+    """
+    schema = f"{ARGUMENTS} -> ({', '.join(['Tensor'] * (1 + num_kept))})"
+    forward_op = torch.library.custom_op(f"lion::{name}", forward, mutates_args=(), schema=schema)
+
+    @forward_op.register_fake
+    def _(query, key, value, *others):
+        return empty_like(value), *keep(query, key, value, *others)
+
+    if backward is not None:
+        backward_op = torch.library.custom_op(
+            f"lion::{name}_backward", backward, mutates_args=(), schema=BACKWARD_SCHEMA
+        )
+
+        @backward_op.register_fake
+        def _(grad, query, key, value, right, left, output, kept, chunk_size, normalize, needs_decay):
+            decays = [
+                grad.new_empty(0) if x is None or not needs_decay else x.new_empty(x.shape) for x in (right, left)
+            ]
+            return empty_like(query), empty_like(key), empty_like(value), *decays
 
     def setup_context(ctx, inputs, output):
         *tensors, ctx.chunk_size, ctx.normalize = inputs
-        output, exact, inverse = output
-        ctx.save_for_backward(*tensors, output if output.dtype == inverse.dtype else exact, inverse)
+        output, *kept = output if num_kept else (output,)
+        exact = kept[0] if kept and kept[0].dim() > 1 else output
+        ctx.save_for_backward(*tensors, *((exact, *kept[1:]) if backward is not None else ()))
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx, grad, *_):
-        *inputs, exact, inverse = ctx.saved_tensors
+        inputs, kept = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
         needs = ctx.needs_input_grad[:5]
         if grad is None:
             return (None,) * 7
-        if torch.is_grad_enabled():  # create_graph=True: the gradient itself will be differentiated
-            wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
-            result = run_plain(plain, *inputs, ctx.chunk_size, ctx.normalize)
-            found = iter(torch.autograd.grad(result, wanted, grad, create_graph=True, allow_unused=True))
+        # create_graph=True: the gradient itself will be differentiated.
+        again = torch.is_grad_enabled()
+        if again or backward is None:
+            with torch.enable_grad():
+                inputs = inputs if again else [None if x is None else x.detach() for x in inputs]
+                inputs = [x.requires_grad_() if needed and not again else x for x, needed in zip(inputs, needs)]
+                wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
+                result = run_plain(plain, *inputs, ctx.chunk_size, ctx.normalize)
+                found = torch.autograd.grad(result, wanted, grad, create_graph=again, allow_unused=True)
+            found = iter(found)
             return *(next(found) if needed else None for needed in needs), None, None
         with torch.autocast(grad.device.type, enabled=False):
-            grads = backward_op(grad, *inputs, exact, inverse, ctx.chunk_size, ctx.normalize, any(needs[3:]))
+            grads = backward_op(grad, *inputs, kept[0], kept[1:], ctx.chunk_size, ctx.normalize, any(needs[3:]))
         return *(g if needed else None for g, needed in zip(grads, needs, strict=True)), None, None
 
     forward_op.register_autograd(differentiate, setup_context=setup_context)
+    if num_kept == 0:
+        return forward_op
     return lambda *args: forward_op(*args)[0]

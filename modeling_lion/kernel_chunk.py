@@ -44,6 +44,7 @@ from .fused_kernel import (
     scaled_gradient,
     write_blocks,
 )
+from .kernel_triton import triton_operator
 from .lion_kernel import accumulation_dtype, lion_kernel
 
 
@@ -410,8 +411,9 @@ def backward_without_decay(grad, query, key, value, output, inverse, normalize):
 
 
 fused_chunk = fused_operator("chunk", forward, backward, plain_chunk)
+triton_chunk = triton_operator("chunk", plain_chunk)
 
 
-@lion_kernel(fused_chunk)
+@lion_kernel(fused_chunk, triton_chunk)
 def chunk_attention(query, key, value, right, left, chunk_size):
     return plain_chunk(query, key, value, right, left, chunk_size)

@@ -32,6 +32,7 @@ from .fused_kernel import (
     rows_at_a_time,
     scaled_gradient,
 )
+from .kernel_triton import triton_operator
 from .lion_kernel import accumulation_dtype, lion_kernel
 
 
@@ -251,8 +252,9 @@ def add_product(out: Tensor, left_side: Tensor, right_side: Tensor, is_first: bo
 
 
 fused_parallel = fused_operator("parallel", forward, backward, plain_parallel)
+triton_parallel = triton_operator("parallel", plain_parallel)
 
 
-@lion_kernel(fused_parallel)
+@lion_kernel(fused_parallel, triton_parallel)
 def parallel_attention(query, key, value, right, left, chunk_size):
     return plain_parallel(query, key, value, right, left, chunk_size)

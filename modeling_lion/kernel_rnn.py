@@ -13,14 +13,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from .kernel_triton import triton_operator
 from .lion_kernel import lion_kernel
 
 
 SEGMENT_LENGTH = 64
 
 
-@lion_kernel()
-def rnn_attention(
+def plain_rnn(
     query: Tensor, key: Tensor, value: Tensor, right: Tensor | None, left: Tensor | None, chunk_size: int
 ) -> tuple[Tensor, Tensor]:
     value = pad(value, (0, 1), value=1.0)
@@ -66,3 +66,11 @@ def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: 
         state = state * decay[:, :, :, i, None, None]
     own = (query * key).sum(-1, keepdim=True) * value
     return torch.cat(outputs, dim=3) - own / 2, state
+
+
+triton_rnn = triton_operator("rnn", plain_rnn)
+
+
+@lion_kernel(triton=triton_rnn)
+def rnn_attention(query, key, value, right, left, chunk_size):
+    return plain_rnn(query, key, value, right, left, chunk_size)

@@ -6,9 +6,14 @@ from functools import wraps
 
 import torch
 from torch import Tensor
-from transformers.utils.import_utils import is_tracing
+from transformers.utils.import_utils import is_tracing, is_triton_available
 
 from .decay_mask import step_decays
+
+
+HAS_TRITON = is_triton_available()
+# Wider heads do not fit into the Triton kernels.
+LARGEST_TRITON_DIM = 256
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -23,20 +28,45 @@ def use_fused(query: Tensor) -> bool:
     On a CPU always, eager or compiled, but for empty batches and for tools that must see through the kernel: export,
     tracing, `torch.func`.
     """
-    if query.device.type != "cpu" or torch.compiler.is_exporting():
+    return query.device.type == "cpu" and may_be_opaque()
+
+
+def use_triton(query: Tensor, value: Tensor) -> bool:
+    """
+    Whether a kernel runs its Triton body: on NVIDIA GPUs from compute capability 8.0 on, where triton is installed and
+    head and value dimension are at most 256; not for float64. Otherwise the plain body runs on the GPU.
+    """
+    return (
+        query.device.type == "cuda"
+        and HAS_TRITON
+        and query.dtype != torch.float64
+        and max(query.shape[-1], value.shape[-1]) <= LARGEST_TRITON_DIM
+        and runs_triton(query.device.index)
+        and may_be_opaque()
+    )
+
+
+@torch.compiler.assume_constant_result
+def runs_triton(device: int | None) -> bool:
+    return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def may_be_opaque() -> bool:
+    """Whether nobody has to see through the kernel, as export, tracing and `torch.func` have to."""
+    if torch.compiler.is_exporting():
         return False
     if torch.compiler.is_compiling():
         return True
     return query.numel() > 0 and not (torch._C._are_functorch_transforms_active() or is_tracing())
 
 
-def lion_kernel(fused: Callable | None = None) -> Callable:
+def lion_kernel(fused: Callable | None = None, triton: Callable | None = None) -> Callable:
     """
     Make an attention kernel of a plain body, `body(query, key, value, right, left, chunk_size)`.
 
     The body gets query, key and value in the accumulation dtype and the decays of `step_decays`, or `None` twice where
     nothing decays. It returns Σ_j (q_i·k_j) M_ij v_j and Σ_j (q_i·k_j) M_ij. `fused` is a second body of the same
-    kernel for the CPU (fused_kernel.py).
+    kernel for the CPU (fused_kernel.py), `triton` a third one for GPUs (kernel_triton.py).
 
     The kernel's arguments:
         query, key: `(batch, heads, length, head_dim)`, after the feature map. A padded token has key 0.
@@ -45,7 +75,8 @@ def lion_kernel(fused: Callable | None = None) -> Callable:
             has log λ = 0. Computed with in float32, or in float64 for float64 inputs.
         normalization: `"sum"` divides each output by the sum of its scores (0 where the sum is 0); `"none"` scales
             scores by `head_dim ** -0.5`.
-        chunk_size: tokens per block, for kernels that work in blocks. Never changes the result.
+        chunk_size: tokens per block, for kernels that work in blocks. Never changes the result; Triton kernels use
+            their tuned sizes.
         cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, the same for every row of the batch.
 
     The kernel returns `(output, None)`: the output `(batch, heads, length, value_dim)` in the dtype of `value`.
@@ -68,13 +99,18 @@ def lion_kernel(fused: Callable | None = None) -> Callable:
         ) -> tuple[Tensor, None]:
             check_arguments(query, key, value, log_decay, normalization, chunk_size, cu_seqlens)
             with torch.autocast(query.device.type, enabled=False):
+                on_gpu = triton is not None and use_triton(query, value)
                 right, left = None, None
-                if log_decay is not None or cu_seqlens is not None:
+                if on_gpu and cu_seqlens is None:  # the kernels bound decays themselves: fewer launches
+                    right = log_decay.view(1, -1, 1) if log_decay is not None and log_decay.dim() == 1 else log_decay
+                elif log_decay is not None or cu_seqlens is not None:
                     is_fixed = cu_seqlens is None and log_decay.dim() == 1
                     like = query[:1, :1, : 1 if is_fixed else None, :1].to(accumulation_dtype(query.dtype))
                     right, left = step_decays(log_decay, like, cu_seqlens)
                     left = None if left is right else left
                 inputs = (query, key, value, right, left, chunk_size, normalization == "sum")
+                if on_gpu:
+                    return triton(*inputs), None
                 output = fused(*inputs) if fused is not None and use_fused(query) else run_plain(body, *inputs)
             return output, None
 
@@ -105,12 +141,17 @@ def run_plain(
     return output.to(value.dtype)
 
 
+def smallest_total(dtype: torch.dtype) -> float:
+    """
+    Sums of scores below it count as 0 (SPEC §5): so small, some 1e-28 in float32, that neither they nor their inverses
+    have digits left, as when the `elu` map underflows.
+    """
+    return torch.finfo(dtype).tiny ** 0.75
+
+
 def is_empty(total: Tensor) -> Tensor:
-    """
-    Which sums of scores count as 0 (SPEC §5): those so small, some 1e-28 in float32, that neither they nor their
-    inverses have digits left, as when the `elu` map underflows.
-    """
-    return total.abs() < torch.finfo(total.dtype).tiny ** 0.75
+    """Which sums of scores count as 0."""
+    return total.abs() < smallest_total(total.dtype)
 
 
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -1,0 +1,267 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The Triton kernels against the naive form in float64, with all gradients: on a GPU if there is one, otherwise in Triton's
+interpreter. tests/test_kernel_triton.py runs this file, in a process of its own: the interpreter has to be chosen before
+anything imports triton.
+
+    pytest tests/triton_cases.py                         # on a GPU
+    TRITON_INTERPRET=1 pytest tests/triton_cases.py      # without one
+
+The tolerance is that of test_kernels.py; for bfloat16 and float16, twice the error of the plain form that computes in
+that dtype all along.
+"""
+
+import os
+
+import pytest
+import torch
+from test_kernels import EXTREMES, MIXERS, extreme_decays
+
+from modeling_lion import lion_kernel, triton_plan
+from modeling_lion.kernel_chunk import chunk_attention
+from modeling_lion.kernel_naive import naive_attention
+from modeling_lion.kernel_parallel import parallel_attention
+from modeling_lion.kernel_rnn import rnn_attention
+
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+KERNELS = {"parallel": parallel_attention, "chunk": chunk_attention, "rnn": rnn_attention}
+# Triton's interpreter computes bfloat16 wrongly.
+DTYPES = [torch.float32, torch.float16, *([] if INTERPRETED else [torch.bfloat16])]
+on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+
+
+if INTERPRETED:
+    from triton.runtime import interpreter
+
+    prepared = set()
+
+    def call_device_function(function, *args, **kwargs):
+        """What the interpreter does for calls between device functions, but once a module: it takes most of the time."""
+        module = function.fn.__module__
+        if module not in prepared and not module.startswith("modeling_lion"):  # ours are prepared with every launch
+            interpreter._patch_lang(function.fn)
+            prepared.add(module)
+        return function.rewrite()(*args, **kwargs)
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    """Triton bodies for CPU tensors, too; there, several tiles and chunks in a few tokens, since time is short."""
+    if INTERPRETED:
+        monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", call_device_function)
+        monkeypatch.setattr(lion_kernel, "use_triton", lambda query, value: query.dtype != torch.float64)
+        for config in triton_plan.CONFIGS.values():
+            monkeypatch.setitem(config, "tile", 16)
+            monkeypatch.setitem(config, "chunk", 32)
+
+
+def make_inputs(mixer, length, *, dtype=torch.float32, batch=1, heads=2, head_dim=16, value_dim=None, positive=True):
+    """Query, key, value in `dtype`, strided as in the model, and the log decay in float32."""
+    generator = torch.Generator().manual_seed(length)
+    rand = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)
+    query, key = rand(2, batch, length, heads, head_dim).transpose(2, 3) + (0.1 if positive else -0.5)
+    value = torch.randn(batch, heads, length, value_dim or head_dim, generator=generator, dtype=torch.float64)
+    shape = {"lit": None, "decay": (heads,), "selective": (batch, heads, length)}[mixer]
+    log_decay = None if shape is None else torch.log(0.02 + 0.98 * rand(*shape)).float().to(DEVICE)
+    return [*(x.to(dtype).to(DEVICE) for x in (query, key, value)), log_decay]
+
+
+def outputs_and_gradients(kernel, inputs, dtype=None, decay_dtype=None, **kwargs):
+    """`[output, d query, d key, d value(, d log_decay)]`; with `dtype`, computed in it."""
+    *inputs, log_decay = inputs
+    inputs = [x.detach().to(dtype or x.dtype).requires_grad_() for x in inputs]
+    if log_decay is not None:
+        inputs.append(log_decay.detach().to(decay_dtype or dtype or log_decay.dtype).requires_grad_())
+    output, _ = kernel(*inputs, **kwargs)
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    output.backward((weights / 8).half().to(output.dtype).to(output.device))  # the same numbers for every dtype
+    # A sequence of one token does not decay, and its decay may have no gradient at all.
+    return [output.detach(), *(torch.zeros_like(x) if x.grad is None else x.grad for x in inputs)]
+
+
+def plain_attention(query, key, value, log_decay=None, **kwargs):
+    """The naive form in the dtype of the queries, but for decays, which are wider (SPEC §5)."""
+    from modeling_lion.decay_mask import decay_mask, step_decays
+    from modeling_lion.lion_kernel import divide
+
+    weights = query @ key.transpose(-1, -2)
+    mask = decay_mask(*step_decays(log_decay, query.float(), kwargs.get("cu_seqlens")))
+    weights = (weights * mask).to(query.dtype)
+    if kwargs.get("normalization", "sum") == "sum":
+        weights = divide(weights, weights.float().sum(-1, keepdim=True)).to(query.dtype)
+    else:
+        weights = weights * query.shape[-1] ** -0.5
+    return weights.to(value.dtype) @ value, None
+
+
+def assert_right(kernel, inputs, **kwargs):
+    """Compare outputs and gradients with float64, and allow twice the error of the plain form in the same dtype."""
+    results = outputs_and_gradients(kernel, inputs, **kwargs)
+    exact = outputs_and_gradients(naive_attention, inputs, torch.float64, **kwargs)
+    near = outputs_and_gradients(plain_attention, inputs, **kwargs)
+    for name, result, right, plain in zip(
+        ["output", "d query", "d key", "d value", "d log_decay"], results, exact, near, strict=False
+    ):
+        assert result.isfinite().all(), name
+        error, allowed = ((x.double() - right).abs().max() for x in (result, plain))
+        # What is added up is of size 1, even where it adds up to nothing.
+        size = max(1, right.abs().max())
+        eps = torch.finfo(inputs[0].dtype if name == "d log_decay" else result.dtype).eps
+        allowed = 2 * allowed + size * max(eps, 64 * torch.finfo(torch.float32).eps)
+        assert error <= allowed, f"{name} is off by {error:.2e}, allowed are {allowed:.2e}"
+    return results
+
+
+def lengths(*short: int, long: tuple[int, ...]) -> list[int]:
+    """Those for the interpreter, with its small tiles, or for a GPU."""
+    return list(short) if INTERPRETED else [*short, *long]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("normalization", ["sum", "none"])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("length", lengths(1, 85, long=(64, 197, 512, 1000)))
+def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, dtype):
+    if INTERPRETED and (kernel == "rnn" or dtype == torch.float16) and (normalization == "none" or length == 1):
+        pytest.skip("tested on a GPU: the interpreter is slow")
+    inputs = make_inputs(mixer, length, dtype=dtype, positive=normalization == "sum")
+    assert_right(KERNELS[kernel], inputs, normalization=normalization)
+
+
+@pytest.mark.parametrize("dtype", [DTYPES[0], DTYPES[-1]], ids=str)
+@pytest.mark.parametrize("dims", [(48, 48), (80, 80), (40, 65), (5, 6), *([] if INTERPRETED else [(128, 128), (256, 256)])])
+@pytest.mark.parametrize("mixer", ["lit", "selective"])
+def test_any_head_dimension(mixer, dims, dtype):
+    if INTERPRETED and dtype == torch.float16:
+        pytest.skip("tested on a GPU: the interpreter is slow")
+    inputs = make_inputs(
+        mixer, 40 if INTERPRETED else 600, heads=1, head_dim=dims[0], value_dim=dims[1], dtype=dtype
+    )
+    assert_right(chunk_attention, inputs)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_packed_sequences(mixer, kernel):
+    parts = (3, 1, 30, 16, 9) if INTERPRETED else (3, 1, 300, 64, 9, 100)
+    borders = torch.tensor([0, *parts]).cumsum(0).int().to(DEVICE)
+    assert_right(KERNELS[kernel], make_inputs(mixer, sum(parts), heads=1), cu_seqlens=borders)
+
+
+@pytest.mark.parametrize("kernel", ["parallel", "chunk"])
+@pytest.mark.parametrize("mixer", ["decay", "selective"])
+@pytest.mark.parametrize("kind", [kind for kind in EXTREMES if not INTERPRETED or kind in ("all zero", "all kinds", "underflow")])
+def test_extreme_decays(kind, mixer, kernel):
+    if INTERPRETED and (mixer, kernel) == ("decay", "parallel"):
+        pytest.skip("tested on a GPU: the interpreter is slow")
+    *inputs, log_decay = make_inputs(mixer, 70 if INTERPRETED else 600, heads=1)
+    log_decay = extreme_decays(kind, log_decay.shape, torch.float32).to(DEVICE)
+    gradient = assert_right(KERNELS[kernel], [*inputs, log_decay])[-1]
+    assert (gradient[log_decay == -torch.inf] == 0).all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_zero_denominators_give_zero(mixer, kernel):
+    query, key, value, log_decay = make_inputs(mixer, 40, heads=2)
+    query, key = query.clone(), key.clone()
+    query[0, 0, 3] = 0  # one query that sees nothing
+    key[0, 1] = 0  # one head where there is nothing to see
+    results = outputs_and_gradients(KERNELS[kernel], (query, key, value, log_decay))
+    assert all(x.isfinite().all() for x in results)
+    output, d_query, d_key, d_value = results[:4]
+    assert (output[0, 0, 3] == 0).all() and (d_query[0, 0, 3] == 0).all()
+    assert all((x[0, 1] == 0).all() for x in (output, d_query, d_key, d_value))
+
+
+@pytest.mark.parametrize("mixer", ["lit", "selective"])
+def test_value_may_be_wider_than_query_and_key(mixer):
+    query, key, value, log_decay = make_inputs(mixer, 50, heads=1, dtype=torch.float16, value_dim=17)
+    inputs = query, key, value.float(), log_decay
+    results = outputs_and_gradients(chunk_attention, inputs)
+    assert [x.dtype for x in results[:4]] == [torch.float32, torch.float16, torch.float16, torch.float32]
+    for result, right in zip(results, outputs_and_gradients(naive_attention, inputs, torch.float64), strict=True):
+        eps = torch.finfo(torch.float16 if result.dim() == 3 else result.dtype).eps
+        assert (result.double() - right).abs().max() <= 64 * eps * right.abs().max()
+
+
+def test_strides_do_not_matter():
+    inputs = make_inputs("selective", 40, heads=2)
+    expected = outputs_and_gradients(chunk_attention, inputs)
+    spread = [torch.stack((x, x), dim=-1)[..., 0] for x in inputs[:3]]
+    log_decay = inputs[3].transpose(1, 2).contiguous().transpose(1, 2)
+    results = outputs_and_gradients(chunk_attention, (*spread, log_decay))
+    assert all(torch.equal(x, y) for x, y in zip(results, expected, strict=True))
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_many_programs_for_few_heads(mixer, monkeypatch):
+    """States in blocks, sequences in parts: what a large GPU gets when there are few heads."""
+    monkeypatch.setattr(triton_plan, "LEAST_PART", 24)
+    assert_right(chunk_attention, make_inputs(mixer, 85, heads=1, head_dim=48, value_dim=34))
+
+
+def test_operators_are_registered_correctly():
+    for mixer in ("lit", "decay", "selective"):
+        query, key, value, right = make_inputs(mixer, 40, heads=2)
+        right = right.view(1, -1, 1) if mixer == "decay" else right
+        inputs = [None if x is None else x.detach().requires_grad_() for x in (query, key, value, right)]
+        torch.library.opcheck(
+            torch.ops.lion.triton_chunk.default,
+            (*inputs, None, 0, True),
+            test_utils=("test_schema", "test_faketensor"),
+        )
+
+
+@on_a_gpu
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_compiles_to_one_graph(mixer):
+    for kernel in (parallel_attention, chunk_attention):
+        torch.compiler.reset()
+        inputs = make_inputs(mixer, 600)
+        expected = outputs_and_gradients(kernel, inputs)
+        results = outputs_and_gradients(torch.compile(kernel, fullgraph=True), inputs)
+        assert all(torch.equal(x, y) for x, y in zip(results, expected, strict=True))
+
+
+@on_a_gpu
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_cuda_graphs_capture_it(mixer, kernel):
+    """Capture fails on any synchronization with the host."""
+    inputs = [x for x in make_inputs(mixer, 600, dtype=torch.bfloat16) if x is not None]
+    with torch.no_grad():
+        expected, _ = KERNELS[kernel](*inputs)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            output, _ = KERNELS[kernel](*inputs)
+        output.zero_()
+        graph.replay()
+    assert torch.equal(output, expected)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_repeats_bit_by_bit(mixer, dtype):
+    inputs = make_inputs(mixer, 3000, batch=2, heads=4, head_dim=64, dtype=dtype)
+    first = outputs_and_gradients(chunk_attention, inputs)
+    for _ in range(3):
+        again = outputs_and_gradients(chunk_attention, inputs)
+        assert all(torch.equal(x, y) for x, y in zip(again, first, strict=True))
+
+
+@on_a_gpu
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_long_sequence(mixer):
+    """Agrees with the torch kernel in float64 where the matrix would not fit."""
+    inputs = make_inputs(mixer, 20_000, head_dim=64, dtype=torch.bfloat16)
+    for result, right in zip(
+        outputs_and_gradients(chunk_attention, inputs),
+        outputs_and_gradients(chunk_attention, inputs, torch.float64),
+        strict=True,
+    ):
+        assert (result.double() - right).abs().max() <= 0.02 * max(1, right.abs().max())
