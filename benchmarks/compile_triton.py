@@ -6,8 +6,8 @@ Compile the Triton kernels for GPUs that need not be there, and list registers, 
     python benchmarks/compile_triton.py --dims 64 --bits 16 --architectures sm_90
 
 The launches are those of real calls: forward and backward run on tensors without memory, and every kernel that they
-would start is compiled with the same types, sizes and alignments. Fails if a kernel spills registers to memory or needs
-more shared memory than a GPU of its kind has. Writes `triton_compile.json` to `--output_dir`.
+would start is compiled with the same types, sizes and alignments. Fails if a kernel spills registers to memory or
+needs more shared memory than a GPU of its kind has. Writes `triton_compile.json` to `--output_dir`.
 """
 
 import argparse
@@ -155,7 +155,11 @@ def compile_case(form: str, mixer: str, head_dim: int, bits: int, architecture: 
             continue
         seen.add(name)
         result = {"kernel": name, "form": form, "mixer": mixer, "head_dim": head_dim, "bits": bits}
-        result |= {"architecture": architecture, "num_warps": options["num_warps"], "num_stages": options["num_stages"]}
+        result |= {
+            "architecture": architecture,
+            "num_warps": options["num_warps"],
+            "num_stages": options["num_stages"],
+        }
         result |= {k: v for k, v in options.items() if k in ("TILE", "HEAD_BLOCK", "VALUE_BLOCK")}
         results.append(result | compile_launch(kernel, args, options, architecture))
     return results

@@ -261,7 +261,7 @@ def differentiable_operator(
 
     Args:
         forward: `(query, key, value, right, left, chunk_size, normalize) -> (output, *kept)`, with what the backward
-            needs beside the inputs: first the output in wider numbers, or nothing, `(0,)`, if the output itself will do.
+            needs beside the inputs: first the output in wider numbers, or nothing, `(0,)`, if the output will do.
         backward: `(grad, query, key, value, right, left, output, kept, chunk_size, normalize, needs_decay)` to the
             five gradients, empty for decays that are None or not needed. `output` may be the wider one, `kept` is the
             rest. `None` for the derivative of `plain`.
@@ -277,7 +277,7 @@ def differentiable_operator(
 
     @forward_op.register_fake
     def _(query, key, value, *others):
-        return empty_like(value), *keep(query, key, value, *others)
+        return (empty_like(value), *keep(query, key, value, *others)) if num_kept else empty_like(value)
 
     if backward is not None:
         backward_op = torch.library.custom_op(
@@ -293,9 +293,11 @@ def differentiable_operator(
 
     def setup_context(ctx, inputs, output):
         *tensors, ctx.chunk_size, ctx.normalize = inputs
-        output, *kept = output if num_kept else (output,)
-        exact = kept[0] if kept and kept[0].dim() > 1 else output
-        ctx.save_for_backward(*tensors, *((exact, *kept[1:]) if backward is not None else ()))
+        kept = ()
+        if num_kept and backward is not None:
+            output, exact, *kept = output
+            kept = (exact if exact.dim() > 1 else output, *kept)
+        ctx.save_for_backward(*tensors, *kept)
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx, grad, *_):
@@ -303,22 +305,20 @@ def differentiable_operator(
         needs = ctx.needs_input_grad[:5]
         if grad is None:
             return (None,) * 7
-        # create_graph=True: the gradient itself will be differentiated.
-        again = torch.is_grad_enabled()
-        if again or backward is None:
+        is_differentiable = torch.is_grad_enabled()  # create_graph=True: the gradient itself will be differentiated
+        if is_differentiable or backward is None:
             with torch.enable_grad():
-                inputs = inputs if again else [None if x is None else x.detach() for x in inputs]
-                inputs = [x.requires_grad_() if needed and not again else x for x, needed in zip(inputs, needs)]
+                if not is_differentiable:
+                    inputs = [None if x is None else x.detach().requires_grad_() for x in inputs]
                 wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
                 result = run_plain(plain, *inputs, ctx.chunk_size, ctx.normalize)
-                found = torch.autograd.grad(result, wanted, grad, create_graph=again, allow_unused=True)
-            found = iter(found)
+                found = iter(
+                    torch.autograd.grad(result, wanted, grad, create_graph=is_differentiable, allow_unused=True)
+                )
             return *(next(found) if needed else None for needed in needs), None, None
         with torch.autocast(grad.device.type, enabled=False):
             grads = backward_op(grad, *inputs, kept[0], kept[1:], ctx.chunk_size, ctx.normalize, any(needs[3:]))
         return *(g if needed else None for g, needed in zip(grads, needs, strict=True)), None, None
 
     forward_op.register_autograd(differentiate, setup_context=setup_context)
-    if num_kept == 0:
-        return forward_op
-    return lambda *args: forward_op(*args)[0]
+    return (lambda *args: forward_op(*args)[0]) if num_kept else forward_op

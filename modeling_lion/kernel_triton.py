@@ -121,7 +121,7 @@ def sums_with_strides(plan: Plan, sums: Tensor) -> tuple:
 
 
 def launch_states(plan, x, y, sums, states, totals, inverse=None, delta=None, given=(None,) * 3) -> None:
-    """The states that reach each chunk, of keys and values; given `delta`, the adjoint ones of queries and gradients."""
+    """The states that reach each chunk, of keys and values; given `delta` the adjoint ones, of queries and dy."""
     from .triton_decay import states_kernel
 
     blocks = plan.state_blocks("states", 2 * plan.rows)

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Tile sizes, warps and pipeline stages of the Triton kernels, per GPU architecture: data, so that nothing has to be tuned
-at first use.
+Tile sizes, warps and pipeline stages of the Triton kernels, per GPU architecture: data, so that nothing has to be
+tuned at first use.
 
 `benchmarks/tune_triton.py` measures on a GPU and writes this file anew. SOURCE says where the values are from.
 """
@@ -16,38 +16,38 @@ CONFIGS = {
     ("sm_80", 16, 32): {
         "tile": 64,
         "chunk": 256,
-        "output": {"num_warps": 4, "num_stages": 2},
-        "states": {"head_block": 32, "value_block": 32, "num_warps": 4, "num_stages": 3},
+        "output": {"value_block": 32, "num_warps": 4, "num_stages": 2},
+        "states": {"head_block": 32, "value_block": 64, "num_warps": 4, "num_stages": 3},
         "query_gradient": {"num_warps": 4, "num_stages": 2},
-        "key_gradient": {"queries": 32, "num_warps": 4, "num_stages": 2},
-        "lit_states": {"head_block": 32, "value_block": 32, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_block": 128, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_block": 128, "value_block": 128, "num_warps": 4, "num_stages": 2},
+        "key_gradient": {"queries": 64, "num_warps": 4, "num_stages": 2},
+        "lit_states": {"head_block": 32, "value_block": 64, "num_warps": 4, "num_stages": 3},
+        "lit_output": {"value_block": 32, "num_warps": 4, "num_stages": 2},
+        "lit_gradient": {"head_block": 32, "value_block": 32, "num_warps": 8, "num_stages": 2},
         "rnn": {"value_block": 32, "num_warps": 1, "num_stages": 1},
     },
     ("sm_80", 16, 64): {
-        "tile": 64,
+        "tile": 32,
         "chunk": 256,
-        "output": {"num_warps": 4, "num_stages": 2},
+        "output": {"value_block": 64, "num_warps": 4, "num_stages": 2},
         "states": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 3},
         "query_gradient": {"num_warps": 4, "num_stages": 2},
-        "key_gradient": {"queries": 32, "num_warps": 4, "num_stages": 2},
+        "key_gradient": {"queries": 64, "num_warps": 4, "num_stages": 2},
+        "lit_states": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 3},
+        "lit_output": {"value_block": 64, "num_warps": 4, "num_stages": 2},
+        "lit_gradient": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 2},
+        "rnn": {"value_block": 32, "num_warps": 1, "num_stages": 1},
+    },
+    ("sm_80", 16, 128): {
+        "tile": 16,
+        "chunk": 256,
+        "output": {"value_block": 128, "num_warps": 4, "num_stages": 2},
+        "states": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 3},
+        "query_gradient": {"num_warps": 4, "num_stages": 2},
+        "key_gradient": {"queries": 64, "num_warps": 8, "num_stages": 2},
         "lit_states": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 3},
         "lit_output": {"value_block": 128, "num_warps": 4, "num_stages": 2},
         "lit_gradient": {"head_block": 128, "value_block": 128, "num_warps": 4, "num_stages": 2},
         "rnn": {"value_block": 32, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_80", 16, 128): {
-        "tile": 64,
-        "chunk": 256,
-        "output": {"num_warps": 4, "num_stages": 2},
-        "states": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"num_warps": 8, "num_stages": 2},
-        "key_gradient": {"queries": 32, "num_warps": 8, "num_stages": 2},
-        "lit_states": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_block": 128, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_block": 128, "value_block": 128, "num_warps": 4, "num_stages": 2},
-        "rnn": {"value_block": 16, "num_warps": 1, "num_stages": 1},
     },
     ("sm_80", 16, 256): {
         "tile": 32,

@@ -412,7 +412,7 @@ def key_gradient_kernel(
     NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The gradients of keys and values of one tile, from QUERIES queries at a time, and the keys' parts of the gradients of
+    The gradients of keys and values of one tile, QUERIES queries at a time, and the keys' parts of the gradients of
     the decays. `states` and `totals` are the adjoint ones.
     """
     pieces: tl.constexpr = TILE // QUERIES

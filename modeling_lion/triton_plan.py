@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor
 
-from .triton_config import CONFIGS
+from .triton_config import CONFIGS, PARALLEL_UP_TO
 
 
 # Programs that keep a large GPU busy; with fewer, states are cut into smaller blocks and sequences into parts.
@@ -26,6 +26,12 @@ def architecture(device: torch.device) -> str:
         return "sm_90"
     properties = torch.cuda.get_device_properties(device)
     return "sm_90" if properties.major >= 9 and properties.shared_memory_per_block_optin > 200_000 else "sm_80"
+
+
+@torch.compiler.assume_constant_result
+def longest_full_form(device: torch.device) -> int:
+    """Up to how many tokens the full form is faster than chunks and states."""
+    return PARALLEL_UP_TO[architecture(device)]
 
 
 def padded(dim: int) -> int:

@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from modeling_lion import kernel_triton, lion_kernel, triton_config
+from modeling_lion import lion_kernel, triton_config, triton_plan
+from modeling_lion.kernel_auto import auto_attention, fastest_kernel
+from modeling_lion.kernel_chunk import chunk_attention
+from modeling_lion.kernel_parallel import parallel_attention
+from modeling_lion.kernel_rnn import rnn_attention
 
 
 ROOT = Path(__file__).parent.parent
@@ -43,3 +49,124 @@ def test_in_the_interpreter(part):
 @no_gpu
 def test_on_a_gpu():
     assert " passed" in run("-m", "pytest", "-q", "tests/triton_cases.py", TRITON_INTERPRET="0")
+
+
+# A kernel of each kind, in the form that needs most registers; `python benchmarks/compile_triton.py` does all.
+COMPILED = {"sm_80": [("chunk", "S", 64, 16), ("chunk", "LIT", 64, 16)], "sm_90": [("chunk", "S", 64, 16)]}
+
+
+@pytest.mark.parametrize("architecture", COMPILED)
+def test_compiles_without_spills(architecture, tmp_path):
+    code = f"""
+from compile_triton import compile_case, faults
+for case in {COMPILED[architecture]}:
+    for result in compile_case(*case, "{architecture}"):
+        assert result["registers"] > 0 and not faults(result), (result, faults(result))
+        assert result["tensor_core_instructions"] or result["kernel"] in ("sums_kernel", "decay_gradient_kernel")
+"""
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"), **environment)
+
+
+def test_every_size_is_configured():
+    sizes = {(name, bits, dim) for name in ("sm_80", "sm_90") for bits in (16, 32) for dim in (32, 64, 128, 256)}
+    assert set(triton_config.CONFIGS) == sizes
+    assert all(config["chunk"] % config["tile"] == 0 for config in triton_config.CONFIGS.values())
+    assert set(triton_config.PARALLEL_UP_TO) == {"sm_80", "sm_90"}
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """CUDA tensors without a GPU: shapes, strides and dtypes only. Any question about a number raises an error."""
+    monkeypatch.setattr(lion_kernel, "HAS_TRITON", True)
+    monkeypatch.setattr(lion_kernel, "runs_triton", lambda device: True)
+    monkeypatch.setattr(triton_plan, "architecture", lambda device: "sm_80")
+    with FakeTensorMode():
+        yield
+
+
+class CalledOperators(TorchDispatchMode):
+    """Writes down the names of the operators that are called."""
+
+    def __init__(self, names: list[str]):
+        super().__init__()
+        self.names = names
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.name())
+        return function(*args, **(kwargs or {}))
+
+
+def fake_inputs(length=300, head_dim=48, dtype=torch.bfloat16, value_dtype=None, value_dim=None):
+    make = lambda d, t: torch.empty(2, length, 3, d, dtype=t, device="cuda").transpose(1, 2)
+    value = make(value_dim or head_dim, value_dtype or dtype)
+    return make(head_dim, dtype), make(head_dim, dtype), value
+
+
+@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
+@pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention, rnn_attention, auto_attention])
+def test_nothing_is_asked_of_the_gpu(kernel, mixer, fake_gpu):
+    shape = {"lit": None, "decay": (3,), "selective": (2, 3, 300)}[mixer]
+    decay = None if shape is None else torch.empty(shape, device="cuda")
+    inputs = fake_inputs()
+    called = []
+    with torch.no_grad(), CalledOperators(called):
+        output, _ = kernel(*inputs, decay)
+    assert output.device.type == "cuda" and output.stride() == inputs[2].stride()
+    names = {parallel_attention: "parallel", chunk_attention: "chunk", rnn_attention: "rnn"}
+    expected = names.get(kernel, "chunk" if mixer == "lit" else "parallel")  # 300 tokens are few
+    assert [name for name in called if name.startswith("lion::")] == [f"lion::triton_{expected}"]
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
+def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, normalize, fake_gpu):
+    shape = {"lit": None, "decay": (1, 3, 1), "selective": (2, 3, 300)}[mixer]
+    right = None if shape is None else torch.empty(shape, device="cuda")
+    inputs = (*fake_inputs(), right, None)
+    with torch.no_grad():
+        output, exact, *kept = torch.ops.lion.triton_chunk(*inputs, 0, normalize)
+        gradients = torch.ops.lion.triton_chunk_backward(output, *inputs, output, kept, 0, normalize, True)
+    assert exact.numel() == 0
+    for gradient, tensor in zip(gradients, inputs, strict=True):
+        assert tensor is None or (gradient.shape, gradient.stride()) == (tensor.shape, tensor.stride())
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),
+        ({"dtype": torch.float16}, True),
+        ({"dtype": torch.float32}, True),
+        ({"value_dtype": torch.float32}, True),
+        ({"value_dim": 256}, True),
+        ({"dtype": torch.float64}, False),
+        ({"head_dim": 257}, False),
+        ({"value_dim": 257}, False),
+    ],
+)
+def test_which_inputs_the_triton_kernels_take(change, expected, fake_gpu, monkeypatch):
+    query, _, value = fake_inputs(**change)
+    assert lion_kernel.use_triton(query, value) is expected
+    assert not lion_kernel.use_triton(query.to("cpu"), value.to("cpu"))
+    monkeypatch.setattr(lion_kernel, "HAS_TRITON", False)
+    assert not lion_kernel.use_triton(query, value)
+
+
+def test_gpus_have_a_choice_of_their_own(fake_gpu):
+    decay = torch.empty(3, device="cuda")
+    for length in (100, 500, 600):
+        query, _, _ = fake_inputs(length=length)
+        limit = triton_config.PARALLEL_UP_TO["sm_80"]
+        assert fastest_kernel(query, decay, 64) is (parallel_attention if length <= limit else chunk_attention)
+        assert fastest_kernel(query, None, 64) is chunk_attention
+
+
+def test_nobody_without_a_gpu_imports_triton_kernels():
+    code = """
+import sys, torch, modeling_lion
+from modeling_lion.kernel_chunk import chunk_attention
+chunk_attention(*torch.rand(3, 1, 1, 8, 4))
+assert not [name for name in sys.modules if name in ("modeling_lion.triton_decay", "modeling_lion.triton_lit")]
+"""
+    run("-c", code)
