@@ -41,7 +41,7 @@ BATCH, HEADS, LENGTH = 8, 12, 4096
 
 def candidates(kernel: str, dim: int) -> list[dict[str, int]]:
     """Options of a kernel, the likely best first."""
-    launch = [{"num_warps": w, "num_stages": s} for s in (2, 3, 1) for w in (4, 8)]
+    launch = [{"num_warps": w, "num_stages": s} for w, s in ((4, 2), (8, 2), (8, 1), (4, 1), (4, 3), (8, 3))]
     halves = [size for size in (256, 128, 64, 32) if size <= max(dim, 32)]
     if kernel == "output":
         return [{"value_block": v, **o} for v in halves[:3] for o in launch]
@@ -52,7 +52,8 @@ def candidates(kernel: str, dim: int) -> list[dict[str, int]]:
     if kernel == "query_gradient":
         return launch
     if kernel == "key_gradient":
-        return [{"queries": n, **o} for o in (launch[:2] + launch[4:]) for n in (64, 32, 16)]
+        sizes = ((32, 0), (64, 1), (32, 1), (16, 1), (32, 2), (16, 2), (64, 0), (16, 0), (64, 3), (32, 3))
+        return [{"queries": n, **launch[i]} for n, i in sizes]
     if kernel == "lit_output":
         return [{"value_block": v, **o} for v in halves[:3] for o in launch]
     if kernel == "lit_gradient":

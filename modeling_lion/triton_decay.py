@@ -424,8 +424,6 @@ def key_gradient_kernel(
     chunk, first, behind = chunk_of(tile, chunk_tiles, num_tiles)
     tokens = tile * TILE + tl.arange(0, TILE)
     at = row.to(tl.int64) * length + tokens
-    keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
-    values = load_tile(value, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
     d_keys = tl.zeros([TILE, HEAD_BLOCK], tl.float32)
     d_values = tl.zeros([TILE, VALUE_BLOCK], tl.float32)
     seen = tl.zeros([TILE], tl.float32)  # k · d_keys so far, with which each phase finds its own share
@@ -434,6 +432,9 @@ def key_gradient_kernel(
         row_weight = tl.exp2(load_sums(sums, TO_START if to_left else TO_END, tile, 0, TILE))
         steps = tile - first if to_left else behind - 1 - tile
         between = 0.0
+        # Read anew for every phase: kept, they would take registers from the states.
+        keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
+        values = load_tile(value, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
         for step in range(steps * pieces):
             other = tile - 1 - step // pieces if to_left else tile + 1 + step // pieces
             piece = step % pieces * QUERIES
@@ -474,7 +475,9 @@ def key_gradient_kernel(
             tl.store(parts + part * part_stride + at, now - seen, mask=tokens < length)
             seen = now
     from_start, to_start = load_sums(sums, FROM_START, tile, 0, TILE), load_sums(sums, TO_START, tile, 0, TILE)
-    for piece in tl.static_range(0, TILE, QUERIES):
+    keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
+    values = load_tile(value, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
+    for piece in range(0, TILE, QUERIES):
         queries = tile * TILE + piece + tl.arange(0, QUERIES)
         exponents = exponents_on_diagonal(
             load_sums(sums, FROM_START, tile, piece, QUERIES)[None, :],

@@ -78,7 +78,7 @@ class Plan:
         self.scale = self.head_dim**-0.5
         self.head_block, self.value_block = padded(self.head_dim), padded(self.value_dim)
         # Of what a matrix product with a state sums up at a time.
-        self.inner = min(64, self.head_block, self.value_block)
+        self.inner = min(32, self.head_block, self.value_block)
         dim = max(32, self.head_block, self.value_block)
         self.config = CONFIGS[architecture(query.device), 8 * value.element_size(), dim]
         self.tile = self.config["tile"]

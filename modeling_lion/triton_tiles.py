@@ -66,7 +66,7 @@ def times_state(
     of 256 x 256 does not fit beside the tiles.
     """
     outer = start + tl.arange(0, OUTER)
-    for first in tl.static_range(0, INNER_DIM, INNER):
+    for first in range(0, INNER_DIM, INNER):
         inner = first + tl.arange(0, INNER)
         if TRANSPOSED:
             block = load_state(state, outer[None, :], inner[:, None], DIM, VALUE_DIM)
