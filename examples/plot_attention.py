@@ -17,7 +17,7 @@ from matplotlib.colors import LogNorm
 from pictures import ORANGE, save
 from transformers import AutoModel, AutoTokenizer
 
-from modeling_lion import AttentionReport, attention_report
+from modeling_lion import AttentionReport
 
 
 LABELLED_TOKENS = 60  # more than these do not fit below a picture
@@ -81,7 +81,7 @@ def main(args: list[str] | None = None) -> list[AttentionReport]:
     model = AutoModel.from_pretrained(options.model).eval()
     text = Path(options.text_file).read_text(encoding="utf-8")
     inputs = tokenizer(text, return_tensors="pt", verbose=False)
-    reports = attention_report(model, options.tokens, **inputs)
+    reports = model.attention_report(options.tokens, **inputs)
     names = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
     folder = Path(options.output_dir)
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from configuration_lion import AUTO_MODELS, LionConfig, lion_preset
 
 from . import modeling_lion
-from .attention_report import AttentionReport, attention_report
+from .attention_report import AttentionReport
 from .modeling_lion import (
     LionForImageClassification,
     LionForMaskedImageModeling,
@@ -50,7 +50,6 @@ __all__ = [
     "LionModel",
     "LionPreTrainedModel",
     "LionTokenizer",
-    "attention_report",
     "lion_image_processor",
     "lion_preset",
 ]

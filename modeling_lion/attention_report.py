@@ -38,20 +38,7 @@ class AttentionReport:
 
 @torch.no_grad()
 def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor) -> list[AttentionReport]:
-    """
-    Run a model and report what each layer looks at.
-
-    Args:
-        model: any LION model with a linear mixer, in evaluation mode; its kernel does not matter.
-        tokens: positions whose rows are wanted, the same in every row of the batch. For images 0 is the CLS token.
-        inputs: as for the model.
-
-    Returns:
-        One report per layer.
-
-    Raises:
-        ValueError: if the mixer is not a linear one, or a position is not in the input.
-    """
+    """`LionPreTrainedModel.attention_report`."""
     reports = []
     hook = partial(report_layer, tokens=tokens, reports=reports)
     layers = [layer.attention for layer in model.base_model.layers]

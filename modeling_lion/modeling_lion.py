@@ -40,6 +40,7 @@ from transformers.utils import TransformersKwargs, auto_docstring, logging
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .attention_report import AttentionReport, attention_report
 from .border_states import BorderStates, segment_attention, segment_states
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, patch_grid
@@ -395,6 +396,22 @@ class LionPreTrainedModel(PreTrainedModel):
                 "`patch_size` in the config of a new model."
             )
         return super().resize_token_embeddings(*args, **kwargs)
+
+    def attention_report(self, tokens: list[int], **inputs: Tensor) -> list[AttentionReport]:
+        """
+        What each layer looks at, in memory that grows with the length and not with its square.
+
+        Args:
+            tokens: positions whose rows are wanted, the same in every row of the batch. For images 0 is the CLS token.
+            inputs: as for the model.
+
+        Returns:
+            One `AttentionReport` per layer: exact attention rows, rows of the decay mask, receptive fields.
+
+        Raises:
+            ValueError: if the mixer is not a linear one, or a position is not in the input.
+        """
+        return attention_report(self, tokens, **inputs)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):

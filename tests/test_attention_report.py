@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from modeling_lion import LionConfig, LionModel, LionTokenizer, attention_report
+from modeling_lion import LionConfig, LionModel, LionTokenizer
 from modeling_lion.decay_mask import decay_mask, decay_mask_rows, step_decays
 
 
@@ -42,7 +42,7 @@ def test_rows_are_those_of_output_attentions(kind, normalization, linear_mixer, 
     if kind == "packed":
         inputs["position_ids"] = torch.tensor([[0, 1, 2, 3, 0, 1, 0, 1, 2]])
     expected = model(**inputs, output_attentions=True).attentions
-    reports = attention_report(model, TOKENS, **inputs)
+    reports = model.attention_report(TOKENS, **inputs)
     assert len(reports) == len(expected) == 2
     for report, weights in zip(reports, expected, strict=True):
         equal(report.attention, weights[:, :, TOKENS])
@@ -52,7 +52,7 @@ def test_rows_are_those_of_output_attentions(kind, normalization, linear_mixer, 
     # Where nothing is chosen, everything is: the sums of whole rows.
     length = expected[0].shape[-1]
     is_real = inputs.get("attention_mask", torch.ones(expected[0].shape[0], length))[:, None, None]
-    for report in attention_report(model, list(range(length)), **inputs):
+    for report in model.attention_report(list(range(length)), **inputs):
         equal(report.receptive_field, (report.mask * is_real).sum(-1))
 
 
@@ -70,7 +70,7 @@ def test_no_matrix_is_made(find_case):
     model = case.model("selective", chunk_size=64).float()
     length = 4000
     with LargestTensor() as largest:
-        reports = attention_report(model, [17], input_ids=torch.randint(1, 40, (1, length)))
+        reports = model.attention_report([17], input_ids=torch.randint(1, 40, (1, length)))
     assert reports[0].attention.shape == (1, 2, 1, length)
     assert largest.numel < 300 * length < length**2
 
@@ -79,10 +79,10 @@ def test_what_cannot_be_reported(find_case):
     case = find_case("LionForMaskedLM")
     model = case.model("decay")
     with pytest.raises(ValueError, match="`tokens` is \\[9\\]; give positions from 0 to 8"):
-        attention_report(model, [9], **case.inputs(model.config))
+        model.attention_report([9], **case.inputs(model.config))
     assert not any(layer.attention._forward_pre_hooks for layer in model.lion.layers)
     with pytest.raises(ValueError, match="`mixer_type` is 'softmax'"):
-        attention_report(case.model("softmax"), [0], **case.inputs(model.config))
+        case.model("softmax").attention_report([0], **case.inputs(model.config))
 
 
 def test_the_example_draws_a_long_text(tmp_path, monkeypatch):
