@@ -5,9 +5,13 @@ scaled dot product attention; training step and inference, time as a ratio to th
 
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
+    python benchmarks/bench_models.py --text_lengths 8192 --image_sizes    # added to the results of earlier runs
+
+Batches are of 2048 tokens, or one sequence. Writes a table, a JSON file and a plot to `--output_dir`.
 """
 
 import argparse
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +90,7 @@ def make_step(model: torch.nn.Module, inputs: dict[str, torch.Tensor], mode: str
     return train if mode == "train" else infer
 
 
+MODES = ("train", "infer")
 PEERS = {"text": ["BERT", "ModernBERT"], "image": ["ViT"]}
 
 
@@ -113,44 +118,88 @@ def main() -> None:
         make_step(make_model(name, args.layers, size), make_inputs(modality, size), mode)()
         return print_peak_memory()
 
-    results = []
+    name = f"models_{args.layers}_layers_{args.threads}_thread{'s' if args.threads > 1 else ''}"
+    path = args.output_dir / f"{name}.json"
+    results = json.loads(path.read_text())["results"] if path.exists() else []
     for modality, sizes in (("text", args.text_lengths), ("image", args.image_sizes)):
         for size in sizes:
-            inputs = make_inputs(modality, size)
-            tokens = inputs["labels"].numel() if modality == "text" else len(inputs["labels"]) * (size // 16) ** 2
-            models = {name: make_model(name, args.layers, size) for name in names(modality)}
-            for mode in ("train", "infer"):
-                steps = {name: make_step(model, inputs, mode) for name, model in models.items()}
-                seconds = interleaved(steps, args.repeats)
-                baseline = summary(seconds[PEERS[modality][0]])["median"]
-                for name, values in seconds.items():
-                    memory = peak_memory_in_new_process(
-                        __file__, "--layers", str(args.layers), "--one", name, str(size), mode
-                    )
-                    result = {
-                        "model": name,
-                        "modality": modality,
-                        "size": size,
-                        "mode": mode,
-                        "ratio": summary(values)["median"] / baseline,
-                        "tokens_per_second": tokens / summary(values)["median"],
-                        "peak_memory_bytes": memory,
-                        "parameters": models[name].num_parameters(),
-                        "seconds": summary(values),
-                    }
-                    results.append(result)
-                    print(
-                        f"{modality} {size:5d} {mode:5s} {name:15s} {result['ratio']:.2f} x, "
-                        f"{result['tokens_per_second']:.0f} tokens/s, {memory / 2**20:.0f} MiB",
-                        flush=True,
-                    )
-    write_json(args.output_dir / f"models_{args.layers}_layers_{args.threads}_threads.json", results)
-    rows = [
-        [r["model"], r["modality"], str(r["size"]), r["mode"], f"{r['ratio']:.2f}", f"{r['tokens_per_second']:.0f}"]
-        + [f"{r['peak_memory_bytes'] / 2**20:.0f}"]
-        for r in results
+            for mode in MODES:
+                new = measure(modality, size, mode, args)
+                case = (modality, size, mode)
+                results = [r for r in results if (r["modality"], r["size"], r["mode"]) != case] + new
+                results.sort(key=lambda r: (r["modality"] == "image", r["size"], r["mode"] == "infer"))
+                write_json(path, results)  # a long run may be cut short
+                for row in map(table_row, new):
+                    print(*row, flush=True)
+    header = ["model", "input", "size", "pass", "time ÷ first", "tokens per second", "peak MiB"]
+    print_table(header, list(map(table_row, results)))
+    draw(results, path.with_suffix(".png"))
+
+
+def measure(modality: str, size: int, mode: str, args: argparse.Namespace) -> list[dict]:
+    """One result per model: its time as a ratio to the first peer's, tokens per second, and peak memory."""
+    inputs = make_inputs(modality, size)
+    tokens = inputs["labels"].numel() if modality == "text" else len(inputs["labels"]) * (size // 16) ** 2
+    models = {name: make_model(name, args.layers, size) for name in names(modality)}
+    seconds = interleaved({name: make_step(model, inputs, mode) for name, model in models.items()}, args.repeats)
+    baseline = summary(seconds[PEERS[modality][0]])["median"]
+    results = []
+    for name, values in seconds.items():
+        one = ("--layers", str(args.layers), "--threads", str(args.threads), "--one", name, str(size), mode)
+        results.append(
+            {
+                "model": name,
+                "modality": modality,
+                "size": size,
+                "mode": mode,
+                "ratio": summary(values)["median"] / baseline,
+                "tokens_per_second": tokens / summary(values)["median"],
+                "peak_memory_bytes": peak_memory_in_new_process(__file__, *one),
+                "parameters": models[name].num_parameters(),
+                "seconds": summary(values),
+            }
+        )
+    return results
+
+
+def table_row(result: dict) -> list[str]:
+    return [
+        *(str(result[name]) for name in ("model", "modality", "size", "mode")),
+        f"{result['ratio']:.2f}",
+        f"{result['tokens_per_second']:,.0f}",
+        f"{result['peak_memory_bytes'] / 2**20:,.0f}",
     ]
-    print_table(["model", "input", "size", "mode", "time ratio", "tokens/s", "peak MiB"], rows)
+
+
+def draw(results: list[dict], path: Path) -> None:
+    """Time ratios and peak memory of the text models, by length."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    results = [r for r in results if r["modality"] == "text"]
+    if not results:
+        return
+    lengths = sorted({r["size"] for r in results})
+    figure, axes = pyplot.subplots(2, 2, figsize=(11, 8), sharex=True, layout="constrained")
+    for column, mode in enumerate(MODES):
+        time, memory = axes[0][column], axes[1][column]
+        for name in names("text"):
+            rows = [r for r in results if r["model"] == name and r["mode"] == mode]
+            style = "o--" if name in PEERS["text"] else "o-"
+            label = name.removesuffix(" text")
+            time.semilogx([r["size"] for r in rows], [r["ratio"] for r in rows], style, label=label)
+            memory.loglog(
+                [r["size"] for r in rows], [r["peak_memory_bytes"] / 2**20 for r in rows], style, label=label
+            )
+        time.set(title={"train": "training step", "infer": "inference"}[mode], ylabel="time ÷ time of BERT")
+        memory.set(xlabel="length in tokens", ylabel="peak memory of the process, MiB")
+        memory.set_xticks(lengths, [str(n) for n in lengths])
+        memory.minorticks_off()
+        time.legend()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
 
 
 if __name__ == "__main__":

@@ -17,17 +17,19 @@ import transformers
 
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
     """
-    CPU seconds of this process (all threads) per call. The functions take turns, so that a machine that slows down
-    slows down all of them; every one runs once before it counts.
+    Seconds per call: of CPU time with one thread, which other processes disturb least, and of the clock with several,
+    whose waiting for each other is no work. The functions take turns, so that a machine that slows down slows down
+    all of them; every one runs once before it counts.
     """
+    now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     for function in functions.values():
         function()
     seconds = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            start = time.process_time()
+            start = now()
             function()
-            seconds[name].append(time.process_time() - start)
+            seconds[name].append(now() - start)
     return seconds
 
 

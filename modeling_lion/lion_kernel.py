@@ -25,10 +25,9 @@ def use_fused(query: Tensor) -> bool:
     """
     Whether a kernel runs its fused body, written by hand for the CPU, rather than the plain one.
 
-    On a CPU always, eager or compiled, but for empty batches and for tools that must see through the kernel: export,
-    tracing, `torch.func`.
+    On a CPU always, eager or compiled, unless `may_be_opaque` says no.
     """
-    return query.device.type == "cpu" and may_be_opaque()
+    return query.device.type == "cpu" and may_be_opaque(query)
 
 
 def use_triton(query: Tensor, value: Tensor) -> bool:
@@ -42,7 +41,7 @@ def use_triton(query: Tensor, value: Tensor) -> bool:
         and query.dtype != torch.float64
         and max(query.shape[-1], value.shape[-1]) <= LARGEST_TRITON_DIM
         and runs_triton(query.device.index)
-        and may_be_opaque()
+        and may_be_opaque(query)
     )
 
 
@@ -51,8 +50,8 @@ def runs_triton(device: int | None) -> bool:
     return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def may_be_opaque() -> bool:
-    """Whether nobody has to see through the kernel, as export, tracing and `torch.func` have to."""
+def may_be_opaque(query: Tensor) -> bool:
+    """Whether the batch is not empty and nobody has to see through the kernel: export, tracing or `torch.func`."""
     if torch.compiler.is_exporting():
         return False
     if torch.compiler.is_compiling():
