@@ -19,6 +19,10 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.utils import logging
+
+
+logger = logging.get_logger(__name__)
 
 
 # What each Auto class makes of a configuration. Saved with it, so that a stranger's Auto classes find the code that
@@ -51,11 +55,14 @@ class LionConfig(PreTrainedConfig):
     Args:
         modality (`"text"` or `"image"`, defaults to `"text"`):
             What the encoder reads: `input_ids` or `pixel_values`.
-        mixer_type (`"lit"`, `"decay"`, `"selective"` or `"softmax"`, defaults to `"selective"`):
-            How tokens decay with distance: not at all (LION-LIT), by one learnt rate per head (LION-D), or by a rate
-            computed from each token (LION-S). `"softmax"` is the attention of BERT and ViT, computed by the library's
-            functions (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone, to compare with; it
-            ignores the fields of linear attention, `feature_map`, `normalization`, `patch_order` and `chunk_size`.
+        mixer_type (`"lit"`, `"decay"`, `"selective"`, `"diagonal"`, `"softmax"` or `"luna"`, defaults to
+            `"selective"`):
+            How tokens decay with distance: not at all (LION-LIT), by one learnt rate per head (LION-D), by a rate
+            computed from each token (LION-S), or by one for each channel of the keys, computed from each token.
+            `"softmax"` is the attention of BERT and ViT, computed by the library's functions (`attn_implementation`
+            `"eager"`, `"sdpa"`, ...) in the same backbone, to compare with, and `"luna"` packs the tokens into a
+            memory of a fixed length and unpacks them (Luna, Ma et al. 2021). Both ignore the fields of linear
+            attention, `feature_map`, `normalization`, `patch_order` and `chunk_size`.
         feature_map (`"silu_norm"`, `"elu"` or `"identity"`, defaults to `"silu_norm"`):
             The map applied to queries and keys. `"identity"` needs `normalization="none"`.
         normalization (`"sum"` or `"none"`, defaults to `"sum"`):
@@ -64,7 +71,7 @@ class LionConfig(PreTrainedConfig):
             LayerNorm over the concatenated heads, before the output projection.
         position_embedding_type (`"none"` or `"absolute"`, *optional*):
             Learnt absolute positions, or none. Defaults to `"absolute"` for mixers that have no other sense of order,
-            `"lit"` and `"softmax"`, and to `"none"` for the mixers whose decays tell distance.
+            `"lit"`, `"softmax"` and `"luna"`, and to `"none"` for the mixers whose decays tell distance.
         norm_position (`"pre"` or `"post"`, *optional*):
             LayerNorm before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
         pooling (`"cls"` or `"mean"`, *optional*):
@@ -74,6 +81,19 @@ class LionConfig(PreTrainedConfig):
             along its transpose, each with decays of its own: `"snake"` walks the rows, to the right and back in
             turn, `"zigzag"` the diagonals, and `"hilbert"` follows Hilbert's curve. Images only; the mixer `"lit"`
             ignores it.
+        decay_activation (`"sigmoid"` or `"softplus"`, defaults to `"sigmoid"`):
+            What makes a decay of a logit z, for the mixers `"selective"` and `"diagonal"`: λ = sigmoid(z), or
+            exp(-r softplus(z)) with a learnt r as in Mamba-2. Softplus is unbounded: the authors of LION saw NaN in
+            the loss with such gates and advise against them.
+        decay_rank (`int`, defaults to 16):
+            How many numbers the decays of a token are computed from, for the mixer `"diagonal"`.
+        luna_length (`int`, defaults to 16):
+            How many vectors the memory of the mixer `"luna"` has.
+        luna_activation (`"softmax"`, `"softplus"` or `"elu"`, defaults to `"softmax"`):
+            What makes weights of the scores when tokens are packed; the latter two are divided by their sum. Unpacking
+            is always by softmax.
+        luna_tie_kv (`bool`, defaults to `False`):
+            Whether keys and values of the mixer `"luna"` are the same projection, in each of its two attentions.
         chunk_size (`int`, defaults to 64):
             Tokens per block of the `"chunk"` kernel. Changes speed and memory, never the result.
         encoder fields (`hidden_size`, `num_hidden_layers`, `num_attention_heads`, `intermediate_size`, `hidden_act`,
@@ -122,7 +142,7 @@ class LionConfig(PreTrainedConfig):
     patch_size: int | list[int] | tuple[int, int] = 16
     num_channels: int = 3
 
-    mixer_type: Literal["lit", "decay", "selective", "softmax"] = "selective"
+    mixer_type: Literal["lit", "decay", "selective", "diagonal", "softmax", "luna"] = "selective"
     feature_map: Literal["silu_norm", "elu", "identity"] = "silu_norm"
     normalization: Literal["sum", "none"] = "sum"
     attention_layer_norm: bool = False
@@ -130,6 +150,11 @@ class LionConfig(PreTrainedConfig):
     norm_position: Literal["pre", "post"] | None = None
     pooling: Literal["cls", "mean"] | None = None
     patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
+    decay_activation: Literal["sigmoid", "softplus"] = "sigmoid"
+    decay_rank: int = 16
+    luna_length: int = 16
+    luna_activation: Literal["softmax", "softplus", "elu"] = "softmax"
+    luna_tie_kv: bool = False
     chunk_size: int = 64
 
     def __post_init__(self, **kwargs):
@@ -214,6 +239,8 @@ class LionConfig(PreTrainedConfig):
             "max_position_embeddings",
             "type_vocab_size",
             "num_channels",
+            "decay_rank",
+            "luna_length",
             "chunk_size",
         ):
             minimum = 0 if name == "num_hidden_layers" else 1
@@ -249,6 +276,19 @@ class LionConfig(PreTrainedConfig):
             raise ValueError(
                 '`feature_map="identity"` with `normalization="sum"` divides by numbers of either sign; set '
                 '`normalization="none"`, or a positive `feature_map` ("silu_norm", "elu").'
+            )
+
+    def validate_decays(self):
+        if self.decay_activation == "softplus":
+            if self.mixer_type not in ("selective", "diagonal"):
+                raise ValueError(
+                    f"`decay_activation` is 'softplus' with `mixer_type` {self.mixer_type!r}, whose decays are not "
+                    'computed from tokens; leave `decay_activation="sigmoid"`, or set `mixer_type` to "selective" or '
+                    '"diagonal".'
+                )
+            logger.warning_once(
+                '`decay_activation="softplus"` is unbounded. The authors of LION saw NaN in the loss with unbounded '
+                'gates and use "sigmoid": lower the learning rate or clip gradients if training diverges.'
             )
 
     def validate_image(self):

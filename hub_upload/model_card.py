@@ -27,6 +27,8 @@ MIXERS = {
     "lit": ("LION-LIT", "without decay, the bidirectional form of the Linear Transformer"),
     "decay": ("LION-D", "with one learnt decay per head, the bidirectional form of RetNet"),
     "selective": ("LION-S", "with a decay computed from each token, the bidirectional form of Mamba-2's selectivity"),
+    "diagonal": ("LION with diagonal decays", "with a decay for each channel of the keys, computed from each token"),
+    "luna": ("Luna in the backbone of LION", "by way of a memory of fixed length, in linear time"),
     "softmax": ("Softmax attention in the backbone of LION", "as in BERT and ViT, to compare LION with"),
 }
 TASKS = {

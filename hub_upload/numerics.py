@@ -134,6 +134,7 @@ def head_numbers(
     if log_decay is None:
         decays = torch.ones_like(denominators)
     else:
+        log_decay = log_decay.amin(-1) if log_decay.dim() == 4 else log_decay
         decays = log_decay.exp().reshape(-1, heads, length if log_decay.dim() == 3 else 1)  # (scans, heads, length)
         decays = decays.amin(0).expand(heads, length)
     bad = ~(denominators.isfinite() & decays.isfinite())

@@ -18,6 +18,8 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 import modeling_lion
 from configuration_lion import LionConfig
+from modeling_lion.mixer_decay import DecayMixer
+from modeling_lion.mixer_selective import DecayGate
 
 from .checkpoint import no_progress_bars
 from .new_folder import new_folder
@@ -226,11 +228,12 @@ def open_decays(model: PreTrainedModel) -> None:
     """Set every decay to a half-life of the whole context, λ = 2^(-1/context), whatever the token."""
     half_life = torch.tensor(model.config.context_length, dtype=torch.float64)
     logit = torch.logit(torch.exp2(-1 / half_life)).item()
-    for name, parameter in model.named_parameters():
-        if name.endswith((".decay_bias", ".decay_proj.bias")):
-            parameter.fill_(logit)
-        elif name.endswith(".decay_proj.weight"):
-            parameter.zero_()
+    for module in model.modules():
+        if isinstance(module, DecayMixer):
+            module.decay_bias.fill_(logit)
+        elif isinstance(module, DecayGate):
+            module.bias.copy_(module.bias_of(torch.full_like(module.bias, logit)))
+            module.weight.zero_()
 
 
 def save_warm_start(source: str | Path, output_dir: str | Path, **config_overrides) -> str:

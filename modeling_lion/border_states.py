@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .decay_mask import block_sums, step_decays
+from .decay_mask import block_sums, per_token, step_decays
 from .lion_kernel import accumulation_dtype, divide
 
 
@@ -40,12 +40,12 @@ def segment_states(key: Tensor, value: Tensor, log_decay: Tensor | None) -> Bord
     with torch.autocast(key.device.type, enabled=False):
         key, value = key.to(dtype), pad(value.to(dtype), (0, 1), value=1.0)
         right, left = step_decays(log_decay, key)
-        _, to_end, _, to_start = (x.exp().unsqueeze(-1) for x in block_sums(right, left))
+        _, to_end, _, to_start = (per_token(x.exp()) for x in block_sums(right, left))
         return BorderStates(
             right=(key * to_end).transpose(-1, -2) @ value,
             left=(key * to_start).transpose(-1, -2) @ value,
-            keep_right=to_end[:, :, :1],
-            keep_left=to_start[:, :, -1:],
+            keep_right=to_end[:, :, :1].transpose(-1, -2),
+            keep_left=to_start[:, :, -1:].transpose(-1, -2),
         )
 
 
@@ -84,7 +84,7 @@ def segment_attention(
             query, key, pad(value.to(dtype), (0, 1), value=1.0), log_decay, normalization="none", **kwargs
         )
         query = query.to(dtype)
-        from_start, _, from_end, _ = (x.exp().unsqueeze(-1) for x in block_sums(*step_decays(log_decay, query)))
+        from_start, _, from_end, _ = (per_token(x.exp()) for x in block_sums(*step_decays(log_decay, query)))
         outside = (query * from_start) @ border_states.right + (query * from_end) @ border_states.left
         output = output + outside * query.shape[-1] ** -0.5
         output, total = output[..., :-1], output[..., -1:]

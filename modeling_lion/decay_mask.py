@@ -47,19 +47,23 @@ def step_decays(log_decay: Tensor | None, like: Tensor, cu_seqlens: Tensor | Non
     What each token loses on a step to the right and on a step to the left (SPEC §2, "edge view").
 
     Args:
-        log_decay: `None` (λ = 1), `(heads,)` or `(batch, heads, length)`, ≤ 0, -inf allowed.
+        log_decay: `None` (λ = 1), `(heads,)`, `(batch, heads, length)` or `(batch, heads, length, channels)`, ≤ 0,
+            -inf allowed.
         like: tensor `(batch, heads, length, ...)` that gives the length, the device and the dtype of the result.
         cu_seqlens: borders of packed sequences along the length, `(num_sequences + 1,)`, from 0 to `length`. The
             same borders hold for every row of the batch.
 
     Returns:
-        `(right, left)`, each `(1 or batch, 1 or heads, length)`, finite, in `like.dtype`.
+        `(right, left)`, each `(1 or batch, 1 or heads, length)` or `(batch, heads, channels, length)`, finite, in
+        `like.dtype`.
     """
     length = like.shape[2]
     if log_decay is None:
         log_decay = like.new_zeros(1, 1, length)
     elif log_decay.dim() == 1:
         log_decay = log_decay.view(1, -1, 1).expand(-1, -1, length)
+    elif log_decay.dim() == 4:
+        log_decay = log_decay.transpose(2, 3)
     decay = log_decay.to(like.dtype).clamp(min=log_zero(like.dtype))
     if cu_seqlens is None:
         return decay, decay
@@ -86,6 +90,11 @@ def block_sums(right: Tensor, left: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     from_start = torch.cat((zero, right[..., :-1].cumsum(-1)), dim=-1)
     from_end = torch.cat((left[..., 1:].flip(-1).cumsum(-1).flip(-1), torch.zeros_like(left[..., :1])), dim=-1)
     return from_start, to_end, from_end, to_start
+
+
+def per_token(decay: Tensor) -> Tensor:
+    """`(b, h, length)` or `(b, h, channels, length)` to `(b, h, length, 1 or channels)`."""
+    return decay.unsqueeze(-1) if decay.dim() == 3 else decay.transpose(-1, -2)
 
 
 def block_mask(right: Tensor, left: Tensor) -> Tensor:

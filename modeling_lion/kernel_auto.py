@@ -19,7 +19,7 @@ def fastest_kernel(query: Tensor, log_decay: Tensor | None, chunk_size: int) -> 
     The full form costs 2 L D operations a token, blocks and states 2 C D + 4 D²: equal at L = C + 2 D, and measured
     (C = D = 64, 1 and 2 threads, with and without gradients) at 200 to 256 tokens, a little later since states cost
     traffic in memory. Without decays one state serves all queries, which is always less work. Triton kernels have a
-    length of their own for each kind of GPU.
+    length of their own for each kind of GPU. With decays per channel, the full form is the same work in longer blocks.
 
     Args:
         query: `(batch, heads, length, head_dim)`.
@@ -29,7 +29,7 @@ def fastest_kernel(query: Tensor, log_decay: Tensor | None, chunk_size: int) -> 
     if isinstance(length, torch.SymInt):  # a graph for every length (`torch.export`) can't choose, so it scales
         return chunk_attention
     longest = longest_full_form(query.device) if use_triton(query, query) else chunk_size + 2.5 * head_dim
-    if log_decay is not None and length <= longest:
+    if log_decay is not None and log_decay.dim() < 4 and length <= longest:
         return parallel_attention
     return chunk_attention
 

@@ -44,6 +44,7 @@ from .fused_kernel import (
     scaled_gradient,
     write_blocks,
 )
+from .kernel_diagonal import diagonal_chunk
 from .kernel_triton import triton_operator
 from .lion_kernel import accumulation_dtype, lion_kernel
 
@@ -414,6 +415,6 @@ fused_chunk = fused_operator("chunk", forward, backward, plain_chunk)
 triton_chunk = triton_operator("chunk", plain_chunk)
 
 
-@lion_kernel(fused_chunk, triton_chunk)
+@lion_kernel(fused_chunk, triton_chunk, diagonal=diagonal_chunk)
 def chunk_attention(query, key, value, right, left, chunk_size):
     return plain_chunk(query, key, value, right, left, chunk_size)

@@ -28,8 +28,13 @@ def naive_attention(
         The output `(batch, heads, length, value_dim)` and the weights A `(batch, heads, length, length)`, divided by
         their row sums if `normalization` is `"sum"`.
     """
-    weights = query.shape[-1] ** -0.5 * (query @ key.transpose(-1, -2))
-    weights = weights * decay_mask(*step_decays(log_decay, query, cu_seqlens))
+    mask = decay_mask(*step_decays(log_decay, query, cu_seqlens))
+    if mask.dim() == 4:
+        weights = (query @ key.transpose(-1, -2)) * mask
+    else:  # one for every channel of the keys
+        query_by_channel, key_by_channel = query.transpose(2, 3).unsqueeze(-1), key.transpose(2, 3).unsqueeze(-2)
+        weights = (query_by_channel * mask * key_by_channel).sum(2)
+    weights = query.shape[-1] ** -0.5 * weights
     if normalization == "sum":
         weights = divide(weights, weights.sum(-1, keepdim=True))
     return weights @ value, weights

@@ -32,6 +32,7 @@ from .fused_kernel import (
     rows_at_a_time,
     scaled_gradient,
 )
+from .kernel_diagonal import diagonal_parallel
 from .kernel_triton import triton_operator
 from .lion_kernel import accumulation_dtype, lion_kernel
 
@@ -255,6 +256,6 @@ fused_parallel = fused_operator("parallel", forward, backward, plain_parallel)
 triton_parallel = triton_operator("parallel", plain_parallel)
 
 
-@lion_kernel(fused_parallel, triton_parallel)
+@lion_kernel(fused_parallel, triton_parallel, diagonal=diagonal_parallel)
 def parallel_attention(query, key, value, right, left, chunk_size):
     return plain_parallel(query, key, value, right, left, chunk_size)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from .decay_mask import per_token
 from .kernel_triton import triton_operator
 from .lion_kernel import lion_kernel
 
@@ -29,7 +30,12 @@ def plain_rnn(
     # Both directions in one recurrence over (direction, batch, heads): the second one reads the sequence backwards.
     query, key, value, decay = (
         torch.stack((forward, backward.flip(2)))
-        for forward, backward in ((query, query), (key, key), (value, value), (right.exp(), left.exp()))
+        for forward, backward in (
+            (query, query),
+            (key, key),
+            (value, value),
+            (per_token(right.exp()), per_token(left.exp())),
+        )
     )
     needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value, decay))
     needs_grad = needs_grad and not torch._C._are_functorch_transforms_active()  # which a checkpoint can't pass
@@ -52,7 +58,7 @@ def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: 
 
     Args:
         query, key: `(2, batch, heads, segment, head_dim)`; value: `(2, batch, heads, segment, value_dim)`.
-        decay: λ of each token, `(2, 1 or batch, 1 or heads, segment)`.
+        decay: λ of each token, `(2, 1 or batch, 1 or heads, segment, 1 or head_dim)`.
         state: the state that reaches the segment, decayed up to its first token, `(2, b, h, head_dim, value_dim)`.
 
     Returns:
@@ -63,7 +69,7 @@ def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: 
         key_i, value_i = key[:, :, :, i, :, None], value[:, :, :, i, None, :]
         state = state + key_i * value_i
         outputs.append(query[:, :, :, i, None, :] @ state)
-        state = state * decay[:, :, :, i, None, None]
+        state = state * decay[:, :, :, i, :, None]
     own = (query * key).sum(-1, keepdim=True) * value
     return torch.cat(outputs, dim=3) - own / 2, state
 

@@ -59,19 +59,23 @@ def may_be_opaque(query: Tensor) -> bool:
     return query.numel() > 0 and not (torch._C._are_functorch_transforms_active() or is_tracing())
 
 
-def lion_kernel(fused: Callable | None = None, triton: Callable | None = None) -> Callable:
+def lion_kernel(
+    fused: Callable | None = None, triton: Callable | None = None, diagonal: Callable | None = None
+) -> Callable:
     """
     Make an attention kernel of a plain body, `body(query, key, value, right, left, chunk_size)`.
 
     The body gets query, key and value in the accumulation dtype and the decays of `step_decays`, or `None` twice where
     nothing decays. It returns Σ_j (q_i·k_j) M_ij v_j and Σ_j (q_i·k_j) M_ij. `fused` is a second body of the same
-    kernel for the CPU (fused_kernel.py), `triton` a third one for GPUs (kernel_triton.py).
+    kernel for the CPU (fused_kernel.py), `triton` a third one for GPUs (kernel_triton.py), and `diagonal` the body for
+    decays per channel, if it is another one than the plain body.
 
     The kernel's arguments:
         query, key: `(batch, heads, length, head_dim)`, after the feature map. A padded token has key 0.
         value: `(batch, heads, length, value_dim)`, in the same dtype or in the accumulation dtype.
-        log_decay: log λ ≤ 0: `None` (λ = 1), `(heads,)` or `(batch, heads, length)`. -inf is allowed. A padded token
-            has log λ = 0. Computed with in float32, or in float64 for float64 inputs.
+        log_decay: log λ ≤ 0: `None` (λ = 1), `(heads,)`, `(batch, heads, length)` or, for every channel of the keys,
+            `(batch, heads, length, head_dim)`. -inf is allowed. A padded token has log λ = 0. Computed with in
+            float32, or in float64 for float64 inputs.
         normalization: `"sum"` divides each output by the sum of its scores (0 where the sum is 0); `"none"` scales
             scores by `head_dim ** -0.5`.
         chunk_size: tokens per block, for kernels that work in blocks. Never changes the result; Triton kernels use
@@ -98,6 +102,11 @@ def lion_kernel(fused: Callable | None = None, triton: Callable | None = None) -
         ) -> tuple[Tensor, None]:
             check_arguments(query, key, value, log_decay, normalization, chunk_size, cu_seqlens)
             with torch.autocast(query.device.type, enabled=False):
+                if log_decay is not None and log_decay.dim() == 4:
+                    like = query[:1, :1, :, :1].to(accumulation_dtype(query.dtype))
+                    decays = step_decays(log_decay, like, cu_seqlens)
+                    inputs = (query, key, value, *decays, chunk_size, normalization == "sum")
+                    return run_plain(diagonal or body, *inputs), None
                 on_gpu = triton is not None and use_triton(query, value)
                 right, left = None, None
                 if on_gpu and cu_seqlens is None:  # the kernels bound decays themselves: fewer launches
@@ -134,7 +143,7 @@ def run_plain(
     """
     dtype = accumulation_dtype(query.dtype)
     if right is not None:
-        right, left = (x.expand(-1, -1, query.shape[2]) for x in (right, right if left is None else left))
+        right, left = (x.expand(*x.shape[:-1], query.shape[2]) for x in (right, right if left is None else left))
     numerator, denominator = body(*(x.to(dtype) for x in (query, key, value)), right, left, chunk_size)
     output = divide(numerator, denominator) if normalize else numerator * query.shape[-1] ** -0.5
     return output.to(value.dtype)
@@ -172,11 +181,12 @@ def check_arguments(query, key, value, log_decay, normalization, chunk_size, cu_
             f"{query.dtype}, {key.dtype}, {value.dtype}."
         )
     # By dimension: a batch as large as the number of heads is nothing for torch.export to wonder about.
-    fits = log_decay is None or log_decay.shape == (query.shape[:3] if log_decay.dim() == 3 else query.shape[1:2])
-    if not fits:
+    shapes = {1: query.shape[1:2], 3: query.shape[:3], 4: query.shape}
+    if log_decay is not None and log_decay.shape != shapes.get(log_decay.dim()):
         raise ValueError(
-            f"log_decay must be None, (heads,) = {tuple(query.shape[1:2])} or (batch, heads, length) = "
-            f"{tuple(query.shape[:3])}; got {tuple(log_decay.shape)}."
+            f"log_decay must be None, (heads,) = {tuple(query.shape[1:2])}, (batch, heads, length) = "
+            f"{tuple(query.shape[:3])} or (batch, heads, length, head_dim) = {tuple(query.shape)}; got "
+            f"{tuple(log_decay.shape)}."
         )
     if normalization not in ("sum", "none"):
         raise ValueError(f'normalization is {normalization!r}; give "sum" or "none".')

@@ -18,6 +18,10 @@ class Mixer(nn.Module):
         self.k_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
         self.v_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
 
+    def split_heads(self, x: Tensor) -> Tensor:
+        """`(batch, length, hidden_size)` to `(batch, heads, length, head_dim)`."""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
     @staticmethod
     def layer_mask(
         config: PreTrainedConfig, hidden_states: Tensor, attention_mask: Tensor | None, cu_seqlens: Tensor | None

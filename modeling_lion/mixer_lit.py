@@ -31,7 +31,8 @@ class LitMixer(Mixer):
 
         Returns:
             query, key (after the feature map) and value, `(batch, heads, length, head_dim)`, and the log decay:
-            `None`, `(scans * heads,)` or `(batch, scans * heads, length)`, float32 or wider. A scan is one order in
+            `None`, `(scans * heads,)`, `(batch, scans * heads, length)` or, if it differs between the channels of the
+            keys, `(batch, scans * heads, length, head_dim)`, float32 or wider. A scan is one order in
             which the tokens are read (patch_order.py); every one has decays of its own.
         """
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)
@@ -43,7 +44,8 @@ class LitMixer(Mixer):
             key = key * attention_mask[:, :, None, None].to(key.dtype)
             if log_decay is not None:
                 log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
-                log_decay = torch.where(attention_mask[:, None], log_decay, 0)
+                mask = attention_mask[:, None] if log_decay.dim() == 3 else attention_mask[:, None, :, None]
+                log_decay = torch.where(mask, log_decay, 0)
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:

@@ -12,24 +12,44 @@ from .mixer_lit import LitMixer
 
 class DecayGate(nn.Linear):
     """
-    The logits of the decays. The bias, which sets how long a head remembers, is added in float32: near λ = 1 the
-    rounding of a bfloat16 logit would change the decay by percents.
+    Log decays: logsigmoid(z) of the logits z = w·x + b or, with `decay_activation="softplus"`, -exp(r) softplus(z)
+    with a learnt rate r per output, as in Mamba-2, without a bound on how fast a decay may change.
+
+    The bias, which sets how long a head remembers, is added in float32: near λ = 1 the rounding of a bfloat16 logit
+    would change the decay by percents.
     """
+
+    def __init__(self, in_features: int, out_features: int, activation: str = "sigmoid"):
+        super().__init__(in_features, out_features)
+        # "bias" in the name keeps weight decay off it, as for `DecayMixer.decay_bias`.
+        self.log_rate_bias = nn.Parameter(torch.empty(out_features)) if activation == "softplus" else None
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         logits = F.linear(hidden_states, self.weight.to(hidden_states.dtype))
         dtype = accumulation_dtype(logits.dtype)
-        return logits.to(dtype) + self.bias.to(dtype)
+        logits = logits.to(dtype) + self.bias.to(dtype)
+        if self.log_rate_bias is None:
+            return F.logsigmoid(logits)
+        return -self.log_rate_bias.to(dtype).exp() * F.softplus(logits)
+
+    def bias_of(self, logits: Tensor) -> Tensor:
+        """The bias for decays sigmoid(logits), where w·x and the rate are 0: logsigmoid(z) = -softplus(-z)."""
+        return logits if self.log_rate_bias is None else -logits
 
 
 class SelectiveMixer(LitMixer):
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
-        self.decay_proj = DecayGate(config.hidden_size, config.num_scans * config.num_attention_heads)
+        heads = config.num_scans * config.num_attention_heads
+        self.decay_proj = DecayGate(config.hidden_size, heads, config.decay_activation)
         self.has_cls_token = config.modality == "image"
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
-        log_decay = F.logsigmoid(self.decay_proj(hidden_states)).transpose(1, 2)
-        if self.has_cls_token:  # λ = 1 for the CLS token of an image (SPEC §6)
-            log_decay = torch.cat((torch.zeros_like(log_decay[..., :1]), log_decay[..., 1:]), dim=-1)
+        return keep_cls_token(self.decay_proj(hidden_states).transpose(1, 2), self.has_cls_token)
+
+
+def keep_cls_token(log_decay: Tensor, has_cls_token: bool) -> Tensor:
+    """`(..., length)` with λ = 1 for the CLS token of an image (SPEC §6)."""
+    if not has_cls_token:
         return log_decay
+    return torch.cat((torch.zeros_like(log_decay[..., :1]), log_decay[..., 1:]), dim=-1)

@@ -52,6 +52,8 @@ def sequence_of_each_token(cu_seqlens: Tensor, length: int) -> Tensor:
 class SoftmaxMixer(Mixer):
     """y_i = Σ_j softmax_j(q_i·k_j / √D) v_j, all tokens to all tokens, in quadratic time."""
 
+    attention_functions = None  # which of the library's can compute it: all of them
+
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
         self.config = config
@@ -101,10 +103,7 @@ class SoftmaxMixer(Mixer):
             The mixed values `(batch, length, hidden_size)`, the weights `(batch, heads, length, length)` if asked for,
             and `memory`.
         """
-        shape = (*hidden_states.shape[:-1], -1, self.head_dim)
-        query, key, value = (
-            proj(hidden_states).view(shape).transpose(1, 2) for proj in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        query, key, value = (self.split_heads(proj(hidden_states)) for proj in (self.q_proj, self.k_proj, self.v_proj))
         packing = {}
         if cu_seq_lens_q is not None:
             longest = cu_seq_lens_q.diff().max()

@@ -52,7 +52,9 @@ from .kernel_rnn import rnn_attention
 from .lion_kernel import accumulation_dtype, check_borders
 from .long_encoding import encode_in_segments
 from .mixer_decay import DecayMixer, initial_decay_logits
+from .mixer_diagonal import DiagonalMixer
 from .mixer_lit import LitMixer
+from .mixer_luna import LunaMixer
 from .mixer_selective import DecayGate, SelectiveMixer
 from .mixer_softmax import SoftmaxMixer
 from .padding import packed_borders, packed_positions, padding_mask
@@ -62,7 +64,14 @@ from .sequence_parallel import SequenceShard, labels_per_process, slice_of_input
 
 logger = logging.get_logger(__name__)
 
-MIXERS = {"lit": LitMixer, "decay": DecayMixer, "selective": SelectiveMixer, "softmax": SoftmaxMixer}
+MIXERS = {
+    "lit": LitMixer,
+    "decay": DecayMixer,
+    "selective": SelectiveMixer,
+    "diagonal": DiagonalMixer,
+    "softmax": SoftmaxMixer,
+    "luna": LunaMixer,
+}
 
 
 def eager_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None = None, **kwargs):
@@ -325,6 +334,12 @@ class LionPreTrainedModel(PreTrainedModel):
                     '"sdpa" (or "auto", the default), "eager" (returns attention weights), "flash_attention_2", ...'
                 )
             requested_attention = None if requested_attention == "auto" else requested_attention
+            possible = MIXERS[self.config.mixer_type].attention_functions
+            if possible is not None and requested_attention not in (None, *possible):
+                raise ValueError(
+                    f"`attn_implementation={requested_attention!r}` cannot compute `mixer_type` "
+                    f"{self.config.mixer_type!r}: use one of {', '.join(possible)}."
+                )
             return super().get_correct_attn_implementation(requested_attention, is_init_check)
         if requested_attention is None:
             return "auto"
@@ -430,19 +445,20 @@ class LionPreTrainedModel(PreTrainedModel):
                 f"The weights in {pretrained_model_name_or_path} are damaged or cut short ({error}): download or "
                 "save them again."
             ) from error
-        # Decays that are left over or absent in a layer that is neither.
-        decays = []
+        # Weights of mixers that are left over or absent in a layer that is neither.
+        others = []
         for names in (info["unexpected_keys"], info["missing_keys"]):
             for name in names:
-                mixer, is_decay, _ = name.partition(".decay")
-                if is_decay and f"{mixer}.q_proj.weight" not in names:
-                    decays.append(name)
-        if decays:
+                layer, is_mixers, weight = name.partition(".mixer.")
+                is_bias = weight in ("q_proj.bias", "k_proj.bias", "v_proj.bias")  # of another `qkv_bias`
+                if is_mixers and not is_bias and f"{layer}.mixer.q_proj.weight" not in names:
+                    others.append(name)
+        if others:
             raise ValueError(
                 f"The weights in {pretrained_model_name_or_path} are of another mixer than `mixer_type` "
-                f"{model.config.mixer_type!r}: they differ in {', '.join(sorted(decays)[:3])}"
-                f"{', …' if len(decays) > 3 else ''}. Load them with the configuration they were saved with. To start "
-                "the decays anew on purpose, make the model from the configuration and call "
+                f"{model.config.mixer_type!r}: they differ in {', '.join(sorted(others)[:3])}"
+                f"{', …' if len(others) > 3 else ''}. Load them with the configuration they were saved with. To start "
+                "these anew on purpose, make the model from the configuration and call "
                 "load_state_dict(state_dict, strict=False)."
             )
         return (model, info) if output_loading_info else model
@@ -453,7 +469,13 @@ class LionPreTrainedModel(PreTrainedModel):
         if isinstance(module, DecayMixer):
             init.copy_(module.decay_bias, initial_decay_logits(self.config))
         elif isinstance(module, DecayGate):
-            init.copy_(module.bias, initial_decay_logits(self.config))
+            init.copy_(module.bias, module.bias_of(initial_decay_logits(self.config)))
+            if module.log_rate_bias is not None:
+                init.zeros_(module.log_rate_bias)
+            if self.config.mixer_type == "diagonal":  # as strong as a gate that reads the hidden states themselves
+                init.normal_(module.weight, std=module.in_features**-0.5)
+        elif isinstance(module, LunaMixer) and module.memory is not None:
+            init.normal_(module.memory, std=1.0)  # as large as what the LayerNorms of the other layers make of it
         elif isinstance(module, LionImageEmbeddings):
             init.trunc_normal_(module.cls_token, std=self.config.initializer_range)
             if module.position_embeddings is not None:

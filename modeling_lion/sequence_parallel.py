@@ -80,7 +80,7 @@ class SequenceShard:
 
     def exchange(self, given: BorderStates) -> BorderStates:
         """What this slice gets, from what it gives; differentiable."""
-        shape = (*given.right.shape[:2], 1, 1)
+        shape = (*given.right.shape[:2], *given.keep_right.shape[2:])
         keep_right, keep_left = (x.expand(shape) for x in (given.keep_right, given.keep_left))
         return BorderStates(*ExchangeBorders.apply(given.right, given.left, keep_right, keep_left, self.group))
 
@@ -123,7 +123,7 @@ class ExchangeBorders(torch.autograd.Function):
         ]
         got = pass_borders(given)[dist.get_rank(ctx.group)]
         d_keep_right, d_keep_left = (
-            (grad * state).sum((-2, -1), keepdim=True) for grad, state in ((got.left, right), (got.right, left))
+            (grad * state).sum_to_size(keeps_right.shape[1:]) for grad, state in ((got.left, right), (got.right, left))
         )
         return got.left, got.right, d_keep_right, d_keep_left, None
 

@@ -15,13 +15,15 @@ import transformers
 
 import modeling_lion
 from modeling_lion import LionConfig
+from modeling_lion.modeling_lion import attention_names
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]
-MIXERS = [*LINEAR_MIXERS, "softmax"]
+MIXERS = [*LINEAR_MIXERS, "diagonal", "softmax", "luna"]
 KERNELS = ["parallel", "chunk", "rnn"]
-# Every linear mixer in every kernel; softmax attention in the library's.
-PAIRS = [(mixer, kernel) for mixer in LINEAR_MIXERS for kernel in KERNELS] + [("softmax", "sdpa")]
+# Mixers in the kernels that compute them. Decays per channel go through the same code as those of "selective".
+PAIRS = [(mixer, kernel) for mixer in LINEAR_MIXERS for kernel in KERNELS]
+PAIRS += [("diagonal", "chunk"), ("softmax", "sdpa"), ("luna", "sdpa")]
 BATCH, LENGTH, CHOICES, LABELS = 3, 9, 4, 3
 # Weights large enough for a mistake to show, several blocks per sequence, a grid that is not square.
 TINY = {
@@ -34,6 +36,7 @@ TINY = {
     "max_position_embeddings": 24,
     "image_size": (6, 8),
     "patch_size": 2,
+    "luna_length": 5,
     "chunk_size": 4,
     "num_labels": LABELS,
 }
@@ -134,7 +137,7 @@ def log():
     handler.emit = lambda record: messages.append(record.getMessage())
     transformers.logging.set_verbosity_warning()
     transformers.logging.warning_once.cache_clear()
-    loggers = [logging.getLogger(name) for name in ("transformers", "modeling_lion")]
+    loggers = [logging.getLogger(name) for name in ("transformers", "modeling_lion", "configuration_lion")]
     for logger in loggers:
         logger.addHandler(handler)
     yield messages
@@ -158,7 +161,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def kernels_of() -> Callable[[str], list[str]]:
     """The names of `attn_implementation` that a mixer can be computed by, the reference first."""
-    return lambda mixer: ["eager", *dict.fromkeys(kernel for name, kernel in PAIRS if name == mixer), "auto"]
+    return lambda mixer: ["eager", *attention_names(LionConfig(mixer_type=mixer)), "auto"]
 
 
 @pytest.fixture(params=CASES, ids=case_id)

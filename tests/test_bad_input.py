@@ -194,7 +194,7 @@ def test_weights_of_another_mixer(mixer, other, told_by, ignore, loader, saved, 
         ValueError, match="another mixer than `mixer_type`.*configuration they were saved with"
     ) as error:
         load()
-    assert repr(other) in str(error.value) and "mixer.decay" in str(error.value)
+    assert repr(other) in str(error.value) and ".attention.mixer." in str(error.value)
 
 
 def test_weights_of_another_patch_order(saved, log):

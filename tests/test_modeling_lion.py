@@ -73,6 +73,7 @@ def test_gradients_reach_the_decays(encoder, mixer, kernel):
     grads = gradients(model, as_loss(model(**encoder.inputs(model.config))))
     decays = {name.partition("mixer.")[2]: grad for name, grad in grads.items() if "decay" in name}
     names = {"decay": {"decay_bias"}, "selective": {"decay_proj.weight", "decay_proj.bias"}}
+    names["diagonal"] = {"decay_down_proj.weight", "decay_up_proj.weight", "decay_up_proj.bias"}
     assert decays.keys() == names.get(mixer, set())
     for name, grad in decays.items():
         assert (grad != 0).all(), name
@@ -213,7 +214,9 @@ def test_nothing_but_padding_gives_zeros_not_nan(encoder, mixer, kernel, pooling
     assert all(x.isfinite().all() for x in outputs.values())
     assert len(mixed) == 2
     for output in mixed:
-        assert (output[1] == 0).all() and (output[[0, 2]] != 0).all()
+        # What Luna unpacks is a memory, which is there without tokens, too.
+        assert mixer == "luna" or (output[1] == 0).all()
+        assert (output[[0, 2]] != 0).all()
     assert all(grad.isfinite().all() for grad in gradients(model, as_loss(outputs)).values())
 
 

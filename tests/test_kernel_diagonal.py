@@ -1,0 +1,112 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Decays per channel against SPEC §2 written out, and where they must give what decays per token give."""
+
+import math
+
+import pytest
+import torch
+
+from modeling_lion import LionConfig, LionModel, kernel_diagonal
+from modeling_lion.kernel_chunk import chunk_attention
+from modeling_lion.kernel_naive import naive_attention
+from modeling_lion.kernel_parallel import parallel_attention
+from modeling_lion.kernel_rnn import rnn_attention
+from modeling_lion.mixer_decay import initial_decay_logits
+from modeling_lion.mixer_selective import DecayGate
+from modeling_lion.patch_order import scan_attention, scan_orders
+
+
+KERNELS = {"naive": naive_attention, "parallel": parallel_attention, "chunk": chunk_attention, "rnn": rnn_attention}
+BATCH, HEADS, HEAD_DIM, VALUE_DIM = 2, 3, 4, 5
+
+
+def make_inputs(length: int) -> list[torch.Tensor]:
+    """Query, key, value, and one decay for every channel of the keys."""
+    query, key = torch.rand(2, BATCH, HEADS, length, HEAD_DIM, dtype=torch.float64)
+    value = torch.randn(BATCH, HEADS, length, VALUE_DIM, dtype=torch.float64)
+    return [query, key, value, torch.rand(BATCH, HEADS, length, HEAD_DIM, dtype=torch.float64).log()]
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_every_channel_has_a_mask_of_its_own(kernel, equal):
+    query, key, value, log_decay = make_inputs(7)
+    decay = log_decay[0, 0].exp()
+    weights = torch.zeros(7, 7, dtype=torch.float64)
+    for i in range(7):
+        for j in range(7):
+            path = range(j, i) if j <= i else range(i + 1, j + 1)
+            for c in range(HEAD_DIM):
+                weights[i, j] += query[0, 0, i, c] * key[0, 0, j, c] * math.prod(float(decay[t, c]) for t in path)
+    expected = weights @ value[0, 0] / weights.sum(1, keepdim=True)
+    equal(kernel(query, key, value, log_decay, chunk_size=2)[0][0, 0], expected)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_equal_channels_are_decays_per_token(kernel, equal):
+    query, key, value, log_decay = make_inputs(21)
+    log_decay = log_decay[..., 0]
+    by_channel = log_decay.unsqueeze(-1).expand_as(key)
+    expected, _ = kernel(query, key, value, log_decay, chunk_size=4)
+    equal(kernel(query, key, value, by_channel, chunk_size=4)[0], expected)
+    scans = scan_orders("hilbert", 4, 5)
+    both = {"scans": scans, "normalization": "sum", "chunk_size": 4}
+    expected, _ = scan_attention(kernel, query, key, value, torch.cat((log_decay, log_decay / 2), 1), **both)
+    by_channel = torch.cat((by_channel, by_channel / 2), dim=1)
+    equal(scan_attention(kernel, query, key, value, by_channel, **both)[0], expected)
+
+
+@pytest.mark.parametrize("tokens", [1, 50, 150])
+def test_slices_do_not_matter(tokens, monkeypatch, equal):
+    inputs = make_inputs(45)
+    expected, _ = naive_attention(*inputs)
+    monkeypatch.setattr(kernel_diagonal, "SLICE_TOKENS", tokens)
+    equal(chunk_attention(*inputs, chunk_size=8)[0], expected)
+
+
+def test_shapes_are_checked():
+    query, key, value, log_decay = make_inputs(5)
+    with pytest.raises(ValueError, match=r"log_decay.*head_dim\) = \(2, 3, 5, 4\); got \(2, 3, 5, 3\)"):
+        chunk_attention(query, key, value, log_decay[..., :3])
+
+
+def test_initial_half_lives_are_spread_over_heads_and_channels():
+    config = LionConfig(mixer_type="diagonal", num_attention_heads=12)
+    half_lives = -math.log(2) / torch.nn.functional.logsigmoid(initial_decay_logits(config).double()).view(12, 64)
+    assert half_lives.max().item() == pytest.approx(512, rel=1e-4)
+    assert half_lives.min().item() == pytest.approx(1, rel=1e-4)
+    slowest = half_lives[:, :1] / torch.arange(1, 65)
+    torch.testing.assert_close(half_lives, slowest.clamp(min=1), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("mixer_type", ["selective", "diagonal"])
+def test_softplus_gates_start_where_sigmoid_gates_do(mixer_type, find_case, log, equal):
+    case = find_case("LionForMaskedLM")
+    bounded = case.model(mixer_type)
+    assert not log
+    model = case.model(mixer_type, decay_activation="softplus").train()
+    assert len(log) == 1 and "softplus" in log[0] and "NaN" in log[0]
+    hidden_states = torch.randn(2, 9, 16, dtype=torch.float64)
+    mixers = [m.lion.layers[1].attention.mixer for m in (bounded, model)]
+    gates = [next(m for m in mixer.modules() if isinstance(m, DecayGate)) for mixer in mixers]
+    for gate in gates:
+        torch.nn.init.zeros_(gate.weight)
+    equal(*(mixer.log_decay(hidden_states) for mixer in mixers))
+    torch.nn.init.normal_(gates[1].weight, std=30.0)  # decays from 1 to far below the smallest number
+    inputs = case.inputs(model.config) | case.labels(model.config)
+    for kernel in ("eager", "parallel", "chunk", "rnn"):
+        model.set_attn_implementation(kernel)
+        model.zero_grad()
+        model(**inputs).loss.backward()
+        for name in ("weight", "bias", "log_rate_bias"):
+            gradient = getattr(gates[1], name).grad
+            assert gradient.isfinite().all() and gradient.any(), (kernel, name)
+
+
+def test_half_precision_keeps_the_gates_in_float32(tmp_path):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    model = LionModel(LionConfig(mixer_type="diagonal", decay_activation="softplus", vocab_size=40, **sizes))
+    model.save_pretrained(tmp_path)
+    loaded = LionModel.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    for name, parameter in loaded.named_parameters():
+        assert parameter.dtype == (torch.float32 if "decay" in name else torch.bfloat16), name
+    assert loaded(torch.randint(1, 40, (2, 9))).last_hidden_state.dtype == torch.bfloat16

@@ -1,0 +1,114 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Luna against SPEC §9 written out for one head, and how its memory travels through the layers."""
+
+import pytest
+import torch
+from hub_checkpoints import text_checkpoint
+from hub_upload_lion import load_in_clean_process, verify_checkpoint
+
+
+ACTIVATIONS = {
+    "softmax": torch.exp,
+    "softplus": lambda x: torch.log(1 + torch.exp(x)),
+    "elu": lambda x: torch.where(x > 0, x + 1, torch.exp(x)),
+}
+
+
+def literal_luna(mixer, hidden_states, memory, kept, activation, num_heads=2):
+    """Y_X and Y_P of one sequence: `(length, hidden)` and `(luna_length, hidden)`, head after head, pair after pair."""
+    x = hidden_states[kept]
+    value_proj, pack_value_proj = mixer.v_proj or mixer.k_proj, mixer.pack_v_proj or mixer.pack_k_proj
+    heads = lambda y: y.chunk(num_heads, dim=-1)
+
+    def attention(query, key, value, weight_of):
+        rows = []
+        for q in query:
+            weights = torch.stack([weight_of(q @ k / q.shape[-1] ** 0.5) for k in key])
+            rows.append((weights[:, None] * value).sum(0) / weights.sum())
+        return torch.stack(rows)
+
+    parts = zip(heads(mixer.pack_q_proj(memory)), heads(mixer.pack_k_proj(x)), heads(pack_value_proj(x)), strict=True)
+    packed = torch.cat([attention(*part, activation) for part in parts], dim=-1)
+    parts = (mixer.q_proj(hidden_states), mixer.k_proj(packed), value_proj(packed))
+    parts = zip(*(heads(part) for part in parts), strict=True)
+    return torch.cat([attention(*part, torch.exp) for part in parts], dim=-1), packed
+
+
+@pytest.mark.parametrize("choice", ["sdpa", "eager"])
+@pytest.mark.parametrize("is_tied", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_layers_are_those_of_the_specification(activation, is_tied, choice, find_case, equal):
+    case = find_case("LionModel", "text")
+    model = case.model("luna", choice, luna_activation=activation, luna_tie_kv=is_tied, num_hidden_layers=3)
+    seen = []
+    for layer in model.layers:
+        layer.attention.mixer.register_forward_hook(lambda module, args, output: seen.append((args, output)))
+    mask = torch.arange(9) < torch.tensor([[9], [6], [1]])
+    model(torch.randint(1, 40, (3, 9)), attention_mask=mask)
+    memory = model.layers[0].attention.mixer.memory.expand(3, -1, -1)
+    for n, ((hidden_states, _, given), (output, _, passed)) in enumerate(seen):
+        mixer = model.layers[n].attention.mixer
+        assert (given is None) == (n == 0)
+        rows = zip(hidden_states, memory, mask, strict=True)
+        rows = [literal_luna(mixer, *row, ACTIVATIONS[activation]) for row in rows]
+        equal(output, torch.stack([row[0] for row in rows]))
+        if n < 2:
+            memory = mixer.memory_norm(torch.stack([row[1] for row in rows]) + memory)
+            equal(passed, memory)
+
+
+def test_parameters(find_case):
+    case = find_case("LionModel", "text")
+    names = lambda **fields: set(dict(case.model("luna", **fields).named_parameters()))
+    untied, tied = names(), names(luna_tie_kv=True)
+    assert untied - tied == {
+        f"layers.{n}.attention.mixer.{name}.{kind}"
+        for n in range(2)
+        for name in ("v_proj", "pack_v_proj")
+        for kind in ("weight", "bias")
+    }
+    # One memory, in the first layer; the last layer has no memory to pass on.
+    assert {name for name in tied if "memory" in name} == {
+        f"layers.0.attention.mixer.{name}" for name in ("memory", "memory_norm.weight", "memory_norm.bias")
+    }
+
+
+def test_work_is_linear_in_the_length(find_case):
+    model = find_case("LionModel", "text").model("luna", position_embedding_type="none")
+    shapes = []
+    for mixer in (layer.attention.mixer for layer in model.layers):
+        attend = mixer.attend
+        mixer.attend = lambda q, k, *args, attend=attend, **kwargs: (
+            shapes.append((q.shape[2], k.shape[2])) or attend(q, k, *args, **kwargs)
+        )
+    model(torch.randint(1, 40, (1, 300)))
+    assert shapes == [(5, 300), (300, 5)] * 2
+
+
+def test_other_attention_functions_are_refused(find_case):
+    case = find_case("LionModel", "text")
+    for name in ("flash_attention_2", "flex_attention"):
+        with pytest.raises((ValueError, ImportError), match="'luna'|FlashAttention2"):
+            case.model("luna", name)
+    with pytest.raises(ValueError, match="'chunk'.*linear attention.*'luna'"):
+        case.model("luna", "chunk")
+
+
+@pytest.mark.parametrize("choice", ["sdpa", "eager"])
+def test_compiles_as_one_graph(choice, find_case, equal):
+    model = find_case("LionForMaskedLM").model("luna", choice)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
+    for length in (5, 9):
+        input_ids = torch.randint(1, 40, (2, length))
+        mask = torch.ones_like(input_ids)
+        mask[0, : length // 2] = 0
+        equal(compiled(input_ids, attention_mask=mask).logits, model(input_ids, attention_mask=mask).logits)
+    torch.compiler.reset()
+
+
+def test_a_checkpoint_is_verified_and_works_where_the_package_is_not(tmp_path):
+    folder = text_checkpoint(tmp_path / "luna", mixer_type="luna", luna_activation="elu")
+    result = verify_checkpoint(folder)
+    assert result.passed and {e.kernel for e in result.errors} == {"sdpa"} and not result.numerics.heads
+    assert load_in_clean_process(folder).kernels == ("sdpa",)
