@@ -370,9 +370,9 @@ def test_what_does_not_fit_is_refused(kernel, change, message):
 
 
 @st.composite
-def problems(draw):
+def problems(draw, mixers):
     """Inputs of a kernel with anything in them that SPEC §4 and §5 allow."""
-    mixer = draw(st.sampled_from(MIXERS))
+    mixer = draw(st.sampled_from(mixers))
     length = draw(st.integers(1, 90))
     batch, heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     dtype = draw(st.sampled_from(DTYPES))
@@ -392,7 +392,7 @@ def problems(draw):
     return (query, key, value, log_decay), options
 
 
-@given(problems(), st.sampled_from(sorted(KERNELS)))
+@given(problems(["lit", "decay", "selective"]), st.sampled_from(sorted(KERNELS)))
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 def test_anything_allowed(problem, kernel):
     inputs, options = problem
@@ -420,3 +420,10 @@ def test_an_empty_batch_has_an_empty_result(mixer, kernel):
     output, *gradients = outputs_and_gradients(kernel, *inputs)
     assert output.shape == inputs[2].shape
     assert all((x == 0).all() for x in gradients)
+
+
+@given(problems(["diagonal"]), st.sampled_from(sorted(KERNELS)))
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+def test_anything_allowed_with_decays_per_channel(problem, kernel):
+    inputs, options = problem
+    assert_as_good_as_naive(KERNELS[kernel], *inputs, **options)

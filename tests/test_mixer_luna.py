@@ -15,7 +15,7 @@ ACTIVATIONS = {
 
 
 def literal_luna(mixer, hidden_states, memory, kept, activation, num_heads=2):
-    """Y_X and Y_P of one sequence: `(length, hidden)` and `(luna_length, hidden)`, head after head, pair after pair."""
+    """Y_X and Y_P of one sequence, `(length, hidden)` and `(luna_length, hidden)`, head after head."""
     x = hidden_states[kept]
     value_proj, pack_value_proj = mixer.v_proj or mixer.k_proj, mixer.pack_v_proj or mixer.pack_k_proj
     heads = lambda y: y.chunk(num_heads, dim=-1)
