@@ -164,7 +164,8 @@ def measure(modality: str, size: int, mode: str, args: argparse.Namespace) -> li
 
 def table_row(result: dict) -> list[str]:
     return [
-        *(str(result[name]) for name in ("model", "modality", "size", "mode")),
+        result["model"].removesuffix(" " + result["modality"]),
+        *(str(result[name]) for name in ("modality", "size", "mode")),
         f"{result['ratio']:.2f}",
         f"{result['tokens_per_second']:,.0f}",
         f"{result['peak_memory_bytes'] / 2**20:,.0f}",

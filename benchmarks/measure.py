@@ -46,6 +46,9 @@ def peak_memory_in_new_process(script: str, *arguments: str) -> int:
 
 def peak_memory() -> int:
     """The peak resident memory of this process so far, in bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # unlike ru_maxrss, this knows nothing of the process that started this one
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if "VmHWM" in line) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
