@@ -63,8 +63,10 @@ class LionConfig(PreTrainedConfig):
             `"eager"`, `"sdpa"`, ...) in the same backbone, to compare with, and `"luna"` packs the tokens into a
             memory of a fixed length and unpacks them (Luna, Ma et al. 2021). Both ignore the fields of linear
             attention, `feature_map`, `normalization`, `patch_order` and `chunk_size`.
-        feature_map (`"silu_norm"`, `"elu"` or `"identity"`, defaults to `"silu_norm"`):
-            The map applied to queries and keys. `"identity"` needs `normalization="none"`.
+        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"softmax"`, `"performer"` or `"identity"`, defaults to
+            `"silu_norm"`):
+            The map applied to queries and keys. `"performer"` are positive random features, drawn once per layer and
+            saved with the weights. `"identity"` needs `normalization="none"`.
         normalization (`"sum"` or `"none"`, defaults to `"sum"`):
             Divide each output by the sum of its attention scores, or scale scores by `head_dim ** -0.5` instead.
         attention_layer_norm (`bool`, defaults to `False`):
@@ -143,7 +145,7 @@ class LionConfig(PreTrainedConfig):
     num_channels: int = 3
 
     mixer_type: Literal["lit", "decay", "selective", "diagonal", "softmax", "luna"] = "selective"
-    feature_map: Literal["silu_norm", "elu", "identity"] = "silu_norm"
+    feature_map: Literal["silu_norm", "elu", "relu", "softmax", "performer", "identity"] = "silu_norm"
     normalization: Literal["sum", "none"] = "sum"
     attention_layer_norm: bool = False
     position_embedding_type: Literal["none", "absolute"] | None = None

@@ -2,10 +2,10 @@
 """The maps φ of queries and keys, per head vector (SPEC §1). To add one: a function and a line in the table."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .lion_kernel import use_fused
+from .lion_kernel import accumulation_dtype, use_fused
 
 
 def silu_norm(x: Tensor) -> Tensor:
@@ -51,4 +51,49 @@ def identity(x: Tensor) -> Tensor:
     return x
 
 
-FEATURE_MAPS = {"silu_norm": silu_norm, "elu": elu, "identity": identity}
+def relu(x: Tensor) -> Tensor:
+    """ReLU(x) + 0.001, the map of the Performer's generalised attention; no score is 0."""
+    return F.relu(x) + 1e-3
+
+
+def softmax(x: Tensor) -> Tensor:
+    """exp(x) / Σ exp(x) over the head (Shen et al., Efficient Attention, 2018)."""
+    return x.softmax(-1)
+
+
+class PositiveRandomFeatures(nn.Module):
+    """
+    The Performer's estimate of softmax attention (Choromanski et al., 2020): φ(x) = exp(w·x' - ‖x'‖²/2) / √m with
+    x' = x / D^¼, for which the mean of φ(q)·φ(k) over random w is exp(q·k / √D). As many rows w as the head has
+    dimensions, orthogonal to each other; drawn once, and saved with the weights.
+    """
+
+    def __init__(self, head_dim: int):
+        super().__init__()
+        self.register_buffer("projection", torch.empty(head_dim, head_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        dtype = accumulation_dtype(x.dtype)
+        with torch.autocast(x.device.type, enabled=False):
+            scaled = x.to(dtype) * x.shape[-1] ** -0.25
+            exponent = F.linear(scaled, self.projection.to(dtype)) - (scaled * scaled).sum(-1, keepdim=True) / 2
+            features = exponent.exp() * len(self.projection) ** -0.5
+        return features.clamp(max=torch.finfo(x.dtype).max).to(x.dtype)
+
+    def random_projection(self) -> Tensor:
+        """Orthogonal rows of the lengths that independent normal rows would have, float32."""
+        normal, other = torch.randn(2, *self.projection.shape)
+        directions, triangle = torch.linalg.qr(normal)
+        directions = directions * triangle.diagonal().sign()  # else the signs of the first ones would not be random
+        return directions.T * other.norm(dim=1, keepdim=True)
+
+
+# A function, or a module that is made of the head dimension.
+FEATURE_MAPS = {
+    "silu_norm": silu_norm,
+    "elu": elu,
+    "relu": relu,
+    "softmax": softmax,
+    "performer": PositiveRandomFeatures,
+    "identity": identity,
+}

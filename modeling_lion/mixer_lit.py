@@ -19,7 +19,8 @@ class LitMixer(Mixer):
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
-        self.feature_map = FEATURE_MAPS[config.feature_map]
+        feature_map = FEATURE_MAPS[config.feature_map]
+        self.feature_map = feature_map(config.head_dim) if isinstance(feature_map, type) else feature_map
 
     def forward(
         self, hidden_states: Tensor, attention_mask: Tensor | None = None

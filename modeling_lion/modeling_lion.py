@@ -44,6 +44,7 @@ from .attention_report import AttentionReport, attention_report
 from .border_states import BorderStates, segment_attention, segment_states
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, patch_grid
+from .feature_map import PositiveRandomFeatures
 from .kernel_auto import auto_attention
 from .kernel_chunk import chunk_attention
 from .kernel_naive import naive_attention
@@ -456,10 +457,10 @@ class LionPreTrainedModel(PreTrainedModel):
         if others:
             raise ValueError(
                 f"The weights in {pretrained_model_name_or_path} are of another mixer than `mixer_type` "
-                f"{model.config.mixer_type!r}: they differ in {', '.join(sorted(others)[:3])}"
-                f"{', …' if len(others) > 3 else ''}. Load them with the configuration they were saved with. To start "
-                "these anew on purpose, make the model from the configuration and call "
-                "load_state_dict(state_dict, strict=False)."
+                f"{model.config.mixer_type!r}, or of another `feature_map` than {model.config.feature_map!r}: they "
+                f"differ in {', '.join(sorted(others)[:3])}{', …' if len(others) > 3 else ''}. Load them with the "
+                "configuration they were saved with. To start these anew on purpose, make the model from the "
+                "configuration and call load_state_dict(state_dict, strict=False)."
             )
         return (model, info) if output_loading_info else model
 
@@ -474,6 +475,8 @@ class LionPreTrainedModel(PreTrainedModel):
                 init.zeros_(module.log_rate_bias)
             if self.config.mixer_type == "diagonal":  # as strong as a gate that reads the hidden states themselves
                 init.normal_(module.weight, std=module.in_features**-0.5)
+        elif isinstance(module, PositiveRandomFeatures):
+            init.copy_(module.projection, module.random_projection())
         elif isinstance(module, LunaMixer) and module.memory is not None:
             init.normal_(module.memory, std=1.0)  # as large as what the LayerNorms of the other layers make of it
         elif isinstance(module, LionImageEmbeddings):

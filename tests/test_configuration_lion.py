@@ -177,7 +177,7 @@ WRONG_TYPES = [
     ({"luna_activation": "relu"}, ["luna_activation", "relu", "softmax", "softplus", "elu"]),
     ({"decay_activation": "relu"}, ["decay_activation", "relu", "sigmoid", "softplus"]),
     ({"modality": "audio"}, ["modality", "audio", "text", "image"]),
-    ({"feature_map": "relu"}, ["feature_map", "relu", "silu_norm"]),
+    ({"feature_map": "cosine"}, ["feature_map", "cosine", "silu_norm", "performer"]),
     ({"normalization": "softmax"}, ["normalization", "softmax", "sum", "none"]),
     ({"position_embedding_type": "rotary"}, ["position_embedding_type", "rotary", "absolute"]),
     ({"norm_position": "middle"}, ["norm_position", "middle", "pre", "post"]),
