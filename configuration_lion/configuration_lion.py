@@ -220,6 +220,41 @@ class LionConfig(PreTrainedConfig):
         return 2 if self.patch_order != "raster" and self.has_decays else 1
 
     @property
+    def base_model_tp_plan(self) -> dict[str, str]:
+        """
+        How the library splits a layer among processes: the MLP by its inner features, attention by heads, the decays
+        of a head with it. Attention stays whole where it is not heads side by side: a LayerNorm over all of them, two
+        scans with decays for each, mixers with parameters that heads share.
+        """
+        plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
+        if self.attention_layer_norm or self.num_scans > 1 or self.mixer_type not in ("lit", "decay", "selective"):
+            return plan
+        mixer = "layers.*.attention.mixer"
+        plan |= {f"{mixer}.{name}_proj": "colwise" for name in ("q", "k", "v")}
+        plan["layers.*.attention.o_proj"] = "rowwise"
+        if self.mixer_type == "selective":
+            plan[f"{mixer}.decay_proj"] = "colwise"
+        elif self.mixer_type == "decay":
+            plan |= {f"{mixer}.decay_bias": "colwise", mixer: "local_params"}
+        return plan
+
+    @base_model_tp_plan.setter
+    def base_model_tp_plan(self, plan: dict[str, str]):
+        # Called by transformers 5.17 to add a rule for `embed_tokens`, which LION has not. To override the plan use
+        # DistributedConfig(tp_plan=...).
+        pass
+
+    @property
+    def base_model_fsdp_plan(self) -> dict[str, str]:
+        """What the library's FSDP2 gathers at a time."""
+        plan = {"layers.*": "free_full_weight"}
+        if self.modality == "text":
+            plan["embeddings.word_embeddings"] = "free_full_weight"
+        if self.norm_position == "pre":
+            plan["norm"] = "keep_full_weight"
+        return plan
+
+    @property
     def output_attentions(self) -> bool | None:
         return self._output_attentions
 

@@ -42,7 +42,9 @@ class LionTextEmbeddings(nn.Module):
         if token_type_ids is None:
             token_type_ids = torch.zeros(1, length, dtype=torch.long, device=inputs_embeds.device)
         check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size", shape)
-        embeddings = inputs_embeds + self.token_type_embeddings(token_type_ids)
+        # A device_map may have put each table on a device of its own.
+        device = inputs_embeds.device
+        embeddings = inputs_embeds + self.token_type_embeddings(token_type_ids).to(device)
         if self.position_embeddings is not None:
             if position_ids is None:
                 if length > self.position_embeddings.num_embeddings:
@@ -57,7 +59,7 @@ class LionTextEmbeddings(nn.Module):
                     position_ids = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
             num_positions = self.position_embeddings.num_embeddings
             check_ids("position_ids", position_ids, num_positions, "max_position_embeddings", shape)
-            embeddings = embeddings + self.position_embeddings(position_ids)
+            embeddings = embeddings + self.position_embeddings(position_ids).to(device)
         return self.dropout(self.layer_norm(embeddings))
 
 

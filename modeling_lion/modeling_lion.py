@@ -290,13 +290,20 @@ class LionPreTrainedModel(PreTrainedModel):
     base_model_prefix = "lion"
     supports_gradient_checkpointing = True
     input_modalities = ("text", "image")
-    _no_split_modules = ["LionTextEmbeddings", "LionImageEmbeddings", "LionLayer"]
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": LionLayer, "attentions": LionAttention}
     # What the class can be built for; a head for one modality says so.
     _modalities = ("text", "image")
     # Whether the loss needs no more of other slices of a sequence than their number of labels.
     _supports_sequence_parallel = True
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        # FSDP2 gives a sharded model a new class, made in a file of torch; the library would save that file as the
+        # model's code, and its name as the class to load.
+        first, *others = cls.__bases__
+        if others and first.__module__.startswith("torch.distributed"):
+            cls.__name__, cls.__module__ = others[0].__name__, others[0].__module__
 
     def __init__(self, config: LionConfig, *inputs, **kwargs):
         if isinstance(config, PreTrainedConfig) and type(config).model_type != LionConfig.model_type:
@@ -312,6 +319,9 @@ class LionPreTrainedModel(PreTrainedModel):
                     f"use a class for {config.modality} (LionModel takes both), or another config."
                 )
         super().__init__(config, *inputs, **kwargs)
+        # What a device_map keeps together and accelerate's FSDP gathers at a time. FSDP stops at a class that is not
+        # in the model, and gathers word embeddings by itself, together with a decoder that is tied to them.
+        self._no_split_modules = ["LionLayer"] + ["LionImageEmbeddings"] * (config.modality == "image")
 
     # Which of the library's attention functions there are: none for linear attention.
     @property
@@ -670,6 +680,7 @@ class LionMaskedLMHead(nn.Module):
 class LionForMaskedLM(LionPreTrainedModel):
     _modalities = ("text",)
     _tied_weights_keys = {"lm_head.decoder.weight": "lion.embeddings.word_embeddings.weight"}
+    _fsdp_plan = {"lm_head.decoder": "keep_full_weight"}
 
     def __init__(self, config: LionConfig):
         super().__init__(config)
