@@ -301,7 +301,8 @@ def differentiable_operator(
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx, grad, *_):
-        inputs, kept = ctx.saved_tensors[:5], ctx.saved_tensors[5:]
+        saved = ctx.saved_tensors  # once: checkpointing computes them for it
+        inputs, kept = saved[:5], saved[5:]
         needs = ctx.needs_input_grad[:5]
         if grad is None:
             return (None,) * 7
