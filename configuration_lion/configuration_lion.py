@@ -224,10 +224,12 @@ class LionConfig(PreTrainedConfig):
         """
         How the library splits a layer among processes: the MLP by its inner features, attention by heads, the decays
         of a head with it. Attention stays whole where it is not heads side by side: a LayerNorm over all of them, two
-        scans with decays for each, mixers with parameters that heads share.
+        scans with decays for each, mixers with parameters that heads share, rates of decays beside their logits.
         """
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
-        if self.attention_layer_norm or self.num_scans > 1 or self.mixer_type not in ("lit", "decay", "selective"):
+        if self.attention_layer_norm or self.num_scans > 1 or self.decay_activation == "softplus":
+            return plan
+        if self.mixer_type not in ("lit", "decay", "selective"):
             return plan
         mixer = "layers.*.attention.mixer"
         plan |= {f"{mixer}.{name}_proj": "colwise" for name in ("q", "k", "v")}

@@ -12,8 +12,8 @@ from .mixer_lit import LitMixer
 
 class DecayGate(nn.Linear):
     """
-    Log decays: logsigmoid(z) of the logits z = w·x + b or, with `decay_activation="softplus"`, -exp(r) softplus(z)
-    with a learnt rate r per output, as in Mamba-2, without a bound on how fast a decay may change.
+    The logits z = w·x + b, and from them the log decays: logsigmoid(z) or, with `decay_activation="softplus"`,
+    -exp(r) softplus(z) with a learnt rate r per output, as in Mamba-2, without a bound on how fast a decay may change.
 
     The bias, which sets how long a head remembers, is added in float32: near λ = 1 the rounding of a bfloat16 logit
     would change the decay by percents.
@@ -27,10 +27,13 @@ class DecayGate(nn.Linear):
     def forward(self, hidden_states: Tensor) -> Tensor:
         logits = F.linear(hidden_states, self.weight.to(hidden_states.dtype))
         dtype = accumulation_dtype(logits.dtype)
-        logits = logits.to(dtype) + self.bias.to(dtype)
+        return logits.to(dtype) + self.bias.to(dtype)
+
+    def log_decay(self, logits: Tensor) -> Tensor:
+        # Not in `forward`, where tensor parallelism has DTensors, which don't know logsigmoid.
         if self.log_rate_bias is None:
             return F.logsigmoid(logits)
-        return -self.log_rate_bias.to(dtype).exp() * F.softplus(logits)
+        return -self.log_rate_bias.to(logits.dtype).exp() * F.softplus(logits)
 
     def bias_of(self, logits: Tensor) -> Tensor:
         """The bias for decays sigmoid(logits), where w·x and the rate are 0: logsigmoid(z) = -softplus(-z)."""
@@ -45,7 +48,8 @@ class SelectiveMixer(LitMixer):
         self.has_cls_token = config.modality == "image"
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
-        return keep_cls_token(self.decay_proj(hidden_states).transpose(1, 2), self.has_cls_token)
+        log_decay = self.decay_proj.log_decay(self.decay_proj(hidden_states))
+        return keep_cls_token(log_decay.transpose(1, 2), self.has_cls_token)
 
 
 def keep_cls_token(log_decay: Tensor, has_cls_token: bool) -> Tensor:

@@ -22,12 +22,12 @@ from modeling_lion import LionConfig, LionForQuestionAnswering, LionModel
 
 PROCESSES = 3
 LENGTH = 47  # slices of 15, 16 and 16 tokens
-MIXERS = ("lit", "decay", "selective")
+MIXERS = ("lit", "decay", "selective", "diagonal")
 HEADS = ("LionForMaskedLM", "LionForTokenClassification", "LionForSequenceClassification", "LionForMultipleChoice")
 CASES = {
     **{f"{mixer} {padding}": {"mixer_type": mixer, "padding": padding}
        for mixer, padding in product(MIXERS, ("none", "left", "right", "interior"))},
-    **{f"{kernel} kernel": {"kernel": kernel} for kernel in ("parallel", "chunk", "rnn")},
+    **{f"{kernel} kernel": {"kernel": kernel} for kernel in ("parallel", "rnn")},
     **{f"{head} {pooling}": {"head": head, "pooling": pooling, "padding": "left"}
        for head, pooling in product(HEADS[1:], ("cls", "mean"))},
     "pre-norm, no division": {"norm_position": "pre", "normalization": "none", "feature_map": "identity"},
