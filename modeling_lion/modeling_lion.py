@@ -162,7 +162,6 @@ class LionAttention(nn.Module):
                 "more in the full form, which takes time and memory quadratic in the length."
             )
             _, weights = self.mix(*inputs, kernel=eager_attention, **options)
-        del inputs  # three tensors of the size of the hidden states, which inference has no more use for
         return output.transpose(1, 2).flatten(2), weights
 
     def mix(
