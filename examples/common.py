@@ -5,8 +5,11 @@ import json
 import os
 import sys
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 import torch
+import yaml
+from pictures import draw_log
 from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig, PreTrainedModel, Trainer, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -46,14 +49,25 @@ class ModelArguments:
 
 
 def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
-    """One object per dataclass, from `args`, the command line (`None`), or one JSON or YAML file named there."""
-    args = sys.argv[1:] if args is None else args
-    parser = HfArgumentParser(dataclasses)
-    if len(args) == 1 and args[0].endswith(".json"):
-        return parser.parse_json_file(os.path.abspath(args[0]))
-    if len(args) == 1 and args[0].endswith((".yaml", ".yml")):
-        return parser.parse_yaml_file(os.path.abspath(args[0]))
-    return parser.parse_args_into_dataclasses(args)
+    """
+    One object per dataclass, from `args` or the command line (`None`). A JSON or YAML file may come first, with
+    arguments by name; those that follow it go before its own.
+
+    Raises:
+        ValueError: if the file holds no arguments, or ones that do not exist.
+    """
+    args = sys.argv[1:] if args is None else list(args)
+    if args and args[0].endswith((".json", ".yaml", ".yml")):
+        recipe = yaml.safe_load(Path(args[0]).read_text(encoding="utf-8"))  # JSON is YAML, too
+        if not isinstance(recipe, dict):
+            raise ValueError(f"{args[0]} must hold arguments by name, as in `learning_rate: 1e-4`.")
+        words = []
+        for name, value in recipe.items():
+            if value is not None:
+                values = value if isinstance(value, list) else [value]
+                words += [f"--{name}", *(json.dumps(x) if isinstance(x, dict) else str(x) for x in values)]
+        args = words + args[1:]
+    return HfArgumentParser(dataclasses).parse_args_into_dataclasses(args)
 
 
 def check_arguments(model_args: ModelArguments, training_args: TrainingArguments) -> None:
@@ -174,7 +188,7 @@ def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedC
 
 def train(trainer: Trainer, checkpoint: str | None) -> None:
     """
-    Train, then save the model, what prepares its inputs, the metrics and the state in the output folder.
+    Train, then save the model, what prepares its inputs, the metrics, the state and a plot in the output folder.
 
     Raises:
         ValueError: if the checkpoint to go on from is of another model.
@@ -184,6 +198,8 @@ def train(trainer: Trainer, checkpoint: str | None) -> None:
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
     trainer.save_state()
+    if trainer.is_world_process_zero():
+        draw_log(Path(trainer.args.output_dir) / "training.png", trainer.state.log_history)
     save_metrics(trainer, "train", result.metrics)
 
 

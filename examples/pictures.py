@@ -68,6 +68,27 @@ def draw_losses_by_length(path: Path, losses: dict[int, float]) -> str:
     return save(figure, path)
 
 
+def draw_log(path: Path, log: list[dict]) -> str:
+    """Loss and learning rate of a training by step, from `trainer.state.log_history`."""
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6))
+    lines = (
+        (axes[0], "loss", "training", BLUE, "-"),
+        (axes[0], "eval_loss", "held out", ORANGE, "o-"),
+        (axes[1], "learning_rate", None, BLUE, "-"),
+    )
+    for axis, name, label, color, style in lines:
+        points = [(entry["step"], entry[name]) for entry in log if name in entry]
+        if points:
+            axis.plot(*zip(*points, strict=True), style, color=color, label=label, markersize=4, linewidth=1.8)
+    for axis, name in zip(axes, ("loss", "learning rate"), strict=True):
+        axis.set_xlabel("training step")
+        axis.set_ylabel(name)
+        axis.grid(alpha=0.25)
+    if axes[0].lines:
+        axes[0].legend()
+    return save(figure, path)
+
+
 def draw_digits(path: Path, predictions: list[dict], accuracy: float) -> str:
     """Held-out digits with the answer of the pipeline, green where it is right: `file`, `truth`, `answer`, `score`."""
     columns = 8

@@ -10,6 +10,7 @@ An image folder has one sub-folder per class, named like it. Argument names are 
 
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,12 @@ class DataTrainingArguments:
         default=1.0, metadata={"help": "Train on random crops with at least this share of the width and height."}
     )
     random_flip: bool = field(default=False, metadata={"help": "Train on randomly mirrored images as well."})
+    mixup: float = field(
+        default=0.0,
+        metadata={
+            "help": "Train on mixtures of two images and their labels, in shares drawn from Beta(mixup, mixup)."
+        },
+    )
     preprocessing_num_workers: int | None = field(
         default=None, metadata={"help": "Processes that read the image folder."}
     )
@@ -77,6 +84,8 @@ def check_data_arguments(data_args: DataTrainingArguments, training_args: Traini
         raise ValueError(f"--train_val_split is {data_args.train_val_split}; give a number between 0 and 1.")
     if not 0 < data_args.min_crop <= 1:
         raise ValueError(f"--min_crop is {data_args.min_crop}; give a number above 0, up to 1 (no crops).")
+    if data_args.mixup < 0:
+        raise ValueError(f"--mixup is {data_args.mixup}; give a number above 0, or 0 for no mixtures.")
 
 
 def load_images(
@@ -192,6 +201,33 @@ def collate(examples: list[dict]) -> dict[str, torch.Tensor]:
     }
 
 
+class MixupTrainer(Trainer):
+    """
+    A Trainer that mixes each image of a batch with another one, and their labels likewise (Zhang et al., arXiv
+    1710.09412). The share of the first is drawn from Beta(mixup, mixup), once per batch; what is drawn follows from
+    the seed and the step, so it is the same after a resume.
+    """
+
+    def __init__(self, *args, mixup: float, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.mixup = mixup
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if not model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        images, labels = inputs["pixel_values"], inputs["labels"]
+        random_numbers = np.random.default_rng((self.args.seed, self.state.global_step, self.args.process_index))
+        share, other = random_numbers.beta(self.mixup, self.mixup), random_numbers.permutation(len(images))
+        outputs = model(pixel_values=images.lerp(images[other], 1 - share))
+        options = {"label_smoothing": self.args.label_smoothing_factor, "reduction": "sum"}
+        loss = sum(
+            part * torch.nn.functional.cross_entropy(outputs.logits.float(), target, **options)
+            for part, target in ((share, labels), (1 - share, labels[other]))
+        )
+        loss = loss / (len(images) if num_items_in_batch is None else num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
     return {"accuracy": float(np.mean(prediction.predictions.argmax(axis=-1) == prediction.label_ids))}
 
@@ -227,7 +263,8 @@ def main(args: list[str] | None = None) -> Trainer:
     callbacks = []
     if model_args.early_stopping_patience is not None:
         callbacks.append(EarlyStoppingCallback(model_args.early_stopping_patience))
-    trainer = Trainer(
+    trainer_class = Trainer if data_args.mixup == 0 else partial(MixupTrainer, mixup=data_args.mixup)
+    trainer = trainer_class(
         model=model,
         args=training_args,
         data_collator=collate,

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
 from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, pipeline
 
-from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM
+from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer
 
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -210,6 +211,156 @@ def test_mlm_reads_its_arguments_from_a_file(example, text_files, tmp_path):
     (tmp_path / "arguments.json").write_text(json.dumps(arguments))
     trainer = example("run_mlm").main([str(tmp_path / "arguments.json")])
     assert trainer.model.config.mixer_type == "decay" and trainer.model.config.hidden_size == 32
+
+
+def test_recipe_for_mlm(example, text_files, tmp_path):
+    more = text_arguments(text_files, tmp_path / "out")
+    more = more[more.index("--config_overrides") :]  # the recipe names the configuration
+    trainer = example("run_mlm").main(
+        [str(EXAMPLES / "recipes" / "mlm-base.yaml"), *more, "--streaming", "--logging_steps", "2"]
+    )
+    arguments = trainer.args
+    assert trainer.data_collator.mlm_probability == 0.3
+    assert (arguments.learning_rate, arguments.adam_beta1, arguments.adam_beta2, arguments.weight_decay) == (
+        8e-4,
+        0.9,
+        0.98,
+        1e-5,
+    )
+    assert arguments.get_warmup_steps(1000) == 60 and arguments.optim.startswith("adamw")
+    assert trainer.state.global_step == 6 and trainer.model.config.hidden_size == 32  # given after the recipe
+    assert list((tmp_path / "out").rglob("events.out.tfevents*"))
+    with Image.open(tmp_path / "out" / "training.png") as image:
+        assert image.size[0] > 500
+
+
+def test_recipe_for_mlm_large_differs_in_size_and_learning_rate():
+    base, large = (
+        yaml.safe_load((EXAMPLES / "recipes" / f"mlm-{size}.yaml").read_text()) for size in ("base", "large")
+    )
+    differ = {name: large[name] for name in base.keys() | large.keys() if base.get(name) != large.get(name)}
+    assert differ == {"config_name": "lion-s-text-large", "learning_rate": "2e-4"}
+
+
+def test_a_recipe_must_hold_arguments(example, tmp_path):
+    (tmp_path / "recipe.yaml").write_text("learning_rate")
+    with pytest.raises(ValueError, match="must hold arguments by name"):
+        example("run_mlm").main([str(tmp_path / "recipe.yaml")])
+    (tmp_path / "recipe.yaml").write_text("output_dir: here\nlaerning_rate: 1.0")
+    with pytest.raises(ValueError, match="laerning_rate"):
+        example("run_mlm").main([str(tmp_path / "recipe.yaml")])
+
+
+def test_recipe_for_images(example, image_folder, tmp_path):
+    """Mixtures teach it, too, and what they are does not change when training goes on from a checkpoint."""
+    recipe = str(EXAMPLES / "recipes" / "images.yaml")
+    common = ["--report_to", "none", "--config_overrides", IMAGE_CONFIG + ",patch_order=snake", "--max_steps", "24"]
+    common += ["--learning_rate", "5e-3", "--per_device_train_batch_size", "8", "--eval_strategy", "no"]
+    common += [
+        "--save_strategy",
+        "steps",
+        "--save_steps",
+        "12",
+        "--logging_steps",
+        "4",
+        "--mixup",
+        "0.4",
+        "--random_flip",
+        "False",
+    ]
+    module = example("run_image_classification")
+    whole = module.main([recipe, *image_arguments(image_folder, tmp_path / "whole", *common)])
+    assert type(whole).__name__ == "MixupTrainer" and whole.args.label_smoothing_factor == 0.1
+    assert whole.model.config.patch_order == "snake"
+    assert results(tmp_path / "whole", "eval")["eval_accuracy"] > 0.8
+    shutil.copytree(tmp_path / "whole" / "checkpoint-12", tmp_path / "again" / "checkpoint-12")
+    again = module.main([recipe, *image_arguments(image_folder, tmp_path / "again", *common)])
+    for name, parameter in again.model.named_parameters():
+        torch.testing.assert_close(parameter, whole.model.get_parameter(name), atol=1e-6, rtol=1e-5, msg=name)
+
+
+GLUE_ROWS = {
+    "cola": ({"sentence": "The lion sleeps."}, {"sentence": "Sleeps sleeps the."}),
+    "sst2": ({"sentence": "a dull lion"}, {"sentence": "a fine lion"}),
+    "mrpc": ({"sentence1": "It roars.", "sentence2": "It flies."}, {"sentence1": "It roars.", "sentence2": "A roar."}),
+    "stsb": ({"sentence1": "It roars.", "sentence2": "It flies."}, {"sentence1": "It roars.", "sentence2": "A roar."}),
+    "qqp": ({"question1": "Who?", "question2": "When?"}, {"question1": "Who?", "question2": "Who is it?"}),
+    "mnli": ({"premise": "It roars.", "hypothesis": "It is loud."}, {"premise": "It roars.", "hypothesis": "It may."}),
+    "qnli": ({"question": "Who roars?", "sentence": "A lion."}, {"question": "Who roars?", "sentence": "At dawn."}),
+    "rte": (
+        {"sentence1": "It roars.", "sentence2": "It is loud."},
+        {"sentence1": "It roars.", "sentence2": "It flies."},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def glue_model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("glue") / "model"
+    texts = [text for rows in GLUE_ROWS.values() for row in rows for text in row.values()]
+    tokenizer = LionTokenizer.train_from_iterator(texts, vocab_size=120)
+    sizes = dict(part.split("=") for part in TEXT_CONFIG.split(","))
+    config = LionConfig(vocab_size=len(tokenizer), initializer_range=0.1, **{k: int(v) for k, v in sizes.items()})
+    LionForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("task", GLUE_ROWS)
+def test_glue(task, glue_model, example, tmp_path):
+    """Tasks are measured as the benchmark measures them; those of a kind learn two examples by heart."""
+    module = example("run_glue")
+    kind = module.TASKS[task]
+    labels = list(kind.labels[:2]) if task in ("rte", "mnli") else [0, 1] if kind.labels else [0.5, 4.5]
+    rows = [json.dumps(row | {"label": label}) for row, label in zip(GLUE_ROWS[task], labels, strict=True)] * 8
+    (tmp_path / "data.jsonl").write_text("\n".join(rows))
+    is_trained = task in ("cola", "mnli", "stsb")
+    trainer = module.main(
+        [str(EXAMPLES / "recipes" / "glue.yaml"), "--task_name", task, "--model_name_or_path", str(glue_model)]
+        + ["--train_file", str(tmp_path / "data.jsonl"), "--validation_file", str(tmp_path / "data.jsonl")]
+        + ["--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache"), *TRAINING]
+        + [
+            "--do_train",
+            str(is_trained),
+            "--max_steps",
+            "24",
+            "--learning_rate",
+            "5e-3",
+            "--per_device_train_batch_size",
+            "8",
+        ]
+        + ["--report_to", "none", "--eval_strategy", "no", "--save_strategy", "no", "--max_seq_length", "24"]
+    )
+    metrics = results(tmp_path / "out", "eval")
+    for name in kind.metrics:
+        assert metrics[f"eval_{name}"] == (pytest.approx(1, abs=0.02) if is_trained else pytest.approx(0, abs=1)), name
+    assert trainer.model.config.num_labels == max(1, len(kind.labels))
+
+
+def test_glue_refuses(glue_model, example, tmp_path):
+    module = example("run_glue")
+    arguments = [
+        "--task_name",
+        "rte",
+        "--model_name_or_path",
+        str(glue_model),
+        "--output_dir",
+        str(tmp_path),
+        *TRAINING,
+    ]
+    for row, message in (
+        ({"sentence1": "a", "label": 0}, "has no column sentence2, but sentence1, label"),
+        (
+            {"sentence1": "a", "sentence2": "b", "label": "maybe"},
+            "has the labels entailment, not_entailment; the data",
+        ),
+    ):
+        (tmp_path / "data.json").write_text(json.dumps(row))
+        files = ["--train_file", str(tmp_path / "data.json"), "--validation_file", str(tmp_path / "data.json")]
+        with pytest.raises(ValueError, match=message):
+            module.main([*arguments, *files])
+    with pytest.raises(ValueError, match="give --train_file and --validation_file"):
+        module.main([*arguments, *files[:2]])
 
 
 def test_mlm_refuses_data_without_text(example, text_files, tmp_path):

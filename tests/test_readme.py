@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 
@@ -31,9 +32,14 @@ def test_scripts_and_the_command_take_the_arguments():
     commands = "\n".join(code_blocks("sh")).replace("\\\n", " ").splitlines()
     scripts = [words for line in commands if (words := line.split("#")[0].split())[:1] in (["python"], ["lion"])]
     assert len(scripts) >= 5
+
+    @cache  # a script imports much, and may be there more than once
+    def help_of(*entry: str) -> str:
+        command = [sys.executable, *entry, "--help"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
     for words in scripts:
-        entry = ["-m", "hub_upload_lion.cli", words[1]] if words[0] == "lion" else [str(ROOT / words[1])]
-        helped = subprocess.run([sys.executable, *entry, "--help"], capture_output=True, text=True, check=True).stdout
+        helped = help_of(*(("-m", "hub_upload_lion.cli", words[1]) if words[0] == "lion" else (str(ROOT / words[1]),)))
         assert [word for word in words if word.startswith("--") and word not in helped] == []
 
 
@@ -47,7 +53,7 @@ def test_make_targets_exist():
 def test_paths_exist():
     tree = README.split("## The tree")[1].split("```")[1]
     named = re.findall(r"^(\S+)", tree, flags=re.MULTILINE)
-    named += re.findall(r"(?:modeling_lion|examples|benchmarks)/\w+\.(?:py|md)", README)
+    named += re.findall(r"(?:modeling_lion|examples|benchmarks)/(?:recipes/)?[\w-]+\.(?:py|md|yaml)", README)
     named += re.findall(r"\]\(([\w./]+\.(?:png|md))\)", README)
     assert len(named) > 10 and sum(name.endswith(".png") for name in named) >= 4
     assert [name for name in named if not (ROOT / name).exists()] == []

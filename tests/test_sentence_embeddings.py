@@ -18,6 +18,11 @@ SOUNDS = ("roars", "hoots", "bubbles", "hisses", "neighs", "buzzes", "sings", "h
 TEXTS = ["It roars.", "The owl hoots from a tall tree, at night, in the shade of the hill.", "A bee"]
 
 
+@pytest.fixture(params=["lit", "selective"])  # with a table of positions, and without
+def mixer(request) -> str:
+    return request.param
+
+
 @pytest.fixture
 def folder(mixer, tmp_path) -> str:
     texts = [*TEXTS, *ANIMALS, *SOUNDS, "At dawn the animal that"]
