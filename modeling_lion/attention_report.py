@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from .decay_mask import decay_mask_rows, step_decays
 from .kernel_chunk import chunk_attention
 from .lion_kernel import accumulation_dtype, divide
+from .mixer_diagonal import DiagonalMixer
 from .mixer_lit import LitMixer
 
 
@@ -43,10 +44,10 @@ def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor
     hook = partial(report_layer, tokens=tokens, reports=reports)
     layers = [layer.attention for layer in model.base_model.layers]
     for attention in layers:
-        if not isinstance(attention.mixer, LitMixer):
+        if not isinstance(attention.mixer, LitMixer) or isinstance(attention.mixer, DiagonalMixer):
             raise ValueError(
-                f"`mixer_type` is {model.config.mixer_type!r}: only linear mixers have decays to report; others give "
-                "their weights with output_attentions=True."
+                f"`mixer_type` is {model.config.mixer_type!r}: only linear mixers with one decay mask per head can "
+                "report it; others give their weights with output_attentions=True."
             )
     handles = [attention.register_forward_pre_hook(hook, with_kwargs=True) for attention in layers]
     try:

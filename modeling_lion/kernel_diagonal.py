@@ -32,14 +32,14 @@ def diagonal_chunk(
     query: Tensor, key: Tensor, value: Tensor, right: Tensor, left: Tensor, chunk_size: int
 ) -> tuple[Tensor, Tensor]:
     """
-    A body of `lion_kernel`, in blocks of the largest power of two up to `chunk_size`.
+    A body of `lion_kernel`, in blocks of the largest power of two up to `chunk_size`, or in one block.
 
     Args:
         query, key: `(batch, heads, length, head_dim)`; value: `(batch, heads, length, value_dim)`.
         right, left: of `step_decays`, `(batch, heads, head_dim, length)`.
     """
     shape, length = value.shape, value.shape[2]
-    block = 1 << (max(1, min(chunk_size, length)).bit_length() - 1)
+    block = 1 << min(chunk_size.bit_length() - 1, max(0, length - 1).bit_length())
     inputs = (query, key, pad(value, (0, 1), value=1.0), right.transpose(2, 3), left.transpose(2, 3))
     inputs = [x.expand(*shape[:3], -1).flatten(0, 1) for x in inputs]
     needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)

@@ -33,8 +33,8 @@ class LitMixer(Mixer):
         Returns:
             query, key (after the feature map) and value, `(batch, heads, length, head_dim)`, and the log decay:
             `None`, `(scans * heads,)`, `(batch, scans * heads, length)` or, if it differs between the channels of the
-            keys, `(batch, scans * heads, length, head_dim)`, float32 or wider. A scan is one order in
-            which the tokens are read (patch_order.py); every one has decays of its own.
+            keys, `(batch, scans * heads, length, head_dim)`, float32 or wider. A scan is one order in which the tokens
+            are read (patch_order.py); every one has decays of its own.
         """
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)
         query = self.feature_map(self.q_proj(hidden_states).view(shape))

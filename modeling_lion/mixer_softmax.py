@@ -105,7 +105,7 @@ class SoftmaxMixer(Mixer):
         """
         query, key, value = (self.split_heads(proj(hidden_states)) for proj in (self.q_proj, self.k_proj, self.v_proj))
         packing = {}
-        if cu_seq_lens_q is not None:
+        if cu_seq_lens_q is not None and "flash" in self.config._attn_implementation:  # others are told by the mask
             longest = cu_seq_lens_q.diff().max()
             packing = {
                 "cu_seq_lens_q": cu_seq_lens_q.int(),

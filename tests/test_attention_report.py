@@ -81,8 +81,9 @@ def test_what_cannot_be_reported(find_case):
     with pytest.raises(ValueError, match="`tokens` is \\[9\\]; give positions from 0 to 8"):
         model.attention_report([9], **case.inputs(model.config))
     assert not any(layer.attention._forward_pre_hooks for layer in model.lion.layers)
-    with pytest.raises(ValueError, match="`mixer_type` is 'softmax'"):
-        case.model("softmax").attention_report([0], **case.inputs(model.config))
+    for mixer_type in ("softmax", "luna", "diagonal"):
+        with pytest.raises(ValueError, match=f"`mixer_type` is '{mixer_type}'"):
+            case.model(mixer_type).attention_report([0], **case.inputs(model.config))
 
 
 def test_the_example_draws_a_long_text(tmp_path, monkeypatch):

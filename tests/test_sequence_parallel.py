@@ -33,6 +33,7 @@ CASES = {
     "pre-norm, no division": {"norm_position": "pre", "normalization": "none", "feature_map": "identity"},
     "absolute positions": {"position_embedding_type": "absolute", "padding": "interior"},
     "checkpointing": {"checkpointing": True},
+    "decays per channel": {"mixer_type": "diagonal", "padding": "left"},
 }  # fmt: skip
 
 
