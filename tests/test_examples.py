@@ -12,7 +12,7 @@ import yaml
 from datasets import Dataset
 from huggingface_hub.errors import StrictDataclassError
 from PIL import Image
-from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, pipeline
+from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, TrainingArguments, pipeline
 
 from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer
 
@@ -113,7 +113,7 @@ def test_going_on_with_another_vocabulary_is_refused(example, tmp_path):
 
     def load(size, checkpoint=str(tmp_path)):
         arguments = run_mlm.MlmModelArguments(vocab_size=size)
-        return run_mlm.load_tokenizer(arguments, LionConfig(), checkpoint, datasets)
+        return run_mlm.load_tokenizer(arguments, LionConfig(), checkpoint, datasets, TrainingArguments(str(tmp_path)))
 
     load(40, checkpoint=None).save_pretrained(tmp_path)
     assert len(load(40)) == len(load(None)) == 40 < full < 5000
