@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
 from .mixer_lit import LitMixer
-from .mixer_selective import DecayGate, keep_cls_token
+from .mixer_selective import DecayGate, gate_log_decay, keep_cls_token
 
 
 class DiagonalMixer(LitMixer):
@@ -23,6 +23,6 @@ class DiagonalMixer(LitMixer):
         """`(batch, scans * heads, length, head_dim)`"""
         # Kept in float32 as all of the decays, and computed with in the dtype of the model as they are.
         down = F.linear(hidden_states, self.decay_down_proj.weight.to(hidden_states.dtype))
-        log_decay = self.decay_up_proj.log_decay(self.decay_up_proj(down))
+        log_decay = gate_log_decay(self.decay_up_proj, down)
         log_decay = keep_cls_token(log_decay.transpose(1, 2), self.has_cls_token)
         return log_decay.unflatten(1, (-1, self.head_dim)).transpose(2, 3)

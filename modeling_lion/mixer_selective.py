@@ -40,6 +40,11 @@ class DecayGate(nn.Linear):
         return logits if self.log_rate_bias is None else -logits
 
 
+def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
+    """The log decays of a `DecayGate`, also where an adapter wraps it: it adds to the logits (peft: `base_layer`)."""
+    return getattr(gate, "base_layer", gate).log_decay(gate(hidden_states))
+
+
 class SelectiveMixer(LitMixer):
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -48,7 +53,7 @@ class SelectiveMixer(LitMixer):
         self.has_cls_token = config.modality == "image"
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
-        log_decay = self.decay_proj.log_decay(self.decay_proj(hidden_states))
+        log_decay = gate_log_decay(self.decay_proj, hidden_states)
         return keep_cls_token(log_decay.transpose(1, 2), self.has_cls_token)
 
 
