@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench bench-gpu clean
 
 # Train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
 demo: $(VENV)/installed
@@ -16,6 +16,11 @@ test: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench_kernels.py --quick --output_dir outputs/bench
 	$(BIN)/python benchmarks/bench_models.py --quick --output_dir outputs/bench
+
+# On a machine with an NVIDIA GPU, in half an hour: correctness, tuning and figures, in outputs/gpu.
+bench-gpu: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[gpu]"
+	$(BIN)/python benchmarks/gpu_session.py --minutes 28 --output_dir outputs/gpu
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

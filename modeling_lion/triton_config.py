@@ -19,7 +19,7 @@ CONFIGS = {
         "output": {"value_block": 32, "num_warps": 4, "num_stages": 2},
         "states": {"head_block": 32, "value_block": 64, "num_warps": 4, "num_stages": 3},
         "query_gradient": {"num_warps": 4, "num_stages": 2},
-        "key_gradient": {"queries": 64, "num_warps": 4, "num_stages": 2},
+        "key_gradient": {"queries": 32, "num_warps": 4, "num_stages": 2},
         "lit_states": {"head_block": 32, "value_block": 64, "num_warps": 4, "num_stages": 3},
         "lit_output": {"value_block": 32, "num_warps": 4, "num_stages": 2},
         "lit_gradient": {"head_block": 32, "value_block": 32, "num_warps": 8, "num_stages": 2},

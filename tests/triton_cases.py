@@ -15,7 +15,7 @@ import os
 
 import pytest
 import torch
-from test_kernels import EXTREMES, MIXERS, extreme_decays
+from test_kernels import EXTREMES, extreme_decays
 
 from modeling_lion import lion_kernel, triton_plan
 from modeling_lion.kernel_chunk import chunk_attention
@@ -27,6 +27,7 @@ from modeling_lion.kernel_rnn import rnn_attention
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 KERNELS = {"parallel": parallel_attention, "chunk": chunk_attention, "rnn": rnn_attention}
+MIXERS = ["lit", "decay", "selective"]
 # Triton's interpreter computes bfloat16 wrongly.
 DTYPES = [torch.float32, torch.float16, *([] if INTERPRETED else [torch.bfloat16])]
 on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
