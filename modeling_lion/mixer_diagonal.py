@@ -2,7 +2,6 @@
 """A decay for each channel of the keys, from each token (SPEC §2 with a vector λ): GLA, HGRN and RWKV, both ways."""
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
 from .mixer_lit import LitMixer
@@ -21,8 +20,8 @@ class DiagonalMixer(LitMixer):
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
         """`(batch, scans * heads, length, head_dim)`"""
-        # Kept in float32 as all of the decays, and computed with in the dtype of the model as they are.
-        down = F.linear(hidden_states, self.decay_down_proj.weight.to(hidden_states.dtype))
+        # In float32, as all of the decays.
+        down = self.decay_down_proj(hidden_states.to(self.decay_down_proj.weight.dtype))
         log_decay = gate_log_decay(self.decay_up_proj, down)
         log_decay = keep_cls_token(log_decay.transpose(1, 2), self.has_cls_token)
         return log_decay.unflatten(1, (-1, self.head_dim)).transpose(2, 3)

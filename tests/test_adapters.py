@@ -58,8 +58,7 @@ def test_lora_trains_saves_loads_and_merges(mixer, saved, batch, tmp_path):
     losses = train(model, batch)
     assert losses[-1] < losses[0] / 4
     moved = {name for name, parameter in model.named_parameters() if not parameter.equal(before[name])}
-    # Adapters of a layer that reads another one, whose weights are 0 at first, may still be as they were.
-    assert {name for name in trained - moved if "decay_down_proj" not in name} == set() and moved <= trained
+    assert moved == trained
 
     model.eval().save_pretrained(tmp_path / "adapter")
     expected = model(**batch).logits
