@@ -1,0 +1,17 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The tasks of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006), made on any machine, offline: each is
+generated, or is on text and images that every machine with this package has.
+"""
+
+from .digits import Digits
+from .listops import ListOps
+from .pathfinder import Pathfinder
+from .retrieval import Retrieval
+from .task import PAD_ID, SPLITS, Task, load_task
+from .text import Text
+
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in (ListOps, Text, Retrieval, Pathfinder, Digits)}
+
+__all__ = ["PAD_ID", "SPLITS", "TASKS", "Digits", "ListOps", "Pathfinder", "Retrieval", "Task", "Text", "load_task"]

@@ -1,0 +1,124 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What the tasks share: an interface, splits that cannot overlap, and data sets on disk."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+from zlib import crc32
+
+import numpy as np
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+
+
+SPLITS = ("train", "validation", "test")
+PAD_ID = 0
+
+
+@dataclass(frozen=True)
+class Task(ABC):
+    """
+    Sequences to classify. A subclass is a frozen dataclass whose fields are the sizes of the task; equal fields, seed
+    and index give the same example.
+
+    An example is `{"input_ids": list of int, "label": int}`. Tokens are numbers from 1 to `vocab_size - 1`; 0 is left
+    for padding. Of a task with a `grid` they are the grey values of an image instead, from 0 to 255, row by row.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int] = (
+        1  # count up where a change of the code changes examples, so that stored ones are not used
+    )
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """Tokens, the padding included."""
+
+    @property
+    @abstractmethod
+    def max_length(self) -> int:
+        """Most tokens of an example."""
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """Height and width, if the tokens are pixels."""
+        return None
+
+    @property
+    def source(self) -> str:
+        """What the examples depend on beside fields and seed: stored ones are used only while it is the same."""
+        return ""
+
+    def size_of(self, split: str) -> int | None:
+        """How many examples there are, if they are not made at will."""
+        return None
+
+    @abstractmethod
+    def example(self, split: str, index: int, seed: int) -> dict:
+        """One example; those of different splits are different."""
+
+    def generator(self, split: str, index: int, seed: int) -> np.random.Generator:
+        """Random numbers for one example, so that processes can share the work."""
+        return np.random.default_rng([seed, crc32(self.name.encode()), SPLITS.index(split), index])
+
+
+def split_of(content: bytes) -> str:
+    """The split that an example may be in, by a checksum of it: drawing until it fits makes splits that are disjoint."""
+    return SPLITS[crc32(content) % len(SPLITS)]
+
+
+def generate(task: Task, split: str, indices: list[int], seed: int, **kwargs) -> Iterator[dict]:
+    for index in indices:
+        yield task.example(split, index, seed)
+
+
+def load_task(
+    task: Task, sizes: dict[str, int], cache_dir: str | None = None, seed: int = 0, num_proc: int | None = None
+) -> DatasetDict:
+    """
+    The examples of a task, made once and then read from `cache_dir`; a progress bar counts them.
+
+    Args:
+        task: with its sizes.
+        sizes: number of examples per split; tasks on data that there is only so much of give all they have.
+        cache_dir: folder; `None` is that of the datasets library.
+        seed: other examples for other seeds.
+        num_proc: processes that make them. The examples are the same for any number.
+
+    Returns:
+        A split for each one in `sizes`, with the columns `input_ids` and `label`.
+
+    Raises:
+        ValueError: for a split that is not "train", "validation" or "test", or without examples.
+    """
+    features = Features({"input_ids": List(Value("int32")), "label": ClassLabel(names=list(task.labels))})
+    splits = {}
+    for split, count in sizes.items():
+        if split not in SPLITS:
+            raise ValueError(f"There is no split {split!r}; choose of {', '.join(SPLITS)}.")
+        if count < 1:
+            raise ValueError(f"The size of the split {split!r} is {count}; give at least 1.")
+        limit = task.size_of(split)
+        indices = list(range(count if limit is None else min(count, limit)))
+        splits[split] = Dataset.from_generator(
+            generate,
+            features=features,
+            cache_dir=cache_dir,
+            gen_kwargs={
+                "task": task,
+                "split": split,
+                "indices": indices,
+                "seed": seed,
+                "version": task.version,
+                "source": task.source,
+            },
+            num_proc=num_proc,
+            split=split,
+        )
+    return DatasetDict(splits)

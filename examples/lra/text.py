@@ -1,0 +1,75 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Text classification, byte by byte: which package is a docstring from? The Arena's own text, film reviews of IMDb, is
+not on every machine.
+
+The names of the packages are blotted out. Held-out texts are from other files.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from .documents import VOCAB_SIZE, documents, fingerprint, window
+from .task import SPLITS, Task
+
+
+@dataclass(frozen=True)
+class Text(Task):
+    """
+    Args:
+        longest: bytes of an example; the Arena has up to 4096.
+        num_packages: classes: the packages with the most text of those that have files in every split.
+        max_bytes: of docstrings to collect.
+        folders: where to look. Not given: in the Python installation that runs this.
+    """
+
+    longest: int = 4096
+    num_packages: int = 4
+    max_bytes: int = 30_000_000
+    folders: tuple[str, ...] = ()
+
+    name = "text"
+    vocab_size = VOCAB_SIZE
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(texts(self)["train"])
+
+    @property
+    def max_length(self) -> int:
+        return self.longest
+
+    @property
+    def source(self) -> str:
+        return fingerprint(self.folders)
+
+    def example(self, split: str, index: int, seed: int) -> dict:
+        generator = self.generator(split, index, seed)
+        label = int(generator.integers(len(self.labels)))
+        files = texts(self)[split][self.labels[label]]
+        file = files[generator.integers(len(files))]
+        return {"input_ids": window(generator, file, self.longest), "label": label}
+
+
+@cache
+def texts(task: Text) -> dict[str, dict[str, list[list[str]]]]:
+    """Paragraphs of each file, by split and package, in the order of the labels."""
+    found = documents(task.folders, task.max_bytes)
+    sizes = {
+        package: sum(len(p) for split in SPLITS for file in found[split][package].values() for p in file)
+        for package in found["train"]
+        if all(package in found[split] for split in SPLITS)
+    }
+    packages = sorted(sorted(sizes, key=lambda package: (-sizes[package], package))[: task.num_packages])
+    if len(packages) < max(2, task.num_packages):
+        raise ValueError(
+            f"Only {len(packages)} packages have docstrings in every split: lower `num_packages` "
+            f"({task.num_packages}), at least 2, or raise `max_bytes` ({task.max_bytes})."
+        )
+    names = re.compile("|".join(map(re.escape, packages)), re.IGNORECASE)
+    blot = lambda paragraphs: [names.sub("_", paragraph) for paragraph in paragraphs]
+    return {
+        split: {package: [blot(file) for file in found[split][package].values()] for package in packages}
+        for split in SPLITS
+    }

@@ -1,0 +1,200 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The tasks of the Long Range Arena: labels that are right, splits without overlap, the same examples again."""
+
+import importlib
+import json
+from pathlib import Path
+from statistics import median_low
+
+import numpy as np
+import pytest
+from datasets import load_from_disk
+from scipy import ndimage
+
+
+LIBRARY = Path(json.__file__).parents[1]
+FOLDERS = tuple(str(LIBRARY / name) for name in ("asyncio", "concurrent", "email", "importlib"))
+SIZES = {"train": 24, "validation": 12, "test": 12}
+
+
+@pytest.fixture
+def lra(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    return importlib.import_module("lra")
+
+
+@pytest.fixture
+def tasks(lra) -> dict:
+    """Small ones."""
+    return {
+        "listops": lra.ListOps(min_length=5, longest=30, max_depth=3, max_arguments=4),
+        "text": lra.Text(longest=128, num_packages=2, folders=(str(LIBRARY),), max_bytes=400_000),
+        "retrieval": lra.Retrieval(longest=200, folders=FOLDERS),
+        "pathfinder": lra.Pathfinder(),
+        "digits": lra.Digits(),
+    }
+
+
+def rows(task, split: str, count: int, seed: int = 0) -> list[dict]:
+    return [task.example(split, index, seed) for index in range(count)]
+
+
+def evaluate(tokens: list[str]) -> int:
+    """The value of a ListOps expression, with a stack."""
+    stack: list = []
+    for token in tokens:
+        if token != "]":
+            stack.append(int(token) if token.isdigit() else token)
+            continue
+        start = max(i for i, item in enumerate(stack) if isinstance(item, str))
+        operator, values = stack[start], np.array(stack[start + 1 :])
+        value = {
+            "[MIN": values.min,
+            "[MAX": values.max,
+            "[MED": lambda v=values: int(np.median(v)),
+            "[SM": lambda v=values: v.sum() % 10,
+        }[operator]()
+        stack[start:] = [int(value)]
+    (result,) = stack
+    return result
+
+
+def test_evaluate_knows_examples():
+    assert evaluate("[MAX 2 9 [MIN 4 7 ] 0 ]".split()) == 9
+    assert evaluate("[SM 8 7 [MED 1 4 9 ] ]".split()) == 9
+    assert evaluate("[MED 3 4 8 9 ]".split()) == 6 != median_low([3, 4, 8, 9])
+
+
+@pytest.mark.parametrize("sizes", [{}, {"min_length": 5, "longest": 40, "max_depth": 3, "max_arguments": 4}])
+def test_listops_answers(lra, sizes):
+    from lra.listops import TOKENS
+
+    task = lra.ListOps(**sizes)
+    seen = set()
+    for row in rows(task, "validation", 25 if sizes else 6):
+        tokens = [TOKENS[i] for i in row["input_ids"]]
+        assert task.min_length <= len(tokens) <= task.longest
+        assert evaluate(tokens) == row["label"]
+        depth = np.cumsum([token.startswith("[") - (token == "]") for token in tokens])
+        assert depth.max() <= task.max_depth and depth[-1] == 0 and (depth[:-1] > 0).all()
+        seen.update(tokens)
+    assert seen == set(TOKENS) - {"[PAD]"}
+
+
+def test_pathfinder_dots_are_connected_or_not(lra):
+    """The faintest ink joins the dashes of a curve, and not two curves; dots are what is thicker than a dash."""
+    task = lra.Pathfinder()
+    examples = rows(task, "test", 30)
+    for row in examples:
+        image = np.array(row["input_ids"]).reshape(task.grid)
+        dots, count = ndimage.label(ndimage.binary_erosion(image > 150))
+        assert count == 2
+        curves, _ = ndimage.label(image > 8, np.ones((3, 3)))
+        first, second = (curves[dots == n][0] for n in (1, 2))
+        assert (first == second) == row["label"]
+        assert len(np.unique(curves)) - 1 >= 2
+    assert 8 < sum(row["label"] for row in examples) < 22
+
+
+def test_text_is_of_the_package_without_its_name(tasks):
+    task = tasks["text"]
+    assert len(task.labels) == 2
+    originals = {package: "" for package in task.labels}
+    for package in task.labels:
+        for file in sorted((LIBRARY / package).rglob("*.py")):
+            originals[package] += " ".join(file.read_text(errors="replace").split())
+    for row in rows(task, "train", 12):
+        text = bytes(i - 1 for i in row["input_ids"]).decode(errors="ignore")
+        assert len(row["input_ids"]) <= 128 and not any(name in text.lower() for name in task.labels)
+        package = task.labels[row["label"]]
+        piece = max(text.split("_"), key=len)[:30].strip()
+        assert piece in originals[package].replace("\\", "") and len(piece) > 5
+
+
+def test_retrieval_documents_are_of_one_file_or_two(lra, tasks):
+    from lra.documents import documents
+    from lra.retrieval import SEPARATOR_ID
+
+    task = tasks["retrieval"]
+    found = documents(task.folders, task.max_bytes)
+    labels = []
+    for split in ("train", "test"):
+        files = [" ".join(file) for package in found[split].values() for file in package.values()]
+        for row in rows(task, split, 10):
+            cut = row["input_ids"].index(SEPARATOR_ID)
+            halves = row["input_ids"][:cut], row["input_ids"][cut + 1 :]
+            left, right = (bytes(i - 1 for i in half).decode(errors="ignore") for half in halves)
+            of = [{n for n, file in enumerate(files) if half in file} for half in (left, right)]
+            assert all(of) and bool(of[0] & of[1]) == row["label"]
+            labels.append(row["label"])
+            if row["label"]:
+                assert left not in right and right not in left
+    assert 0 < sum(labels) < len(labels)
+    everything = [set(f for p in found[split].values() for f in p) for split in lra.SPLITS]
+    assert not (everything[0] & everything[1] or everything[0] & everything[2] or everything[1] & everything[2])
+
+
+def test_digits_are_the_scans(lra):
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    known = {
+        np.round(x * (255 / 16)).astype(int).tobytes(): y for x, y in zip(digits.data, digits.target, strict=True)
+    }
+    task, count = lra.Digits(), 0
+    for split in lra.SPLITS:
+        for row in rows(task, split, task.size_of(split)):
+            assert known[np.array(row["input_ids"]).tobytes()] == row["label"]
+            count += 1
+    assert count == len(known)
+
+
+@pytest.mark.parametrize("name", ["listops", "text", "retrieval", "pathfinder", "digits"])
+def test_examples_come_again_and_splits_do_not_overlap(lra, tasks, name):
+    task = tasks[name]
+    found = {split: rows(task, split, 8) for split in lra.SPLITS}
+    assert found["test"] == rows(task, "test", 8)
+    assert found["test"] != rows(task, "test", 8, seed=1)
+    inputs = [{tuple(row["input_ids"]) for row in part} for part in found.values()]
+    assert not (inputs[0] & inputs[1] or inputs[0] & inputs[2] or inputs[1] & inputs[2])
+    low = 0 if task.grid else 1
+    for row in sum(found.values(), []):
+        assert 0 < len(row["input_ids"]) <= task.max_length and row["label"] in range(len(task.labels))
+        assert low <= min(row["input_ids"]) and max(row["input_ids"]) < task.vocab_size
+
+
+def test_loaded_once(lra, tasks, tmp_path, monkeypatch):
+    task = tasks["listops"]
+    first = lra.load_task(task, SIZES, str(tmp_path))
+    assert {split: len(part) for split, part in first.items()} == SIZES
+    assert first["test"][3] == task.example("test", 3, seed=0)
+    assert first["test"].features["label"].names == list(task.labels)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(task), "example", lambda *args: pytest.fail("made anew"))
+        again = lra.load_task(task, SIZES, str(tmp_path))
+    assert again["train"][:] == first["train"][:]
+    other = lra.load_task(task, {"test": 2}, str(tmp_path), seed=1)
+    assert other["test"][0] != first["test"][0]
+    assert len(lra.load_task(lra.Digits(), {"test": 10**6}, str(tmp_path))["test"]) == lra.Digits().size_of("test")
+    with pytest.raises(ValueError, match="no split 'dev'"):
+        lra.load_task(task, {"dev": 2}, str(tmp_path))
+    with pytest.raises(ValueError, match="'test' is 0"):
+        lra.load_task(task, {"test": 0}, str(tmp_path))
+
+
+def test_too_little_text(lra):
+    with pytest.raises(ValueError, match="num_packages"):
+        lra.Text(folders=FOLDERS[:1], num_packages=100).labels  # noqa: B018
+
+
+def test_make_lra(lra, tmp_path, capsys):
+    importlib.import_module("make_lra").main(
+        ["--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache")]
+        + ["--tasks", "digits", "pathfinder", "--train_size", "5", "--eval_size", "3"]
+    )
+    assert "1024 to 1024 tokens" in capsys.readouterr().out
+    assert {split: len(part) for split, part in load_from_disk(tmp_path / "out" / "pathfinder").items()} == {
+        "train": 5,
+        "validation": 3,
+        "test": 3,
+    }
