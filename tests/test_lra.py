@@ -60,9 +60,9 @@ def evaluate(tokens: list[str]) -> int:
 
 
 def test_evaluate_knows_examples():
-    assert evaluate("[MAX 2 9 [MIN 4 7 ] 0 ]".split()) == 9
-    assert evaluate("[SM 8 7 [MED 1 4 9 ] ]".split()) == 9
-    assert evaluate("[MED 3 4 8 9 ]".split()) == 6 != median_low([3, 4, 8, 9])
+    assert evaluate(["[MAX", "2", "9", "[MIN", "4", "7", "]", "0", "]"]) == 9
+    assert evaluate(["[SM", "8", "7", "[MED", "1", "4", "9", "]", "]"]) == 9
+    assert evaluate(["[MED", "3", "4", "8", "9", "]"]) == 6 != median_low([3, 4, 8, 9])
 
 
 @pytest.mark.parametrize("sizes", [{}, {"min_length": 5, "longest": 40, "max_depth": 3, "max_arguments": 4}])
@@ -99,7 +99,7 @@ def test_pathfinder_dots_are_connected_or_not(lra):
 def test_text_is_of_the_package_without_its_name(tasks):
     task = tasks["text"]
     assert len(task.labels) == 2
-    originals = {package: "" for package in task.labels}
+    originals = dict.fromkeys(task.labels, "")
     for package in task.labels:
         for file in sorted((LIBRARY / package).rglob("*.py")):
             originals[package] += " ".join(file.read_text(errors="replace").split())
@@ -130,7 +130,7 @@ def test_retrieval_documents_are_of_one_file_or_two(lra, tasks):
             if row["label"]:
                 assert left not in right and right not in left
     assert 0 < sum(labels) < len(labels)
-    everything = [set(f for p in found[split].values() for f in p) for split in lra.SPLITS]
+    everything = [{f for p in found[split].values() for f in p} for split in lra.SPLITS]
     assert not (everything[0] & everything[1] or everything[0] & everything[2] or everything[1] & everything[2])
 
 

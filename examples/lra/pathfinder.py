@@ -76,7 +76,7 @@ class Pathfinder(Task):
         return self.rasterize(np.concatenate([curve.reshape(-1, 2, 2) for curve in curves]), np.stack(dots))
 
     def place(self, generator: np.random.Generator, dashes: int, others: list[np.ndarray]) -> np.ndarray | None:
-        """The ends of the dashes of a new curve, `(2 * dashes, 2)`, away from the others; `None` if there is no room."""
+        """Ends of the dashes of a new curve, `(2 * dashes, 2)`, away from the others; `None` if there is no room."""
         margin = DOT_RADIUS + 1
         for _ in range(ATTEMPTS):
             angles = generator.uniform(0, 2 * np.pi) + np.cumsum(generator.uniform(-MAX_TURN, MAX_TURN, dashes))

@@ -69,7 +69,7 @@ class Task(ABC):
 
 
 def split_of(content: bytes) -> str:
-    """The split that an example may be in, by a checksum of it: drawing until it fits makes splits that are disjoint."""
+    """The split that an example may be in, by a checksum of it: drawing until it fits makes disjoint splits."""
     return SPLITS[crc32(content) % len(SPLITS)]
 
 
