@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .decay_mask import block_sums, cut_evenly, decay_mask, wide_dtype, write_block_mask
+from .decay_mask import BLOCK_SIZE, block_sums, cut_evenly, decay_mask, wide_dtype, write_block_mask
 from .fused_kernel import (
     LOG2_E,
     DecayGradient,
@@ -123,7 +123,8 @@ class BlockDecays:
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, right: Tensor, left: Tensor | None, chunk_size: int):
         batch, heads, length, _ = query.shape
-        self.num_blocks, self.block = cut_evenly(length, chunk_size)
+        # Masks of longer blocks would be differences of long sums, with few digits left.
+        self.num_blocks, self.block = cut_evenly(length, min(chunk_size, BLOCK_SIZE))
         self.sizes = sizes = (self.num_blocks, self.block)
         self.num_rows = rows_at_a_time(SLICE_TOKENS // max(1, length), query, key, value)
         step = self.num_blocks if length <= SLICE_TOKENS else max(1, SLICE_TOKENS // max(1, self.block))

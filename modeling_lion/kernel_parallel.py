@@ -77,7 +77,8 @@ class ToeplitzMask:
         gradient += by_row.view(-1, len(gradient)).sum(0)
 
     def gradient(self, right: Tensor, left: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.d_decay, self.d_decay.new_empty(0)
+        # `left` is given with packed sequences, and here only if these are a single token, which loses nothing.
+        return self.d_decay, self.d_decay.new_empty(0) if left is None else torch.zeros_like(left)
 
 
 class BlockMask:

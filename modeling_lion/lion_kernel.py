@@ -78,8 +78,8 @@ def lion_kernel(
             float32, or in float64 for float64 inputs.
         normalization: `"sum"` divides each output by the sum of its scores (0 where the sum is 0); `"none"` scales
             scores by `head_dim ** -0.5`.
-        chunk_size: tokens per block, for kernels that work in blocks. Never changes the result; Triton kernels use
-            their tuned sizes.
+        chunk_size: tokens per block, for kernels that work in blocks. Never changes the result: the fused body takes
+            fewer where more would cost digits. Triton kernels use their tuned sizes.
         cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, the same for every row of the batch.
 
     The kernel returns `(output, None)`: the output `(batch, heads, length, value_dim)` in the dtype of `value`.

@@ -103,6 +103,12 @@ def test_long_sequence(mixer, kernel):
     assert_as_good_as_naive(kernel, *inputs)
 
 
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_long_blocks_cost_no_digits(mixer):
+    inputs = make_inputs(mixer, 700, dtype=torch.float32)
+    assert_as_good_as_naive(chunk_attention, *inputs, chunk_size=700)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("length", [200, 210])
 @pytest.mark.parametrize("mixer", MIXERS)
@@ -163,7 +169,7 @@ def test_padding_is_absence(kept, mixer, kernel):
 
 @pytest.mark.parametrize("kernel", [*KERNELS.values(), naive_attention], ids=[*KERNELS, "naive"])
 @pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("lengths", [(1, 1), (3, 1, 20), (17, 40, 5), (1,) * 9, (64, 66), (30,)])
+@pytest.mark.parametrize("lengths", [(1,), (1, 1), (3, 1, 20), (17, 40, 5), (1,) * 9, (64, 66), (30,)])
 def test_packed_sequences_are_apart(lengths, mixer, kernel):
     inputs = make_inputs(mixer, sum(lengths))
     borders = torch.tensor([0, *lengths]).cumsum(0).int()
