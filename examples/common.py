@@ -11,7 +11,9 @@ import torch
 import yaml
 from pictures import draw_log
 from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig, PreTrainedModel, Trainer, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import TrainerState
+from transformers.trainer_utils import sort_checkpoints
 
 import modeling_lion  # noqa: F401  (the Auto classes and pipelines know LION from here on)
 from configuration_lion import PRESETS, LionConfig, lion_preset
@@ -100,6 +102,21 @@ def check_paths(**paths: str | None) -> None:
             raise FileNotFoundError(f"--{name} {path} does not exist.")
 
 
+def last_whole_checkpoint(folder: str | Path) -> str | None:
+    """
+    The newest checkpoint that was written to its end, if there is one: its state comes last. The library's
+    `get_last_checkpoint` also finds one whose writing was cut off, from which no training can go on.
+    """
+    for checkpoint in reversed(sort_checkpoints(str(folder))):
+        try:
+            TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
+        except (FileNotFoundError, json.JSONDecodeError):
+            print(f"{checkpoint} is incomplete: the training was stopped while it was written. It is left out.")
+        else:
+            return checkpoint
+    return None
+
+
 def find_checkpoint(training_args: TrainingArguments) -> str | None:
     """The checkpoint to go on from: the one that was asked for, else the last one in the output folder."""
     if not training_args.do_train:
@@ -108,7 +125,7 @@ def find_checkpoint(training_args: TrainingArguments) -> str | None:
         return training_args.resume_from_checkpoint
     checkpoint = None
     if os.path.isdir(training_args.output_dir):
-        checkpoint = get_last_checkpoint(training_args.output_dir)
+        checkpoint = last_whole_checkpoint(training_args.output_dir)
     if checkpoint is not None:
         print(f"Going on from {checkpoint}. To start anew, change --output_dir or empty it.")
     return checkpoint

@@ -1,6 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The Trainer: fine-tuning, its options, and a run that is killed and resumed."""
 
+import dataclasses
+import json
 import math
 import os
 import signal
@@ -20,10 +22,10 @@ from transformers import (
     DataCollatorWithPadding,
     EarlyStoppingCallback,
     Trainer,
-    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
+from transformers.trainer_callback import TrainerState
 
 from modeling_lion import (
     LionConfig,
@@ -420,19 +422,25 @@ def test_accelerate():
     assert any(not torch.equal(after[name], before[name]) for name in after)
 
 
-class Slow(TrainerCallback):
-    """Gives the killer time: the run waits after its checkpoint."""
-
-    def on_save(self, args, state, control, **kwargs):
-        if os.environ.get("WAIT_AFTER_SAVE"):
-            (Path(args.output_dir) / "saved").touch()
-            time.sleep(60)
+def stop_while_writing(self, path):
+    """`TrainerState.save_to_json`, the last file of a checkpoint, for a killer who waits for half of it."""
+    text = json.dumps(dataclasses.asdict(self))
+    Path(path).write_text(text[: len(text) // 2])
+    if self.global_step == 6:
+        (Path(path).parents[1] / "writing").touch()
+        time.sleep(60)
+    Path(path).write_text(text)
 
 
 def run_to_the_end(output_dir):
     """A run of 8 steps with dropout, shuffling and a schedule; resumes if there is a checkpoint."""
+    sys.path.append(str(Path(__file__).parents[1] / "examples"))
+    from common import last_whole_checkpoint
+
     torch.set_num_threads(1)
     set_seed(0)
+    if os.environ.get("STOP_WHILE_WRITING"):
+        TrainerState.save_to_json = stop_while_writing
     config = text_config(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
     trainer = Trainer(
         LionForSequenceClassification(config),
@@ -452,14 +460,13 @@ def run_to_the_end(output_dir):
         ),
         data_collator=pad,
         train_dataset=sentences(40),
-        callbacks=[Slow()],
     )
-    trainer.train(resume_from_checkpoint=any(Path(output_dir).glob("checkpoint-*")) or None)
+    trainer.train(resume_from_checkpoint=last_whole_checkpoint(output_dir))
     trainer.save_model(str(Path(output_dir) / "final"))
 
 
 def spawn(output_dir, wait):
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "WAIT_AFTER_SAVE": "1" if wait else ""}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "STOP_WHILE_WRITING": "1" if wait else ""}
     return subprocess.Popen(
         [sys.executable, __file__, str(output_dir)],
         env=environment,
@@ -474,17 +481,17 @@ def finish(process):
     assert process.returncode == 0, output
 
 
-def test_a_killed_run_resumes_to_the_same_weights(tmp_path):
+def test_a_run_killed_while_it_writes_a_checkpoint_resumes_to_the_same_weights(tmp_path):
     left_alone = spawn(tmp_path / "left_alone", wait=False)
     killed = spawn(tmp_path / "killed", wait=True)
     for _ in range(1200):
-        if (tmp_path / "killed" / "saved").exists() or killed.poll() is not None:
+        if (tmp_path / "killed" / "writing").exists() or killed.poll() is not None:
             break
         time.sleep(0.1)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL
-    assert (tmp_path / "killed" / "checkpoint-3").exists() and not (tmp_path / "killed" / "final").exists()
+    assert (tmp_path / "killed" / "checkpoint-6").exists() and not (tmp_path / "killed" / "final").exists()
     finish(spawn(tmp_path / "killed", wait=False))
     finish(left_alone)
 
