@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench bench-gpu clean
+.PHONY: demo test lint bench bench-gpu results clean
 
 # Train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
 demo: $(VENV)/installed
@@ -21,6 +21,10 @@ bench: $(VENV)/installed
 bench-gpu: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[gpu]"
 	$(BIN)/python benchmarks/gpu_session.py --minutes 28 --output_dir outputs/gpu
+
+# Every mixer on every task, 3 seeds each, into the README; it goes on where it was stopped. SCALE=gpu is larger.
+results: $(VENV)/installed
+	$(BIN)/python benchmarks/bench_quality.py --scale $(or $(SCALE),cpu) --readme README.md
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
