@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 import torch
-from conftest import MIXERS, TINY, assert_equal
+from conftest import MIXERS, TINY
 from hypothesis import strategies as st
 from test_kernels import DTYPES, EXTREMES, KERNELS, extreme_decays
 from torch import Tensor
@@ -127,7 +127,7 @@ class KernelProblem:
         dtype = accumulation_dtype(self.inputs[0].dtype)
         eps = torch.finfo(dtype).eps
         # A border is a log decay of -750 in float64, which sums of log decays lose digits to, and of -110 in float32.
-        unit, roundings = (1, 64) if dtype == torch.float32 else (64 * eps / torch.finfo(torch.float32).eps, 25_000)
+        unit, roundings = (1, 512) if dtype == torch.float32 else (64 * eps / torch.finfo(torch.float32).eps, 25_000)
         names = ["output", "d query", "d key", "d value", "d log_decay"]
         sources = [self.inputs[2], *self.inputs]
         for name, result, right, near, size, source in zip(
@@ -268,7 +268,11 @@ class ModelProblem:
                 for name in results
             }
             for name, result in results.items():
-                assert_equal(result, expected[name], name)
+                right = expected[name]
+                assert result.isfinite().all(), f"{name} is not finite"
+                # Differences of sums of log decays, down to -750 each, have digits less than float64.
+                error, allowed = (result - right).abs().max(), 1e-10 * right.abs().max().clamp(min=1)
+                assert result.shape == right.shape and error <= allowed, f"{name} is off by {error:.1e}"
             if self.autocast:
                 self.check_autocast(model, inputs, places, expected["hidden"])
 
