@@ -64,6 +64,7 @@ def main(args: list[str] | None = None) -> list[float]:
         if not is_shared or dist.get_rank() == 0:
             print(f"step {step}: loss {losses[-1]:.6f}", flush=True)
     if is_shared:
+        dist.barrier()  # or gloo's thread may hold a tensor, and the group wait for it with Python's lock in hand
         dist.destroy_process_group()
     return losses
 

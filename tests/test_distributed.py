@@ -171,6 +171,7 @@ def run(rank: int, name: str, folder: str, port: int) -> None:
     answer = WORK[name](Path(folder))
     Path(folder, f"{name}_{rank}.json").write_text(json.dumps(answer))
     if dist.is_initialized():
+        dist.barrier()  # as in examples/sequence_parallel.py
         dist.destroy_process_group()
 
 

@@ -162,6 +162,7 @@ def work(rank: int, folder: str) -> None:
     answer = {name: compare(case) for name, case in CASES.items()}
     answer["bytes"] = {str(length): count_bytes(length) for length in (30, 60, 600)}
     answer["refusals"] = refusals()
+    dist.barrier()  # as in the example
     dist.destroy_process_group()
     answer["example"] = run_example(rank, Path(folder))
     Path(folder, f"{rank}.json").write_text(json.dumps(answer))
