@@ -16,6 +16,7 @@ test: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench_kernels.py --quick --output_dir outputs/bench
 	$(BIN)/python benchmarks/bench_models.py --quick --output_dir outputs/bench
+	$(BIN)/python benchmarks/bench_memory.py --quick --output_dir outputs/bench
 
 # On a machine with an NVIDIA GPU, in half an hour: correctness, tuning and figures, in outputs/gpu.
 bench-gpu: $(VENV)/installed

@@ -5,6 +5,7 @@ chunk and the rnn kernel, `encode_long`, and BERT beside them; and a million tok
 
     python benchmarks/bench_memory.py                    # to 131,072 tokens: about an hour on two cores
     python benchmarks/bench_memory.py --quick            # to 8,192 tokens: minutes
+    python benchmarks/bench_memory.py --series "LION-S rnn"    # added to the results of earlier runs
     python benchmarks/bench_memory.py --million segments # 12 layers, 1,048,576 tokens, by encode_long: 5 GB
     python benchmarks/bench_memory.py --million forward  # the same in one forward pass: 21 GB; compares the two
 
@@ -61,9 +62,10 @@ def run_once(series: str, mode: str, length: int, layers: int) -> None:
             model(random_text(length))
 
 
-def measure(arguments: argparse.Namespace) -> list[dict]:
-    results = []
-    for series in SERIES:
+def measure(arguments: argparse.Namespace, path: Path) -> list[dict]:
+    """Results, those of earlier runs included; written after each, since a long run may be cut short."""
+    results = json.loads(path.read_text())["results"] if path.exists() else []
+    for series in arguments.series:
         for mode in MODES:
             if series.endswith("segments") and mode == "training":
                 continue
@@ -73,9 +75,9 @@ def measure(arguments: argparse.Namespace) -> list[dict]:
                         continue
                     one = ("--threads", str(arguments.threads), "--one", series, mode, str(length), str(layers))
                     memory = peak_memory_in_new_process(__file__, *one)
-                    results.append(
-                        {"series": series, "mode": mode, "layers": layers, "length": length, "bytes": memory}
-                    )
+                    case = {"series": series, "mode": mode, "layers": layers, "length": length}
+                    results = [r for r in results if not case.items() <= r.items()] + [case | {"bytes": memory}]
+                    write_json(path, results)
                     print(f"{series}, {mode}, {layers} layers, {length} tokens: {memory / 2**20:.0f} MiB", flush=True)
     return results
 
@@ -162,6 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="lengths to 8,192 only")
     parser.add_argument("--lengths", type=int, nargs="+", default=[2**11, 2**13, 2**15, 2**17])
+    parser.add_argument("--series", nargs="+", choices=SERIES, default=SERIES)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--million", choices=["segments", "forward"])
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results")
@@ -176,8 +179,8 @@ def main() -> None:
         return encode_million(arguments.million, arguments.output_dir)
     if arguments.quick:
         arguments.lengths = [n for n in arguments.lengths if n <= 2**13]
-    results = measure(arguments)
-    write_json(arguments.output_dir / "memory.json", results)
+    path = arguments.output_dir / "memory.json"
+    results = measure(arguments, path)
     header = [
         "encoder",
         "pass",
@@ -188,7 +191,7 @@ def main() -> None:
         "bytes a token and further layer",
     ]
     print_table(header, table_rows(results))
-    draw(results, arguments.output_dir / "memory.png")
+    draw(results, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":
