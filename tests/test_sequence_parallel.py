@@ -166,6 +166,7 @@ def work(rank: int, folder: str) -> None:
     dist.destroy_process_group()
     answer["example"] = run_example(rank, Path(folder))
     Path(folder, f"{rank}.json").write_text(json.dumps(answer))
+    os._exit(0)  # without the destructors of gloo, which can wait for Python's lock for ever
 
 
 def start(folder: str) -> None:
