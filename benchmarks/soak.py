@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 sys.path += [str(ROOT / "tests"), str(ROOT / "examples")]
 
 from common import last_whole_checkpoint  # noqa: E402
-from fuzzing import kernel_problems, model_problems  # noqa: E402
+from fuzzing import inference_and_gradient, kernel_problems, model_problems  # noqa: E402
 
 
 SIZES = {
@@ -219,13 +219,7 @@ def soak_threads(seconds: float) -> dict:
     calls, is_time, seed = 0, deadline(seconds), 0
 
     def work(ids):
-        with torch.no_grad():
-            outputs = model(ids, output_hidden_states=True)
-            results = [*outputs.hidden_states, outputs.pooler_output]
-            if not model.config.uses_softmax:
-                results.append(model.encode_long(ids, segment_length=50, show_progress=False).last_hidden_state)
-        loss = model(ids).last_hidden_state.square().mean()
-        return [*results, *torch.autograd.grad(loss, model.layers[0].attention.o_proj.weight)]
+        return inference_and_gradient(model, ids, segment_length=50)
 
     while is_time():
         mixer = list(MIXERS)[seed % len(MIXERS)]

@@ -84,6 +84,11 @@ def row_views(x: Tensor, rows: int) -> list[Tensor]:
     return [part for sequence in x.unbind(0) for part in sequence.split(rows)]
 
 
+def row_slices(rows: int, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """The `row_views` of several tensors, by slice."""
+    return list(zip(*(row_views(x, rows) for x in tensors), strict=True))
+
+
 def read_blocks(x: Tensor, num_blocks: int, block: int, scratch: Scratch, name: str) -> Tensor:
     """`(rows, length, d)` to `(rows * num_blocks, block, d)`, padded with zeros, in the scratch dtype."""
     rows, length, dim = x.shape
@@ -173,7 +178,7 @@ class DecayGradient:
     def views(self, rows: int) -> list[DecayShares]:
         """By slices of (batch, head) pairs, of `rows_at_a_time`."""
         fields = (getattr(self, name) for name in DecayShares._fields)
-        return [DecayShares(*views) for views in zip(*(row_views(x, rows) for x in fields), strict=True)]
+        return [DecayShares(*views) for views in row_slices(rows, *fields)]
 
     def inside_blocks(self, r: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
         """
@@ -201,8 +206,10 @@ class DecayGradient:
 def has_native_product(dtype: torch.dtype) -> bool:
     """Whether this CPU multiplies matrices in a dtype; True where torch does not tell (before 2.10, not on x86)."""
     features = {torch.bfloat16: ("avx512_bf16", "amx_bf16"), torch.float16: ("avx512_fp16", "amx_fp16")}.get(dtype)
+    if features is None:
+        return True
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()
-    if features is None or capabilities.get("architecture") != "x86_64":
+    if capabilities.get("architecture") != "x86_64":
         return True
     return any(capabilities.get(name) for name in features)
 

@@ -39,6 +39,7 @@ from .fused_kernel import (
     fused_operator,
     inverse_totals,
     read_blocks,
+    row_slices,
     row_views,
     rows_at_a_time,
     scaled_gradient,
@@ -163,7 +164,7 @@ class BlockDecays:
 
     def slices(self, *tensors: Tensor):
         """Slices of tensors `(b, h, ...)`, numbered."""
-        return enumerate(zip(*map(self.views, tensors), strict=True))
+        return enumerate(row_slices(self.num_rows, *tensors))
 
     def part(self, x: Tensor | None, n: slice) -> Tensor | None:
         """Of `(b * h * n, ...)`, the blocks of one part."""
@@ -382,7 +383,7 @@ def forward_without_decay(query, key, value, normalize):
     inverse = torch.full(query.shape[:3], query.shape[-1] ** -0.5, dtype=scratch.dtype, device=query.device)
     tensors = (query, key, value, output, inverse)
     rows = rows_at_a_time(SLICE_TOKENS // max(1, query.shape[2]), query, key, value)
-    for q, k, v, out, factor in zip(*(row_views(x, rows) for x in tensors), strict=True):
+    for q, k, v, out, factor in row_slices(rows, *tensors):
         q, k, v = scratch.cast(q, k, v)
         if normalize:
             inverse_totals(torch.bmm(k.sum(1, keepdim=True), q.transpose(1, 2), out=factor.unsqueeze(1)))
@@ -397,7 +398,7 @@ def backward_without_decay(grad, query, key, value, output, inverse, normalize):
     grads = [torch.empty_like(x) for x in (query, key, value)]
     tensors = (query, key, value, grad, output, inverse, *grads)
     rows = rows_at_a_time(SLICE_TOKENS // max(1, length), query, key, value)
-    for q, k, v, dy, y, factor, *outs in zip(*(row_views(x, rows) for x in tensors), strict=True):
+    for q, k, v, dy, y, factor, *outs in row_slices(rows, *tensors):
         q, k, v = scratch.cast(q, k, v)
         n, d = scaled_gradient(dy, factor, y if normalize else None, (1, length), scratch)
         state, d_state = torch.bmm(v.transpose(1, 2), k), torch.bmm(n.transpose(1, 2), q)

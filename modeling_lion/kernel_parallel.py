@@ -21,13 +21,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .decay_mask import BLOCK_SIZE, block_sums, decay_mask, write_block_mask
+from .decay_mask import BLOCK_SIZE, block_sums, cut_evenly, decay_mask, write_block_mask
 from .fused_kernel import (
     LOG2_E,
     DecayGradient,
     Scratch,
     fused_operator,
     inverse_totals,
+    row_slices,
     row_views,
     rows_at_a_time,
     scaled_gradient,
@@ -98,7 +99,7 @@ class BlockMask:
         through = torch.where(is_before, through_right, through_left).clamp_(max=0).to(right.dtype)
         lost = torch.where(is_before.unsqueeze(-1), to_end.unsqueeze(-3), to_start.unsqueeze(-3))
         keys = lost.add_(through.unsqueeze(-1)).exp2_().flatten(-2).unsqueeze(-2)
-        self.sums = list(zip(row_views(from_start, rows), row_views(to_start, rows), strict=True))
+        self.sums = row_slices(rows, from_start, to_start)
         self.keys, self.row_right, self.row_left = (
             [x.unbind(1) for x in row_views(factors, rows)]
             for factors in (keys, from_start.exp2().unsqueeze(-1), from_end.exp2().unsqueeze(-1))
@@ -133,7 +134,7 @@ class BlockMask:
             self.by_row = r.new_empty(*self.sizes, num_blocks)
             self.by_column = r.new_empty(batch, heads, num_blocks, num_blocks, size)
             found = (self.by_row, self.by_column, self.inside.query_right, self.inside.key_left)
-            self.gradients = list(zip(*(row_views(x, self.num_rows) for x in found), strict=True))
+            self.gradients = row_slices(self.num_rows, *found)
         first, last = start // size, -(-stop // size)
         by_row, by_column, query_right, key_left = (x[:, first:last] for x in self.gradients[s])
         padding = (0, num_blocks * size - self.length, 0, (last - first) * size - r.shape[1])
@@ -163,8 +164,7 @@ class Tiles:
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, right: Tensor | None, left: Tensor | None):
         batch, heads, length, _ = query.shape
-        num_blocks = max(1, -(-length // BLOCK_SIZE))
-        block = -(-length // num_blocks)
+        num_blocks, block = cut_evenly(length, BLOCK_SIZE)
         step = min(length, block * max(1, TILE_ELEMENTS // max(1, block * length)))
         starts = range(0, length, max(1, step))  # with more than one of them, a slice is one head
         self.tiles = [(start, min(start + step, length)) for start in starts]
@@ -179,7 +179,7 @@ class Tiles:
 
     def slices(self, *tensors: Tensor):
         """Slices of tensors `(b, h, ...)`, numbered."""
-        return enumerate(zip(*(row_views(x, self.num_rows) for x in tensors), strict=True))
+        return enumerate(row_slices(self.num_rows, *tensors))
 
     def mask_rows(self, s: int, start: int, stop: int, scratch: Scratch) -> Tensor | None:
         return None if self.mask is None else self.mask.rows(s, start, stop, scratch)

@@ -337,3 +337,15 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
         autocast=draw(st.booleans()),
         seed=draw(st.integers(0, 2**32)),
     )
+
+
+def inference_and_gradient(model, ids: torch.Tensor, segment_length: int) -> list[torch.Tensor]:
+    """What a `LionModel` makes of texts, `encode_long` included, and a gradient; to compare between threads."""
+    with torch.no_grad():
+        outputs = model(ids, output_hidden_states=True)
+        results = [*outputs.hidden_states, outputs.pooler_output]
+        if not model.config.uses_softmax:
+            encoded = model.encode_long(ids, segment_length=segment_length, show_progress=False)
+            results.append(encoded.last_hidden_state)
+    loss = model(ids).last_hidden_state.square().mean()
+    return [*results, *torch.autograd.grad(loss, model.layers[0].attention.o_proj.weight)]

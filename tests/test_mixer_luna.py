@@ -94,19 +94,6 @@ def test_other_attention_functions_are_refused(find_case):
         case.model("luna", "chunk")
 
 
-@pytest.mark.parametrize("choice", ["sdpa", "eager"])
-def test_compiles_as_one_graph(choice, find_case, equal):
-    model = find_case("LionForMaskedLM").model("luna", choice)
-    torch.compiler.reset()
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
-    for length in (5, 9):
-        input_ids = torch.randint(1, 40, (2, length))
-        mask = torch.ones_like(input_ids)
-        mask[0, : length // 2] = 0
-        equal(compiled(input_ids, attention_mask=mask).logits, model(input_ids, attention_mask=mask).logits)
-    torch.compiler.reset()
-
-
 def test_a_checkpoint_is_verified_and_works_where_the_package_is_not(tmp_path):
     folder = text_checkpoint(tmp_path / "luna", mixer_type="luna", luna_activation="elu")
     result = verify_checkpoint(folder)

@@ -122,8 +122,11 @@ def test_flash_attention_is_told_where_packed_sequences_begin(registered, find_c
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_compiles_as_one_graph(choice, find_case, equal):
-    model = find_case("LionForMaskedLM").model("softmax", choice, num_hidden_layers=1)
+@pytest.mark.parametrize(
+    "mixer, fields", [("softmax", {"num_hidden_layers": 1}), ("luna", {})], ids=["softmax", "luna"]
+)
+def test_compiles_as_one_graph(mixer, fields, choice, find_case, equal):
+    model = find_case("LionForMaskedLM").model(mixer, choice, **fields)
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
     for length in (5, 9):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import MIXERS, TINY
-from fuzzing import kernel_problems, model_problems
+from fuzzing import inference_and_gradient, kernel_problems, model_problems
 from hypothesis import HealthCheck, given, settings
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
@@ -45,13 +45,7 @@ def test_eight_threads_at_once(mixer, kernels_of):
     inputs = [torch.randint(1, TINY["vocab_size"], (1 + i % 2, 10 + 5 * i)) for i in range(8)]
 
     def work(ids):
-        with torch.no_grad():
-            outputs = model(ids, output_hidden_states=True)
-            results = [*outputs.hidden_states, outputs.pooler_output]
-            if not model.config.uses_softmax:
-                results.append(model.encode_long(ids, segment_length=16, show_progress=False).last_hidden_state)
-        loss = model(ids).last_hidden_state.square().mean()
-        return [*results, *torch.autograd.grad(loss, model.layers[0].attention.o_proj.weight)]
+        return inference_and_gradient(model, ids, segment_length=16)
 
     for kernel in kernels_of(mixer):
         model.set_attn_implementation(kernel)

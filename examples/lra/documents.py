@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The documents of the tasks on bytes: the docstrings of each file of this Python installation."""
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from zlib import crc32
@@ -8,11 +9,37 @@ from zlib import crc32
 import numpy as np
 from docstrings import collect_docstrings, python_files, python_folders
 
-from .task import SPLITS
+from .task import SPLITS, Task
 
 
 SEPARATOR_ID = 257
 VOCAB_SIZE = 258  # padding, 256 bytes, the separator
+
+
+@dataclass(frozen=True)
+class DocumentTask(Task):
+    """
+    A task on bytes of documents.
+
+    Args:
+        longest: bytes of an example.
+        max_bytes: of docstrings to collect.
+        folders: where to look. Not given: in the Python installation that runs this.
+    """
+
+    longest: int = 4096
+    max_bytes: int = 30_000_000
+    folders: tuple[str, ...] = ()
+
+    vocab_size = VOCAB_SIZE
+
+    @property
+    def max_length(self) -> int:
+        return self.longest
+
+    @property
+    def source(self) -> str:
+        return fingerprint(self.folders)
 
 
 def folders_or_default(folders: tuple[str, ...]) -> tuple[str, ...]:

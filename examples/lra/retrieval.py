@@ -10,34 +10,20 @@ from other files.
 from dataclasses import dataclass
 from functools import cache
 
-from .documents import SEPARATOR_ID, VOCAB_SIZE, documents, fingerprint, window
-from .task import Task
+from .documents import SEPARATOR_ID, DocumentTask, documents, window
 
 
 @dataclass(frozen=True)
-class Retrieval(Task):
+class Retrieval(DocumentTask):
     """
     Args:
         longest: bytes of both documents; the Arena has up to 8000.
-        max_bytes: of docstrings to collect.
-        folders: where to look. Not given: in the Python installation that runs this.
     """
 
     longest: int = 8000
-    max_bytes: int = 30_000_000
-    folders: tuple[str, ...] = ()
 
     name = "retrieval"
     labels = ("apart", "together")
-    vocab_size = VOCAB_SIZE
-
-    @property
-    def max_length(self) -> int:
-        return self.longest
-
-    @property
-    def source(self) -> str:
-        return fingerprint(self.folders)
 
     def example(self, split: str, index: int, seed: int) -> dict:
         generator = self.generator(split, index, seed)

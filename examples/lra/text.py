@@ -10,39 +10,25 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from .documents import VOCAB_SIZE, documents, fingerprint, window
-from .task import SPLITS, Task
+from .documents import DocumentTask, documents, window
+from .task import SPLITS
 
 
 @dataclass(frozen=True)
-class Text(Task):
+class Text(DocumentTask):
     """
     Args:
         longest: bytes of an example; the Arena has up to 4096.
         num_packages: classes: the packages with the most text of those that have files in every split.
-        max_bytes: of docstrings to collect.
-        folders: where to look. Not given: in the Python installation that runs this.
     """
 
-    longest: int = 4096
     num_packages: int = 4
-    max_bytes: int = 30_000_000
-    folders: tuple[str, ...] = ()
 
     name = "text"
-    vocab_size = VOCAB_SIZE
 
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(texts(self)["train"])
-
-    @property
-    def max_length(self) -> int:
-        return self.longest
-
-    @property
-    def source(self) -> str:
-        return fingerprint(self.folders)
 
     def example(self, split: str, index: int, seed: int) -> dict:
         generator = self.generator(split, index, seed)
