@@ -191,13 +191,15 @@ def draw(results: list[dict], path: Path) -> None:
             style = "o--" if name in PEERS["text"] else "o-"
             label = name.removesuffix(" text")
             time.semilogx([r["size"] for r in rows], [r["ratio"] for r in rows], style, label=label)
-            memory.loglog(
+            memory.semilogx(
                 [r["size"] for r in rows], [r["peak_memory_bytes"] / 2**20 for r in rows], style, label=label
             )
         time.set(title={"train": "training step", "infer": "inference"}[mode], ylabel="time ÷ time of BERT")
         memory.set(xlabel="length in tokens", ylabel="peak memory of the process, MiB")
         memory.set_xticks(lengths, [str(n) for n in lengths])
         memory.minorticks_off()
+        time.set_ylim(bottom=0)
+        memory.set_ylim(bottom=0)
         time.legend()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
