@@ -74,6 +74,7 @@ class LionConfig(PreTrainedConfig):
         position_embedding_type (`"none"` or `"absolute"`, *optional*):
             Learnt absolute positions, or none. Defaults to `"absolute"` for mixers that have no other sense of order,
             `"lit"`, `"softmax"` and `"luna"`, and to `"none"` for the mixers whose decays tell distance.
+            Patches of a few pixels are read better with `"absolute"` by every mixer.
         norm_position (`"pre"` or `"post"`, *optional*):
             LayerNorm before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
         pooling (`"cls"` or `"mean"`, *optional*):
