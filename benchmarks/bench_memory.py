@@ -124,7 +124,8 @@ def draw(results: list[dict], path: Path) -> None:
         lengths = sorted({r["length"] for r in results})
         axis.set_xticks(lengths, [f"{n // 1024}k" for n in lengths])
         axis.minorticks_off()
-        axis.legend()
+        if axis.lines:  # no training in the series that was asked for
+            axis.legend()
     axes[0].set_ylabel("peak memory of the process, MiB (2 layers)")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
