@@ -72,9 +72,9 @@ class LionConfig(PreTrainedConfig):
         attention_layer_norm (`bool`, defaults to `False`):
             LayerNorm over the concatenated heads, before the output projection.
         position_embedding_type (`"none"` or `"absolute"`, *optional*):
-            Learnt absolute positions, or none. Defaults to `"absolute"` for mixers that have no other sense of order,
-            `"lit"`, `"softmax"` and `"luna"`, and to `"none"` for the mixers whose decays tell distance.
-            Patches of a few pixels are read better with `"absolute"` by every mixer.
+            Learnt absolute positions, or none. Defaults to `"none"` for texts where the decays of the mixer tell
+            distance, and otherwise to `"absolute"`: for `"lit"`, `"softmax"` and `"luna"`, which have no other sense
+            of order, and for images, which every mixer reads better so.
         norm_position (`"pre"` or `"post"`, *optional*):
             LayerNorm before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
         pooling (`"cls"` or `"mean"`, *optional*):
@@ -165,7 +165,7 @@ class LionConfig(PreTrainedConfig):
         if self.layer_norm_eps is None:
             self.layer_norm_eps = 1e-12 if is_text else 1e-6
         if self.position_embedding_type is None:
-            self.position_embedding_type = "none" if self.has_decays else "absolute"
+            self.position_embedding_type = "none" if is_text and self.has_decays else "absolute"
         if self.norm_position is None:
             self.norm_position = "post" if is_text else "pre"
         if self.pooling is None:

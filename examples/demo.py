@@ -39,7 +39,7 @@ MLM_CONFIG = (
 )
 DIGITS_CONFIG = (
     "image_size=8,patch_size=2,hidden_size=96,num_hidden_layers=4,num_attention_heads=3,intermediate_size=192,"
-    "initializer_range=0.05,position_embedding_type=absolute,patch_order=snake,chunk_size=8"
+    "initializer_range=0.05,patch_order=snake,chunk_size=8"
 )
 
 

@@ -21,8 +21,8 @@ DEFAULTS = [
     ("text", "diagonal", 1e-12, "none", "post", "cls"),
     ("text", "softmax", 1e-12, "absolute", "post", "cls"),
     ("image", "lit", 1e-6, "absolute", "pre", "mean"),
-    ("image", "decay", 1e-6, "none", "pre", "mean"),
-    ("image", "selective", 1e-6, "none", "pre", "mean"),
+    ("image", "decay", 1e-6, "absolute", "pre", "mean"),
+    ("image", "selective", 1e-6, "absolute", "pre", "mean"),
     ("image", "softmax", 1e-6, "absolute", "pre", "mean"),
     ("image", "luna", 1e-6, "absolute", "pre", "mean"),
 ]

@@ -23,7 +23,7 @@ TEXT_CONFIG = (
 )
 IMAGE_CONFIG = (
     "image_size=8,patch_size=2,hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,"
-    "initializer_range=0.1,position_embedding_type=absolute"
+    "initializer_range=0.1"
 )
 TRAINING = ["--do_train", "--do_eval", "--use_cpu", "--dataloader_pin_memory", "False", "--disable_tqdm", "True"]
 
