@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from mamba_peers import MAMBA_PEERS, use_mamba
 from measure import interleaved, machine, peak_memory_in_new_process, print_peak_memory, summary, write_json
 from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
 
@@ -55,6 +56,9 @@ MODELS = {
     "LION-S♮": {"mixer_type": "selective", "patch_order": "snake"},
     "diagonal": {"mixer_type": "diagonal"},
     "Luna": {"mixer_type": "luna"},
+    # The backbone of LION-S; mamba_peers.py replaces its attention.
+    "Hydra": {"mixer_type": "selective"},
+    "Vim": {"mixer_type": "selective"},
 }
 # Quoted from the authors (arXiv 2502.16249): SPEC §10.
 PUBLISHED = {
@@ -109,9 +113,8 @@ def sizes(hidden_size: int, layers: int, heads: int, **fields) -> dict:
 # Short lists: of up to 200 tokens, 600 steps teach every mixer the first operator and nothing else.
 LISTOPS_CPU = {"min_length": 5, "longest": 50, "max_depth": 3, "max_arguments": 5}
 LENGTHS_QUICK = {"min_length": 10, "longest": 40, "max_depth": 4, "max_arguments": 5}
-# Pixels say nothing of where they are: without positions LION-S reads 80 % of the digits, with them 97 %. And 0.02,
-# the range of BERT's first weights, is for 768 dimensions: with 64, LION-S without positions read 36 %.
-IMAGE = {"position_embedding_type": "absolute", "initializer_range": 0.1}
+# 0.02, the range of BERT's first weights, is for 768 dimensions; with 64 it slows image models down.
+IMAGE = {"initializer_range": 0.1}
 SCALES: dict[str, dict[str, Experiment]] = {
     "cpu": {
         "mlm": Experiment(
@@ -255,9 +258,9 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
     """
     fields = experiment.config | data.config
     config = LionConfig(**fields | MODELS[model])
-    reference = count(LionConfig(**fields | MODELS["softmax"]), data)
+    reference = count("softmax", LionConfig(**fields | MODELS["softmax"]), data)
     per_unit = config.num_hidden_layers * (2 * config.hidden_size + 1)
-    units = config.intermediate_size + round((reference - count(config, data)) / per_unit)
+    units = config.intermediate_size + round((reference - count(model, config, data)) / per_unit)
     if units < 1:
         raise ValueError(f"{model} has more parameters than softmax without any MLP: raise `intermediate_size`.")
     fields |= {"intermediate_size": units}
@@ -268,9 +271,14 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
     return LionConfig(**fields | MODELS[model])
 
 
-def count(config: LionConfig, data: Data) -> int:
+def make_model(name: str, config: LionConfig, data: Data) -> torch.nn.Module:
+    model = data.model_class(config)
+    return use_mamba(model, name) if name in MAMBA_PEERS else model
+
+
+def count(name: str, config: LionConfig, data: Data) -> int:
     with torch.device("meta"):
-        return data.model_class(config).num_parameters()
+        return make_model(name, config, data).num_parameters()
 
 
 @torch.no_grad()
@@ -309,7 +317,7 @@ def quantiles(layers: list[torch.Tensor]) -> list[list[list[float]]]:
 def train(model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path) -> dict:
     """Train one model; metrics, times and decays come back."""
     set_seed(seed)
-    model = data.model_class(make_config(model_name, experiment, data))
+    model = make_model(model_name, make_config(model_name, experiment, data), data)
     batch = data.collate([data.splits["validation"][i] for i in range(min(8, len(data.splits["validation"])))])
     before = quantiles(half_lives(model, batch))
     arguments = TrainingArguments(
@@ -358,7 +366,7 @@ def make_step(model_name: str, experiment: Experiment, data: Data, mode: str) ->
     torch.manual_seed(0)
     config = make_config(model_name, experiment, data, longer)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = data.model_class(config).train(mode == "train").to(device)
+    model = make_model(model_name, config, data).train(mode == "train").to(device)
     rows = experiment.batch_size if mode == "train" else 1
     if config.modality == "image":
         inputs = {"pixel_values": torch.randn(rows, config.num_channels, *config.image_shape)}

@@ -66,7 +66,7 @@ def test_parameters_are_equal(bench, scale):
         model_class = bench.LionForImageClassification if is_image else bench.LionForSequenceClassification
         data = bench.Data(model_class, config, {}, None)
         counts = [
-            bench.count(bench.make_config(model, experiment, data), data)
+            bench.count(model, bench.make_config(model, experiment, data), data)
             for model in bench.models_of(data, list(bench.MODELS))
         ]
         assert max(counts) <= 1.01 * min(counts)

@@ -1,0 +1,64 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Hydra (Hwang et al., 2024) and Vim (Zhu et al., 2024) as peers: bidirectional encoders made of the library's own Mamba2
+and Mamba mixers, in the backbone of LION, so that nothing but the mixer differs.
+
+What differs from the papers: there, a block is a mixer alone, with one input projection for both directions, whose
+results are added before one output projection; and Hydra's directions leave the token itself to a diagonal term. Here,
+each direction is a whole mixer with `expand=1`, the results are added, and an MLP follows as in the other models. The
+mixers take the kernels of mamba-ssm and causal-conv1d where the library finds them, and plain PyTorch otherwise; for
+Mamba that is a Python loop over the tokens.
+"""
+
+from torch import Tensor, nn
+from transformers import Mamba2Config, Mamba2Model, MambaConfig, MambaModel
+
+from modeling_lion import LionConfig
+
+
+def hydra_mixers(config: LionConfig, count: int) -> list[nn.Module]:
+    heads = {"num_heads": config.num_attention_heads, "head_dim": config.head_dim, "n_groups": 1}
+    sizes = {"state_size": 64, "expand": 1, "chunk_size": config.chunk_size}
+    mamba = Mamba2Config(hidden_size=config.hidden_size, num_hidden_layers=count, vocab_size=8, **heads, **sizes)
+    return [block.mixer for block in Mamba2Model(mamba).layers]
+
+
+def vim_mixers(config: LionConfig, count: int) -> list[nn.Module]:
+    mamba = MambaConfig(hidden_size=config.hidden_size, expand=1, num_hidden_layers=count, vocab_size=8)
+    return [block.mixer for block in MambaModel(mamba).layers]
+
+
+# By name, mixers of the library with the weights that its models begin with.
+MAMBA_PEERS = {"Hydra": hydra_mixers, "Vim": vim_mixers}
+
+
+class BidirectionalMamba(nn.Module):
+    """Two mixers, one of which reads from the end; in the place of LION's attention, and with its arguments."""
+
+    def __init__(self, mixer: nn.Module, reverse_mixer: nn.Module):
+        super().__init__()
+        self.mixer, self.reverse_mixer = mixer, reverse_mixer
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None, memory: None = None, **kwargs
+    ) -> tuple[Tensor, None, None]:
+        """
+        Args:
+            hidden_states: `(batch, length, hidden_size)`.
+            attention_mask: `(batch, length)`, False for padding.
+
+        Returns:
+            The mixed hidden states, and `None` for the weights and the memory of other mixers.
+        """
+        reverse_mask = None if attention_mask is None else attention_mask.flip(1)
+        reverse = self.reverse_mixer(hidden_states.flip(1), attention_mask=reverse_mask).flip(1)
+        return self.mixer(hidden_states, attention_mask=attention_mask) + reverse, None, None
+
+
+def use_mamba(model: nn.Module, peer: str) -> nn.Module:
+    """A LION with linear attention, whose attention this replaces by the mixers of a peer."""
+    layers = model.base_model.layers
+    mixers = MAMBA_PEERS[peer](model.config, 2 * len(layers))
+    for layer, mixer, reverse_mixer in zip(layers, mixers[::2], mixers[1::2], strict=True):
+        layer.attention = BidirectionalMamba(mixer, reverse_mixer)
+    return model

@@ -1,0 +1,62 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Hydra and Vim, to compare with: both directions, with padding, and with weights of the library's beginnings."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+
+from modeling_lion import LionConfig, LionForSequenceClassification, LionModel
+
+
+CONFIG = LionConfig(
+    vocab_size=50,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=48,
+    chunk_size=8,
+    norm_position="pre",
+)
+
+
+@pytest.fixture
+def peers(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    return importlib.import_module("mamba_peers")
+
+
+@pytest.fixture(params=["Hydra", "Vim"])
+def model(request, peers):
+    torch.manual_seed(0)
+    return peers.use_mamba(LionModel(CONFIG), request.param).double().eval()
+
+
+def test_read_from_the_end(model):
+    """The text backwards, with the two directions exchanged, gives the same results backwards."""
+    text = torch.randint(1, 50, (2, 21), generator=torch.manual_seed(0))
+    expected = model(text).last_hidden_state
+    assert (expected[:, :1] - model(text[:, :1]).last_hidden_state).abs().max() > 1e-3  # the first sees what follows
+    for layer in model.layers:
+        mamba = layer.attention
+        mamba.mixer, mamba.reverse_mixer = mamba.reverse_mixer, mamba.mixer
+    torch.testing.assert_close(model(text.flip(1)).last_hidden_state.flip(1), expected)
+
+
+@pytest.mark.parametrize("left", [0, 3, 7])
+def test_padding_changes_nothing(model, left):
+    text = torch.randint(1, 50, (1, 13), generator=torch.manual_seed(0))
+    mask = torch.nn.functional.pad(torch.ones_like(text), (left, 7 - left))
+    padded = model(torch.nn.functional.pad(text, (left, 7 - left), value=9), attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(padded[:, left : left + 13], model(text).last_hidden_state, rtol=1e-6, atol=1e-6)
+
+
+def test_gradient_reaches_every_weight(peers):
+    for name in peers.MAMBA_PEERS:
+        model = peers.use_mamba(LionForSequenceClassification(CONFIG), name)
+        text = torch.randint(1, 50, (2, 9), generator=torch.manual_seed(0))
+        model(text, labels=torch.tensor([0, 1])).loss.backward()
+        without = [name for name, weight in model.named_parameters() if weight.grad is None]
+        assert not without
+        assert not any("attention" in name and "q_proj" in name for name, _ in model.named_parameters())
