@@ -100,7 +100,7 @@ def test_sizes():
     assert LionConfig(max_position_embeddings=99).context_length == 99
 
 
-PUBLISHED = {  # SPEC §8: hidden_size, heads, layers
+PUBLISHED = {  # the sizes of the paper: hidden_size, heads, layers
     "image-tiny": (192, 3, 12),
     "image-small": (384, 6, 12),
     "image-base": (768, 12, 12),
