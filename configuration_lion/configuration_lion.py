@@ -13,6 +13,7 @@
 # limitations under the License.
 """LION model configuration."""
 
+import math
 import os
 from typing import Literal
 
@@ -290,9 +291,9 @@ class LionConfig(PreTrainedConfig):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"`{name}` is {value}; give a probability p with 0 <= p < 1.")
-        if self.layer_norm_eps <= 0:
+        if not 0 < self.layer_norm_eps < math.inf:  # nor NaN
             raise ValueError(f"`layer_norm_eps` is {self.layer_norm_eps}; give a number above 0.")
-        if self.initializer_range < 0:
+        if not 0 <= self.initializer_range < math.inf:
             raise ValueError(f"`initializer_range` is {self.initializer_range}; give 0 or a number above 0.")
         if self.modality == "text" and self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise ValueError(

@@ -171,6 +171,8 @@ WRONG = [
     ({"modality": "image", "image_size": (32, 32, 3)}, ["image_size", "(32, 32, 3)", "tuple of length 2"]),
     ({"modality": "image", "patch_size": 0}, ["patch_size", "0", "positive"]),
     ({"modality": "image", "patch_size": []}, ["patch_size", "[]", "positive"]),
+    ({"layer_norm_eps": float("nan")}, ["layer_norm_eps", "nan", "above 0"]),
+    ({"initializer_range": float("inf")}, ["initializer_range", "inf", "0 or"]),
 ]
 WRONG_TYPES = [
     ({"mixer_type": "luna2"}, ["mixer_type", "luna2", "lit", "decay", "selective", "diagonal", "softmax", "luna"]),
