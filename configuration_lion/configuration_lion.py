@@ -239,7 +239,7 @@ class LionConfig(PreTrainedConfig):
         if self.mixer_type == "selective":
             plan[f"{mixer}.decay_proj"] = "colwise"
         elif self.mixer_type == "decay":
-            plan |= {f"{mixer}.decay_bias": "colwise", mixer: "local_params"}
+            plan |= {f"{mixer}.decay.bias": "colwise", f"{mixer}.decay": "local_params"}
         return plan
 
     @base_model_tp_plan.setter

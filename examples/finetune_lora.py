@@ -62,16 +62,18 @@ def main(args: list[str] | None = None) -> Trainer:
         options = {"quantization_config": BitsAndBytesConfig(**QUANTIZATION[lora_args.quantize]), "device_map": "auto"}
         if training_args.use_cpu:
             options["device_map"] = "cpu"
-    # Queries, keys, values, outputs, the decays of LION-S and the MLP.
+    base = load_model(**options)
+    # Queries, keys, values, outputs, the decays of LION-S and the MLP; those of LION-D, no matrix, as they are.
+    decays = ["decay"] if base.config.mixer_type == "decay" else []
     config = peft.LoraConfig(
         task_type="SEQ_CLS",
         target_modules="all-linear",
         exclude_modules=NEW_MODULES,
-        modules_to_save=NEW_MODULES,
+        modules_to_save=NEW_MODULES + decays,
         r=lora_args.rank,
         lora_alpha=2 * lora_args.rank,
     )
-    model = peft.get_peft_model(load_model(**options), config)
+    model = peft.get_peft_model(base, config)
     model.print_trainable_parameters()
     trainer = Trainer(model, training_args, train_dataset=dataset, processing_class=tokenizer)
     trainer.train()

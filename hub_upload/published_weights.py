@@ -45,7 +45,7 @@ class Weight:
 def _weights_of_decays(config: LionConfig, mixer: str, decays: tuple[str, ...]) -> dict[str, Weight]:
     """Our decays are ordered by scan, then by head: those of the first curve, then those of the second."""
     if config.mixer_type == "decay":
-        return {f"{mixer}decay_bias": Weight(decays, lambda *scans: torch.cat([scan.flatten() for scan in scans]))}
+        return {f"{mixer}decay.bias": Weight(decays, lambda *scans: torch.cat([scan.flatten() for scan in scans]))}
     if config.mixer_type == "selective":
         return {
             f"{mixer}decay_proj.{kind}": Weight(

@@ -18,7 +18,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 import modeling_lion
 from configuration_lion import LionConfig
-from modeling_lion.mixer_decay import DecayMixer
+from modeling_lion.mixer_decay import FixedDecay
 from modeling_lion.mixer_selective import DecayGate
 
 from .checkpoint import no_progress_bars
@@ -229,8 +229,8 @@ def open_decays(model: PreTrainedModel) -> None:
     half_life = torch.tensor(model.config.context_length, dtype=torch.float64)
     logit = torch.logit(torch.exp2(-1 / half_life)).item()
     for module in model.modules():
-        if isinstance(module, DecayMixer):
-            module.decay_bias.fill_(logit)
+        if isinstance(module, FixedDecay):
+            module.bias.fill_(logit)
         elif isinstance(module, DecayGate):
             module.bias.copy_(module.bias_of(torch.full_like(module.bias, logit)))
             module.weight.zero_()

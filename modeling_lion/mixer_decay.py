@@ -15,14 +15,26 @@ from .mixer_lit import LitMixer
 SHORTEST_HALF_LIFE = 4.0
 
 
+class FixedDecay(nn.Module):
+    """The logits α, one per head: a module of their own, which peft can train beside LoRA (`modules_to_save`)."""
+
+    def __init__(self, num_heads: int):
+        super().__init__()
+        # "bias" in the name keeps weight decay off it: the Trainer's rule for parameters that must not shrink to 0.
+        self.bias = nn.Parameter(torch.empty(num_heads))
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """The log decays, `(num_heads,)`; of the hidden states only the dtype matters."""
+        return F.logsigmoid(self.bias.to(accumulation_dtype(hidden_states.dtype)))
+
+
 class DecayMixer(LitMixer):
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
-        # "bias" in the name keeps weight decay off it: the Trainer's rule for parameters that must not shrink to 0.
-        self.decay_bias = nn.Parameter(torch.empty(config.num_scans * config.num_attention_heads))
+        self.decay = FixedDecay(config.num_scans * config.num_attention_heads)
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
-        return F.logsigmoid(self.decay_bias.to(accumulation_dtype(hidden_states.dtype)))
+        return self.decay(hidden_states)
 
 
 def initial_decay_logits(config: PreTrainedConfig) -> Tensor:

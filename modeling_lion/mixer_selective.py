@@ -21,7 +21,7 @@ class DecayGate(nn.Linear):
 
     def __init__(self, in_features: int, out_features: int, activation: str = "sigmoid"):
         super().__init__(in_features, out_features)
-        # "bias" in the name keeps weight decay off it, as for `DecayMixer.decay_bias`.
+        # "bias" in the name keeps weight decay off it, as for `FixedDecay`.
         self.log_rate_bias = nn.Parameter(torch.empty(out_features)) if activation == "softplus" else None
 
     def forward(self, hidden_states: Tensor) -> Tensor:

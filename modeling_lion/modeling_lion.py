@@ -52,7 +52,7 @@ from .kernel_parallel import parallel_attention
 from .kernel_rnn import rnn_attention
 from .lion_kernel import accumulation_dtype, check_borders
 from .long_encoding import encode_in_segments
-from .mixer_decay import DecayMixer, initial_decay_logits
+from .mixer_decay import DecayMixer, FixedDecay, initial_decay_logits
 from .mixer_diagonal import DiagonalMixer
 from .mixer_lit import LitMixer
 from .mixer_luna import LunaMixer
@@ -476,8 +476,8 @@ class LionPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
-        if isinstance(module, DecayMixer):
-            init.copy_(module.decay_bias, initial_decay_logits(self.config))
+        if isinstance(module, FixedDecay):
+            init.copy_(module.bias, initial_decay_logits(self.config))
         elif isinstance(module, DecayGate):
             init.copy_(module.bias, module.bias_of(initial_decay_logits(self.config)))
             if module.log_rate_bias is not None:

@@ -49,8 +49,12 @@ def train(model: torch.nn.Module, batch: dict[str, torch.Tensor], steps: int = 2
 
 def test_lora_trains_saves_loads_and_merges(mixer, saved, batch, tmp_path):
     base = AutoModelForSequenceClassification.from_pretrained(saved)
-    model = peft.get_peft_model(base, peft.LoraConfig(task_type="SEQ_CLS", target_modules="all-linear"))
+    # The decays of LION-D are no matrix: trained as they are.
+    whole = ["decay"] if mixer == "decay" else None
+    config = peft.LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=whole)
+    model = peft.get_peft_model(base, config)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert any("decay" in name for name in trained) == (mixer in ("decay", "selective", "diagonal"))
     adapted = {name.split(".")[-4] for name in trained if ".lora_A." in name}
     assert adapted >= {"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"}
     assert ("decay_proj" in adapted) == (mixer == "selective")
@@ -107,19 +111,25 @@ def test_every_quantiser_leaves_the_decays_out(mixer, saved):
         assert is_converted == ("decay" not in name)
 
 
-@pytest.mark.parametrize("quantize", [[], ["--quantize", "nf4"]], ids=["plain", "nf4"])
-def test_the_example_leaves_a_classifier(quantize, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("quantize", "mixer_type"), [([], "selective"), (["--quantize", "nf4"], "decay")])
+def test_the_example_leaves_a_classifier(quantize, mixer_type, tmp_path, monkeypatch):
     texts = {"It roars at night.": "loud", "It sleeps in the shade.": "quiet"}
     tokenizer = LionTokenizer.train_from_iterator(list(texts), vocab_size=60)
-    LionForMaskedLM(LionConfig(**(TINY | {"vocab_size": len(tokenizer)}))).save_pretrained(tmp_path / "model")
+    before = LionForMaskedLM(LionConfig(mixer_type=mixer_type, **(TINY | {"vocab_size": len(tokenizer)})))
+    before.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     rows = [json.dumps({"text": text, "label": label}) for text, label in texts.items()] * 8
     (tmp_path / "train.jsonl").write_text("\n".join(rows), encoding="utf-8")
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
     importlib.import_module("finetune_lora").main(
         ["--model", str(tmp_path / "model"), "--train_file", str(tmp_path / "train.jsonl"), *quantize, "--use_cpu"]
-        + ["--output_dir", str(tmp_path / "lora"), "--max_steps", "12", "--learning_rate", "0.01"]
+        + ["--output_dir", str(tmp_path / "lora"), "--max_steps", "24", "--learning_rate", "0.01"]
         + ["--report_to", "none", "--disable_tqdm", "True", "--dataloader_pin_memory", "False"]
     )
     classify = pipeline("text-classification", model=str(tmp_path / "lora" / "merged"), device="cpu")
     assert [answer["label"] for answer in classify(list(texts))] == list(texts.values())
+    decays = {name: parameter for name, parameter in classify.model.named_parameters() if ".decay" in name}
+    trained = [
+        name for name in decays if name.endswith("decay_proj.weight" if mixer_type == "selective" else "decay.bias")
+    ]
+    assert len(trained) == 2 and not any(decays[name].equal(before.get_parameter(name)) for name in trained)

@@ -76,7 +76,7 @@ def test_half_lives_are_of_the_decays(bench):
     config = bench.LionConfig(**bench.sizes(16, 1, 2), mixer_type="decay", vocab_size=9)
     model = bench.LionForMaskedLM(config)
     with torch.no_grad():
-        model.get_parameter("lion.layers.0.attention.mixer.decay_bias").copy_(torch.tensor([0.5, 0.75]).logit())
+        model.get_parameter("lion.layers.0.attention.mixer.decay.bias").copy_(torch.tensor([0.5, 0.75]).logit())
     mask = torch.tensor([[1, 1, 1, 0]])
     (found,) = bench.half_lives(model, {"input_ids": torch.ones(1, 4, dtype=torch.long), "attention_mask": mask})
     expected = torch.tensor([1.0, math.log(0.5) / math.log(0.75)], dtype=torch.float64)

@@ -209,7 +209,7 @@ def test_command_makes_a_text_model_with_its_tokenizer(tmp_path, capsys):
     tokenizer.save_pretrained(tmp_path / "bert")
     run_command("--from-pretrained", tmp_path / "bert", tmp_path / "lion", "--mixer_type", "decay")
     report = capsys.readouterr().out
-    assert "New: 2 weights: lion.layers.*.attention.mixer.decay_bias." in report
+    assert "New: 2 weights: lion.layers.*.attention.mixer.decay.bias." in report
     model, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "lion", output_loading_info=True)
     assert not any(info.values())
     assert model.config.mixer_type == "decay"

@@ -72,7 +72,7 @@ def test_gradients_reach_the_decays(encoder, mixer, kernel):
     model = encoder.model(mixer, kernel, patch_order=order)
     grads = gradients(model, as_loss(model(**encoder.inputs(model.config))))
     decays = {name.partition("mixer.")[2]: grad for name, grad in grads.items() if "decay" in name}
-    names = {"decay": {"decay_bias"}, "selective": {"decay_proj.weight", "decay_proj.bias"}}
+    names = {"decay": {"decay.bias"}, "selective": {"decay_proj.weight", "decay_proj.bias"}}
     names["diagonal"] = {"decay_down_proj.weight", "decay_up_proj.weight", "decay_up_proj.bias"}
     assert decays.keys() == names.get(mixer, set())
     for name, grad in decays.items():

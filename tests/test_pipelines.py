@@ -39,7 +39,7 @@ def initialized(model_class, config):
     model = model_class(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "decay_bias" not in name and "decay_proj" not in name and parameter.dim() > 1:
+            if "decay.bias" not in name and "decay_proj" not in name and parameter.dim() > 1:
                 parameter.normal_(std=0.3)
     return model
 

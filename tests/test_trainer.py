@@ -229,7 +229,7 @@ def test_weight_decay_spares_the_decays(make_trainer, mixer):
     decayed = trainer.get_decay_parameter_names(trainer.model)
     names = {name for name, _ in trainer.model.named_parameters()}
     assert not [name for name in decayed if "bias" in name or "norm" in name]
-    assert {name for name in names if "decay_bias" in name or "decay_proj.bias" in name}.isdisjoint(decayed)
+    assert {name for name in names if "decay.bias" in name or "decay_proj.bias" in name}.isdisjoint(decayed)
     assert {name for name in names if name.endswith("proj.weight")} <= set(decayed)
 
 
