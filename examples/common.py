@@ -12,8 +12,8 @@ import yaml
 from pictures import draw_log
 from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig, PreTrainedModel, Trainer, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_callback import TrainerState
-from transformers.trainer_utils import sort_checkpoints
+from transformers.trainer_callback import TrainerCallback, TrainerState
+from transformers.trainer_utils import has_length, sort_checkpoints
 
 import modeling_lion  # noqa: F401  (the Auto classes and pipelines know LION from here on)
 from configuration_lion import PRESETS, LionConfig, lion_preset
@@ -70,6 +70,24 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
                 words += [f"--{name}", *(json.dumps(x) if isinstance(x, dict) else str(x) for x in values)]
         args = words + args[1:]
     return HfArgumentParser(dataclasses).parse_args_into_dataclasses(args)
+
+
+class EpochCallback(TrainerCallback):
+    """
+    Count the epochs of training in the tensor `epoch`, from which random numbers for the data follow: not the steps,
+    for the DataLoader draws batches ahead of them. In shared memory, for the workers of the DataLoader.
+    """
+
+    def __init__(self, epoch: torch.Tensor):
+        self.epoch = epoch
+
+    def on_train_begin(self, args, state, control, train_dataloader, **kwargs):
+        # Without a length, as when streaming, the Trainer resumes in the first epoch: `state.epoch` is of all steps.
+        done = int(state.epoch or 0) if has_length(train_dataloader) else 0
+        self.epoch.fill_(done - 1)
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self.epoch.add_(1)
 
 
 def check_arguments(model_args: ModelArguments, training_args: TrainingArguments) -> None:

@@ -12,10 +12,12 @@ import random
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import torch
 from common import (
+    EpochCallback,
     ModelArguments,
     check_arguments,
     check_paths,
@@ -165,17 +167,27 @@ class PixelValues:
     """
     Batches of images to batches of `pixel_values` and `labels`, optionally of random crops and mirror images.
 
-    `ids` gives the model's label for each label of the images.
+    `ids` gives the model's label for each label of the images. What is random follows from `seed`, the image and the
+    epoch, so that it is the same after a resume as without a stop.
     """
 
     def __init__(
-        self, processor, num_channels: int, ids: dict[int, int], data_args: DataTrainingArguments, augment: bool
+        self,
+        processor,
+        num_channels: int,
+        ids: dict[int, int],
+        data_args: DataTrainingArguments,
+        augment: bool,
+        seed: int,
     ):
         self.processor = processor
         self.ids = ids
         self.mode = "L" if num_channels == 1 else "RGB"
         self.data_args = data_args
         self.augment = augment
+        self.seed = seed
+        # In shared memory: workers of the DataLoader that outlive an epoch must see the next one.
+        self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def __call__(self, examples: dict[str, list]) -> dict[str, list]:
         images = [image.convert(self.mode) for image in examples[self.data_args.image_column_name]]
@@ -186,10 +198,11 @@ class PixelValues:
         return {"pixel_values": list(pixel_values), "labels": labels}
 
     def change(self, image: Image.Image) -> Image.Image:
-        width, height = (round(side * random.uniform(self.data_args.min_crop, 1)) for side in image.size)
-        left, top = random.randint(0, image.width - width), random.randint(0, image.height - height)
+        numbers = random.Random(self.seed + crc32(image.tobytes(), int(self.epoch)))
+        width, height = (round(side * numbers.uniform(self.data_args.min_crop, 1)) for side in image.size)
+        left, top = numbers.randint(0, image.width - width), numbers.randint(0, image.height - height)
         image = image.crop((left, top, left + width, top + height))
-        if self.data_args.random_flip and random.random() < 0.5:
+        if self.data_args.random_flip and numbers.random() < 0.5:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         return image
 
@@ -254,13 +267,18 @@ def main(args: list[str] | None = None) -> Trainer:
     else:
         processor = AutoImageProcessor.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
 
+    callbacks = []
     for split, count in (("train", data_args.max_train_samples), ("validation", data_args.max_eval_samples)):
         if split in datasets:
             dataset = datasets[split].shuffle(seed=training_args.seed) if count is not None else datasets[split]
             dataset = dataset.select(range(min(count or len(dataset), len(dataset))))
-            pixel_values = PixelValues(processor, config.num_channels, ids[split], data_args, augment=split == "train")
+            is_train = split == "train"
+            pixel_values = PixelValues(
+                processor, config.num_channels, ids[split], data_args, augment=is_train, seed=training_args.seed
+            )
             datasets[split] = dataset.with_transform(pixel_values)
-    callbacks = []
+            if is_train:
+                callbacks.append(EpochCallback(pixel_values.epoch))
     if model_args.early_stopping_patience is not None:
         callbacks.append(EarlyStoppingCallback(model_args.early_stopping_patience))
     trainer_class = Trainer if data_args.mixup == 0 else partial(MixupTrainer, mixup=data_args.mixup)

@@ -17,6 +17,7 @@ from zlib import crc32
 import numpy as np
 import torch
 from common import (
+    EpochCallback,
     ModelArguments,
     check_arguments,
     check_paths,
@@ -39,11 +40,9 @@ from transformers import (
     EvalPrediction,
     PreTrainedConfig,
     Trainer,
-    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer_utils import has_length
 
 
 FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv"}
@@ -111,28 +110,13 @@ class DataCollatorForSeededPacking(DataCollatorForSeededMasking, DataCollatorFor
     """The same masks, in packed rows."""
 
 
-class EpochCallback(TrainerCallback):
-    """Count the epochs of training in a collator: not its steps, for the DataLoader draws batches ahead of them."""
-
-    def __init__(self, collator: DataCollatorForSeededMasking):
-        self.collator = collator
-
-    def on_train_begin(self, args, state, control, train_dataloader, **kwargs):
-        # Without a length, as when streaming, the Trainer resumes in the first epoch: `state.epoch` is of all steps.
-        done = int(state.epoch or 0) if has_length(train_dataloader) else 0
-        self.collator.epoch.fill_(done - 1)
-
-    def on_epoch_begin(self, args, state, control, **kwargs):
-        self.collator.epoch.add_(1)
-
-
 class MlmTrainer(PackingTrainer):
     """A Trainer whose `data_collator` is for evaluation; training batches are collated by a copy with epochs."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.train_collator = replace(self.data_collator)
-        self.add_callback(EpochCallback(self.train_collator))
+        self.add_callback(EpochCallback(self.train_collator.epoch))
 
     def get_train_dataloader(self) -> DataLoader:
         evaluation_collator, self.data_collator = self.data_collator, self.train_collator

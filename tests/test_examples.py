@@ -252,31 +252,27 @@ def test_a_recipe_must_hold_arguments(example, tmp_path):
 
 
 def test_recipe_for_images(example, image_folder, tmp_path):
-    """Mixtures teach it, too, and what they are does not change when training goes on from a checkpoint."""
+    """Mixtures, crops and mirror images teach it, too, new ones in every epoch and the same ones after a resume."""
     recipe = str(EXAMPLES / "recipes" / "images.yaml")
-    common = ["--report_to", "none", "--config_overrides", IMAGE_CONFIG + ",patch_order=snake", "--max_steps", "24"]
-    common += ["--learning_rate", "5e-3", "--per_device_train_batch_size", "8", "--eval_strategy", "no"]
-    common += [
-        "--save_strategy",
-        "steps",
-        "--save_steps",
-        "12",
-        "--logging_steps",
-        "4",
-        "--mixup",
-        "0.4",
-        "--random_flip",
-        "False",
-    ]
+    common = "--report_to none --max_steps 48 --max_train_samples 128 --per_device_train_batch_size 8 --mixup 0.4"
+    common += " --min_crop 0.8 --learning_rate 5e-3 --eval_strategy no --save_strategy steps --save_steps 24"
+    common = [*common.split(), "--config_overrides", IMAGE_CONFIG + ",patch_order=snake"]
     module = example("run_image_classification")
     whole = module.main([recipe, *image_arguments(image_folder, tmp_path / "whole", *common)])
     assert type(whole).__name__ == "MixupTrainer" and whole.args.label_smoothing_factor == 0.1
     assert whole.model.config.patch_order == "snake"
     assert results(tmp_path / "whole", "eval")["eval_accuracy"] > 0.8
-    shutil.copytree(tmp_path / "whole" / "checkpoint-12", tmp_path / "again" / "checkpoint-12")
+    shutil.copytree(tmp_path / "whole" / "checkpoint-24", tmp_path / "again" / "checkpoint-24")
     again = module.main([recipe, *image_arguments(image_folder, tmp_path / "again", *common)])
     for name, parameter in again.model.named_parameters():
         torch.testing.assert_close(parameter, whole.model.get_parameter(name), atol=1e-6, rtol=1e-5, msg=name)
+    epoch = whole.train_dataset.format["format_kwargs"]["transform"].epoch
+    assert int(epoch) == 2
+    images = []
+    for n in (0, 1, 1):
+        epoch.fill_(n)
+        images.append(torch.stack(whole.train_dataset[:8]["pixel_values"]))
+    assert not torch.equal(images[0], images[1]) and torch.equal(images[1], images[2])
 
 
 GLUE_ROWS = {
