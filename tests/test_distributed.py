@@ -280,6 +280,24 @@ def test_tensor_parallel_leaves_attention_whole_where_it_is_not_heads_side_by_si
     assert "base_model_tp_plan" not in LionConfig().to_dict()
 
 
+def test_the_deepspeed_example_is_one_to_the_libraries(tmp_path, monkeypatch):
+    """Without DeepSpeed itself, which no test needs: what the Trainer makes of the file before it hands it over."""
+    from accelerate.utils.deepspeed import HfDeepSpeedConfig
+    from transformers.integrations import deepspeed
+
+    class Config(deepspeed.HfTrainerDeepSpeedConfig, HfDeepSpeedConfig):
+        """On top of accelerate's, as where DeepSpeed is installed."""
+
+    monkeypatch.setattr(deepspeed, "dep_version_check", lambda package: None)
+    config = Config(Path(__file__).parents[1] / "examples" / "deepspeed.json")
+    config.trainer_config_process(TrainingArguments(str(tmp_path), use_cpu=True, gradient_accumulation_steps=3))
+    assert config.is_zero2() and config.get_value("gradient_accumulation_steps") == 3
+    assert '"auto"' not in json.dumps(config.config)
+    # The parameters stay float32, the decays with them: a section "bf16" would convert all of them.
+    assert config.get_value("bf16") is None and config.get_value("fp16") is None
+    assert config.get_value("torch_autocast") == {"enabled": True, "dtype": "bfloat16"}
+
+
 def test_device_map(tmp_path, folder):
     ids = torch.arange(1, 20)[None]
     with torch.no_grad():
