@@ -15,6 +15,7 @@
 
 from collections.abc import Callable
 from json import JSONDecodeError
+from pickle import UnpicklingError
 
 import torch
 from safetensors import SafetensorError
@@ -454,6 +455,12 @@ class LionPreTrainedModel(PreTrainedModel):
             raise OSError(
                 f"The weights in {pretrained_model_name_or_path} are damaged or cut short ({error}): download or "
                 "save them again."
+            ) from error
+        except UnpicklingError as error:  # torch reads tensors alone; its message advises to run what else is in there
+            raise OSError(
+                f"The weights in {pretrained_model_name_or_path} are a pickle that holds more than tensors, or no "
+                "weights at all. Nothing of it was run, and nothing should be: get them as safetensors, which "
+                "save_pretrained writes."
             ) from error
         # Weights of mixers that are left over or absent in a layer that is neither.
         others = []

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from json import JSONDecodeError
 
 from transformers import BertTokenizer
 
@@ -25,6 +26,27 @@ class LionTokenizer(BertTokenizer):
         if vocab is None and vocab_file is not None:
             vocab = vocab_file  # BertTokenizer ignores it in silence: its vocabulary would be empty
         super().__init__(vocab, *args, **kwargs)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
+        """`PreTrainedTokenizerBase.from_pretrained`, with an error that names the files where one is damaged."""
+        try:
+            return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        except Exception as error:
+            # The library lets through what readers of JSON raise, and tokenizers raises bare exceptions.
+            if type(error) not in (
+                Exception,
+                AttributeError,
+                JSONDecodeError,
+                KeyError,
+                TypeError,
+                UnicodeDecodeError,
+            ):
+                raise
+            raise OSError(
+                f"The tokenizer in {pretrained_model_name_or_path} is damaged or cut short ({error!r}): download or "
+                "save tokenizer.json and tokenizer_config.json again."
+            ) from error
 
     @classmethod
     def train_from_iterator(
