@@ -45,6 +45,10 @@ def main(args: list[str] | None = None) -> float:
     options = parser.parse_args(args)
 
     config = AutoConfig.from_pretrained(options.model)
+    if config.mixer_type not in ("lit", "decay", "selective"):
+        parser.error(
+            f"{options.model} has mixer_type {config.mixer_type!r}; lit, decay and selective can be exported."
+        )
     model_class = getattr(modeling_lion, config.architectures[0])
     model = model_class.from_pretrained(
         options.model, attn_implementation=options.attn_implementation, dtype=torch.float32

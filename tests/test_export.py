@@ -93,6 +93,8 @@ def save_tiny(model_class: type, folder: Path, **fields) -> str:
     ("model_class", "fields", "kernel"),
     [
         (LionForMaskedLM, {}, "chunk"),
+        (LionForMaskedLM, {"mixer_type": "lit"}, "parallel"),
+        (LionForImageClassification, {"modality": "image", "patch_order": "snake"}, "chunk"),
         (LionForImageClassification, {"modality": "image", "mixer_type": "decay", "patch_order": "snake"}, "parallel"),
     ],
 )
@@ -103,3 +105,12 @@ def test_the_example_writes_onnx_that_computes_the_same(model_class, fields, ker
     example = importlib.import_module("export_onnx")
     assert example.main(["--model", model, "--output_dir", output_dir, "--attn_implementation", kernel]) < 1e-4
     assert (tmp_path / "onnx" / "model.onnx").stat().st_size > 0
+
+
+@pytest.mark.parametrize("mixer_type", ["diagonal", "softmax", "luna"])
+def test_the_example_refuses_what_has_no_graph_for_every_length(mixer_type, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    model = save_tiny(LionForMaskedLM, tmp_path / "model", mixer_type=mixer_type)
+    with pytest.raises(SystemExit):
+        importlib.import_module("export_onnx").main(["--model", model, "--output_dir", str(tmp_path / "onnx")])
+    assert f"mixer_type '{mixer_type}'; lit, decay and selective can be exported" in capsys.readouterr().err
