@@ -76,7 +76,7 @@ def main(args: list[str] | None = None) -> Trainer:
     model = peft.get_peft_model(base, config)
     model.print_trainable_parameters()
     trainer = Trainer(model, training_args, train_dataset=dataset, processing_class=tokenizer)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
     trainer.save_model()
 
     merged = peft.PeftModel.from_pretrained(load_model(), training_args.output_dir).merge_and_unload()

@@ -61,7 +61,7 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     trainer = SentenceTransformerTrainer(
         model=encoder, args=training_args, train_dataset=pairs["train"], loss=MultipleNegativesRankingLoss(encoder)
     )
-    trainer.train()
+    trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
     encoder.save(training_args.output_dir)
     print(
         f"Positives found among {len(pairs['test'])}: {before:.0%} before, {share_found(encoder, pairs['test']):.0%}"

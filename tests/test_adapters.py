@@ -8,6 +8,7 @@ from pathlib import Path
 import peft
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, BitsAndBytesConfig, pipeline
 from transformers.quantizers.quantizers_utils import should_convert_module
 
@@ -121,11 +122,19 @@ def test_the_example_leaves_a_classifier(quantize, mixer_type, tmp_path, monkeyp
     rows = [json.dumps({"text": text, "label": label}) for text, label in texts.items()] * 8
     (tmp_path / "train.jsonl").write_text("\n".join(rows), encoding="utf-8")
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
-    importlib.import_module("finetune_lora").main(
-        ["--model", str(tmp_path / "model"), "--train_file", str(tmp_path / "train.jsonl"), *quantize, "--use_cpu"]
-        + ["--output_dir", str(tmp_path / "lora"), "--max_steps", "24", "--learning_rate", "0.01"]
-        + ["--report_to", "none", "--disable_tqdm", "True", "--dataloader_pin_memory", "False"]
-    )
+
+    def run(output_dir, *more):
+        importlib.import_module("finetune_lora").main(
+            ["--model", str(tmp_path / "model"), "--train_file", str(tmp_path / "train.jsonl"), *quantize, "--use_cpu"]
+            + ["--output_dir", str(output_dir), "--max_steps", "24", "--save_steps", "16", "--learning_rate", "0.01"]
+            + ["--report_to", "none", "--disable_tqdm", "True", "--dataloader_pin_memory", "False", *more]
+        )
+        return load_file(output_dir / "adapter_model.safetensors")
+
+    whole = run(tmp_path / "lora")
+    if not quantize:
+        resumed = run(tmp_path / "resumed", "--resume_from_checkpoint", str(tmp_path / "lora" / "checkpoint-16"))
+        assert whole.keys() == resumed.keys() and all(torch.equal(whole[name], resumed[name]) for name in whole)
     classify = pipeline("text-classification", model=str(tmp_path / "lora" / "merged"), device="cpu")
     assert [answer["label"] for answer in classify(list(texts))] == list(texts.values())
     decays = {name: parameter for name, parameter in classify.model.named_parameters() if ".decay" in name}

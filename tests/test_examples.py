@@ -333,6 +333,26 @@ def test_glue(task, glue_model, example, tmp_path):
     assert trainer.model.config.num_labels == max(1, len(kind.labels))
 
 
+def test_glue_goes_on_from_a_checkpoint_and_logs(glue_model, example, tmp_path):
+    rows = [json.dumps(row | {"label": i}) for i, row in enumerate(GLUE_ROWS["rte"])] * 16
+    (tmp_path / "data.jsonl").write_text("\n".join(rows))
+
+    def run(output_dir):
+        trainer = example("run_glue").main(
+            [str(EXAMPLES / "recipes" / "glue.yaml"), "--task_name", "rte", "--model_name_or_path", str(glue_model)]
+            + ["--train_file", str(tmp_path / "data.jsonl"), "--validation_file", str(tmp_path / "data.jsonl")]
+            + ["--output_dir", str(output_dir), "--cache_dir", str(tmp_path / "cache"), *TRAINING]
+            + ["--per_device_train_batch_size", "4", "--save_steps", "5", "--num_train_epochs", "1"]
+        )
+        return trainer.model.state_dict()
+
+    whole = run(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole" / "checkpoint-5", tmp_path / "again" / "checkpoint-5")
+    resumed = run(tmp_path / "again")
+    assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
+    assert list((tmp_path / "whole").rglob("events.out.tfevents*")) and (tmp_path / "whole" / "training.png").exists()
+
+
 def test_glue_refuses(glue_model, example, tmp_path):
     module = example("run_glue")
     arguments = [
