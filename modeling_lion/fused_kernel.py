@@ -21,9 +21,6 @@ from .lion_kernel import accumulation_dtype, is_empty, run_plain
 
 logger = logging.get_logger(__name__)
 
-# exp2 is three times as fast as exp on a CPU: fused bodies keep log decays in base 2.
-LOG2_E = math.log2(math.e)
-
 ARGUMENTS = "(Tensor query, Tensor key, Tensor value, Tensor? right, Tensor? left, int chunk_size, bool normalize)"
 BACKWARD_SCHEMA = (
     "(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor? right, Tensor? left, Tensor output, Tensor[] kept,"

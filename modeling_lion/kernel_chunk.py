@@ -30,9 +30,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .decay_mask import BLOCK_SIZE, block_sums, cut_evenly, decay_mask, wide_dtype, write_block_mask
-from .fused_kernel import (
+from .decay_mask import (
+    BLOCK_SIZE,
     LOG2_E,
+    block_sums,
+    cut_evenly,
+    decay_mask,
+    sums_for_mask,
+    wide_dtype,
+    write_block_mask,
+)
+from .fused_kernel import (
     DecayGradient,
     Scratch,
     blocks_to_write,
@@ -145,13 +153,14 @@ class BlockDecays:
             for x in (from_start, to_end, from_end, to_start)
         ]
         self.is_fixed = is_fixed
+        sums = sums_for_mask(right, left)
         if is_fixed:
             tables = right.new_empty(heads, 1, self.block, self.block)
-            sums = (x[0] for x in (from_start, to_start))
-            write_block_mask(tables, *sums, torch.empty_like(tables), torch.empty_like(tables))
+            memory = (torch.empty_like(tables) for _ in range(2))
+            write_block_mask(tables, *(x[0] for x in sums), memory=memory)
             self.tables = tables.split(self.num_rows)
         else:
-            self.sums = [self.views(x.expand(batch, heads, *sizes)) for x in (from_start, to_start)]
+            self.sums = [self.views(x.expand(batch, heads, *sizes)) for x in sums]
         # What a state keeps of itself in each block, by slice and block: (b * h, 1, 1).
         self.keep_right, self.keep_left = (
             [x[:, :, border, None].unbind(1) for x in by_slice]
@@ -174,10 +183,10 @@ class BlockDecays:
         """The diagonal blocks of M, `(h, 1, c, c)` or `(b * h, n, c, c)`."""
         if self.is_fixed:
             return self.tables[s % len(self.tables)]
-        from_start, to_start = (x[s][:, n] for x in self.sums)
-        shape = (*from_start.shape, self.block)
-        out = scratch("mask", *shape)
-        write_block_mask(out, from_start, to_start, out, scratch("other", *shape))
+        sums = [x[s][:, n] for x in self.sums]
+        out, second = (scratch(name, *sums[0].shape, self.block) for name in ("mask", "other"))
+        first = out if len(sums) == 2 else scratch("third", *out.shape)
+        write_block_mask(out, *sums, memory=(first, second))
         return out
 
     def multiply_(self, x: Tensor, mask: Tensor, n: slice) -> Tensor:

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .decay_mask import BLOCK_SIZE, block_sums, cut_evenly, decay_mask, write_block_mask
+from .decay_mask import BLOCK_SIZE, LOG2_E, block_sums, cut_evenly, decay_mask, sums_for_mask, write_block_mask
 from .fused_kernel import (
-    LOG2_E,
     DecayGradient,
     Scratch,
     fused_operator,
@@ -89,7 +88,9 @@ class BlockMask:
         """`right` and `left` are `(b, h, l)`."""
         self.length = right.shape[-1]
         padding = num_blocks * block - self.length
-        right, left = (pad(a * LOG2_E, (0, padding)).unflatten(-1, (num_blocks, block)) for a in (right, left))
+        right, left = (pad(a, (0, padding)).unflatten(-1, (num_blocks, block)) for a in (right, left))
+        self.sums = row_slices(rows, *sums_for_mask(right, left))
+        right, left = right * LOG2_E, left * LOG2_E
         from_start, to_end, from_end, to_start = block_sums(right, left)
         # What keys lose on their way to the border of block n, through the blocks between: (..., n, blocks, block).
         up_to_right, up_to_left = (a.double().sum(-1).cumsum(-1) for a in (right, left))
@@ -99,7 +100,6 @@ class BlockMask:
         through = torch.where(is_before, through_right, through_left).clamp_(max=0).to(right.dtype)
         lost = torch.where(is_before.unsqueeze(-1), to_end.unsqueeze(-3), to_start.unsqueeze(-3))
         keys = lost.add_(through.unsqueeze(-1)).exp2_().flatten(-2).unsqueeze(-2)
-        self.sums = row_slices(rows, from_start, to_start)
         self.keys, self.row_right, self.row_left = (
             [x.unbind(1) for x in row_views(factors, rows)]
             for factors in (keys, from_start.exp2().unsqueeze(-1), from_end.exp2().unsqueeze(-1))
@@ -110,10 +110,10 @@ class BlockMask:
         """M of slice s, `(b * h, r, l)`."""
         _, num_blocks, size = self.sums[s][0].shape
         first, last = start // size, -(-stop // size)
-        from_start, to_start = (x[:, first:last] for x in self.sums[s])
-        mask = scratch("mask", *from_start.shape, num_blocks * size)
-        memory = (scratch(name, *from_start.shape, size) for name in ("first", "second"))
-        write_block_mask(self.diagonal(mask, first), from_start, to_start, *memory)
+        sums = [x[:, first:last] for x in self.sums[s]]
+        mask = scratch("mask", *sums[0].shape, num_blocks * size)
+        memory = (scratch(name, *sums[0].shape, size) for name in ("first", "second"))
+        write_block_mask(self.diagonal(mask, first), *sums, memory=memory)
         for n, out in zip(range(first, last), mask.unbind(1), strict=True):
             before, behind = n * size, (n + 1) * size
             if n > 0:

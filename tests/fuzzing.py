@@ -126,8 +126,8 @@ class KernelProblem:
         narrow = self.evaluate(naive_attention, torch.float32)
         dtype = accumulation_dtype(self.inputs[0].dtype)
         eps = torch.finfo(dtype).eps
-        # A border is a log decay of -750 in float64, which sums of log decays lose digits to, and of -110 in float32.
-        unit, roundings = (1, 512) if dtype == torch.float32 else (64 * eps / torch.finfo(torch.float32).eps, 25_000)
+        # In float64 the definition itself is as far from the truth as what is tried.
+        unit, roundings = (1, 32) if dtype == torch.float32 else (4 * eps / torch.finfo(torch.float32).eps, 256)
         names = ["output", "d query", "d key", "d value", "d log_decay"]
         sources = [self.inputs[2], *self.inputs]
         for name, result, right, near, size, source in zip(
@@ -270,8 +270,7 @@ class ModelProblem:
             for name, result in results.items():
                 right = expected[name]
                 assert result.isfinite().all(), f"{name} is not finite"
-                # Differences of sums of log decays, down to -750 each, have digits less than float64.
-                error, allowed = (result - right).abs().max(), 1e-9 * right.abs().max().clamp(min=1)
+                error, allowed = (result - right).abs().max(), 1e-11 * right.abs().max().clamp(min=1)
                 assert result.shape == right.shape and error <= allowed, f"{name} is off by {error:.1e}"
             if self.autocast:
                 self.check_autocast(model, inputs, places, expected["hidden"])
