@@ -124,7 +124,7 @@ def draw(results: list[dict], path: Path) -> None:
             name = f"{mixer} auto"
             time.loglog(lengths, [r["times"][name]["median"] / r["batch"] for r in rows], "o-", label=f"LION-{mixer}")
             relative.loglog(lengths, [ratio(r["times"], name) for r in rows], "o-", label=f"LION-{mixer}")
-        time.set(title=direction, ylabel="CPU seconds per sequence")
+        time.set(title=direction, ylabel="seconds per sequence")
         relative.set(xlabel="length in tokens", ylabel="time ÷ time of softmax attention")
         time.legend()
         relative.legend()
