@@ -217,8 +217,8 @@ def collate(examples: list[dict]) -> dict[str, torch.Tensor]:
 class MixupTrainer(Trainer):
     """
     A Trainer that mixes each image of a batch with another one, and their labels likewise (Zhang et al., arXiv
-    1710.09412). The share of the first is drawn from Beta(mixup, mixup), once per batch; what is drawn follows from
-    the seed and the step, so it is the same after a resume.
+    1710.09412). The share of the first is drawn from Beta(mixup, mixup), once per optimizer step; what is drawn
+    follows from the seed and the step, so it is the same after a resume.
     """
 
     def __init__(self, *args, mixup: float, **kwargs):
