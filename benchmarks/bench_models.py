@@ -6,6 +6,7 @@ scaled dot product attention; training step and inference, time as a ratio to th
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
     python benchmarks/bench_models.py --text_lengths 8192 --image_sizes    # added to the results of earlier runs
+    python benchmarks/bench_models.py --text_lengths 8192 --image_sizes --modes train --without ModernBERT
 
 Batches are of 2048 tokens, or one sequence. Writes a table, a JSON file and a plot to `--output_dir`.
 """
@@ -79,8 +80,8 @@ def make_step(model: torch.nn.Module, inputs: dict[str, torch.Tensor], mode: str
     """One training step, forward and backward, or one forward pass without gradients."""
 
     def train():
-        model.zero_grad(set_to_none=True)
         model(**inputs).loss.backward()
+        model.zero_grad(set_to_none=True)  # the others need the memory
 
     @torch.no_grad()
     def infer():
@@ -106,6 +107,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--text_lengths", type=int, nargs="*", default=[128, 512, 2048, 8192])
     parser.add_argument("--image_sizes", type=int, nargs="*", default=[224, 1024])
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
+    parser.add_argument(
+        "--without", nargs="+", choices=["ModernBERT"], default=[], help="what memory is too small for"
+    )
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--one", nargs=3, metavar=("NAME", "SIZE", "MODE"), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -123,7 +128,7 @@ def main() -> None:
     results = json.loads(path.read_text())["results"] if path.exists() else []
     for modality, sizes in (("text", args.text_lengths), ("image", args.image_sizes)):
         for size in sizes:
-            for mode in MODES:
+            for mode in args.modes:
                 new = measure(modality, size, mode, args)
                 case = (modality, size, mode)
                 results = [r for r in results if (r["modality"], r["size"], r["mode"]) != case] + new
@@ -140,7 +145,7 @@ def measure(modality: str, size: int, mode: str, args: argparse.Namespace) -> li
     """One result per model: its time as a ratio to the first peer's, tokens per second, and peak memory."""
     inputs = make_inputs(modality, size)
     tokens = inputs["labels"].numel() if modality == "text" else len(inputs["labels"]) * (size // 16) ** 2
-    models = {name: make_model(name, args.layers, size) for name in names(modality)}
+    models = {name: make_model(name, args.layers, size) for name in names(modality) if name not in args.without}
     seconds = interleaved({name: make_step(model, inputs, mode) for name, model in models.items()}, args.repeats)
     baseline = summary(seconds[PEERS[modality][0]])["median"]
     results = []
