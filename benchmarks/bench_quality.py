@@ -575,7 +575,7 @@ def decay_table(found: dict[str, dict]) -> list[str]:
 
 
 def draw(found: dict[str, dict], output_dir: Path) -> list[Path]:
-    """Plots of the scores, and of the decays of LION-S before and after training."""
+    """Plots of the scores, and of the decays of LION-S before training, in grey, and after it."""
     from pictures import BLUE, GREY, ORANGE, plt, save
 
     paths = [output_dir / "scores.png"]
@@ -586,9 +586,8 @@ def draw(found: dict[str, dict], output_dir: Path) -> list[Path]:
         spread = [statistics.stdev(x) if len(x) > 1 else 0 for x in scores]
         axis.errorbar([statistics.mean(x) for x in scores], names, xerr=spread, fmt="o", color=BLUE)
         chance = next(iter(entry["runs"].values()))[0].get("chance")
-        if chance is not None:
-            axis.axvline(100 * chance, color=GREY, linestyle="--")
-        axis.set(title=task, xlabel="masked-LM loss (less is better)" if task == "mlm" else "accuracy, %")
+        label = "masked-LM loss (less is better)" if chance is None else f"accuracy, % (guessing: {100 * chance:.0f})"
+        axis.set(title=task, xlabel=label)
         axis.invert_yaxis()
         axis.grid(alpha=0.25)
     save(figure, paths[0])
@@ -602,10 +601,14 @@ def draw(found: dict[str, dict], output_dir: Path) -> list[Path]:
                 heads = np.array(lives[when]).reshape(-1, len(QUANTILES))
                 where = np.arange(len(heads)) + shift
                 axis.hlines(where, heads[:, 0], heads[:, -1], color=color, linewidth=1.5)
-                axis.plot(heads[:, 2], where, "o", color=color, label=f"{when} training", markersize=4)
-            axis.set(xscale="log", title=task, xlabel="half-life, tokens (5 to 95 %)", ylabel="head, layer by layer")
+                axis.plot(heads[:, 2], where, "o", color=color, markersize=4)
+            axis.set(
+                xscale="log",
+                title=f"{task}, before and after",
+                xlabel="half-life, tokens (5 to 95 %)",
+                ylabel="head, layer by layer",
+            )
             axis.grid(alpha=0.25)
-        axes[0][0].legend()
         save(figure, paths[1])
     return paths
 
