@@ -75,7 +75,8 @@ class LionConfig(PreTrainedConfig):
         position_embedding_type (`"none"` or `"absolute"`, *optional*):
             Learnt absolute positions, or none. Defaults to `"none"` for texts where the decays of the mixer tell
             distance, and otherwise to `"absolute"`: for `"lit"`, `"softmax"` and `"luna"`, which have no other sense
-            of order, and for images, which every mixer reads better so.
+            of order, and for images, which every mixer reads better so. Images of any size need no
+            `interpolate_pos_encoding` with `"none"`.
         norm_position (`"pre"` or `"post"`, *optional*):
             LayerNorm before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
         pooling (`"cls"` or `"mean"`, *optional*):
