@@ -52,7 +52,7 @@ KERNELS = """\
 | `"auto"` | the fastest of the others; the default | |
 | `"parallel"` | the full attention matrix | the square of the length |
 | `"chunk"` | full matrices in blocks, one state per direction between them | the length |
-| `"rnn"` | two recurrences, the least memory | the length |
+| `"rnn"` | two recurrences, token by token | the length |
 | `"eager"` | the reference, gives attention weights | the square of the length |"""
 CITATION = """\
 ```bibtex

@@ -358,7 +358,7 @@ class LionPreTrainedModel(PreTrainedModel):
             raise ValueError(
                 f"`attn_implementation={requested_attention!r}` is not a LION kernel. LION computes linear attention, "
                 'so softmax kernels do not apply (but to `mixer_type="softmax"`). Use "parallel" (short inputs), '
-                '"chunk" (long inputs), "rnn" (least memory), "auto" (chooses by length, the default) or "eager" '
+                '"chunk" (long inputs), "rnn" (token by token), "auto" (chooses by length, the default) or "eager" '
                 "(returns attention weights)."
             )
         return requested_attention
