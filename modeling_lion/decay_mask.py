@@ -177,12 +177,12 @@ def write_block_mask(
         out.masked_fill_(torch.maximum(first, second, out=first) > 0, 0)
 
 
-def sums_for_mask(right: Tensor, left: Tensor) -> tuple[Tensor, ...]:
-    """`from_start` and `to_start` of `block_sums`, in base 2 and without cuts; and of the cuts, if there are any."""
+def sums_for_mask(right: Tensor, left: Tensor, from_start: Tensor, to_start: Tensor) -> tuple[Tensor, ...]:
+    """What `write_block_mask` takes: the given sums of `block_sums` in base 2, or, if there are cuts, both kinds."""
+    if not any((a <= log_zero(a.dtype)).any() for a in (right, left)):
+        return from_start, to_start
     right, left, *cuts = split_cuts(right, left)
     from_start, _, _, to_start = block_sums(right * LOG2_E, left * LOG2_E)
-    if not any(x.any() for x in cuts):
-        return from_start, to_start
     cuts_from_start, _, _, cuts_to_start = block_sums(*cuts)
     return from_start, to_start, cuts_from_start, cuts_to_start
 

@@ -153,7 +153,7 @@ class BlockDecays:
             for x in (from_start, to_end, from_end, to_start)
         ]
         self.is_fixed = is_fixed
-        sums = sums_for_mask(right, left)
+        sums = sums_for_mask(right, left, from_start, to_start)
         if is_fixed:
             tables = right.new_empty(heads, 1, self.block, self.block)
             memory = (torch.empty_like(tables) for _ in range(2))

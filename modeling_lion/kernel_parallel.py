@@ -89,9 +89,10 @@ class BlockMask:
         self.length = right.shape[-1]
         padding = num_blocks * block - self.length
         right, left = (pad(a, (0, padding)).unflatten(-1, (num_blocks, block)) for a in (right, left))
-        self.sums = row_slices(rows, *sums_for_mask(right, left))
+        natural = (right, left)
         right, left = right * LOG2_E, left * LOG2_E
         from_start, to_end, from_end, to_start = block_sums(right, left)
+        self.sums = row_slices(rows, *sums_for_mask(*natural, from_start, to_start))
         # What keys lose on their way to the border of block n, through the blocks between: (..., n, blocks, block).
         up_to_right, up_to_left = (a.double().sum(-1).cumsum(-1) for a in (right, left))
         through_right = pad(up_to_right, (1, 0))[..., :-1].unsqueeze(-1) - up_to_right.unsqueeze(-2)
