@@ -539,7 +539,7 @@ def report(found: dict[str, dict], scale: str, pictures: list[str] = ()) -> str:
         "",
         "Hydra and Vim are not the authors' blocks: each direction is a Mamba2 or Mamba mixer of transformers with "
         "weights of its own, in the backbone of the others (`benchmarks/mamba_peers.py`). Without the kernels of "
-        "mamba-ssm, Mamba is a Python loop over the tokens: its time here says nothing of Vim's on a GPU.",
+        "mamba-ssm, Mamba's scan is that of mambapy, in PyTorch: its time here says nothing of Vim's on a GPU.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -7,7 +7,7 @@ What differs from the papers: there, a block is a mixer alone, with one input pr
 results are added before one output projection; and Hydra's directions leave the token itself to a diagonal term. Here,
 each direction is a whole mixer with `expand=1`, the results are added, and an MLP follows as in the other models. The
 mixers take the kernels of mamba-ssm and causal-conv1d where the library finds them, and plain PyTorch otherwise; for
-Mamba that is a Python loop over the tokens.
+Mamba that is the parallel scan of mambapy or, without it, a Python loop over the tokens with a quadratic backward.
 """
 
 from torch import Tensor, nn
@@ -24,7 +24,8 @@ def hydra_mixers(config: LionConfig, count: int) -> list[nn.Module]:
 
 
 def vim_mixers(config: LionConfig, count: int) -> list[nn.Module]:
-    mamba = MambaConfig(hidden_size=config.hidden_size, expand=1, num_hidden_layers=count, vocab_size=8)
+    sizes = {"expand": 1, "use_mambapy": True}
+    mamba = MambaConfig(hidden_size=config.hidden_size, num_hidden_layers=count, vocab_size=8, **sizes)
     return [block.mixer for block in MambaModel(mamba).layers]
 
 

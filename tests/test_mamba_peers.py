@@ -60,3 +60,19 @@ def test_gradient_reaches_every_weight(peers):
         without = [name for name, weight in model.named_parameters() if weight.grad is None]
         assert not without
         assert not any("attention" in name and "q_proj" in name for name, _ in model.named_parameters())
+
+
+@pytest.mark.parametrize("length", [1, 13, 64])
+def test_scan_of_vim_equals_the_loop(peers, length):
+    """mambapy's parallel scan, which a user may not have, and the loop of transformers: results and gradients."""
+    pytest.importorskip("mambapy")
+    torch.manual_seed(0)
+    (mixer,) = peers.vim_mixers(CONFIG, 1)
+    hidden_states = torch.randn(2, length, CONFIG.hidden_size, requires_grad=True)
+    results = []
+    for use_mambapy in (True, False):
+        mixer.use_mambapy = use_mambapy
+        output = mixer(hidden_states)
+        results.append([output, *torch.autograd.grad(output.square().sum(), [hidden_states, *mixer.parameters()])])
+    assert any(not torch.equal(scan, loop) for scan, loop in zip(*results, strict=True)) or length == 1
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
