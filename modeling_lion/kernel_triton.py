@@ -48,7 +48,7 @@ def keep(query, key, value, right, left, chunk_size, normalize) -> list[Tensor]:
     else:
         # Tokens that share a decay share the sums, and so do batches and heads.
         tiles = 1 if right.shape[-1] == 1 else plan.num_tiles
-        sums = (*right.shape[:2], 4, tiles * plan.tile)
+        sums = (*right.shape[:2], 8 if plan.count_cuts else 4, tiles * plan.tile)
         if plan.num_chunks > 1:
             totals, dtype = (plan.rows, plan.num_chunks, 2, plan.head_dim), state_dtype(value.dtype)
     states = (*totals, plan.value_dim) if totals != (0,) else (0,)
@@ -99,7 +99,7 @@ def decay_forward(plan, query, key, value, right, left, output, inverse, sums, s
     launch(
         sums_kernel, right.shape[0] * right.shape[1] * -(-tiles // TILES_PER_SUM),
         with_strides(to_right), with_strides(to_left), sums, right.shape[1], tokens, tiles,
-        LOG_ZERO=LOG_ZERO, TILE=plan.tile, TILES=TILES_PER_SUM, num_warps=4, num_stages=1,
+        LOG_ZERO=LOG_ZERO, TILE=plan.tile, TILES=TILES_PER_SUM, COUNT_CUTS=plan.count_cuts, num_warps=4, num_stages=1,
     )  # fmt: skip
     sums = sums_with_strides(plan, sums)
     if plan.num_chunks > 1:
@@ -109,7 +109,8 @@ def decay_forward(plan, query, key, value, right, left, output, inverse, sums, s
         output_kernel, plan.rows * plan.num_tiles * -(-plan.value_dim // blocks["VALUE_BLOCK"]),
         *(with_strides(x) for x in (query, key, value, output)), sums, inverse, states, totals,
         plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
-        HAS_STATES=plan.num_chunks > 1, EMPTY=EMPTY, INNER=plan.inner, **plan.common, **blocks,
+        HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, EMPTY=EMPTY, INNER=plan.inner, **plan.common,
+        **blocks,
     )  # fmt: skip
 
 
@@ -147,6 +148,7 @@ def decay_backward(
     parts = plan.empty(6, plan.rows, plan.length) if needs_decay else None
     part_stride = plan.rows * plan.length
     options = {"HAS_STATES": has_states, "NEEDS_DECAY": needs_decay, "INNER": plan.inner, **plan.common}
+    options["COUNT_CUTS"] = plan.count_cuts
     launch(
         query_gradient_kernel, plan.rows * plan.num_tiles,
         *(with_strides(x) for x in (query, key, value, output, grad, d_query)), all_sums, inverse, delta, states,

@@ -11,7 +11,9 @@ is one state per direction. A chunk that holds the whole sequence needs no state
 Decays. Per tile and in base 2, `sums` holds what `block_sums` returns (decay_mask.py): of token t of a tile, the sum
 of log decays from the tile's start to t, from t to its end (toward the right), from its end to t, from t to its start
 (toward the left). Two different tiles see each other by factors that belong to rows, to columns and to the tiles
-between, each at most 1: no exponent per pair, and no difference of sums. Only the tile on the diagonal subtracts.
+between, each at most 1: no exponent per pair, and no difference of sums. Only the tile on the diagonal subtracts; for
+float32 it has sums of its own, without the steps that nothing survives, which are counted beside them: in the sums,
+they would take the digits of what follows (`split_cuts` in decay_mask.py).
 
     G_ij = (dy_i · v_j - delta_i) c_i M_ij        c_i = 1 / den_i        delta_i = dy_i · y_i
     dq = G k        dk = Gᵀ q        dv_j = Σ_i c_i (q_i · k_j) M_ij dy_i        R = G ∘ (q kᵀ)
@@ -44,25 +46,29 @@ except ImportError as error:
 
 # Rows of `sums`, and of the gradients' parts.
 FROM_START, TO_END, FROM_END, TO_START = (tl.constexpr(i) for i in range(4))
+DECAYS_FROM_START, DECAYS_TO_START, CUTS_FROM_START, CUTS_TO_START = (tl.constexpr(i) for i in range(4, 8))
+# log2 of what is left behind a cut, for the diagonal: any multiple of it is a float32, and 2 to it is 0.
+CUT = tl.constexpr(-256.0)
+LOG2_E = tl.constexpr(1.4426950408889634)
 ROW_RIGHT, ROW_LEFT, TAKEN_LEFT, COLUMN_RIGHT, GIVEN_RIGHT, COLUMN_LEFT = (tl.constexpr(i) for i in range(6))
 
 
 @triton.jit
-def log2_decay(decay, tokens, length, LOG_ZERO: tl.constexpr):
-    """log2 λ of some tokens, `(TILES, TILE)`; -inf becomes a number that can be added up; 0 beyond the length."""
+def load_decay(decay, tokens, length, LOG_ZERO: tl.constexpr):
+    """log λ of some tokens, `(TILES, TILE)`; -inf becomes a number that can be added up; 0 beyond the length."""
     pointer, token_stride = decay
     inside = (tokens >= 0) & (tokens < length)
     value = tl.load(pointer + tokens.to(tl.int64) * token_stride, mask=inside, other=0.0).to(tl.float32)
-    return tl.maximum(value, LOG_ZERO) * 1.4426950408889634
+    return tl.maximum(value, LOG_ZERO)
 
 
 @triton.jit
 def sums_kernel(
     right, left, sums, heads, length, num_tiles,
-    LOG_ZERO: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+    LOG_ZERO: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, COUNT_CUTS: tl.constexpr,
 ):  # fmt: skip
     """
-    Sums of log decays of TILES tiles, in base 2: `(rows, 4, num_tiles * TILE)` float32.
+    Sums of log decays of TILES tiles, in base 2: `(rows, 4, num_tiles * TILE)` float32; if COUNT_CUTS, 8 of them.
 
     Where tokens share a decay (a token stride of 0), one tile serves all.
     """
@@ -72,16 +78,30 @@ def sums_kernel(
     within = tl.arange(0, TILE)[None, :]
     tokens = tile * TILE + within
     to_right, to_left = head_of(right, row, heads), head_of(left, row, heads)
-    at = log2_decay(to_right, tokens, length, LOG_ZERO)
-    before = tl.where(within > 0, log2_decay(to_right, tokens - 1, length, LOG_ZERO), 0.0)
-    out = sums + row.to(tl.int64) * 4 * num_tiles * TILE + tokens
+    kinds: tl.constexpr = 8 if COUNT_CUTS else 4
+    width = num_tiles * TILE
+    out = sums + row.to(tl.int64) * kinds * width + tokens
     mask = tile < num_tiles
-    tl.store(out + FROM_START * num_tiles * TILE, tl.cumsum(before, 1), mask=mask)
-    tl.store(out + TO_END * num_tiles * TILE, tl.cumsum(at, 1, reverse=True), mask=mask)
-    at = log2_decay(to_left, tokens, length, LOG_ZERO)
-    behind = tl.where(within < TILE - 1, log2_decay(to_left, tokens + 1, length, LOG_ZERO), 0.0)
-    tl.store(out + FROM_END * num_tiles * TILE, tl.cumsum(behind, 1, reverse=True), mask=mask)
-    tl.store(out + TO_START * num_tiles * TILE, tl.cumsum(at, 1), mask=mask)
+    at = load_decay(to_right, tokens, length, LOG_ZERO)
+    before = tl.where(within > 0, load_decay(to_right, tokens - 1, length, LOG_ZERO), 0.0)
+    tl.store(out + FROM_START * width, tl.cumsum(before * LOG2_E, 1), mask=mask)
+    tl.store(out + TO_END * width, tl.cumsum(at * LOG2_E, 1, reverse=True), mask=mask)
+    if COUNT_CUTS:
+        store_apart(out, DECAYS_FROM_START, CUTS_FROM_START, before, width, mask, LOG_ZERO)
+    at = load_decay(to_left, tokens, length, LOG_ZERO)
+    behind = tl.where(within < TILE - 1, load_decay(to_left, tokens + 1, length, LOG_ZERO), 0.0)
+    tl.store(out + FROM_END * width, tl.cumsum(behind * LOG2_E, 1, reverse=True), mask=mask)
+    tl.store(out + TO_START * width, tl.cumsum(at * LOG2_E, 1), mask=mask)
+    if COUNT_CUTS:
+        store_apart(out, DECAYS_TO_START, CUTS_TO_START, at, width, mask, LOG_ZERO)
+
+
+@triton.jit
+def store_apart(out, decays_kind, cuts_kind, decay, width, mask, LOG_ZERO: tl.constexpr):
+    """The sums of decays without cuts, and of cuts without other decays."""
+    is_cut = decay <= LOG_ZERO
+    tl.store(out + decays_kind * width, tl.cumsum(tl.where(is_cut, 0.0, decay * LOG2_E), 1), mask=mask)
+    tl.store(out + cuts_kind * width, tl.cumsum(tl.where(is_cut, CUT, 0.0), 1), mask=mask)
 
 
 @triton.jit
@@ -109,9 +129,33 @@ def through_tile(sums, tile, toward_right, TILE: tl.constexpr):
 
 
 @triton.jit
-def exponents_on_diagonal(row_start, row_to_start, column_start, column_to_start):
-    """log2 M inside a tile. Of both exponents the one that does not apply is never below 0: the minimum chooses."""
-    return tl.minimum(row_start - column_start, column_to_start - row_to_start)
+def differences(
+    sums, from_start, to_start, tile, piece, TILE: tl.constexpr, QUERIES: tl.constexpr, TRANSPOSED: tl.constexpr,
+):  # fmt: skip
+    """Of two kinds of sums, what lies between QUERIES queries from `piece` and all keys of a tile, either way."""
+    query_start = tl.expand_dims(load_sums(sums, from_start, tile, piece, QUERIES), 0 if TRANSPOSED else 1)
+    query_to_start = tl.expand_dims(load_sums(sums, to_start, tile, piece, QUERIES), 0 if TRANSPOSED else 1)
+    key_start = tl.expand_dims(load_sums(sums, from_start, tile, 0, TILE), 1 if TRANSPOSED else 0)
+    key_to_start = tl.expand_dims(load_sums(sums, to_start, tile, 0, TILE), 1 if TRANSPOSED else 0)
+    return query_start - key_start, key_to_start - query_to_start
+
+
+@triton.jit
+def mask_on_diagonal(
+    sums, tile, piece,
+    TILE: tl.constexpr, QUERIES: tl.constexpr, TRANSPOSED: tl.constexpr, COUNT_CUTS: tl.constexpr,
+):  # fmt: skip
+    """
+    M inside a tile: a row for each of QUERIES queries from `piece`, or for each key if TRANSPOSED. Of both exponents
+    the one that does not apply is never below 0: the minimum chooses.
+    """
+    if COUNT_CUTS:
+        right, left = differences(sums, DECAYS_FROM_START, DECAYS_TO_START, tile, piece, TILE, QUERIES, TRANSPOSED)
+        cut_right, cut_left = differences(sums, CUTS_FROM_START, CUTS_TO_START, tile, piece, TILE, QUERIES, TRANSPOSED)
+        return tl.exp2(tl.minimum(right + cut_right, left + cut_left))
+    else:
+        right, left = differences(sums, FROM_START, TO_START, tile, piece, TILE, QUERIES, TRANSPOSED)
+        return tl.exp2(tl.minimum(right, left))
 
 
 @triton.jit
@@ -221,7 +265,7 @@ def output_kernel(
     num_tiles, chunk_tiles, num_chunks, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
     INNER: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr,
-    EMPTY: tl.constexpr, PRECISION: tl.constexpr,
+    COUNT_CUTS: tl.constexpr, EMPTY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The output of one tile, VALUE_BLOCK columns of it, and 1 / denominators `(rows, length)`."""
     value_blocks: tl.constexpr = (VALUE_DIM + VALUE_BLOCK - 1) // VALUE_BLOCK
@@ -254,11 +298,10 @@ def output_kernel(
             if NORMALIZE:
                 z = totals + place * HEAD_DIM
                 total += times_totals(query, tokens, length, z, HEAD_BLOCK, HEAD_DIM) * weight
-    from_start, to_start = load_sums(sums, FROM_START, tile, 0, TILE), load_sums(sums, TO_START, tile, 0, TILE)
-    exponents = exponents_on_diagonal(from_start[:, None], to_start[:, None], from_start[None, :], to_start[None, :])
     keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
     values = load_tile(value, tokens, length, value_start, VALUE_BLOCK, VALUE_DIM)
-    scores = tl.dot(q, tl.trans(keys), input_precision=PRECISION) * tl.exp2(exponents)
+    scores = tl.dot(q, tl.trans(keys), input_precision=PRECISION)
+    scores *= mask_on_diagonal(sums, tile, 0, TILE, TILE, False, COUNT_CUTS)
     accumulator = product(scores, values, accumulator, PRECISION)
     if NORMALIZE:
         factor = inverse_of(total + tl.sum(scores, 1), EMPTY)
@@ -296,7 +339,7 @@ def query_gradient_kernel(
     num_tiles, chunk_tiles, num_chunks, scale, part_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
     INNER: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr,
-    NEEDS_DECAY: tl.constexpr, PRECISION: tl.constexpr,
+    NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the queries of one tile, delta, and the queries' parts of the gradients of the decays."""
     tile = tl.program_id(0) % num_tiles
@@ -350,12 +393,10 @@ def query_gradient_kernel(
                 row_right = share
             else:
                 tl.store(parts + TAKEN_LEFT * part_stride + at, share, mask=tokens < length)
-    from_start, to_start = load_sums(sums, FROM_START, tile, 0, TILE), load_sums(sums, TO_START, tile, 0, TILE)
-    exponents = exponents_on_diagonal(from_start[:, None], to_start[:, None], from_start[None, :], to_start[None, :])
     values = load_tile(value, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
     keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
     g = tl.dot(dy, tl.trans(values), input_precision=PRECISION) - along[:, None]
-    g *= factor[:, None] * tl.exp2(exponents)
+    g *= factor[:, None] * mask_on_diagonal(sums, tile, 0, TILE, TILE, False, COUNT_CUTS)
     if NEEDS_DECAY:
         q = load_tile(query, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
         r = g * tl.dot(q, tl.trans(keys), input_precision=PRECISION)
@@ -409,7 +450,7 @@ def key_gradient_kernel(
     num_tiles, chunk_tiles, num_chunks, scale, part_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
     INNER: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     The gradients of keys and values of one tile, QUERIES queries at a time, and the keys' parts of the gradients of
@@ -474,20 +515,14 @@ def key_gradient_kernel(
             part = COLUMN_LEFT if to_left else GIVEN_RIGHT
             tl.store(parts + part * part_stride + at, now - seen, mask=tokens < length)
             seen = now
-    from_start, to_start = load_sums(sums, FROM_START, tile, 0, TILE), load_sums(sums, TO_START, tile, 0, TILE)
     keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
     values = load_tile(value, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
     for piece in range(0, TILE, QUERIES):
         queries = tile * TILE + piece + tl.arange(0, QUERIES)
-        exponents = exponents_on_diagonal(
-            load_sums(sums, FROM_START, tile, piece, QUERIES)[None, :],
-            load_sums(sums, TO_START, tile, piece, QUERIES)[None, :],
-            from_start[:, None],
-            to_start[:, None],
-        )
-        factor = load_factor(inverse, queries, row, length, scale, NORMALIZE)
+        weights = mask_on_diagonal(sums, tile, piece, TILE, QUERIES, True, COUNT_CUTS)
+        weights *= load_factor(inverse, queries, row, length, scale, NORMALIZE)[None, :]
         d_keys, d_values = add_key_gradients(
-            d_keys, d_values, keys, values, tl.exp2(exponents) * factor[None, :], query, grad, delta, queries, row,
+            d_keys, d_values, keys, values, weights, query, grad, delta, queries, row,
             length, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, NORMALIZE, PRECISION,
         )  # fmt: skip
     store_tile(d_key, d_keys, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)

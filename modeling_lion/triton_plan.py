@@ -84,6 +84,8 @@ class Plan:
         self.tile = self.config["tile"]
         self.num_tiles = max(1, -(-self.length // self.tile))
         if is_decaying:
+            # Only float32 results have the digits that cuts would take from the sums.
+            self.count_cuts = value.dtype == torch.float32
             self.chunk_tiles = min(max(1, (chunk_size or self.config["chunk"]) // self.tile), self.num_tiles)
             self.num_chunks = -(-self.num_tiles // self.chunk_tiles)
         else:

@@ -153,6 +153,20 @@ def test_packed_sequences(mixer, kernel):
 
 
 @pytest.mark.parametrize("kernel", ["parallel", "chunk"])
+def test_many_short_sequences_cost_no_digits(kernel):
+    """Packed in one tile they are what they are alone: the borders before a sequence don't round its decays."""
+    parts = (1,) * 10 + (6, 5, 8)
+    inputs = make_inputs("selective", sum(parts), heads=1)
+    borders = torch.tensor([0, *parts]).cumsum(0).int()
+    packed = outputs_and_gradients(KERNELS[kernel], inputs, cu_seqlens=borders.to(DEVICE))
+    start = borders[-2]
+    exact = outputs_and_gradients(naive_attention, inputs, torch.float64, cu_seqlens=borders.to(DEVICE))
+    for result, right in zip(packed, exact, strict=True):
+        last = (result.double() - right)[:, :, start:]
+        assert last.abs().max() <= 16 * torch.finfo(torch.float32).eps * max(1, right.abs().max())
+
+
+@pytest.mark.parametrize("kernel", ["parallel", "chunk"])
 @pytest.mark.parametrize("mixer", ["decay", "selective"])
 @pytest.mark.parametrize(
     "kind", [kind for kind in EXTREMES if not INTERPRETED or kind in ("all zero", "all kinds", "underflow")]
