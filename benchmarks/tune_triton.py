@@ -103,7 +103,7 @@ def estimate(architecture: str, bits: int, dim: int) -> dict:
                 break
         else:
             return config
-    raise ValueError(f"No configuration for {architecture}, {bits} bits and head dimension {dim} compiles.")
+    raise ValueError(f"No candidate of {kernel} for {architecture}, {bits} bits and head dimension {dim} compiles.")
 
 
 def seconds(function: Callable[[], object], repeats: int = 20) -> float:
