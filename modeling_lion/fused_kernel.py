@@ -211,18 +211,22 @@ def has_native_product(dtype: torch.dtype) -> bool:
     return any(capabilities.get(name) for name in features)
 
 
-def fused_operator(name: str, forward: Callable, backward: Callable, plain: Callable) -> Callable:
+def fused_operator(
+    name: str, forward: Callable, backward: Callable, plain: Callable, keep_more: Callable | None = None
+) -> Callable:
     """
     The operator `lion::<name>` of a hand-written forward and backward for the CPU.
 
     Args:
-        forward: `(query, key, value, right, left, chunk_size, normalize) -> (exact, inverse)`. `right` and `left` as
-            in `run_plain`. `exact` is the output in the accumulation dtype: rounded to bfloat16, it would cost the
+        forward: `(query, key, value, right, left, chunk_size, normalize) -> (exact, inverse, ...)`. `right` and `left`
+            as in `run_plain`. `exact` is the output in the accumulation dtype: rounded to bfloat16, it would cost the
             gradients of the decays most of their digits. `inverse` is what each output was multiplied with,
             `(batch, heads, length)`: 1 / denominator, or the constant head_dim^-1/2 if not `normalize`.
-        backward: `(grad, query, key, value, right, left, exact, inverse, chunk_size, normalize, needs_decay)` to the
-            five gradients, empty for decays that are None or not needed.
+        backward: `(grad, query, key, value, right, left, exact, inverse, ..., chunk_size, normalize, needs_decay)` to
+            the five gradients, empty for decays that are None or not needed.
         plain: the body of differentiable operations (`lion_kernel`), for second derivatives.
+        keep_more: memory for one more tensor that `forward` returns and `backward` takes, from the arguments of
+            `forward`.
 
     Returns:
         A function of the arguments of `forward` that returns the output.
@@ -234,21 +238,23 @@ def fused_operator(name: str, forward: Callable, backward: Callable, plain: Call
                 f"This CPU has no matrix product in {query.dtype}: LION's kernels compute in float32, as fast as for "
                 "float32 inputs. Linear layers do not: load the model with dtype=torch.float32 for speed."
             )
-        exact, inverse = forward(query, key, value, *others)
+        exact, *kept = forward(query, key, value, *others)
         if exact.dtype == value.dtype:
-            return exact, exact.new_empty(0), inverse
-        return exact.to(value.dtype), exact, inverse
+            return exact, exact.new_empty(0), *kept
+        return exact.to(value.dtype), exact, *kept
 
     def keep(query, key, value, *others):
         dtype = accumulation_dtype(query.dtype)
         exact = value.new_empty(0) if value.dtype == dtype else torch.empty_like(value, dtype=dtype)
-        return exact, query.new_empty(query.shape[:3], dtype=dtype)
+        more = () if keep_more is None else (keep_more(query, key, value, *others),)
+        return exact, query.new_empty(query.shape[:3], dtype=dtype), *more
 
     def unpacked(*args):
-        *inputs, output, (inverse,), chunk_size, normalize, needs_decay = args
-        return backward(*inputs, output, inverse, chunk_size, normalize, needs_decay)
+        *inputs, output, kept, chunk_size, normalize, needs_decay = args
+        return backward(*inputs, output, *kept, chunk_size, normalize, needs_decay)
 
-    return differentiable_operator(name, forward_and_round, unpacked, plain, keep, num_kept=2)
+    num_kept = 2 if keep_more is None else 3
+    return differentiable_operator(name, forward_and_round, unpacked, plain, keep, num_kept)
 
 
 def differentiable_operator(

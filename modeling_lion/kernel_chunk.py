@@ -21,7 +21,7 @@ Backward, with n_i = dy_i / den_i and d_i = -n_i · y_i, dS = q_Fᵀ [n|d], and 
 `DecayGradient` turns q_F · dq_F, k_F · dk_F, exp(A) dX_F · S_F and R = G ∘ (q kᵀ) into gradients of the decays. States
 are computed again in the backward: keeping them would take twice the memory of the queries and save no time.
 
-Without decays (LIT) one state of all tokens serves every query, and nothing is cut into blocks.
+Without decays (LIT) one state of all tokens serves every query, and nothing is cut into blocks. That state is kept.
 
 Dimensions: b = batch, h = heads, n = blocks, c = tokens of a block, d = head_dim, e = value_dim, r = b·h.
 """
@@ -269,7 +269,13 @@ def forward(query, key, value, right, left, chunk_size, normalize):
             inverses.copy_(inverse_totals(total).view(len(out), -1)[:, : out.shape[1]])
         write_blocks(out, summed)
         out.mul_(inverses.unsqueeze(-1))
-    return output, inverse
+    return output, inverse, keep_state(query, key, value, right)
+
+
+def keep_state(query, key, value, right, *others) -> Tensor:
+    """Memory for the state of all tokens, `(b, h, d, e)`, or none if there are decays."""
+    shape = (*query.shape[:2], query.shape[-1], value.shape[-1]) if right is None else (0,)
+    return query.new_empty(shape, dtype=accumulation_dtype(query.dtype))
 
 
 def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, totals: Tensor) -> None:
@@ -282,10 +288,10 @@ def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, tota
 
 
 def backward(
-    grad, query, key, value, right, left, output, inverse, chunk_size, normalize, needs_decay
+    grad, query, key, value, right, left, output, inverse, state, chunk_size, normalize, needs_decay
 ):  # fmt: skip
     if right is None:
-        return backward_without_decay(grad, query, key, value, output, inverse, normalize)
+        return backward_without_decay(grad, query, key, value, output, inverse, state, normalize)
     batch, heads, length, _ = query.shape
     scratch = Scratch(query, inverse.dtype)
     grads = [torch.empty_like(x) for x in (query, key, value)]
@@ -390,29 +396,30 @@ def forward_without_decay(query, key, value, normalize):
     scratch = Scratch(query, accumulation_dtype(query.dtype))
     output = torch.empty_like(value, dtype=scratch.dtype)
     inverse = torch.full(query.shape[:3], query.shape[-1] ** -0.5, dtype=scratch.dtype, device=query.device)
-    tensors = (query, key, value, output, inverse)
+    states = keep_state(query, key, value, None)
+    tensors = (query, key, value, output, inverse, states)
     rows = rows_at_a_time(SLICE_TOKENS // max(1, query.shape[2]), query, key, value)
-    for q, k, v, out, factor in row_slices(rows, *tensors):
+    for q, k, v, out, factor, state in row_slices(rows, *tensors):
         q, k, v = scratch.cast(q, k, v)
         if normalize:
             inverse_totals(torch.bmm(k.sum(1, keepdim=True), q.transpose(1, 2), out=factor.unsqueeze(1)))
-        state = torch.bmm(k.transpose(1, 2), v, out=scratch("state", len(k), k.shape[-1], v.shape[-1]))
+        torch.bmm(k.transpose(1, 2), v, out=state)
         torch.mul(torch.bmm(q, state, out=scratch("summed", *out.shape)), factor.unsqueeze(-1), out=out)
-    return output, inverse
+    return output, inverse, states
 
 
-def backward_without_decay(grad, query, key, value, output, inverse, normalize):
+def backward_without_decay(grad, query, key, value, output, inverse, states, normalize):
     length = query.shape[2]
     scratch = Scratch(query, inverse.dtype)
     grads = [torch.empty_like(x) for x in (query, key, value)]
-    tensors = (query, key, value, grad, output, inverse, *grads)
+    tensors = (query, key, value, grad, output, inverse, states, *grads)
     rows = rows_at_a_time(SLICE_TOKENS // max(1, length), query, key, value)
-    for q, k, v, dy, y, factor, *outs in row_slices(rows, *tensors):
+    for q, k, v, dy, y, factor, state, *outs in row_slices(rows, *tensors):
         q, k, v = scratch.cast(q, k, v)
         n, d = scaled_gradient(dy, factor, y if normalize else None, (1, length), scratch)
-        state, d_state = torch.bmm(v.transpose(1, 2), k), torch.bmm(n.transpose(1, 2), q)
+        d_state = torch.bmm(n.transpose(1, 2), q)
         dq, dk, dv = found = [scratch.target(name, out) for name, out in zip(("dq", "dk", "dv"), outs, strict=True)]
-        torch.bmm(n, state, out=dq)
+        torch.bmm(n, state.transpose(1, 2), out=dq)
         torch.bmm(v, d_state, out=dk)
         torch.bmm(k, d_state.transpose(1, 2), out=dv)
         if normalize:
@@ -422,7 +429,7 @@ def backward_without_decay(grad, query, key, value, output, inverse, normalize):
     return *grads, grad.new_empty(0), grad.new_empty(0)
 
 
-fused_chunk = fused_operator("chunk", forward, backward, plain_chunk)
+fused_chunk = fused_operator("chunk", forward, backward, plain_chunk, keep_state)
 triton_chunk = triton_operator("chunk", plain_chunk)
 
 
