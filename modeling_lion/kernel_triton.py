@@ -147,8 +147,8 @@ def decay_backward(
     delta = plan.empty(*(inverse.shape))
     parts = plan.empty(6, plan.rows, plan.length) if needs_decay else None
     part_stride = plan.rows * plan.length
-    options = {"HAS_STATES": has_states, "NEEDS_DECAY": needs_decay, "INNER": plan.inner, **plan.common}
-    options["COUNT_CUTS"] = plan.count_cuts
+    options = {"HAS_STATES": has_states, "NEEDS_DECAY": needs_decay, "COUNT_CUTS": plan.count_cuts}
+    options |= {"INNER": plan.inner, **plan.common}
     launch(
         query_gradient_kernel, plan.rows * plan.num_tiles,
         *(with_strides(x) for x in (query, key, value, output, grad, d_query)), all_sums, inverse, delta, states,
