@@ -46,7 +46,7 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
                 attn_implementation="sdpa",
             )
         )
-    if name == "ModernBERT":  # a gated MLP of 2 x 1152 has about the parameters of a plain one of 3072
+    if name == "ModernBERT":  # with its own MLP, 2 x 1152 and gated: 25 million parameters fewer than BERT
         special_tokens = {f"{name}_token_id": i for i, name in enumerate(("pad", "bos", "eos", "cls", "sep"))}
         return ModernBertForMaskedLM(
             ModernBertConfig(num_hidden_layers=layers, vocab_size=30522, attn_implementation="sdpa", **special_tokens)

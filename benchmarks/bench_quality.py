@@ -64,6 +64,7 @@ MODELS = {
 PUBLISHED = {
     "ImageNet top-1, 86M, %": {
         "softmax": 77.9,
+        "softmax, DeiT": 81.8,
         "LION-LIT": 74.7,
         "LION-D": 77.8,
         "LION-S": 76.3,
@@ -485,10 +486,10 @@ def report(found: dict[str, dict], scale: str, pictures: list[str] = ()) -> str:
     lines = []
     tasks = list(found)
     names = [name for name in MODELS if any(name in found[task]["runs"] for task in tasks)]
-    seeds = {len(runs) for task in tasks for runs in found[task]["runs"].values()}
-    computer = machine()
+    seeds = sorted({len(runs) for task in tasks for runs in found[task]["runs"].values()})
+    computer, counts = machine(), " or ".join(map(str, seeds))
     lines += [
-        f"`make results`, scale {scale}, {min(seeds)} to {max(seeds)} seeds: mean ± standard deviation. Within a task "
+        f"`make results`, scale {scale}, {counts} seeds: mean ± standard deviation. Within a task "
         "all models have the same backbone, data, steps and learning rate, and parameters within 1 % by the width of "
         f"the MLP. (torch {computer['torch']}, transformers {computer['transformers']}, {computer['cpu']})",
         "",
@@ -526,16 +527,17 @@ def report(found: dict[str, dict], scale: str, pictures: list[str] = ()) -> str:
         ["", *PUBLISHED],
         [
             [name, *(str(column.get(name, "")) for column in PUBLISHED.values())]
-            for name in MODELS
+            for name in (*MODELS, "softmax, DeiT")
             if any(name in column for column in PUBLISHED.values())
         ],
     )
     lines += [
         "What can be compared: which mixer is ahead of which, and ratios of time at equal lengths. What cannot: the "
-        "numbers themselves, since the published models are 86M to 334M parameters trained on ImageNet and C4, and "
-        "memory of the process, which includes Python and torch. Text and images here are what every machine has; of "
-        "the Arena's tasks only ListOps and Pathfinder are the published kind, and only at scale gpu the published "
-        "size; retrieval and Pathfinder are left out at scale cpu, where minutes of training teach no model either.",
+        "numbers themselves, since the published models are 86M to 334M parameters trained on ImageNet and C4; nor "
+        "memory, which here is that of the whole process, Python and torch included. Text here is docstrings of the "
+        "Python installation, and the digits are scikit-learn's; of the Arena's tasks only ListOps and Pathfinder are "
+        "the published kind, and only at scale gpu the published size."
+        + (" Retrieval and Pathfinder are left out: minutes of training teach no model anything." * (scale == "cpu")),
         "",
         "Hydra and Vim are not the authors' blocks: each direction is a Mamba2 or Mamba mixer of transformers with "
         "weights of its own, in the backbone of the others (`benchmarks/mamba_peers.py`). Without the kernels of "
