@@ -2,7 +2,8 @@
 """
 How long heads should remember before training: LION-D and -S trained from several initial decays, all else equal.
 
-    python benchmarks/bench_decays.py --tasks mlm listops    # an hour and a half on a CPU core
+    python benchmarks/bench_decays.py                        # half an hour on a CPU core
+    python benchmarks/bench_decays.py --tasks mlm listops    # an hour and a half
 
 Tasks, sizes and trainings are those of `bench_quality.py`, scale cpu, and so is the way to go on after a stop: each
 training leaves a JSON file. `results.md` is the table.
@@ -43,6 +44,8 @@ def normal(config: LionConfig) -> torch.Tensor:
 INITIAL_DECAYS: dict[str, Callable[[LionConfig], torch.Tensor]] = {
     "4 tokens to the context": initial_decay_logits,
     "1 token to the context": spread(1, 1),
+    "half a token to the context": spread(0.5, 1),
+    "1 token to a quarter of the context": spread(1, 1 / 4),
     "4 tokens to a quarter of the context": spread(4, 1 / 4),
     "16 tokens to 4 contexts": spread(16, 4),
     "logits from N(0, 1)": normal,
@@ -54,6 +57,7 @@ def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="cpu")
     parser.add_argument("--tasks", nargs="+", default=["mlm"])
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results" / "initial_decays")
     parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
@@ -64,12 +68,12 @@ def main(args: list[str] | None = None) -> None:
     for task in args.tasks:
         experiment = SCALES[args.scale][task]
         data = load_data(task, experiment, args.cache_dir)
-        for model in models_of(data, list(MODELS)):
+        for model in models_of(data, args.models):
             column = columns[f"{model}, {task}, {'loss' if task == 'mlm' else '%'}"] = []
-            for number, (name, initial) in enumerate(INITIAL_DECAYS.items()):
+            for name, initial in INITIAL_DECAYS.items():
                 column.append([])
                 for seed in args.seeds:
-                    path = run_path(args.output_dir, task, f"{model}_{number}", seed)
+                    path = run_path(args.output_dir, task, f"{model}_{name.replace(' ', '-')}", seed)
                     if not is_done(path, experiment):
                         print(f"{task}, {model}, {name}, seed {seed}", flush=True)
                         with patch.object(modeling_lion, "initial_decay_logits", initial):
@@ -79,8 +83,8 @@ def main(args: list[str] | None = None) -> None:
                     column[-1].append(score(task, read(path)))
                 print(f"    {name}: {statistics.mean(column[-1]):.3f}", flush=True)
     rows = [
-        [name, *(mean_std(column[number], 2) for column in columns.values())]
-        for number, name in enumerate(INITIAL_DECAYS)
+        [name, *(mean_std(scores, 2) for scores in row)]
+        for name, *row in zip(INITIAL_DECAYS, *columns.values(), strict=True)
     ]
     text = "\n".join(table(["initial half-lives of the heads", *columns], rows))
     (args.output_dir / "results.md").write_text(text, encoding="utf-8")
