@@ -89,3 +89,21 @@ def test_readme_needs_markers(bench, tmp_path):
     with pytest.raises(ValueError, match="quality: start"):
         bench.write_into_readme(readme, "table")
     assert all((ROOT / "README.md").read_text(encoding="utf-8").count(marker) == 1 for marker in bench.MARKERS)
+
+
+def test_initial_decays_are_what_their_names_say(bench, tmp_path):
+    decays = importlib.import_module("bench_decays")
+    args = ["--scale", "quick", "--tasks", "digits", "--seeds", "0", "--models", "LION-D"]
+    decays.main([*args, "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")])
+    results = {result["initial_decays"]: result for result in map(bench.read, tmp_path.glob("*.json"))}
+    assert results.keys() == decays.INITIAL_DECAYS.keys()
+    medians = {
+        name: torch.tensor(result["half_lives"]["before"])[..., 2].flatten() for name, result in results.items()
+    }
+    context = medians["4 tokens to the context"].max()
+    expected = torch.tensor([context, 4.0]).repeat(len(medians["1 token to the context"]) // 2)
+    torch.testing.assert_close(medians["4 tokens to the context"], expected, rtol=1e-3, atol=0)
+    torch.testing.assert_close(medians["half a token to the context"].min(), torch.tensor(0.5), rtol=1e-3, atol=0)
+    torch.testing.assert_close(medians["16 tokens to 4 contexts"].max(), 4 * context, rtol=1e-3, atol=0)
+    table = (tmp_path / "results.md").read_text()
+    assert all(f"| {name} | " in table for name in decays.INITIAL_DECAYS)
