@@ -448,6 +448,26 @@ def is_done(path: Path, experiment: Experiment) -> bool:
     return True
 
 
+def train_once(
+    path: Path,
+    title: str,
+    model_name: str,
+    seed: int,
+    experiment: Experiment,
+    data: Data,
+    cache_dir: Path,
+    about: dict,
+) -> dict:
+    """The result in `path`, of a training now if it is not there; `about` is its task and whatever else to note."""
+    if not is_done(path, experiment):
+        print(f"[{title}] {about['task']}, {model_name}, seed {seed}", flush=True)
+        result = train(model_name, seed, experiment, data, cache_dir)
+        result |= {"model": model_name, "seed": seed, "chance": data.chance, **about}
+        write_json(path, result | {"experiment": asdict(experiment)})
+        print(f"    {score(about['task'], result):.3f} in {result['train_seconds']:.0f} s", flush=True)
+    return read(path)
+
+
 def mean_std(values: list[float], digits: int) -> str:
     if not values:
         return ""
@@ -527,7 +547,7 @@ def report(found: dict[str, dict], scale: str, pictures: list[str] = ()) -> str:
         ["", *PUBLISHED],
         [
             [name, *(str(column.get(name, "")) for column in PUBLISHED.values())]
-            for name in (*MODELS, "softmax, DeiT")
+            for name in dict.fromkeys((*MODELS, *(name for column in PUBLISHED.values() for name in column)))
             if any(name in column for column in PUBLISHED.values())
         ],
     )
@@ -630,6 +650,12 @@ def write_into_readme(readme: Path, text: str) -> None:
     readme.write_text(f"{before}{start}\n{text.strip()}\n{end}{after}", encoding="utf-8")
 
 
+def check_tasks(parser: argparse.ArgumentParser, scale: str, tasks: list[str]) -> None:
+    """Stop with a message if a scale has not all of the tasks."""
+    if missing := set(tasks) - set(SCALES[scale]):
+        parser.error(f"scale {scale} has no {' and no '.join(sorted(missing))}: use --scale gpu")
+
+
 def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="cpu")
@@ -652,8 +678,7 @@ def main(args: list[str] | None = None) -> None:
     threads = torch.get_num_threads()
     output_dir = args.output_dir or Path(__file__).parent / "results" / f"quality_{args.scale}"
     tasks = args.tasks or list(SCALES[args.scale])
-    if missing := set(tasks) - set(SCALES[args.scale]):
-        parser.error(f"scale {args.scale} has no {' and no '.join(sorted(missing))}: use --scale gpu")
+    check_tasks(parser, args.scale, tasks)
     for number, task in enumerate(tasks):
         experiment = SCALES[args.scale][task]
         data = load_data(task, experiment, args.cache_dir)
@@ -662,14 +687,8 @@ def main(args: list[str] | None = None) -> None:
         for seed in args.seeds:
             for name in names:
                 path = run_path(output_dir, task, name, seed)
-                if is_done(path, experiment):
-                    continue
-                print(f"[task {number + 1} of {len(tasks)}] {task}, {name}, seed {seed}", flush=True)
-                result = train(name, seed, experiment, data, args.cache_dir)
-                result |= {"task": task, "model": name, "seed": seed, "chance": data.chance}
-                result["experiment"] = asdict(experiment)
-                write_json(path, result)
-                print(f"    {score(task, result):.3f} in {result['train_seconds']:.0f} s", flush=True)
+                title = f"task {number + 1} of {len(tasks)}"
+                train_once(path, title, name, seed, experiment, data, args.cache_dir, {"task": task})
         path = output_dir / f"{task}_speed.json"
         if (number == 0 or not args.quick) and not set(names) <= set(read(path) or {}):
             if not torch.cuda.is_available():

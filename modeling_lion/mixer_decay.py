@@ -37,7 +37,9 @@ class DecayMixer(LitMixer):
         return self.decay(hidden_states)
 
 
-def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
+def initial_decay_logits(
+    config: PreTrainedConfig, shortest_half_life: float = SHORTEST_HALF_LIFE, contexts: float = 1.0
+) -> Tensor:
     """
     Logits of decays whose half-lives are spread evenly, on a logarithmic scale, over the heads: from a few tokens to
     the whole context. (Logits around 0, as in the published code, give every head a memory of two tokens.)
@@ -45,13 +47,16 @@ def initial_decay_logits(config: PreTrainedConfig) -> Tensor:
     With decays per channel, these are the half-lives of each head's slowest channel, and channel c, from 0, decays
     c + 1 times as fast, but never to the half within less than a token: the rates of HiPPO's states (S4D-Real).
 
+    Args:
+        shortest_half_life: in tokens; contexts: the longest, in lengths of the context.
+
     Returns:
         `(scans * heads,)`, float32, or `(scans * heads * head_dim,)` for the mixer "diagonal"; the same for every
         scan. A half-life of h tokens is λ = 2^(-1/h).
     """
-    longest = max(config.context_length, SHORTEST_HALF_LIFE)
+    longest = max(contexts * config.context_length, shortest_half_life)
     half_life = torch.logspace(
-        math.log2(longest), math.log2(SHORTEST_HALF_LIFE), config.num_attention_heads, base=2.0, dtype=torch.float64
+        math.log2(longest), math.log2(shortest_half_life), config.num_attention_heads, base=2.0, dtype=torch.float64
     )
     if config.mixer_type == "diagonal":
         rates = torch.arange(1, config.head_dim + 1, dtype=torch.float64)

@@ -65,7 +65,7 @@ def test_gradient_reaches_every_weight(peers):
 @pytest.mark.parametrize("length", [1, 13, 64])
 def test_scan_of_vim_equals_the_loop(peers, length):
     """mambapy's parallel scan, which a user may not have, and the loop of transformers: results and gradients."""
-    pytest.importorskip("mambapy")
+    pytest.importorskip("mambapy", reason="mambapy is not installed: Vim takes the loop of transformers")
     torch.manual_seed(0)
     (mixer,) = peers.vim_mixers(CONFIG, 1)
     hidden_states = torch.randn(2, length, CONFIG.hidden_size, requires_grad=True)
