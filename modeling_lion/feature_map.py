@@ -74,10 +74,9 @@ class PositiveRandomFeatures(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         dtype = accumulation_dtype(x.dtype)
-        with torch.autocast(x.device.type, enabled=False):
-            scaled = x.to(dtype) * x.shape[-1] ** -0.25
-            exponent = F.linear(scaled, self.projection.to(dtype)) - (scaled * scaled).sum(-1, keepdim=True) / 2
-            features = exponent.exp() * len(self.projection) ** -0.5
+        scaled = x.to(dtype) * x.shape[-1] ** -0.25
+        exponent = F.linear(scaled, self.projection.to(dtype)) - (scaled * scaled).sum(-1, keepdim=True) / 2
+        features = exponent.exp() * len(self.projection) ** -0.5
         return features.clamp(max=torch.finfo(x.dtype).max).to(x.dtype)
 
     def random_projection(self) -> Tensor:

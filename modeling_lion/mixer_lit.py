@@ -37,9 +37,9 @@ class LitMixer(Mixer):
             are read (patch_order.py); every one has decays of its own.
         """
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)
-        query = self.feature_map(self.q_proj(hidden_states).view(shape))
-        key = self.feature_map(self.k_proj(hidden_states).view(shape))
-        value = self.v_proj(hidden_states).view(shape)
+        query, key, value = (proj(hidden_states).view(shape) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        with torch.autocast(hidden_states.device.type, enabled=False):  # on a GPU it would widen queries and keys only
+            query, key = self.feature_map(query), self.feature_map(key)
         log_decay = self.log_decay(hidden_states)
         if attention_mask is not None:
             key = key * attention_mask[:, :, None, None].to(key.dtype)

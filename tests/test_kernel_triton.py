@@ -14,7 +14,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from modeling_lion import lion_kernel, triton_config, triton_plan
+from modeling_lion import LionConfig, LionForMaskedLM, lion_kernel, triton_config, triton_plan
+from modeling_lion.feature_map import FEATURE_MAPS
 from modeling_lion.kernel_auto import auto_attention, fastest_kernel
 from modeling_lion.kernel_chunk import chunk_attention
 from modeling_lion.kernel_parallel import parallel_attention
@@ -116,6 +117,38 @@ def test_nothing_is_asked_of_the_gpu(kernel, mixer, fake_gpu):
     names = {parallel_attention: "parallel", chunk_attention: "chunk", rnn_attention: "rnn"}
     expected = names.get(kernel, "chunk" if mixer == "lit" else "parallel")  # 300 tokens are few
     assert [name for name in called if name.startswith("lion::")] == [f"lion::triton_{expected}"]
+
+
+@pytest.fixture
+def gpu_autocast():
+    """`torch.autocast("cuda", torch.bfloat16)`, which refuses to work without a GPU."""
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    torch.set_autocast_enabled("cuda", True)
+    torch.autocast_increment_nesting()
+    yield
+    torch.set_autocast_enabled("cuda", False)
+    if torch.autocast_decrement_nesting() == 0:
+        torch.clear_autocast_cache()
+
+
+@pytest.mark.parametrize(
+    ("mixer", "feature_map"),
+    [*(("lit", name) for name in FEATURE_MAPS), *((name, "silu_norm") for name in ("decay", "selective", "luna"))],
+)
+def test_mixed_precision_gives_kernels_one_dtype(mixer, feature_map, fake_gpu, gpu_autocast):
+    """Autocast widens more on a GPU than on a CPU: also norms, exp and softmax, of which feature maps are made."""
+    config = LionConfig(
+        mixer_type=mixer, feature_map=feature_map, hidden_size=32, num_attention_heads=2, num_hidden_layers=2,
+        intermediate_size=32, vocab_size=20, normalization="none" if feature_map == "identity" else "sum",
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = LionForMaskedLM(config)
+    model.set_attn_implementation("eager" if mixer == "luna" else "chunk")
+    weights = dict(model.named_parameters()) | dict(model.named_buffers())
+    weights = {name: torch.empty_like(x, device="cuda") for name, x in weights.items()}
+    with torch.no_grad():
+        output = torch.func.functional_call(model, weights, torch.empty(2, 30, dtype=torch.long, device="cuda"))
+    assert output.logits.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("normalize", [False, True])
