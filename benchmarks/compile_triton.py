@@ -62,12 +62,12 @@ def recorded(architecture: str) -> Iterator[list]:
 def make_inputs(mixer: str, length: int, head_dim: int, dtype: torch.dtype) -> list:
     """Query, key, value and decays in the layout that the model has them, without memory."""
     like = lambda: torch.empty(BATCH, length, HEADS, head_dim, dtype=dtype, device="meta").transpose(1, 2)
-    shape = {"LIT": None, "D": (1, HEADS, 1), "S": (BATCH, HEADS, length)}[mixer]
+    shape = {"D": (1, HEADS, 1), "S": (BATCH, HEADS, length)}.get(mixer)
     return [like(), like(), like(), None if shape is None else torch.empty(shape, device="meta")]
 
 
 def launches_of(form: str, mixer: str, head_dim: int, dtype: torch.dtype, architecture: str, normalize=True) -> list:
-    """The launches of a forward and a backward pass; `form` is "parallel", "chunk" or "rnn"."""
+    """The launches of a forward and a backward pass; `form` is "parallel", "chunk", "rnn" or "feature_map"."""
     length = LENGTHS.get(form, LENGTHS["chunk"])
     query, key, value, right = make_inputs(mixer, length, head_dim, dtype)
     chunk_size = kernel_triton.WHOLE if form == "parallel" else 0
@@ -75,6 +75,9 @@ def launches_of(form: str, mixer: str, head_dim: int, dtype: torch.dtype, archit
     with recorded(architecture) as launches:
         if form == "rnn":
             kernel_triton.rnn_forward(*inputs, 0, normalize)
+        elif form == "feature_map":
+            kernel_triton.launch_silu_norm(query)
+            kernel_triton.launch_silu_norm(query, query)
         else:
             output, _, *kept = kernel_triton.forward(*inputs, chunk_size, normalize)
             kernel_triton.backward(
@@ -138,7 +141,7 @@ def compile_launch(kernel, args: tuple, options: dict, architecture: str) -> dic
 def cases(architectures: list[str], bits: list[int], dims: list[int]) -> list[tuple]:
     """`(form, mixer, head_dim, bits, architecture)` of every configuration."""
     forms = [("chunk", mixer) for mixer in MIXERS] + [("parallel", mixer) for mixer in ("D", "S")]
-    forms += [("rnn", mixer) for mixer in ("LIT", "S")]
+    forms += [("rnn", mixer) for mixer in ("LIT", "S")] + [("feature_map", "all")]
     return [
         (form, mixer, dim, width, architecture)
         for architecture, width, dim in CONFIGS
@@ -150,7 +153,7 @@ def cases(architectures: list[str], bits: list[int], dims: list[int]) -> list[tu
 def compile_case(form: str, mixer: str, head_dim: int, bits: int, architecture: str) -> list[dict]:
     results, seen = [], set()
     for kernel, args, options in launches_of(form, mixer, head_dim, DTYPES[bits], architecture):
-        name = kernel.fn.__name__ + ("_adjoint" if options.get("ADJOINT") else "")
+        name = kernel.fn.__name__ + "".join(f"_{x.lower()}" for x in ("ADJOINT", "BACKWARD") if options.get(x))
         if name in seen:
             continue
         seen.add(name)

@@ -5,12 +5,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .lion_kernel import accumulation_dtype, use_fused
+from .kernel_triton import triton_silu_norm
+from .lion_kernel import accumulation_dtype, use_fused, use_triton
 
 
 def silu_norm(x: Tensor) -> Tensor:
     """u / ‖u‖₂ with u = SiLU(x) + 0.5. Every u is above 0.22, so the norm is never 0."""
-    if use_fused(x) and not torch.compiler.is_compiling():  # a compiler fuses the plain form by itself
+    if not torch.compiler.is_compiling() and (use_fused(x) or use_triton(x, x)):  # a compiler fuses the plain form
         return SiluNorm.apply(x)
     return plain_silu_norm(x)
 
@@ -25,6 +26,9 @@ class SiluNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
+        if use_triton(x, x):
+            ctx.save_for_backward(x)
+            return triton_silu_norm(x)
         u = F.silu(x).add_(0.5)
         norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True)
         y = u.div_(norm)
@@ -33,9 +37,12 @@ class SiluNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> Tensor:
-        x, y, norm = ctx.saved_tensors
+        x, *kept = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient itself will be differentiated
             return torch.autograd.grad(plain_silu_norm(x), x, grad, create_graph=True)[0]
+        if not kept:
+            return triton_silu_norm(x, grad)
+        y, norm = kept
         along = (grad * y).sum(-1, keepdim=True)
         du = torch.addcmul(grad, y, along, value=-1).div_(norm)
         return torch.ops.aten.silu_backward(du, x)

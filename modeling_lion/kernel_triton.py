@@ -2,8 +2,8 @@
 """
 The kernels on a GPU: Triton bodies behind the same names, with the arguments and results of the bodies for the CPU.
 
-This file allocates and launches. The device code is in triton_decay.py (D and S), triton_lit.py and triton_rnn.py,
-which need triton and are imported with the first CUDA tensor: nobody else pays for them.
+This file allocates and launches. The device code is in triton_decay.py (D and S), triton_lit.py, triton_rnn.py and
+triton_feature_map.py, which need triton and are imported with the first CUDA tensor: nobody else pays for them.
 
 Launches, forward and backward: D and S 2 and 3 in the full form, 3 and 4 in chunks; LIT 2 and 2. There are no atomics,
 so that results repeat bit by bit, and no synchronization with the host, so that CUDA graphs can capture them.
@@ -17,7 +17,7 @@ from torch import Tensor
 from .decay_mask import log_zero
 from .fused_kernel import differentiable_operator
 from .lion_kernel import smallest_total
-from .triton_plan import Plan, launch, state_dtype, with_strides
+from .triton_plan import Plan, launch, padded, state_dtype, with_strides
 
 
 LOG_ZERO = log_zero(torch.float32)
@@ -25,6 +25,8 @@ EMPTY = smallest_total(torch.float32)
 # More tokens than a sequence has: a chunk of that size is the full form.
 WHOLE = 2**30
 TILES_PER_SUM = 16
+# Numbers that a program of the feature map holds.
+MAPPED_AT_ONCE = 2048
 
 
 def with_unit_stride(x: Tensor) -> Tensor:
@@ -247,6 +249,30 @@ def rnn_forward(query, key, value, right, left, chunk_size, normalize) -> Tensor
             EMPTY=EMPTY, **blocks,
         )  # fmt: skip
     return output
+
+
+def launch_silu_norm(x: Tensor, grad: Tensor | None = None) -> Tensor:
+    """The feature map of `(..., head_dim)` (feature_map.py); given the gradient of its result, that of x."""
+    from .triton_feature_map import silu_norm_kernel
+
+    x = x.contiguous()
+    result = torch.empty_like(x)
+    rows, block = x.shape[:-1].numel(), padded(x.shape[-1])
+    per_program = MAPPED_AT_ONCE // block
+    with torch.cuda.device_of(x):
+        launch(
+            silu_norm_kernel, -(-rows // per_program), x, None if grad is None else grad.contiguous(), result, rows,
+            DIM=x.shape[-1], BLOCK=block, ROWS=per_program, BACKWARD=grad is not None, num_warps=4, num_stages=1,
+        )  # fmt: skip
+    return result
+
+
+triton_silu_norm = torch.library.custom_op("lion::triton_silu_norm", launch_silu_norm, mutates_args=())
+
+
+@triton_silu_norm.register_fake
+def _(x, grad=None):
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def clamped(plain: Callable) -> Callable:

@@ -17,7 +17,8 @@ import pytest
 import torch
 from test_kernels import EXTREMES, extreme_decays
 
-from modeling_lion import lion_kernel, triton_plan
+from modeling_lion import feature_map, kernel_triton, lion_kernel, triton_plan
+from modeling_lion.feature_map import plain_silu_norm, silu_norm
 from modeling_lion.kernel_chunk import chunk_attention
 from modeling_lion.kernel_naive import naive_attention
 from modeling_lion.kernel_parallel import parallel_attention
@@ -52,7 +53,8 @@ def small_tiles(monkeypatch):
     """Triton bodies for CPU tensors, too; there, several tiles and chunks in a few tokens, since time is short."""
     if INTERPRETED:
         monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", call_device_function)
-        monkeypatch.setattr(lion_kernel, "use_triton", lambda query, value: query.dtype != torch.float64)
+        for module in (lion_kernel, feature_map):
+            monkeypatch.setattr(module, "use_triton", lambda query, value: query.dtype != torch.float64)
         for config in triton_plan.CONFIGS.values():
             monkeypatch.setitem(config, "tile", 16)
             monkeypatch.setitem(config, "chunk", 32)
@@ -221,6 +223,41 @@ def test_many_programs_for_few_heads(mixer, monkeypatch):
     assert_right(chunk_attention, make_inputs(mixer, 85, heads=1, head_dim=48, value_dim=34))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 2), (2, 9, 3, 20), (1, 40, 2, 64), (1, 3, 1, 256)], ids=str)
+def test_silu_norm(shape, dtype):
+    """Forward and gradient, no worse than twice the plain form that computes in that dtype all along."""
+    generator = torch.Generator().manual_seed(0)
+    x, weights = (torch.randn(shape, generator=generator).to(DEVICE, dtype) * scale for scale in (4, 1))
+    x[..., 0] = 60  # SiLU is linear there
+    results = {}
+    for name, function, wide in (
+        ("fused", silu_norm, dtype),
+        ("naive", plain_silu_norm, dtype),
+        ("exact", plain_silu_norm, torch.float64),
+    ):
+        leaf = x.detach().to(wide).requires_grad_()
+        y = function(leaf.transpose(1, 2)).transpose(1, 2)  # a gradient in another layout
+        y.backward(weights.to(wide))
+        assert y.dtype == leaf.grad.dtype == wide and y.shape == shape
+        results[name] = y.detach().double(), leaf.grad.double()
+    for fused, naive, exact in zip(*results.values(), strict=True):
+        eps = torch.finfo(dtype).eps * exact.abs().max()
+        assert (fused - exact).abs().max() <= 2 * (naive - exact).abs().max() + eps
+
+
+def test_silu_norm_is_one_launch_each_way(monkeypatch):
+    launched, launch = [], kernel_triton.launch
+
+    def count(kernel, *args, **options):
+        launched.append(kernel)
+        launch(kernel, *args, **options)
+
+    monkeypatch.setattr(kernel_triton, "launch", count)
+    silu_norm(torch.randn(2, 5, 3, 8, device=DEVICE, requires_grad=True)).sum().backward()
+    assert len(launched) == 2
+
+
 def test_operators_are_registered_correctly():
     for mixer in ("lit", "decay", "selective"):
         query, key, value, right = make_inputs(mixer, 40, heads=2)
@@ -231,6 +268,9 @@ def test_operators_are_registered_correctly():
             (*inputs, None, 0, True),
             test_utils=("test_schema", "test_faketensor"),
         )
+    x = torch.randn(2, 5, 3, 8, device=DEVICE).transpose(1, 2)
+    for grad in (None, x):
+        torch.library.opcheck(torch.ops.lion.triton_silu_norm, (x, grad))
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
