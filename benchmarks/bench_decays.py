@@ -3,7 +3,7 @@
 How long heads should remember before training: LION-D and -S trained from several initial decays, all else equal.
 
     python benchmarks/bench_decays.py                        # half an hour on a CPU core
-    python benchmarks/bench_decays.py --tasks mlm listops    # an hour and a half
+    python benchmarks/bench_decays.py --tasks mlm listops    # an hour
 
 Tasks, sizes and trainings are those of `bench_quality.py`, scale cpu, and so is the way to go on after a stop: each
 training leaves a JSON file. `results.md` is the table.
@@ -30,13 +30,13 @@ def normal(config: LionConfig) -> torch.Tensor:
 
 # Of half-lives in tokens; the first is the default, and any other should have to beat it.
 INITIAL_DECAYS: dict[str, Callable[[LionConfig], torch.Tensor]] = {
-    "4 tokens to the context": initial_decay_logits,
+    "half a token to the context": initial_decay_logits,
     "1 token to the context": partial(initial_decay_logits, shortest_half_life=1),
-    "half a token to the context": partial(initial_decay_logits, shortest_half_life=0.5),
+    "4 tokens to the context": partial(initial_decay_logits, shortest_half_life=4),
     "1 token to a quarter of the context": partial(initial_decay_logits, shortest_half_life=1, contexts=1 / 4),
-    "4 tokens to a quarter of the context": partial(initial_decay_logits, contexts=1 / 4),
+    "4 tokens to a quarter of the context": partial(initial_decay_logits, shortest_half_life=4, contexts=1 / 4),
     "16 tokens to 4 contexts": partial(initial_decay_logits, shortest_half_life=16, contexts=4),
-    "logits from N(0, 1)": normal,
+    "normal logits": normal,
 }
 MODELS = ("LION-D", "LION-S")
 

@@ -12,11 +12,10 @@ the naive form in float64 on a smaller batch. Writes a table, a JSON file and tw
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import torch
-from measure import interleaved, print_table, summary, write_json
+from measure import interleaved, print_table, read_json, summary, write_json
 from torch.nn.functional import scaled_dot_product_attention
 
 from modeling_lion.kernel_auto import auto_attention, fastest_kernel
@@ -149,7 +148,7 @@ def main() -> None:
 
     name = f"kernels_{arguments.threads}_thread{'s' if arguments.threads > 1 else ''}"
     path = arguments.output_dir / f"{name}.json"
-    results = json.loads(path.read_text())["results"] if path.exists() else []
+    results = read_json(path) or []
     for length in lengths:
         for mixer in MIXERS:
             for kernel in (auto_attention, chunk_attention, parallel_attention):

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import torch
-from measure import peak_memory, peak_memory_in_new_process, print_peak_memory, print_table, write_json
+from measure import peak_memory, peak_memory_in_new_process, print_peak_memory, print_table, read_json, write_json
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel
 
@@ -64,7 +64,7 @@ def run_once(series: str, mode: str, length: int, layers: int) -> None:
 
 def measure(arguments: argparse.Namespace, path: Path) -> list[dict]:
     """Results, those of earlier runs included; written after each, since a long run may be cut short."""
-    results = json.loads(path.read_text())["results"] if path.exists() else []
+    results = read_json(path) or []
     for series in arguments.series:
         for mode in MODES:
             if series.endswith("segments") and mode == "training":

@@ -12,12 +12,19 @@ Batches are of 2048 tokens, or one sequence. Writes a table, a JSON file and a p
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from measure import interleaved, peak_memory_in_new_process, print_peak_memory, print_table, summary, write_json
+from measure import (
+    interleaved,
+    peak_memory_in_new_process,
+    print_peak_memory,
+    print_table,
+    read_json,
+    summary,
+    write_json,
+)
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -125,7 +132,7 @@ def main() -> None:
 
     name = f"models_{args.layers}_layers_{args.threads}_thread{'s' if args.threads > 1 else ''}"
     path = args.output_dir / f"{name}.json"
-    results = json.loads(path.read_text())["results"] if path.exists() else []
+    results = read_json(path) or []
     for modality, sizes in (("text", args.text_lengths), ("image", args.image_sizes)):
         for size in sizes:
             for mode in args.modes:

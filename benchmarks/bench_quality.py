@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from mamba_peers import MAMBA_PEERS, use_mamba
-from measure import interleaved, machine, peak_memory_in_new_process, print_peak_memory, summary, write_json
+from measure import interleaved, machine, peak_memory_in_new_process, print_peak_memory, read_json, summary, write_json
 from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
 
 
@@ -430,17 +430,13 @@ def one(args: argparse.Namespace) -> None:
         print_peak_memory()
 
 
-def read(path: Path) -> dict | None:
-    return json.loads(path.read_text())["results"] if path.exists() else None
-
-
 def run_path(output_dir: Path, task: str, model: str, seed: int | str) -> Path:
     return output_dir / f"{task}_{model.replace('♮', '-snake')}_seed{seed}.json"
 
 
 def is_done(path: Path, experiment: Experiment) -> bool:
     """Whether there is a result; a ValueError if it is of other sizes, steps or data."""
-    result = read(path)
+    result = read_json(path)
     if result is None:
         return False
     if result["experiment"] != json.loads(json.dumps(asdict(experiment))):
@@ -465,7 +461,7 @@ def train_once(
         result |= {"model": model_name, "seed": seed, "chance": data.chance, **about}
         write_json(path, result | {"experiment": asdict(experiment)})
         print(f"    {score(about['task'], result):.3f} in {result['train_seconds']:.0f} s", flush=True)
-    return read(path)
+    return read_json(path)
 
 
 def mean_std(values: list[float], digits: int) -> str:
@@ -489,9 +485,9 @@ def collect(output_dir: Path) -> dict[str, dict]:
         for name in MODELS:
             paths = sorted(output_dir.glob(run_path(Path(), task, name, "*").name))
             if paths:
-                runs[name] = [read(path) for path in paths]
+                runs[name] = [read_json(path) for path in paths]
         if runs:
-            found[task] = {"runs": runs, "speed": read(output_dir / f"{task}_speed.json") or {}}
+            found[task] = {"runs": runs, "speed": read_json(output_dir / f"{task}_speed.json") or {}}
     return found
 
 
@@ -690,7 +686,7 @@ def main(args: list[str] | None = None) -> None:
                 title = f"task {number + 1} of {len(tasks)}"
                 train_once(path, title, name, seed, experiment, data, args.cache_dir, {"task": task})
         path = output_dir / f"{task}_speed.json"
-        if (number == 0 or not args.quick) and not set(names) <= set(read(path) or {}):
+        if (number == 0 or not args.quick) and not set(names) <= set(read_json(path) or {}):
             if not torch.cuda.is_available():
                 torch.set_num_threads(1)  # CPU time of one thread is disturbed least; a GPU is timed by the clock
             write_json(path, measure_speed(task, names, experiment, data, args))

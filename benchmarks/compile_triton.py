@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 import triton
-from measure import print_table, write_json
+from measure import print_table, read_json, write_json
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -37,6 +37,7 @@ MIXERS = ("LIT", "D", "S")
 # Full form, chunks; a length that divides nothing.
 LENGTHS = {"parallel": 509, "chunk": 4096}
 DTYPES = {16: torch.bfloat16, 32: torch.float32}
+DIMS = (32, 64, 128, 256)
 TYPE_NAMES = {
     torch.bfloat16: "*bf16",
     torch.float16: "*fp16",
@@ -138,7 +139,7 @@ def compile_launch(kernel, args: tuple, options: dict, architecture: str) -> dic
     }
 
 
-def cases(architectures: list[str], bits: list[int], dims: list[int]) -> list[tuple]:
+def cases(architectures=tuple(SHARED_MEMORY), bits=tuple(DTYPES), dims=DIMS) -> list[tuple]:
     """`(form, mixer, head_dim, bits, architecture)` of every configuration."""
     forms = [("chunk", mixer) for mixer in MIXERS] + [("parallel", mixer) for mixer in ("D", "S")]
     forms += [("rnn", mixer) for mixer in ("LIT", "S")] + [("feature_map", "all")]
@@ -150,22 +151,24 @@ def cases(architectures: list[str], bits: list[int], dims: list[int]) -> list[tu
     ]
 
 
-def compile_case(form: str, mixer: str, head_dim: int, bits: int, architecture: str) -> list[dict]:
-    results, seen = [], set()
+def described(form: str, mixer: str, head_dim: int, bits: int, architecture: str) -> Iterator[tuple[dict, tuple]]:
+    """Every kernel of a case once: what it is and how it is configured, and its launch."""
+    seen = set()
     for kernel, args, options in launches_of(form, mixer, head_dim, DTYPES[bits], architecture):
         name = kernel.fn.__name__ + "".join(f"_{x.lower()}" for x in ("ADJOINT", "BACKWARD") if options.get(x))
-        if name in seen:
-            continue
-        seen.add(name)
-        result = {"kernel": name, "form": form, "mixer": mixer, "head_dim": head_dim, "bits": bits}
-        result |= {
-            "architecture": architecture,
-            "num_warps": options["num_warps"],
-            "num_stages": options["num_stages"],
-        }
-        result |= {k: v for k, v in options.items() if k in ("TILE", "HEAD_BLOCK", "VALUE_BLOCK")}
-        results.append(result | compile_launch(kernel, args, options, architecture))
-    return results
+        if name not in seen:
+            seen.add(name)
+            about = {"kernel": name, "form": form, "mixer": mixer, "head_dim": head_dim, "bits": bits}
+            keys = ("num_warps", "num_stages", "TILE", "HEAD_BLOCK", "VALUE_BLOCK", "QUERIES")
+            about |= {"architecture": architecture} | {key: options[key] for key in keys if key in options}
+            yield about, (kernel, args, options)
+
+
+def compile_case(form: str, mixer: str, head_dim: int, bits: int, architecture: str) -> list[dict]:
+    return [
+        about | compile_launch(*launch, architecture)
+        for about, launch in described(form, mixer, head_dim, bits, architecture)
+    ]
 
 
 def faults(result: dict) -> list[str]:
@@ -176,6 +179,16 @@ def faults(result: dict) -> list[str]:
     if result["shared_bytes"] > SHARED_MEMORY[result["architecture"]]:
         found.append(f"needs {result['shared_bytes']} bytes of shared memory")
     return found
+
+
+def case_of(result: dict) -> tuple:
+    return tuple(result[key] for key in ("form", "mixer", "head_dim", "bits", "architecture"))
+
+
+def in_order(results: list[dict]) -> list[dict]:
+    """Without those of cases that there are no more."""
+    order = {case: i for i, case in enumerate(cases())}
+    return sorted((r for r in results if case_of(r) in order), key=lambda r: order[case_of(r)])
 
 
 def compile_all(todo: list[tuple], processes: int, report: Callable[[list[dict]], None]) -> list[dict]:
@@ -196,13 +209,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--architectures", nargs="+", default=list(SHARED_MEMORY), choices=list(SHARED_MEMORY))
     parser.add_argument("--bits", type=int, nargs="+", default=[16, 32], choices=[16, 32])
-    parser.add_argument("--dims", type=int, nargs="+", default=[32, 64, 128, 256])
+    parser.add_argument("--dims", type=int, nargs="+", default=DIMS, choices=DIMS)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     path = arguments.output_dir / "triton_compile.json"
     todo = cases(arguments.architectures, arguments.bits, arguments.dims)
-    results = compile_all(todo, arguments.processes, lambda results: write_json(path, results))
+    others = [result for result in read_json(path) or [] if case_of(result) not in todo]
+    results = compile_all(todo, arguments.processes, lambda results: write_json(path, in_order(others + results)))
     header = ["GPU", "kernel", "form", "mixer", "bits", "D", "warps", "registers", "shared memory", "faults"]
     print_table(header, [row(r) for r in results])
     bad = [r for r in results if faults(r)]

@@ -81,6 +81,11 @@ def write_json(path: Path, results: object) -> None:
     path.write_text(json.dumps({"machine": machine(), "results": results}, indent=1) + "\n")
 
 
+def read_json(path: Path):
+    """What `write_json` wrote; `None` if it did not."""
+    return json.loads(path.read_text())["results"] if path.exists() else None
+
+
 def print_table(header: list[str], rows: list[list[str]]) -> None:
     """A Markdown table."""
     for row in (header, ["---"] * len(header), *rows):

@@ -12,7 +12,8 @@ from .lion_kernel import accumulation_dtype
 from .mixer_lit import LitMixer
 
 
-SHORTEST_HALF_LIFE = 4.0
+# In tokens, of the fastest head. With decays per channel it is that of a head's slowest channel.
+SHORTEST_HALF_LIFE = {"decay": 0.5, "selective": 0.5, "diagonal": 4.0}
 
 
 class FixedDecay(nn.Module):
@@ -38,22 +39,23 @@ class DecayMixer(LitMixer):
 
 
 def initial_decay_logits(
-    config: PreTrainedConfig, shortest_half_life: float = SHORTEST_HALF_LIFE, contexts: float = 1.0
+    config: PreTrainedConfig, shortest_half_life: float | None = None, contexts: float = 1.0
 ) -> Tensor:
     """
-    Logits of decays whose half-lives are spread evenly, on a logarithmic scale, over the heads: from a few tokens to
+    Logits of decays whose half-lives are spread evenly, on a logarithmic scale, over the heads: from half a token to
     the whole context. (Logits around 0, as in the published code, give every head a memory of two tokens.)
 
     With decays per channel, these are the half-lives of each head's slowest channel, and channel c, from 0, decays
     c + 1 times as fast, but never to the half within less than a token: the rates of HiPPO's states (S4D-Real).
 
     Args:
-        shortest_half_life: in tokens; contexts: the longest, in lengths of the context.
+        shortest_half_life: in tokens, by default that of the mixer; contexts: the longest, in lengths of the context.
 
     Returns:
         `(scans * heads,)`, float32, or `(scans * heads * head_dim,)` for the mixer "diagonal"; the same for every
         scan. A half-life of h tokens is λ = 2^(-1/h).
     """
+    shortest_half_life = shortest_half_life or SHORTEST_HALF_LIFE[config.mixer_type]
     longest = max(contexts * config.context_length, shortest_half_life)
     half_life = torch.logspace(
         math.log2(longest), math.log2(shortest_half_life), config.num_attention_heads, base=2.0, dtype=torch.float64

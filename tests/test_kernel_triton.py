@@ -207,3 +207,19 @@ chunk_attention(*torch.rand(3, 1, 1, 8, 4))
 assert not [name for name in sys.modules if name in ("modeling_lion.triton_decay", "modeling_lion.triton_lit")]
 """
     run("-c", code)
+
+
+def test_compile_report_is_of_the_kernels_as_configured():
+    """Compiling all takes half an hour, so that the report is made by hand: `python benchmarks/compile_triton.py`."""
+    code = """
+from pathlib import Path
+from compile_triton import DTYPES, SHARED_MEMORY, cases, described, faults
+from measure import read_json
+rows = read_json(Path("benchmarks/results/triton_compile.json"))
+for case in cases():
+    for about, _ in described(*case):
+        (row,) = [row for row in rows if about.items() <= row.items()]
+        print(about, faults(row))
+        assert not faults(row), about
+"""
+    run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"))
