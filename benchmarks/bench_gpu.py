@@ -35,6 +35,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from modeling_lion.feature_map import plain_silu_norm, silu_norm
 from modeling_lion.kernel_auto import auto_attention
 from modeling_lion.kernel_naive import naive_attention
 from modeling_lion.triton_config import CONFIGS, SOURCE
@@ -202,6 +203,8 @@ def kernel_rows(lengths: list[int], batch: int, deadline: float, peak: dict, rep
                 functions[name] = captured(partial(run, partial(softmax, backend=backend), inputs["LIT"], direction))
             except RuntimeError as error:
                 report({"length": length, "pass": direction, "left_out": name, "why": str(error)[:300]})
+        for name, function in {"feature map": silu_norm, "feature map, plain": plain_silu_norm}.items():
+            functions[name] = captured(partial(run, function, inputs["LIT"][:1], direction))
         errors = {}
         for mixer in MIXERS:
             for name, function in contestants(mixer, length).items():

@@ -471,10 +471,10 @@ def mean_std(values: list[float], digits: int) -> str:
     return f"{statistics.mean(values):.{digits}f}{spread}"
 
 
-def score(task: str, result: dict) -> float:
-    """Masked-LM loss in nats, or accuracy in per cent."""
+def score(task: str, result: dict, split: str = "test") -> float:
+    """Masked-LM loss in nats, of whose text there is one held-out part, or accuracy in per cent."""
     metrics = result["metrics"]
-    return metrics["validation_loss"] if task == "mlm" else 100 * metrics["test_accuracy"]
+    return metrics["validation_loss"] if task == "mlm" else 100 * metrics[f"{split}_accuracy"]
 
 
 def collect(output_dir: Path) -> dict[str, dict]:

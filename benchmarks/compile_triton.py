@@ -185,10 +185,12 @@ def case_of(result: dict) -> tuple:
     return tuple(result[key] for key in ("form", "mixer", "head_dim", "bits", "architecture"))
 
 
-def in_order(results: list[dict]) -> list[dict]:
-    """Without those of cases that there are no more."""
+def joined(before: list[dict], results: list[dict]) -> list[dict]:
+    """What a report said before, but for cases that have new results or are no more."""
     order = {case: i for i, case in enumerate(cases())}
-    return sorted((r for r in results if case_of(r) in order), key=lambda r: order[case_of(r)])
+    new = {case_of(result) for result in results}
+    kept = [result for result in before if case_of(result) in order.keys() - new]
+    return sorted(kept + results, key=lambda result: order[case_of(result)])
 
 
 def compile_all(todo: list[tuple], processes: int, report: Callable[[list[dict]], None]) -> list[dict]:
@@ -215,8 +217,8 @@ def main() -> None:
     arguments = parser.parse_args()
     path = arguments.output_dir / "triton_compile.json"
     todo = cases(arguments.architectures, arguments.bits, arguments.dims)
-    others = [result for result in read_json(path) or [] if case_of(result) not in todo]
-    results = compile_all(todo, arguments.processes, lambda results: write_json(path, in_order(others + results)))
+    before = read_json(path) or []
+    results = compile_all(todo, arguments.processes, lambda results: write_json(path, joined(before, results)))
     header = ["GPU", "kernel", "form", "mixer", "bits", "D", "warps", "registers", "shared memory", "faults"]
     print_table(header, [row(r) for r in results])
     bad = [r for r in results if faults(r)]

@@ -94,7 +94,7 @@ class PositiveRandomFeatures(nn.Module):
         return directions.T * other.norm(dim=1, keepdim=True)
 
 
-# A function, or a module that is made of the head dimension.
+# A function, or a module that is made of the head dimension. Mixers call it with autocast off.
 FEATURE_MAPS = {
     "silu_norm": silu_norm,
     "elu": elu,

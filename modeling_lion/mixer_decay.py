@@ -45,17 +45,19 @@ def initial_decay_logits(
     Logits of decays whose half-lives are spread evenly, on a logarithmic scale, over the heads: from half a token to
     the whole context. (Logits around 0, as in the published code, give every head a memory of two tokens.)
 
-    With decays per channel, these are the half-lives of each head's slowest channel, and channel c, from 0, decays
-    c + 1 times as fast, but never to the half within less than a token: the rates of HiPPO's states (S4D-Real).
+    With decays per channel, these are the half-lives of each head's slowest channel, from 4 tokens on, and channel c,
+    from 0, decays c + 1 times as fast, but never to the half within less than a token: the rates of HiPPO's states
+    (S4D-Real).
 
     Args:
-        shortest_half_life: in tokens, by default that of the mixer; contexts: the longest, in lengths of the context.
+        shortest_half_life: in tokens; `None` for that of the mixer. contexts: the longest, in lengths of the context.
 
     Returns:
         `(scans * heads,)`, float32, or `(scans * heads * head_dim,)` for the mixer "diagonal"; the same for every
         scan. A half-life of h tokens is λ = 2^(-1/h).
     """
-    shortest_half_life = shortest_half_life or SHORTEST_HALF_LIFE[config.mixer_type]
+    if shortest_half_life is None:
+        shortest_half_life = SHORTEST_HALF_LIFE[config.mixer_type]
     longest = max(contexts * config.context_length, shortest_half_life)
     half_life = torch.logspace(
         math.log2(longest), math.log2(shortest_half_life), config.num_attention_heads, base=2.0, dtype=torch.float64

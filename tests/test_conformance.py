@@ -188,8 +188,9 @@ def test_weights_are_initialised(case, mixer, order, way):
 
 @pytest.mark.parametrize("heads", [1, 2, 4, 12])
 @pytest.mark.parametrize("fields", [{}, {"modality": "image", "patch_order": "snake"}], ids=["text", "snake"])
-def test_half_lives_spread_from_half_a_token_to_the_context(heads, fields):
-    config = LionConfig(mixer_type="decay", num_attention_heads=heads, **fields)
+@pytest.mark.parametrize("mixer_type", ["decay", "selective"])
+def test_half_lives_spread_from_half_a_token_to_the_context(mixer_type, heads, fields):
+    config = LionConfig(mixer_type=mixer_type, num_attention_heads=heads, **fields)
     logits = initial_decay_logits(config)
     assert logits.dtype == torch.float32 and logits.shape == (config.num_scans * heads,)
     logits = logits.double().view(config.num_scans, heads)

@@ -74,6 +74,7 @@ def test_initial_half_lives_are_spread_over_heads_and_channels():
     half_lives = -math.log(2) / torch.nn.functional.logsigmoid(initial_decay_logits(config).double()).view(12, 64)
     assert half_lives.max().item() == pytest.approx(512, rel=1e-4)
     assert half_lives.min().item() == pytest.approx(1, rel=1e-4)
+    assert half_lives[-1, 0].item() == pytest.approx(4, rel=1e-4)
     slowest = half_lives[:, :1] / torch.arange(1, 65)
     torch.testing.assert_close(half_lives, slowest.clamp(min=1), rtol=1e-3, atol=0)
 

@@ -254,8 +254,19 @@ def test_silu_norm_is_one_launch_each_way(monkeypatch):
         launch(kernel, *args, **options)
 
     monkeypatch.setattr(kernel_triton, "launch", count)
-    silu_norm(torch.randn(2, 5, 3, 8, device=DEVICE, requires_grad=True)).sum().backward()
+    x = torch.randn(2, 5, 3, 8, device=DEVICE, requires_grad=True)
+    silu_norm(x).backward(torch.ones_like(x))
     assert len(launched) == 2
+
+
+def test_second_derivative_of_silu_norm():
+    x = torch.randn(3, 8, device=DEVICE, requires_grad=True)
+    (first,) = torch.autograd.grad(silu_norm(x)[:, 0].sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), x)
+    wide = x.detach().double().requires_grad_()
+    (first,) = torch.autograd.grad(plain_silu_norm(wide)[:, 0].sum(), wide, create_graph=True)
+    (expected,) = torch.autograd.grad(first.square().sum(), wide)
+    torch.testing.assert_close(second.double(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_operators_are_registered_correctly():
