@@ -2,7 +2,7 @@
 """
 Compile the Triton kernels for GPUs that need not be there, and list registers, shared memory and spills.
 
-    python benchmarks/compile_triton.py                  # every kernel and configuration: half an hour on 2 cores
+    python benchmarks/compile_triton.py                  # every kernel and configuration: 10 minutes on 2 cores
     python benchmarks/compile_triton.py --dims 64 --bits 16 --architectures sm_90
 
 The launches are those of real calls: forward and backward run on tensors without memory, and every kernel that they

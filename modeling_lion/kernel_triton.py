@@ -111,8 +111,8 @@ def decay_forward(plan, query, key, value, right, left, output, inverse, sums, s
         output_kernel, plan.rows * plan.num_tiles * -(-plan.value_dim // blocks["VALUE_BLOCK"]),
         *(with_strides(x) for x in (query, key, value, output)), sums, inverse, states, totals,
         plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
-        HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, EMPTY=EMPTY, INNER=plan.inner, **plan.common,
-        **blocks,
+        HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, EMPTY=EMPTY, INNER=plan.inner, SPLIT=plan.split,
+        **plan.common, **blocks,
     )  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def decay_backward(
     parts = plan.empty(6, plan.rows, plan.length) if needs_decay else None
     part_stride = plan.rows * plan.length
     options = {"HAS_STATES": has_states, "NEEDS_DECAY": needs_decay, "COUNT_CUTS": plan.count_cuts}
-    options |= {"INNER": plan.inner, **plan.common}
+    options |= {"INNER": plan.inner, "SPLIT": plan.split, **plan.common}
     launch(
         query_gradient_kernel, plan.rows * plan.num_tiles,
         *(with_strides(x) for x in (query, key, value, output, grad, d_query)), all_sums, inverse, delta, states,

@@ -28,7 +28,9 @@ the chunk from one side to the other. Sums of the diagonal tile come from one fl
 """
 
 from .triton_tiles import (
+    dots,
     head_of,
+    held_tile,
     inverse_of,
     load_tile,
     product,
@@ -240,19 +242,20 @@ def states_kernel(
 
 @triton.jit
 def output_of_side(
-    accumulator, total, query, row_weight, key, value, sums, tile, steps, length, value_start,
+    accumulator, total, query, q, row_weight, key, value, sums, tile, steps, length, value_start,
     TO_LEFT: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr,
-    VALUE_BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
+    VALUE_BLOCK: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Add what the chunk's tiles on one side of a tile give it, the nearest first; and what all of them let pass."""
     between = 0.0
+    queries = tile * TILE + tl.arange(0, TILE)
     for step in range(steps):
         other = tile - 1 - step if TO_LEFT else tile + 1 + step
         tokens = other * TILE + tl.arange(0, TILE)
-        keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
         values = load_tile(value, tokens, length, value_start, VALUE_BLOCK, VALUE_DIM)
         weight = tl.exp2(load_sums(sums, TO_END if TO_LEFT else TO_START, other, 0, TILE) + between)
-        scores = tl.dot(query, tl.trans(keys), input_precision=PRECISION) * row_weight[:, None] * weight[None, :]
+        scores = dots(query, queries, q, key, tokens, length, HEAD_BLOCK, SPLIT, HEAD_DIM, PRECISION)
+        scores *= row_weight[:, None] * weight[None, :]
         total += tl.sum(scores, 1)
         accumulator = product(scores, values, accumulator, PRECISION)
         between += through_tile(sums, other, TO_LEFT, TILE)
@@ -264,7 +267,7 @@ def output_kernel(
     query, key, value, output, sums, inverse, states, totals, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
-    INNER: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr,
+    INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr,
     COUNT_CUTS: tl.constexpr, EMPTY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The output of one tile, VALUE_BLOCK columns of it, and 1 / denominators `(rows, length)`."""
@@ -276,15 +279,15 @@ def output_kernel(
     output, sums = head_of(output, row, heads), sums_of(sums, row, heads)
     chunk, first, behind = chunk_of(tile, chunk_tiles, num_tiles)
     tokens = tile * TILE + tl.arange(0, TILE)
-    q = load_tile(query, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
+    q = held_tile(query, tokens, length, HEAD_BLOCK, SPLIT, HEAD_DIM)
     accumulator = tl.zeros([TILE, VALUE_BLOCK], tl.float32)
     total = tl.zeros([TILE], tl.float32)
     for to_left in tl.static_range(2):
         row_weight = tl.exp2(load_sums(sums, FROM_START if to_left else FROM_END, tile, 0, TILE))
         steps = tile - first if to_left else behind - 1 - tile
         accumulator, total, between = output_of_side(
-            accumulator, total, q, row_weight, key, value, sums, tile, steps, length, value_start,
-            to_left, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, TILE, PRECISION,
+            accumulator, total, query, q, row_weight, key, value, sums, tile, steps, length, value_start,
+            to_left, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, SPLIT, TILE, PRECISION,
         )  # fmt: skip
         if HAS_STATES:
             place = (row.to(tl.int64) * num_chunks + chunk) * 2 + (0 if to_left else 1)
@@ -298,9 +301,8 @@ def output_kernel(
             if NORMALIZE:
                 z = totals + place * HEAD_DIM
                 total += times_totals(query, tokens, length, z, HEAD_BLOCK, HEAD_DIM) * weight
-    keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
     values = load_tile(value, tokens, length, value_start, VALUE_BLOCK, VALUE_DIM)
-    scores = tl.dot(q, tl.trans(keys), input_precision=PRECISION)
+    scores = dots(query, tokens, q, key, tokens, length, HEAD_BLOCK, SPLIT, HEAD_DIM, PRECISION)
     scores *= mask_on_diagonal(sums, tile, 0, TILE, TILE, False, COUNT_CUTS)
     accumulator = product(scores, values, accumulator, PRECISION)
     if NORMALIZE:
@@ -315,19 +317,19 @@ def output_kernel(
 
 @triton.jit
 def query_gradient_of_side(
-    accumulator, grad, delta, row_weight, key, value, sums, tile, steps, length,
+    accumulator, grad, dy, delta, row_weight, key, value, sums, tile, steps, length,
     TO_LEFT: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr,
-    VALUE_BLOCK: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
+    VALUE_BLOCK: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Add G k of the chunk's tiles on one side, the nearest first; and what all of them let pass."""
     between = 0.0
+    queries = tile * TILE + tl.arange(0, TILE)
     for step in range(steps):
         other = tile - 1 - step if TO_LEFT else tile + 1 + step
         tokens = other * TILE + tl.arange(0, TILE)
-        values = load_tile(value, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
         keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
         weight = tl.exp2(load_sums(sums, TO_END if TO_LEFT else TO_START, other, 0, TILE) + between)
-        g = tl.dot(grad, tl.trans(values), input_precision=PRECISION) - delta[:, None]
+        g = dots(grad, queries, dy, value, tokens, length, VALUE_BLOCK, SPLIT, VALUE_DIM, PRECISION) - delta[:, None]
         accumulator = product(g * row_weight[:, None] * weight[None, :], keys, accumulator, PRECISION)
         between += through_tile(sums, other, TO_LEFT, TILE)
     return accumulator, between
@@ -338,7 +340,7 @@ def query_gradient_kernel(
     query, key, value, output, grad, d_query, sums, inverse, delta, states, totals, parts, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale, part_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
-    INNER: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr,
+    INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr,
     NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the queries of one tile, delta, and the queries' parts of the gradients of the decays."""
@@ -350,10 +352,11 @@ def query_gradient_kernel(
     chunk, first, behind = chunk_of(tile, chunk_tiles, num_tiles)
     tokens = tile * TILE + tl.arange(0, TILE)
     at = row.to(tl.int64) * length + tokens
-    dy = load_tile(grad, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
+    dy = held_tile(grad, tokens, length, VALUE_BLOCK, SPLIT, VALUE_DIM)
     if NORMALIZE:
         y = load_tile(output, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
-        along = tl.sum(dy.to(tl.float32) * y.to(tl.float32), 1)
+        whole = load_tile(grad, tokens, length, 0, VALUE_BLOCK, VALUE_DIM) if dy is None else dy
+        along = tl.sum(whole.to(tl.float32) * y.to(tl.float32), 1)
         factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
         tl.store(delta + at, along, mask=tokens < length)
     else:
@@ -365,8 +368,8 @@ def query_gradient_kernel(
         row_weight = factor * tl.exp2(load_sums(sums, FROM_START if to_left else FROM_END, tile, 0, TILE))
         steps = tile - first if to_left else behind - 1 - tile
         accumulator, between = query_gradient_of_side(
-            accumulator, dy, along, row_weight, key, value, sums, tile, steps, length,
-            to_left, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, TILE, PRECISION,
+            accumulator, grad, dy, along, row_weight, key, value, sums, tile, steps, length,
+            to_left, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, SPLIT, TILE, PRECISION,
         )  # fmt: skip
         if NEEDS_DECAY and not to_left:
             q = load_tile(query, tokens, length, 0, HEAD_BLOCK, HEAD_DIM).to(tl.float32)
@@ -393,13 +396,11 @@ def query_gradient_kernel(
                 row_right = share
             else:
                 tl.store(parts + TAKEN_LEFT * part_stride + at, share, mask=tokens < length)
-    values = load_tile(value, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
-    keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
-    g = tl.dot(dy, tl.trans(values), input_precision=PRECISION) - along[:, None]
+    g = dots(grad, tokens, dy, value, tokens, length, VALUE_BLOCK, SPLIT, VALUE_DIM, PRECISION) - along[:, None]
     g *= factor[:, None] * mask_on_diagonal(sums, tile, 0, TILE, TILE, False, COUNT_CUTS)
     if NEEDS_DECAY:
-        q = load_tile(query, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
-        r = g * tl.dot(q, tl.trans(keys), input_precision=PRECISION)
+        q = held_tile(query, tokens, length, HEAD_BLOCK, SPLIT, HEAD_DIM)
+        r = g * dots(query, tokens, q, key, tokens, length, HEAD_BLOCK, SPLIT, HEAD_DIM, PRECISION)
         i = tl.arange(0, TILE)
         below = tl.where(i[:, None] > i[None, :], r, 0.0)
         above = tl.where(i[:, None] < i[None, :], r, 0.0)
@@ -407,24 +408,25 @@ def query_gradient_kernel(
         row_left += tl.sum(above, 1) - tl.sum(above, 0)
         tl.store(parts + ROW_RIGHT * part_stride + at, row_right, mask=tokens < length)
         tl.store(parts + ROW_LEFT * part_stride + at, row_left, mask=tokens < length)
+    keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
     accumulator = product(g, keys, accumulator, PRECISION)
     store_tile(d_query, accumulator, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
 
 
 @triton.jit
 def add_key_gradients(
-    d_keys, d_values, keys, values, weights, query, grad, delta, tokens, row, length,
+    d_keys, d_values, key, value, keys, values, own, weights, query, grad, delta, tokens, row, length,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
-    NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
+    SPLIT: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Add Gᵀ q and Wᵀ dy of some queries. `weights` are c_i M_ij, a row per key and a column per query."""
-    q = load_tile(query, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
+    scores = dots(key, own, keys, query, tokens, length, HEAD_BLOCK, SPLIT, HEAD_DIM, PRECISION)
     dy = load_tile(grad, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
-    scores = tl.dot(keys, tl.trans(q), input_precision=PRECISION)
     d_values = product(scores * weights, dy, d_values, PRECISION)
-    g = tl.dot(values, tl.trans(dy), input_precision=PRECISION)
+    g = dots(value, own, values, grad, tokens, length, VALUE_BLOCK, SPLIT, VALUE_DIM, PRECISION)
     if NORMALIZE:
         g -= tl.load(delta + row.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)[None, :]
+    q = load_tile(query, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
     d_keys = product(g * weights, q, d_keys, PRECISION)
     return d_keys, d_values
 
@@ -449,7 +451,7 @@ def key_gradient_kernel(
     query, key, value, grad, d_key, d_value, sums, inverse, delta, states, totals, parts, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale, part_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
-    INNER: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, HAS_STATES: tl.constexpr,
+    INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, HAS_STATES: tl.constexpr,
     NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
@@ -474,8 +476,8 @@ def key_gradient_kernel(
         steps = tile - first if to_left else behind - 1 - tile
         between = 0.0
         # Read anew for every phase: kept, they would take registers from the states.
-        keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
-        values = load_tile(value, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
+        keys = held_tile(key, tokens, length, HEAD_BLOCK, SPLIT, HEAD_DIM)
+        values = held_tile(value, tokens, length, VALUE_BLOCK, SPLIT, VALUE_DIM)
         for step in range(steps * pieces):
             other = tile - 1 - step // pieces if to_left else tile + 1 + step // pieces
             piece = step % pieces * QUERIES
@@ -483,8 +485,8 @@ def key_gradient_kernel(
             weight = tl.exp2(load_sums(sums, FROM_END if to_left else FROM_START, other, piece, QUERIES) + between)
             weight *= load_factor(inverse, queries, row, length, scale, NORMALIZE)
             d_keys, d_values = add_key_gradients(
-                d_keys, d_values, keys, values, row_weight[:, None] * weight[None, :], query, grad, delta, queries,
-                row, length, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, NORMALIZE, PRECISION,
+                d_keys, d_values, key, value, keys, values, tokens, row_weight[:, None] * weight[None, :], query, grad,
+                delta, queries, row, length, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, SPLIT, NORMALIZE, PRECISION,
             )  # fmt: skip
             passes = through_tile(sums, other, not to_left, TILE)
             between += tl.where(piece == TILE - QUERIES, passes, 0.0)
@@ -515,15 +517,15 @@ def key_gradient_kernel(
             part = COLUMN_LEFT if to_left else GIVEN_RIGHT
             tl.store(parts + part * part_stride + at, now - seen, mask=tokens < length)
             seen = now
-    keys = load_tile(key, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
-    values = load_tile(value, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)
+    keys = held_tile(key, tokens, length, HEAD_BLOCK, SPLIT, HEAD_DIM)
+    values = held_tile(value, tokens, length, VALUE_BLOCK, SPLIT, VALUE_DIM)
     for piece in range(0, TILE, QUERIES):
         queries = tile * TILE + piece + tl.arange(0, QUERIES)
         weights = mask_on_diagonal(sums, tile, piece, TILE, QUERIES, True, COUNT_CUTS)
         weights *= load_factor(inverse, queries, row, length, scale, NORMALIZE)[None, :]
         d_keys, d_values = add_key_gradients(
-            d_keys, d_values, keys, values, weights, query, grad, delta, queries, row,
-            length, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, NORMALIZE, PRECISION,
+            d_keys, d_values, key, value, keys, values, tokens, weights, query, grad, delta, queries, row,
+            length, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, SPLIT, NORMALIZE, PRECISION,
         )  # fmt: skip
     store_tile(d_key, d_keys, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
     store_tile(d_value, d_values, tokens, length, 0, VALUE_BLOCK, VALUE_DIM)

@@ -77,9 +77,12 @@ class Plan:
         self.rows = self.batch * self.heads
         self.scale = self.head_dim**-0.5
         self.head_block, self.value_block = padded(self.head_dim), padded(self.value_dim)
-        # Of what a matrix product with a state sums up at a time.
-        self.inner = min(32, self.head_block, self.value_block)
         dim = max(32, self.head_block, self.value_block)
+        # Of what a matrix product with a state sums up at a time.
+        self.inner = min(32 if dim <= 128 else 16, self.head_block, self.value_block)
+        # Of what a product of rows sums up at a time: float32 rows, each of them three of TensorFloat-32 in tensor
+        # cores, do not fit into registers as a whole.
+        self.split = 16 if value.element_size() == 4 else dim
         self.config = CONFIGS[architecture(query.device), 8 * value.element_size(), dim]
         self.tile = self.config["tile"]
         self.num_tiles = max(1, -(-self.length // self.tile))

@@ -50,6 +50,34 @@ def product(a, b, accumulator, PRECISION: tl.constexpr):
 
 
 @triton.jit
+def held_tile(x, tokens, length, BLOCK: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr):
+    """A tile for several `dots`, `(TILE, BLOCK)`; None if they go by in parts of SPLIT columns."""
+    if SPLIT < BLOCK:
+        return None
+    else:
+        return load_tile(x, tokens, length, 0, BLOCK, DIM)
+
+
+@triton.jit
+def dots(
+    x, tokens, tile, y, others, length,
+    BLOCK: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    x yᵀ of some tokens and some others, float32. `tile` is the `held_tile` of x. Where registers are too few for
+    whole rows, both are read in parts of SPLIT columns.
+    """
+    if SPLIT < BLOCK:
+        result = tl.zeros([tokens.shape[0], others.shape[0]], tl.float32)
+        for first in range(0, BLOCK, SPLIT):
+            part = load_tile(y, others, length, first, SPLIT, DIM)
+            result = product(load_tile(x, tokens, length, first, SPLIT, DIM), tl.trans(part), result, PRECISION)
+        return result
+    else:
+        return tl.dot(tile, tl.trans(load_tile(y, others, length, 0, BLOCK, DIM)), input_precision=PRECISION)
+
+
+@triton.jit
 def load_state(x, d, e, DIM: tl.constexpr, VALUE_DIM: tl.constexpr):
     """`(d, e)` of a contiguous state `(DIM, VALUE_DIM)`, 0 beyond it; transposed where d is a row and e a column."""
     return tl.load(x + d * VALUE_DIM + e, mask=(d < DIM) & (e < VALUE_DIM), other=0.0)

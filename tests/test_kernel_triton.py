@@ -215,7 +215,7 @@ assert {name for name in sys.modules if name.startswith("modeling_lion.triton_")
 
 
 def test_compile_report_is_of_the_kernels_as_configured():
-    """Compiling all takes half an hour, so that the report is made by hand: `python benchmarks/compile_triton.py`."""
+    """Compiling all takes ten minutes, so that the report is made by hand: `python benchmarks/compile_triton.py`."""
     code = """
 from pathlib import Path
 from compile_triton import cases, described
