@@ -45,15 +45,16 @@ MODELS = ("LION-D", "LION-S")
 def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="cpu")
-    parser.add_argument("--tasks", nargs="+", default=list(SCALES["cpu"]))
+    parser.add_argument("--tasks", nargs="+", help="not given: all of the scale")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results" / "initial_decays")
     parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
     args = parser.parse_args(args)
-    check_tasks(parser, args.scale, args.tasks)
+    tasks = args.tasks or list(SCALES[args.scale])
+    check_tasks(parser, args.scale, tasks)
     columns: dict[str, list[list[float]]] = {}
-    for task in args.tasks:
+    for task in tasks:
         experiment = SCALES[args.scale][task]
         data = load_data(task, experiment, args.cache_dir)
         for model in models_of(data, args.models):

@@ -48,6 +48,7 @@ PASSES = ("forward", "forward+backward")
 # Those that say most first: a run may have to stop early.
 LENGTHS = (1024, 512, 128, 4096, 197, 16384, 65536)
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+MAPS = {"feature map": silu_norm, "plain feature map": plain_silu_norm}
 MODEL_BATCH, MODEL_SIZES = 256, {"text": 128, "image": 224}
 # Published time of a training step against the softmax model's (SPEC §10).
 PUBLISHED = {"image": {"LIT": 0.73, "D": 1.39, "S": 1.46}, "text": {"LIT": 0.95, "D": 1.10, "S": 1.32}}
@@ -198,13 +199,13 @@ def kernel_rows(lengths: list[int], batch: int, deadline: float, peak: dict, rep
     for length, direction in itertools.product(lengths, PASSES):
         functions = {}
         inputs = {mixer: make_inputs(mixer, batch, length) for mixer in MIXERS}
-        for name, backend in BACKENDS.items():
+        peers = {name: (partial(softmax, backend=backend), inputs["LIT"]) for name, backend in BACKENDS.items()}
+        peers |= {name: (function, inputs["LIT"][:1]) for name, function in MAPS.items()}
+        for name, (function, tensors) in peers.items():
             try:
-                functions[name] = captured(partial(run, partial(softmax, backend=backend), inputs["LIT"], direction))
+                functions[name] = captured(partial(run, function, tensors, direction))
             except RuntimeError as error:
                 report({"length": length, "pass": direction, "left_out": name, "why": str(error)[:300]})
-        for name, function in {"feature map": silu_norm, "feature map, plain": plain_silu_norm}.items():
-            functions[name] = captured(partial(run, function, inputs["LIT"][:1], direction))
         errors = {}
         for mixer in MIXERS:
             for name, function in contestants(mixer, length).items():
@@ -340,7 +341,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.dry_run:
         for length, direction in itertools.product(arguments.lengths, PASSES):
-            functions = [*BACKENDS, *(f"{mixer} {name}" for mixer in MIXERS for name in contestants(mixer, length))]
+            functions = [
+                *BACKENDS,
+                *MAPS,
+                *(f"{mixer} {name}" for mixer in MIXERS for name in contestants(mixer, length)),
+            ]
             print(f"kernels, {length} tokens, {direction}: {', '.join(functions)}")
         for modality in PEERS:
             twin, *others = names(modality)

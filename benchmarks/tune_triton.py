@@ -52,10 +52,10 @@ def candidates(kernel: str, dim: int) -> list[dict[str, int]]:
     if kernel == "query_gradient":
         return launch
     if kernel == "key_gradient":
-        sizes = ((32, 0), (64, 1), (32, 1), (16, 1), (32, 2), (16, 2), (64, 0), (16, 0), (64, 3), (32, 3))
+        sizes = ((32, 0), (64, 1), (32, 1), (16, 1), (32, 2), (16, 2), (64, 0), (16, 0), (64, 3), (32, 3), (16, 5))
         return [{"queries": n, **launch[i]} for n, i in sizes]
     if kernel == "lit_output":
-        return [{"value_block": v, **o} for v in halves[:3] for o in launch]
+        return [{"value_block": v, **o} for v in halves for o in launch]
     if kernel == "lit_gradient":
         return [{"head_block": v, "value_block": v, **o} for v in halves for o in launch]
     return [

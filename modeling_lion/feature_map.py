@@ -11,9 +11,10 @@ from .lion_kernel import accumulation_dtype, use_fused, use_triton
 
 def silu_norm(x: Tensor) -> Tensor:
     """u / ‖u‖₂ with u = SiLU(x) + 0.5. Every u is above 0.22, so the norm is never 0."""
-    if not torch.compiler.is_compiling() and (use_fused(x) or use_triton(x, x)):  # a compiler fuses the plain form
-        return SiluNorm.apply(x)
-    return plain_silu_norm(x)
+    if torch.compiler.is_compiling():  # a compiler fuses the plain form by itself
+        return plain_silu_norm(x)
+    on_gpu = use_triton(x, x)
+    return SiluNorm.apply(x, on_gpu) if on_gpu or use_fused(x) else plain_silu_norm(x)
 
 
 def plain_silu_norm(x: Tensor) -> Tensor:
@@ -25,8 +26,8 @@ class SiluNorm(torch.autograd.Function):
     """`plain_silu_norm` in fewer passes over memory: with y = u / ‖u‖, dx = SiLU'(x) (dy - y (y · dy)) / ‖u‖."""
 
     @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
-        if use_triton(x, x):
+    def forward(ctx, x: Tensor, on_gpu: bool) -> Tensor:
+        if on_gpu:
             ctx.save_for_backward(x)
             return triton_silu_norm(x)
         u = F.silu(x).add_(0.5)
@@ -36,16 +37,16 @@ class SiluNorm(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Tensor:
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
         x, *kept = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient itself will be differentiated
-            return torch.autograd.grad(plain_silu_norm(x), x, grad, create_graph=True)[0]
+            return torch.autograd.grad(plain_silu_norm(x), x, grad, create_graph=True)[0], None
         if not kept:
-            return triton_silu_norm(x, grad)
+            return triton_silu_norm(x, grad), None
         y, norm = kept
         along = (grad * y).sum(-1, keepdim=True)
         du = torch.addcmul(grad, y, along, value=-1).div_(norm)
-        return torch.ops.aten.silu_backward(du, x)
+        return torch.ops.aten.silu_backward(du, x), None
 
 
 def elu(x: Tensor) -> Tensor:

@@ -112,13 +112,13 @@ CONFIGS = {
     ("sm_90", 16, 32): {
         "tile": 64,
         "chunk": 256,
-        "output": {"num_warps": 4, "num_stages": 2},
+        "output": {"value_block": 32, "num_warps": 4, "num_stages": 2},
         "states": {"head_block": 32, "value_block": 32, "num_warps": 4, "num_stages": 3},
         "query_gradient": {"num_warps": 4, "num_stages": 2},
         "key_gradient": {"queries": 32, "num_warps": 4, "num_stages": 2},
         "lit_states": {"head_block": 32, "value_block": 32, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_block": 128, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_block": 128, "value_block": 128, "num_warps": 4, "num_stages": 2},
+        "lit_output": {"value_block": 32, "num_warps": 4, "num_stages": 2},
+        "lit_gradient": {"head_block": 32, "value_block": 32, "num_warps": 4, "num_stages": 2},
         "rnn": {"value_block": 32, "num_warps": 1, "num_stages": 1},
     },
     ("sm_90", 16, 64): {

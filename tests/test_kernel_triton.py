@@ -77,6 +77,13 @@ def test_every_size_is_configured():
     sizes = {(name, bits, dim) for name in ("sm_80", "sm_90") for bits in (16, 32) for dim in (32, 64, 128, 256)}
     assert set(triton_config.CONFIGS) == sizes
     assert all(config["chunk"] % config["tile"] == 0 for config in triton_config.CONFIGS.values())
+    code = """
+from modeling_lion.triton_config import CONFIGS
+from tune_triton import KERNELS, candidates
+for (_, _, dim), config in CONFIGS.items():
+    assert all(config[kernel] in candidates(kernel, dim) for kernel in KERNELS), config
+"""
+    run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"))
     assert set(triton_config.PARALLEL_UP_TO) == {"sm_80", "sm_90"}
 
 
@@ -218,13 +225,13 @@ def test_compile_report_is_of_the_kernels_as_configured():
     """Compiling all takes ten minutes, so that the report is made by hand: `python benchmarks/compile_triton.py`."""
     code = """
 from pathlib import Path
-from compile_triton import cases, described
+from compile_triton import cases, described, faults
 from measure import read_json
 rows = read_json(Path("benchmarks/results/triton_compile.json"))
 for case in cases():
     for about, _ in described(*case):
         found = [row for row in rows if about.items() <= row.items()]
         assert len(found) == 1, about
-        assert not found[0]["stack_bytes"], found[0]
+        assert not faults(found[0]), found[0]
 """
     run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"))
