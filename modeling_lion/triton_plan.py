@@ -52,9 +52,11 @@ def state_dtype(dtype: torch.dtype) -> torch.dtype:
 def precision(dtype: torch.dtype) -> str:
     """
     How float32 numbers are multiplied: as three products of TensorFloat-32, which costs no digits, or as one, where
-    `torch.set_float32_matmul_precision` allows it. For 16-bit values it concerns only states that are float32.
+    torch's own products may be: `torch.backends.fp32_precision`, `torch.set_float32_matmul_precision`, the Trainer's
+    `tf32`. For 16-bit values it concerns only states that are float32.
     """
-    if dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest":
+    # All of these settings are seen here; reading the older ones raises an error where the newer ones are in use.
+    if dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32":
         return "tf32x3"
     return "tf32"
 
@@ -111,8 +113,9 @@ class Plan:
         config = dict(self.config[kernel])
         head_block = min(self.head_block, config.pop("head_block", 256), head_limit)
         value_block = min(self.value_block, config.pop("value_block", 256), value_limit)
-        if "queries" in config:
-            config["QUERIES"] = min(self.tile, config.pop("queries"))
+        for name in ("queries", "keys"):
+            if name in config:
+                config[name.upper()] = min(self.tile, config.pop(name))
         return {"HEAD_BLOCK": head_block, "VALUE_BLOCK": value_block, **config}
 
     def state_blocks(self, kernel: str, rows: int) -> dict[str, int]:

@@ -87,6 +87,23 @@ for (_, _, dim), config in CONFIGS.items():
     assert set(triton_config.PARALLEL_UP_TO) == {"sm_80", "sm_90"}
 
 
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("pass", "tf32x3"),
+        ("torch.set_float32_matmul_precision('high')", "tf32"),
+        ("torch.backends.cuda.matmul.allow_tf32 = True", "tf32"),
+        ("torch.backends.fp32_precision = 'tf32'", "tf32"),  # what the Trainer's tf32=True does
+        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", "tf32"),
+        ("torch.backends.fp32_precision = 'tf32'; torch.backends.cuda.matmul.fp32_precision = 'ieee'", "tf32x3"),
+    ],
+)
+def test_every_way_to_allow_tf32_is_seen(setting, expected):
+    code = f"import torch; from modeling_lion.triton_plan import precision; {setting}; print(precision(torch.float32))"
+    # torch 2.9 says that the older settings will go.
+    assert run("-W", "ignore:Please use the new API", "-c", code).split() == [expected]
+
+
 @pytest.fixture
 def fake_gpu(monkeypatch):
     """CUDA tensors without a GPU: shapes, strides and dtypes only. Any question about a number raises an error."""
