@@ -13,8 +13,6 @@ needs more shared memory than a GPU of its kind has. Writes `triton_compile.json
 import argparse
 import os
 import re
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from pathlib import Path
 
 import torch
 import triton
+from machine_code import MachineCode
 from measure import print_table, read_json, write_json
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -117,23 +116,29 @@ def source_of(kernel, args: tuple, options: dict) -> tuple[ASTSource, dict[str, 
     return ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes), launch_options
 
 
-def compile_launch(kernel, args: tuple, options: dict, architecture: str) -> dict[str, int]:
-    """Compile one launch: registers of a thread, bytes of its stack (0 without spills), bytes of shared memory."""
+def machine_code(kernel, args: tuple, options: dict, architecture: str) -> tuple[MachineCode, object]:
+    """Compile one launch; the second result is the compiler's own."""
     source, launch_options = source_of(kernel, args, options)
     target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
     compiled = triton.compile(source, target=target, options=launch_options)
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(compiled.asm["cubin"])
-        file.flush()
-        command = [str(tool), "--dump-resource-usage", file.name]
-        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", usage).groups())
+    return MachineCode(compiled.asm["cubin"], architecture, compiled.metadata.shared, **launch_options), compiled
+
+
+def compile_launch(kernel, args: tuple, options: dict, architecture: str) -> dict[str, int]:
+    """
+    Compile one launch: registers of a thread, bytes of its stack (0 without spills), bytes of shared memory, programs
+    that a multiprocessor has room for; instructions in all and in each loop with matrix products.
+    """
+    code, compiled = machine_code(kernel, args, options, architecture)
+    straight, loops = code.parts
     ptx = compiled.asm["ptx"]
     return {
-        "registers": registers,
-        "stack_bytes": stack,
+        "registers": code.registers,
+        "stack_bytes": code.stack_bytes,
         "shared_bytes": compiled.metadata.shared,
+        "programs": code.programs,
+        "instructions": straight + sum(loop.instructions for loop in loops),
+        "loop_instructions": [loop.instructions for loop in loops],
         "tensor_core_instructions": len(re.findall(r"wgmma\.mma_async|mma\.sync", ptx)),
         "async_copies": len(re.findall(r"cp\.async\.c[ag]", ptx)),
     }
@@ -159,7 +164,7 @@ def described(form: str, mixer: str, head_dim: int, bits: int, architecture: str
         if name not in seen:
             seen.add(name)
             about = {"kernel": name, "form": form, "mixer": mixer, "head_dim": head_dim, "bits": bits}
-            keys = ("num_warps", "num_stages", "TILE", "HEAD_BLOCK", "VALUE_BLOCK", "QUERIES")
+            keys = ("num_warps", "num_stages", "TILE", "HEAD_BLOCK", "VALUE_BLOCK", "KEYS", "QUERIES", "INNER")
             about |= {"architecture": architecture} | {key: options[key] for key in keys if key in options}
             yield about, (kernel, args, options)
 

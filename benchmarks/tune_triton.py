@@ -3,24 +3,25 @@
 Choose tile sizes, warps and stages of the Triton kernels and write them to modeling_lion/triton_config.py.
 
     python benchmarks/tune_triton.py                  # on a GPU: measures, for that GPU's architecture; minutes
-    python benchmarks/tune_triton.py --estimate       # without one: the first candidate that compiles without spills
+    python benchmarks/tune_triton.py --estimate       # without one: by machine code alone; most of an hour on 2 cores
 
-Per kernel the candidates are in the order that is likely best. On a GPU those that compile without spills are timed,
-one kernel at a time, then the chunk size and up to which length the full form is faster, on whole forward and backward
-passes. What is measured replaces what was there for the same architecture, number format and head dimension, at once:
-an interrupted run keeps what it has found.
+Options that spill registers or need too much shared memory are out. The rest are ranked by what their machine code
+needs at least (machine_code.py); on a GPU the first few of every kernel and tile are timed, then, on whole forward and
+backward passes, the chunk size and up to which length the full form is faster. What is found replaces what was there
+for the same architecture, number format and head dimension, at once: an interrupted run keeps it.
 """
 
 import argparse
 import itertools
+import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import torch
-from compile_triton import DTYPES, SHARED_MEMORY, compile_launch, faults, launches_of
+from compile_triton import DTYPES, SHARED_MEMORY, compile_launch, faults, launches_of, machine_code
 
 from modeling_lion import kernel_triton, triton_config, triton_plan
 
@@ -37,35 +38,50 @@ KERNELS = {
     "rnn": "rnn_kernel",
 }
 BATCH, HEADS, LENGTH = 8, 12, 4096
+# Options of a kernel that are measured.
+MEASURED = 5
+
+
+# Kernels in which a tile meets other tiles, and what goes by in pieces; with a state they also have "inner".
+PIECES = {"output": "keys", "query_gradient": "keys", "key_gradient": "queries"}
 
 
 def candidates(kernel: str, dim: int) -> list[dict[str, int]]:
-    """Options of a kernel, the likely best first."""
-    launch = [{"num_warps": w, "num_stages": s} for w, s in ((4, 2), (8, 2), (8, 1), (4, 1), (4, 3), (8, 3))]
-    halves = [size for size in (256, 128, 64, 32) if size <= max(dim, 32)]
-    if kernel == "output":
-        return [{"value_block": v, **o} for v in halves[:3] for o in launch]
+    """Options of a kernel; in `PIECES` without "inner", and those with less of something behind the others."""
+    launch = [{"num_warps": w, "num_stages": s} for s in (2, 1, 3) for w in (4, 8)]
+    sizes = [size for size in (256, 128, 64, 32) if size <= max(dim, 32)]
+    if kernel in PIECES:
+        blocks = [{"value_block": v} for v in sizes[:3]] if kernel == "output" else [{}]
+        return [{PIECES[kernel]: n, **block, **o} for block in blocks for o in launch for n in (64, 32, 16)]
     if kernel in ("states", "lit_states"):
-        sizes = [(64, 64), (128, 64), (32, 64), (32, 32)]
-        launch = [{"num_warps": 4, "num_stages": s} for s in (3, 2, 4, 1)]
-        return [{"head_block": h, "value_block": v, **o} for h, v in sizes if h <= max(dim, 32) for o in launch]
-    if kernel == "query_gradient":
-        return launch
-    if kernel == "key_gradient":
-        sizes = ((32, 0), (64, 1), (32, 1), (16, 1), (32, 2), (16, 2), (64, 0), (16, 0), (64, 3), (32, 3), (16, 5))
-        return [{"queries": n, **launch[i]} for n, i in sizes]
+        pairs = [(64, 64), (128, 64), (32, 64), (32, 32)]
+        stages = [{"num_warps": 4, "num_stages": s} for s in (3, 2, 4, 1)]
+        return [{"head_block": h, "value_block": v, **o} for h, v in pairs if h <= max(dim, 32) for o in stages]
     if kernel == "lit_output":
-        return [{"value_block": v, **o} for v in halves for o in launch]
+        return [{"value_block": v, **o} for v in sizes for o in launch]
     if kernel == "lit_gradient":
-        return [{"head_block": v, "value_block": v, **o} for v in halves for o in launch]
+        return [{"head_block": v, "value_block": v, **o} for v in sizes for o in launch]
     return [
         {"value_block": v, "num_warps": w, "num_stages": 1} for v, w in ((32, 1), (16, 1), (64, 2), (16, 2), (32, 4))
     ]
 
 
-def tiles(dim: int, bits: int) -> list[int]:
-    """Tokens of a tile, the likely best first: as many as registers can be expected to hold."""
-    return [64, 32, 16] if dim * bits <= 128 * 16 else [32, 16]
+def inners(dim: int) -> list[int]:
+    return [size for size in (64, 32, 16) if size <= dim]
+
+
+# Kernels that share a tile.
+GROUPS = {
+    "tile": ["output", "states", "query_gradient", "key_gradient"],
+    "lit_tile": ["lit_states", "lit_output", "lit_gradient"],
+}
+
+
+def tiles(group: str, dim: int, bits: int) -> list[int]:
+    """Tokens of a tile, the largest first: as many as registers can be expected to hold."""
+    if group == "lit_tile":
+        return [64, 32, 16] if dim * bits <= 128 * 16 else [32, 16]
+    return [128, 64, 32] if dim * bits <= 64 * 16 else [64, 32, 16] if dim * bits <= 128 * 16 else [32, 16]
 
 
 def forms_of(kernel: str) -> list[tuple[str, str]]:
@@ -88,22 +104,71 @@ def compiles(kernel: str, dim: int, bits: int, architecture: str) -> bool:
     return True
 
 
+# Tokens of a sequence for which `clocks_per_token` counts.
+COUNTED = 512
+
+
+def clocks_per_token(kernel: str, bits: int, dim: int, architecture: str) -> float:
+    """
+    Of a kernel as configured, by the machine code of the full form (machine_code.py): its loops are those over the
+    tiles on either side and, if the tile goes by in pieces, over the tile itself. Infinite if it breaks a limit.
+    """
+    tile = triton_config.CONFIGS[architecture, bits, dim]["tile"]
+    for function, args, options in launches_of("parallel", "S", dim, DTYPES[bits], architecture):
+        if function.fn.__name__ == KERNELS[kernel]:
+            code, compiled = machine_code(function, args, options, architecture)
+            limits = {"stack_bytes": code.stack_bytes, "shared_bytes": compiled.metadata.shared}
+            if faults(limits | {"architecture": architecture}):
+                return float("inf")
+            piece = options[PIECES[kernel].upper()]
+            side = (COUNTED - tile) / piece / 2
+            return code.clocks([side, side, tile / piece]) / tile
+    raise ValueError(f"{kernel} is not launched.")
+
+
+def ranked(architecture: str, bits: int, dim: int, tile: int, kernel: str) -> Iterator[tuple[float, dict]]:
+    """
+    The options of a kernel that compile in all forms, the best first: by clocks per token, which come with them, in
+    `PIECES`; in the order of the candidates for the others.
+    """
+    config = {"tile": tile, "chunk": 256, "lit_tile": tile} | {name: candidates(name, dim)[0] for name in KERNELS}
+    config |= {name: config[name] | {"inner": inners(dim)[0]} for name in PIECES}
+    triton_config.CONFIGS[architecture, bits, dim] = config
+
+    def fits(option: dict) -> bool:
+        config[kernel] = option
+        return compiles(kernel, dim, bits, architecture)
+
+    if kernel not in PIECES:
+        yield from ((0.0, option) for option in candidates(kernel, dim) if fits(option))
+        return
+    # Smaller blocks of values and other numbers of stages only for want of something that works.
+    for _, tier in itertools.groupby(candidates(kernel, dim), lambda x: (x.get("value_block"), x["num_stages"])):
+        clocks = []
+        for option in tier:
+            if option[PIECES[kernel]] <= tile:
+                config[kernel] = option | {"inner": inners(dim)[0]}
+                clocks.append((clocks_per_token(kernel, bits, dim, architecture), option))
+        for least, option in sorted(clocks, key=lambda pair: pair[0]):
+            ways = (option | {"inner": size} for size in inners(dim))
+            if least < float("inf") and (fitting := next(filter(fits, ways), None)):
+                yield least, fitting
+
+
 def estimate(architecture: str, bits: int, dim: int) -> dict:
-    """For the largest tile that works, the first candidate of every kernel that compiles."""
-    for tile in tiles(dim, bits):
-        config = {"tile": tile, "chunk": 256}
-        config |= {kernel: candidates(kernel, dim)[0] for kernel in KERNELS}
-        triton_config.CONFIGS[architecture, bits, dim] = config
-        for kernel in KERNELS:
-            for candidate in candidates(kernel, dim):
-                config[kernel] = candidate
-                if compiles(kernel, dim, bits, architecture):
-                    break
-            else:
-                break
-        else:
-            return config
-    raise ValueError(f"No candidate of {kernel} for {architecture}, {bits} bits and head dimension {dim} compiles.")
+    """The best option of every kernel, and the tile with which those need the fewest clocks."""
+    config = {"chunk": 256}
+    for group, kernels in GROUPS.items():
+        least = float("inf")
+        for tile in tiles(group, dim, bits):
+            found = {kernel: next(ranked(architecture, bits, dim, tile, kernel), None) for kernel in kernels}
+            if all(found.values()) and sum(clocks for clocks, _ in found.values()) < least:
+                least = sum(clocks for clocks, _ in found.values())
+                config |= {group: tile} | {kernel: option for kernel, (_, option) in found.items()}
+        if least == float("inf"):
+            raise ValueError(f"{group}: no options for {architecture}, {bits} bits and head dimension {dim} compile.")
+    _, config["rnn"] = next(ranked(architecture, bits, dim, config["tile"], "rnn"))
+    return config
 
 
 def seconds(function: Callable[[], object], repeats: int = 20) -> float:
@@ -150,36 +215,48 @@ def kernel_seconds(kernel: str, inputs: list, chunk_size: int) -> float:
     return sum(seconds(lambda x=x: x[0][(x[1],)](*x[2], **x[3])) for x in launches)
 
 
+def best_few(*case) -> list[dict]:
+    return [option for _, option in itertools.islice(ranked(*case), MEASURED)]
+
+
 def measure(architecture: str, bits: int, dim: int, deadline: float) -> dict:
-    """The fastest candidates on this GPU, of the largest tile that was configured before."""
-    config = dict(triton_config.CONFIGS[architecture, bits, dim])
-    triton_config.CONFIGS[architecture, bits, dim] = config
+    """
+    The fastest options on this GPU, among the best of every kernel by their machine code; and the fastest tile. After
+    the deadline what is configured stays.
+    """
+    before = triton_config.CONFIGS[architecture, bits, dim]
+    config = triton_config.CONFIGS[architecture, bits, dim] = dict(before)
     inputs = {mixer: make_inputs(mixer, LENGTH, dim, DTYPES[bits]) for mixer in ("LIT", "S")}
-    for kernel in KERNELS:
-        mixer = "LIT" if kernel.startswith("lit") else "S"
-        length = 256 if kernel == "rnn" else LENGTH
+    groups = {(name, tile): GROUPS[name] for name in GROUPS for tile in tiles(name, dim, bits)}
+    cases = [(architecture, bits, dim, tile, kernel) for (_, tile), kernels in groups.items() for kernel in kernels]
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        options = dict(zip(cases, pool.map(best_few, *zip(*cases, strict=True)), strict=True))
+
+    def fastest(kernel: str, some: list[dict], values: list) -> float:
+        """Configure the fastest option; those that the deadline leaves no time for are not measured."""
         times = []
-        for candidate in [config[kernel], *candidates(kernel, dim)]:
-            if time.monotonic() > deadline and times:
-                break
-            before, config[kernel] = config[kernel], candidate
-            try:
-                if compiles(kernel, dim, bits, architecture):
-                    some = [None if x is None else x[:, :, :length] for x in inputs[mixer]]
-                    times.append((kernel_seconds(kernel, some, 0), candidate))
-            finally:
-                config[kernel] = before
-        config[kernel] = min(times, key=lambda pair: pair[0])[1]
-        print(
-            architecture,
-            bits,
-            dim,
-            kernel,
-            f"{min(times, key=lambda p: p[0])[0] * 1e6:.0f} us",
-            config[kernel],
-            flush=True,
-        )
-    chunks = [config["tile"] * n for n in (1, 2, 4, 8, 16)]
+        for option in some:
+            config[kernel] = option
+            if time.monotonic() < deadline or not times:
+                times.append((kernel_seconds(kernel, values, 0), option))
+        least, config[kernel] = min(times, key=lambda pair: pair[0])
+        print(architecture, bits, dim, kernel, f"{least * 1e6:.0f} us", config[kernel], flush=True)
+        return least
+
+    for name, kernels in GROUPS.items():
+        values = inputs["LIT" if name == "lit_tile" else "S"]
+        results = []
+        for tile in sorted(tiles(name, dim, bits), key=lambda tile: tile != before[name]):
+            few = {kernel: options[architecture, bits, dim, tile, kernel] for kernel in kernels}
+            if all(few.values()) and (time.monotonic() < deadline or not results):
+                config |= {name: tile} | {kernel: some[0] for kernel, some in few.items()}
+                total = sum(fastest(kernel, some, values) for kernel, some in few.items())
+                results.append((total, {key: config[key] for key in (name, *kernels)}))
+        config |= min(results, key=lambda pair: pair[0])[1]
+    few = best_few(architecture, bits, dim, config["tile"], "rnn")
+    triton_config.CONFIGS[architecture, bits, dim] = config
+    fastest("rnn", few, [None if x is None else x[:, :, :256] for x in inputs["S"]])
+    chunks = [size for size in (128, 256, 512, 1024) if size >= config["tile"]]
     config["chunk"] = min(chunks, key=lambda chunk: seconds(lambda: both_passes(inputs["S"], chunk)))
     return config
 
@@ -205,7 +282,8 @@ def write(configs: dict, parallel_up_to: dict, source: str) -> None:
     lines = [head + f'SOURCE = "{source}"\n\n{comment}CONFIGS = {{']
     for (architecture, bits, dim), config in sorted(configs.items()):
         lines.append(f'    ("{architecture}", {bits}, {dim}): {{')
-        lines += [f'        "{name}": {str(value)},'.replace("'", '"') for name, value in config.items()]
+        names = ("tile", "chunk", "lit_tile", *KERNELS)
+        lines += [f'        "{name}": {str(config[name])},'.replace("'", '"') for name in names]
         lines.append("    },")
     lines.append("}\n\n" + parallel_comment + f"PARALLEL_UP_TO = {parallel_up_to}".replace("'", '"') + "\n")
     FILE.write_text("\n".join(lines))
@@ -213,7 +291,7 @@ def write(configs: dict, parallel_up_to: dict, source: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--estimate", action="store_true", help="choose by compile reports, without a GPU")
+    parser.add_argument("--estimate", action="store_true", help="choose by machine code, without a GPU")
     parser.add_argument("--architectures", nargs="+", default=list(SHARED_MEMORY), choices=list(SHARED_MEMORY))
     parser.add_argument("--bits", type=int, nargs="+", default=[16, 32], choices=[16, 32])
     parser.add_argument("--dims", type=int, nargs="+", default=[64, 128, 32, 256], choices=[32, 64, 128, 256])
@@ -227,13 +305,13 @@ def main() -> None:
             for key, config in zip(todo, pool.map(estimate, *zip(*todo, strict=True)), strict=True):
                 configs[key] = config
                 print(key, config, flush=True)
-                write(configs, parallel_up_to, "estimated from compile reports; not measured on a GPU yet")
+                write(configs, parallel_up_to, "estimated from machine code; not measured on a GPU yet")
         return
     if not torch.cuda.is_available():
         raise SystemExit("There is no GPU to measure on; --estimate does without.")
     device = torch.device("cuda", torch.cuda.current_device())
     architecture = triton_plan.architecture(device)
-    source = f"{architecture} measured on {torch.cuda.get_device_name()}, the rest estimated from compile reports"
+    source = f"{architecture} measured on {torch.cuda.get_device_name()}, the rest estimated from machine code"
     deadline = time.monotonic() + arguments.seconds
     for bits, dim in itertools.product(arguments.bits, arguments.dims):
         if time.monotonic() < deadline:

@@ -24,37 +24,38 @@ LOG_ZERO = log_zero(torch.float32)
 EMPTY = smallest_total(torch.float32)
 # More tokens than a sequence has: a chunk of that size is the full form.
 WHOLE = 2**30
-TILES_PER_SUM = 16
+TILES_PER_PROGRAM = 16
 # Numbers that a program of the feature map holds.
 MAPPED_AT_ONCE = 2048
 
 
-def with_unit_stride(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
+def with_short_strides(x: Tensor) -> Tensor:
+    """A tensor whose last dimension is the innermost one, and in which a tile spans less than 2^31 numbers."""
+    return x if x.stride(-1) == 1 and x.stride(-2) < 2**24 else x.contiguous()
 
 
 def empty_like(x: Tensor) -> Tensor:
     """Memory in the layout of x, but for a last dimension that is not the innermost one."""
-    return torch.empty_like(with_unit_stride(x))
+    return torch.empty_like(with_short_strides(x))
 
 
 def keep(query, key, value, right, left, chunk_size, normalize) -> list[Tensor]:
     """
     Memory for what the forward keeps for the backward: nothing in the place of an output in wider numbers, inverse,
-    sums of decays, states and totals (triton_decay.py, triton_lit.py).
+    decays inside tiles, states and totals (triton_decay.py, triton_lit.py).
     """
     plan = Plan(query, value, right is not None, chunk_size, normalize)
-    sums, totals, dtype = (0,), (0,), torch.float32
+    decays, totals, dtype = (0,), (0,), torch.float32
     if right is None:
         totals = (plan.rows, plan.num_parts, plan.head_dim)
     else:
-        # Tokens that share a decay share the sums, and so do batches and heads.
+        # Tokens that share a decay share what is computed of it, and so do batches and heads.
         tiles = 1 if right.shape[-1] == 1 else plan.num_tiles
-        sums = (*right.shape[:2], 8 if plan.count_cuts else 4, tiles * plan.tile)
+        decays = (*right.shape[:2], 8 if plan.count_cuts else 6, tiles * plan.tile)
         if plan.num_chunks > 1:
             totals, dtype = (plan.rows, plan.num_chunks, 2, plan.head_dim), state_dtype(value.dtype)
     states = (*totals, plan.value_dim) if totals != (0,) else (0,)
-    shapes = ((0,), (plan.rows, plan.length) if normalize else (0,), sums)
+    shapes = ((0,), (plan.rows, plan.length) if normalize else (0,), decays)
     return [
         *(plan.empty(*shape) for shape in shapes),
         plan.empty(*states, dtype=dtype),
@@ -65,7 +66,7 @@ def keep(query, key, value, right, left, chunk_size, normalize) -> list[Tensor]:
 def forward(query, key, value, right, left, chunk_size, normalize) -> tuple[Tensor, ...]:
     plan = Plan(query, value, right is not None, chunk_size, normalize)
     kept = keep(query, key, value, right, left, chunk_size, normalize)
-    query, key, value = (with_unit_stride(x) for x in (query, key, value))
+    query, key, value = (with_short_strides(x) for x in (query, key, value))
     output = torch.empty_like(value)
     with torch.cuda.device_of(query):
         if right is None:
@@ -79,7 +80,7 @@ def backward(
     grad, query, key, value, right, left, output, kept, chunk_size, normalize, needs_decay
 ):  # fmt: skip
     plan = Plan(query, value, right is not None, chunk_size, normalize)
-    grad, query, key, value = (with_unit_stride(x) for x in (grad, query, key, value))
+    grad, query, key, value = (with_short_strides(x) for x in (grad, query, key, value))
     gradients = [torch.empty_like(x) for x in (query, key, value)]
     with torch.cuda.device_of(query):
         if right is None:
@@ -92,68 +93,69 @@ def backward(
     return *gradients, *(grad.new_empty(0) if x is None else x for x in decays)
 
 
-def decay_forward(plan, query, key, value, right, left, output, inverse, sums, states, totals) -> None:
-    from .triton_decay import output_kernel, sums_kernel
+def decay_forward(plan, query, key, value, right, left, output, inverse, decays, states, totals) -> None:
+    from .triton_decay import decays_kernel, output_kernel
 
-    tiles = sums.shape[-1] // plan.tile
+    tiles = decays.shape[-1] // plan.tile
     tokens = plan.length if right.shape[-1] > 1 else plan.tile
     to_right, to_left = (x.expand(-1, -1, tokens) for x in (right, right if left is None else left))
     launch(
-        sums_kernel, right.shape[0] * right.shape[1] * -(-tiles // TILES_PER_SUM),
-        with_strides(to_right), with_strides(to_left), sums, right.shape[1], tokens, tiles,
-        LOG_ZERO=LOG_ZERO, TILE=plan.tile, TILES=TILES_PER_SUM, COUNT_CUTS=plan.count_cuts, num_warps=4, num_stages=1,
+        decays_kernel, right.shape[0] * right.shape[1] * -(-tiles // TILES_PER_PROGRAM),
+        with_strides(to_right), with_strides(to_left), decays, right.shape[1], tokens, tiles,
+        LOG_ZERO=LOG_ZERO, TILE=plan.tile, TILES=TILES_PER_PROGRAM, COUNT_CUTS=plan.count_cuts,
+        num_warps=4, num_stages=1,
     )  # fmt: skip
-    sums = sums_with_strides(plan, sums)
+    decays = decays_with_strides(plan, decays)
     if plan.num_chunks > 1:
-        launch_states(plan, key, value, sums, states, totals)
+        launch_states(plan, key, value, decays, states, totals)
     blocks = plan.blocks("output", head_limit=plan.head_block)
     launch(
         output_kernel, plan.rows * plan.num_tiles * -(-plan.value_dim // blocks["VALUE_BLOCK"]),
-        *(with_strides(x) for x in (query, key, value, output)), sums, inverse, states, totals,
+        *(with_strides(x) for x in (query, key, value, output)), decays, inverse, states, totals,
         plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
-        HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, EMPTY=EMPTY, INNER=plan.inner, SPLIT=plan.split,
+        HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, EMPTY=EMPTY, SPLIT=plan.split,
         **plan.common, **blocks,
     )  # fmt: skip
 
 
-def sums_with_strides(plan: Plan, sums: Tensor) -> tuple:
+def decays_with_strides(plan: Plan, decays: Tensor) -> tuple:
     """As the kernels take them: strides of batch, head, tile and kind, 0 where one serves all."""
-    batch, heads, _, width = sums.shape
+    batch, heads, _, width = decays.shape
     tile_stride = plan.tile if width > plan.tile else 0
-    return sums, sums.stride(0) if batch > 1 else 0, sums.stride(1) if heads > 1 else 0, tile_stride, width
+    return decays, decays.stride(0) if batch > 1 else 0, decays.stride(1) if heads > 1 else 0, tile_stride, width
 
 
-def launch_states(plan, x, y, sums, states, totals, inverse=None, delta=None, given=(None,) * 3) -> None:
+def launch_states(plan, x, y, decays, states, totals, inverse=None, delta=None, given=(None,) * 3) -> None:
     """The states that reach each chunk, of keys and values; given `delta` the adjoint ones, of queries and dy."""
     from .triton_decay import states_kernel
 
     blocks = plan.state_blocks("states", 2 * plan.rows)
     launch(
         states_kernel, 2 * plan.rows * plan.num_blocks(blocks),
-        with_strides(x), with_strides(y), sums, inverse, delta, states, totals, *given,
+        with_strides(x), with_strides(y), decays, inverse, delta, states, totals, *given,
         plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
         ADJOINT=delta is not None, NEEDS_THROUGH=given[2] is not None, **plan.common, **blocks,
     )  # fmt: skip
 
 
 def decay_backward(
-    plan, grad, query, key, value, right, left, output, inverse, sums, states, totals, d_query, d_key, d_value,
+    plan, grad, query, key, value, right, left, output, inverse, decays, states, totals, d_query, d_key, d_value,
     needs_decay,
 ):  # fmt: skip
     """Fill the gradients, and return those of the decays: None for what is None or not needed."""
     from .triton_decay import decay_gradient_kernel, key_gradient_kernel, query_gradient_kernel
 
     has_states = plan.num_chunks > 1
-    all_sums = sums_with_strides(plan, sums)
+    all_decays = decays_with_strides(plan, decays)
     sizes = (plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks)
     delta = plan.empty(*(inverse.shape))
     parts = plan.empty(6, plan.rows, plan.length) if needs_decay else None
     part_stride = plan.rows * plan.length
     options = {"HAS_STATES": has_states, "NEEDS_DECAY": needs_decay, "COUNT_CUTS": plan.count_cuts}
-    options |= {"INNER": plan.inner, "SPLIT": plan.split, **plan.common}
+    options |= {"SPLIT": plan.split, **plan.common}
     launch(
         query_gradient_kernel, plan.rows * plan.num_tiles,
-        *(with_strides(x) for x in (query, key, value, output, grad, d_query)), all_sums, inverse, delta, states,
+        *(with_strides(x) for x in (query, key, value, output, grad, d_query)), all_decays, inverse, delta, states,
         totals, parts, *sizes, plan.scale, part_stride, **options, **plan.blocks("query_gradient"),
     )  # fmt: skip
     d_states, d_totals, through, num_blocks = None, None, None, 1
@@ -162,11 +164,11 @@ def decay_backward(
         d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
         through = plan.empty(plan.rows, plan.num_chunks, 2, num_blocks) if needs_decay else None
         launch_states(
-            plan, query, grad, all_sums, d_states, d_totals, inverse, delta, (states, totals, through)
+            plan, query, grad, all_decays, d_states, d_totals, inverse, delta, (states, totals, through)
         )  # fmt: skip
     launch(
         key_gradient_kernel, plan.rows * plan.num_tiles,
-        *(with_strides(x) for x in (query, key, value, grad, d_key, d_value)), all_sums, inverse, delta, d_states,
+        *(with_strides(x) for x in (query, key, value, grad, d_key, d_value)), all_decays, inverse, delta, d_states,
         d_totals, parts, *sizes, plan.scale, part_stride, **options, **plan.blocks("key_gradient"),
     )  # fmt: skip
     if not needs_decay:
@@ -175,7 +177,7 @@ def decay_backward(
     d_left = None if left is None else torch.empty_like(d_right)
     launch(
         decay_gradient_kernel, plan.rows * plan.num_tiles,
-        with_strides(right.expand_as(d_right)), parts, through, all_sums, d_right, d_left, *sizes, part_stride,
+        with_strides(right.expand_as(d_right)), parts, through, all_decays, d_right, d_left, *sizes, part_stride,
         BLOCKS=num_blocks, LOG_ZERO=LOG_ZERO, TILE=plan.tile, HAS_STATES=has_states, SAME=left is None,
         num_warps=1, num_stages=1,
     )  # fmt: skip
@@ -197,7 +199,7 @@ def launch_partial_states(plan, x, y, output, inverse, delta, states, totals, is
     )  # fmt: skip
 
 
-def lit_forward(plan, query, key, value, output, inverse, sums, states, totals) -> None:
+def lit_forward(plan, query, key, value, output, inverse, decays, states, totals) -> None:
     from .triton_lit import lit_output_kernel
 
     launch_partial_states(plan, key, value, output, inverse, None, states, totals, is_adjoint=False)
@@ -211,7 +213,7 @@ def lit_forward(plan, query, key, value, output, inverse, sums, states, totals) 
 
 
 def lit_backward(
-    plan, grad, query, key, value, output, inverse, sums, states, totals, d_query, d_key, d_value
+    plan, grad, query, key, value, output, inverse, decays, states, totals, d_query, d_key, d_value
 ):  # fmt: skip
     from .triton_lit import lit_gradient_kernel
 
@@ -232,7 +234,7 @@ def rnn_forward(query, key, value, right, left, chunk_size, normalize) -> Tensor
     from .triton_rnn import rnn_kernel
 
     plan = Plan(query, value, right is not None, 0, normalize)
-    query, key, value = (with_unit_stride(x) for x in (query, key, value))
+    query, key, value = (with_short_strides(x) for x in (query, key, value))
     output = torch.empty_like(value)
     shape = (plan.batch, plan.heads, plan.length)
     decays = [None if x is None else x.expand(shape) for x in (right, right if left is None else left)]

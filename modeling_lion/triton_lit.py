@@ -43,13 +43,13 @@ def partial_states_kernel(
     begin = part.to(tl.int32) * part_tiles * TILE
     for start in range(begin, tl.minimum(begin + part_tiles * TILE, length), TILE):
         tokens = start + tl.arange(0, TILE)
-        xs = load_tile(x, tokens, length, head_start, HEAD_BLOCK, HEAD_DIM)
-        ys = load_tile(y, tokens, length, value_start, VALUE_BLOCK, VALUE_DIM)
+        xs = load_tile(x, start, length, head_start, TILE, HEAD_BLOCK, HEAD_DIM)
+        ys = load_tile(y, start, length, value_start, TILE, VALUE_BLOCK, VALUE_DIM)
         if ADJOINT:
             if NORMALIZE:
                 at = row.to(tl.int64) * length + tokens
-                dy = load_tile(y, tokens, length, 0, FULL_VALUE_BLOCK, VALUE_DIM)
-                outputs = load_tile(output, tokens, length, 0, FULL_VALUE_BLOCK, VALUE_DIM)
+                dy = load_tile(y, start, length, 0, TILE, FULL_VALUE_BLOCK, VALUE_DIM)
+                outputs = load_tile(output, start, length, 0, TILE, FULL_VALUE_BLOCK, VALUE_DIM)
                 along = tl.sum(dy.to(tl.float32) * outputs.to(tl.float32), 1)
                 tl.store(delta + at, along, mask=(tokens < length) & (block == 0))
                 factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
@@ -113,7 +113,7 @@ def lit_output_kernel(
     begin = group * group_tiles * TILE
     for start in range(begin, tl.minimum(begin + group_tiles * TILE, length), TILE):
         tokens = start + tl.arange(0, TILE)
-        q = load_tile(query, tokens, length, 0, HEAD_BLOCK, HEAD_DIM)
+        q = load_tile(query, start, length, 0, TILE, HEAD_BLOCK, HEAD_DIM)
         y = tl.dot(q.to(state.dtype), state, input_precision=PRECISION)
         if NORMALIZE:
             factor = inverse_of(tl.sum(q.to(tl.float32) * z[None, :], 1), EMPTY)
@@ -122,7 +122,7 @@ def lit_output_kernel(
             y *= factor[:, None]
         else:
             y *= scale
-        store_tile(output, y, tokens, length, value_start, VALUE_BLOCK, VALUE_DIM)
+        store_tile(output, y, start, length, value_start, TILE, VALUE_BLOCK, VALUE_DIM)
 
 
 @triton.jit
@@ -154,7 +154,7 @@ def lit_gradient_kernel(
         z = whole_totals(totals, row, num_parts, d, HEAD_DIM)
     for start in range(begin, end, TILE):
         tokens = start + tl.arange(0, TILE)
-        dy = load_tile(grad, tokens, length, 0, FULL_VALUE_BLOCK, VALUE_DIM)
+        dy = load_tile(grad, start, length, 0, TILE, FULL_VALUE_BLOCK, VALUE_DIM)
         gradient = tl.dot(dy.to(state.dtype), state, input_precision=PRECISION)
         if NORMALIZE:
             at = row.to(tl.int64) * length + tokens
@@ -162,24 +162,22 @@ def lit_gradient_kernel(
             gradient *= tl.load(inverse + at, mask=tokens < length, other=0.0)[:, None]
         else:
             gradient *= scale
-        store_tile(d_query, gradient, tokens, length, head_start, HEAD_BLOCK, HEAD_DIM)
+        store_tile(d_query, gradient, start, length, head_start, TILE, HEAD_BLOCK, HEAD_DIM)
 
     state = whole_state(d_states, row, num_parts, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
     if NORMALIZE:
         z = whole_totals(d_totals, row, num_parts, d, HEAD_DIM)
     for start in range(begin, end, TILE):
-        tokens = start + tl.arange(0, TILE)
-        values = load_tile(value, tokens, length, 0, FULL_VALUE_BLOCK, VALUE_DIM)
+        values = load_tile(value, start, length, 0, TILE, FULL_VALUE_BLOCK, VALUE_DIM)
         gradient = tl.dot(values.to(state.dtype), state, input_precision=PRECISION)
         if NORMALIZE:
             gradient += z[None, :]
-        store_tile(d_key, gradient, tokens, length, head_start, HEAD_BLOCK, HEAD_DIM)
+        store_tile(d_key, gradient, start, length, head_start, TILE, HEAD_BLOCK, HEAD_DIM)
 
     all_d = tl.arange(0, FULL_HEAD_BLOCK)
     e = value_start + tl.arange(0, VALUE_BLOCK)
     state = whole_state(d_states, row, num_parts, all_d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
     for start in range(begin, end, TILE):
-        tokens = start + tl.arange(0, TILE)
-        keys = load_tile(key, tokens, length, 0, FULL_HEAD_BLOCK, HEAD_DIM)
+        keys = load_tile(key, start, length, 0, TILE, FULL_HEAD_BLOCK, HEAD_DIM)
         gradient = tl.dot(keys.to(state.dtype), state, input_precision=PRECISION)
-        store_tile(d_value, gradient, tokens, length, value_start, VALUE_BLOCK, VALUE_DIM)
+        store_tile(d_value, gradient, start, length, value_start, TILE, VALUE_BLOCK, VALUE_DIM)

@@ -80,13 +80,11 @@ class Plan:
         self.scale = self.head_dim**-0.5
         self.head_block, self.value_block = padded(self.head_dim), padded(self.value_dim)
         dim = max(32, self.head_block, self.value_block)
-        # Of what a matrix product with a state sums up at a time.
-        self.inner = min(32 if dim <= 128 else 16, self.head_block, self.value_block)
-        # Of what a product of rows sums up at a time: float32 rows, each of them three of TensorFloat-32 in tensor
-        # cores, do not fit into registers as a whole.
-        self.split = 16 if value.element_size() == 4 else dim
+        # Of what a product of rows sums up at a time, where they do not fit into registers as a whole: float32 rows,
+        # each of them three of TensorFloat-32 in tensor cores, and the longest ones.
+        self.split = 16 if value.element_size() == 4 else dim if dim <= 128 else 64
         self.config = CONFIGS[architecture(query.device), 8 * value.element_size(), dim]
-        self.tile = self.config["tile"]
+        self.tile = self.config["tile" if is_decaying else "lit_tile"]
         self.num_tiles = max(1, -(-self.length // self.tile))
         if is_decaying:
             # Only float32 results have the digits that cuts would take from the sums.
@@ -113,10 +111,9 @@ class Plan:
         config = dict(self.config[kernel])
         head_block = min(self.head_block, config.pop("head_block", 256), head_limit)
         value_block = min(self.value_block, config.pop("value_block", 256), value_limit)
-        for name in ("queries", "keys"):
-            if name in config:
-                config[name.upper()] = min(self.tile, config.pop(name))
-        return {"HEAD_BLOCK": head_block, "VALUE_BLOCK": value_block, **config}
+        limits = {"queries": self.tile, "keys": self.tile, "inner": min(self.head_block, self.value_block)}
+        sizes = {name.upper(): min(config.pop(name), limit) for name, limit in limits.items() if name in config}
+        return {"HEAD_BLOCK": head_block, "VALUE_BLOCK": value_block, **sizes, **config}
 
     def state_blocks(self, kernel: str, rows: int) -> dict[str, int]:
         """Blocks of a kernel that sums up states: smaller ones where there would be too few programs."""

@@ -23,24 +23,28 @@ def head_of(x, row, heads):
 
 
 @triton.jit
-def tile_pointers(x, tokens, columns):
+def tile_pointers(x, first, length, start, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
+    """
+    Pointers and mask of a tile: the address of its first token is one number, and the offsets to the others are 32
+    bits wide and the same for all tiles, so that a loop over tiles does not compute them again (`with_short_strides`).
+    """
     pointer, token_stride = x
-    return pointer + tokens[:, None].to(tl.int64) * token_stride + columns[None, :]
+    pointer += tl.cast(first, tl.int64) * token_stride + start
+    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None, :]
+    return pointer + (row * token_stride + column), (row < length - first) & (column < DIM - start)
 
 
 @triton.jit
-def load_tile(x, tokens, length, start, BLOCK: tl.constexpr, DIM: tl.constexpr):
-    """`(TILE, BLOCK)`: columns from `start` of some tokens, 0 beyond the length and beyond DIM."""
-    columns = start + tl.arange(0, BLOCK)
-    mask = (tokens < length)[:, None] & (columns < DIM)[None, :]
-    return tl.load(tile_pointers(x, tokens, columns), mask=mask, other=0.0)
+def load_tile(x, first, length, start, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
+    """`(ROWS, BLOCK)`: tokens from `first`, columns from `start`; 0 beyond the length and beyond DIM."""
+    pointers, mask = tile_pointers(x, first, length, start, ROWS, BLOCK, DIM)
+    return tl.load(pointers, mask=mask, other=0.0)
 
 
 @triton.jit
-def store_tile(x, values, tokens, length, start, BLOCK: tl.constexpr, DIM: tl.constexpr):
-    columns = start + tl.arange(0, BLOCK)
-    mask = (tokens < length)[:, None] & (columns < DIM)[None, :]
-    tl.store(tile_pointers(x, tokens, columns), values.to(x[0].dtype.element_ty), mask=mask)
+def store_tile(x, values, first, length, start, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
+    pointers, mask = tile_pointers(x, first, length, start, ROWS, BLOCK, DIM)
+    tl.store(pointers, values.to(x[0].dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -50,31 +54,34 @@ def product(a, b, accumulator, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def held_tile(x, tokens, length, BLOCK: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr):
-    """A tile for several `dots`, `(TILE, BLOCK)`; None if they go by in parts of SPLIT columns."""
+def held_tile(
+    x, first, length, ROWS: tl.constexpr, BLOCK: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr,
+):  # fmt: skip
+    """A tile for several `dots`, `(ROWS, BLOCK)`; None if they go by in parts of SPLIT columns."""
     if SPLIT < BLOCK:
         return None
     else:
-        return load_tile(x, tokens, length, 0, BLOCK, DIM)
+        return load_tile(x, first, length, 0, ROWS, BLOCK, DIM)
 
 
 @triton.jit
 def dots(
-    x, tokens, tile, y, others, length,
+    x, first, tile, y, other, length, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    x yᵀ of some tokens and some others, float32. `tile` is the `held_tile` of x. Where registers are too few for
-    whole rows, both are read in parts of SPLIT columns.
+    x yᵀ of ROWS tokens from `first` and COLUMNS tokens from `other`, float32. `tile` is the `held_tile` of x. Where
+    registers are too few for whole rows, both are read in parts of SPLIT columns.
     """
     if SPLIT < BLOCK:
-        result = tl.zeros([tokens.shape[0], others.shape[0]], tl.float32)
-        for first in range(0, BLOCK, SPLIT):
-            part = load_tile(y, others, length, first, SPLIT, DIM)
-            result = product(load_tile(x, tokens, length, first, SPLIT, DIM), tl.trans(part), result, PRECISION)
+        result = tl.zeros([ROWS, COLUMNS], tl.float32)
+        for start in range(0, BLOCK, SPLIT):
+            part = load_tile(y, other, length, start, COLUMNS, SPLIT, DIM)
+            result = product(load_tile(x, first, length, start, ROWS, SPLIT, DIM), tl.trans(part), result, PRECISION)
         return result
     else:
-        return tl.dot(tile, tl.trans(load_tile(y, others, length, 0, BLOCK, DIM)), input_precision=PRECISION)
+        part = load_tile(y, other, length, 0, COLUMNS, BLOCK, DIM)
+        return tl.dot(tile, tl.trans(part), input_precision=PRECISION)
 
 
 @triton.jit
@@ -85,32 +92,32 @@ def load_state(x, d, e, DIM: tl.constexpr, VALUE_DIM: tl.constexpr):
 
 @triton.jit
 def times_state(
-    accumulator, x, tokens, length, state, start,
+    accumulator, x, first, length, state, start, ROWS: tl.constexpr,
     TRANSPOSED: tl.constexpr, INNER: tl.constexpr, INNER_DIM: tl.constexpr, OUTER: tl.constexpr,
     DIM: tl.constexpr, VALUE_DIM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add x S, columns from `start`, or x Sᵀ, to `(TILE, OUTER)`. The inner dimension goes by in blocks: a whole state
+    Add x S, columns from `start`, or x Sᵀ, to `(ROWS, OUTER)`. The inner dimension goes by in blocks: a whole state
     of 256 x 256 does not fit beside the tiles.
     """
     outer = start + tl.arange(0, OUTER)
-    for first in range(0, INNER_DIM, INNER):
-        inner = first + tl.arange(0, INNER)
+    for inner_start in range(0, INNER_DIM, INNER):
+        inner = inner_start + tl.arange(0, INNER)
         if TRANSPOSED:
             block = load_state(state, outer[None, :], inner[:, None], DIM, VALUE_DIM)
         else:
             block = load_state(state, inner[:, None], outer[None, :], DIM, VALUE_DIM)
-        part = load_tile(x, tokens, length, first, INNER, INNER_DIM)
+        part = load_tile(x, first, length, inner_start, ROWS, INNER, INNER_DIM)
         accumulator = product(part, block, accumulator, PRECISION)
     return accumulator
 
 
 @triton.jit
-def times_totals(x, tokens, length, totals, BLOCK: tl.constexpr, DIM: tl.constexpr):
-    """x z, `(TILE,)`, in float32; the totals z are the column of the state for v = 1."""
+def times_totals(x, first, length, totals, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
+    """x z, `(ROWS,)`, in float32; the totals z are the column of the state for v = 1."""
     columns = tl.arange(0, BLOCK)
     z = tl.load(totals + columns, mask=columns < DIM, other=0.0)
-    return tl.sum(load_tile(x, tokens, length, 0, BLOCK, DIM).to(tl.float32) * z[None, :], 1)
+    return tl.sum(load_tile(x, first, length, 0, ROWS, BLOCK, DIM).to(tl.float32) * z[None, :], 1)
 
 
 @triton.jit

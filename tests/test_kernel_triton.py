@@ -57,7 +57,7 @@ COMPILED = {
     "sm_80": [("chunk", "S", 64, 16), ("chunk", "LIT", 64, 16)],
     "sm_90": [("chunk", "S", 64, 16), ("feature_map", "all", 64, 16)],
 }
-WITHOUT_PRODUCTS = ("sums_kernel", "decay_gradient_kernel", "silu_norm_kernel", "silu_norm_kernel_backward")
+WITHOUT_PRODUCTS = ("decays_kernel", "decay_gradient_kernel", "silu_norm_kernel", "silu_norm_kernel_backward")
 
 
 @pytest.mark.parametrize("architecture", COMPILED)
@@ -68,6 +68,7 @@ for case in {COMPILED[architecture]}:
     for result in compile_case(*case, "{architecture}"):
         assert result["registers"] > 0 and not faults(result), (result, faults(result))
         assert result["tensor_core_instructions"] or result["kernel"] in {WITHOUT_PRODUCTS}
+        assert bool(result["loop_instructions"]) == bool(result["tensor_core_instructions"])
 """
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"), **environment)
@@ -79,9 +80,13 @@ def test_every_size_is_configured():
     assert all(config["chunk"] % config["tile"] == 0 for config in triton_config.CONFIGS.values())
     code = """
 from modeling_lion.triton_config import CONFIGS
-from tune_triton import KERNELS, candidates
-for (_, _, dim), config in CONFIGS.items():
-    assert all(config[kernel] in candidates(kernel, dim) for kernel in KERNELS), config
+from tune_triton import GROUPS, KERNELS, PIECES, candidates, inners, tiles
+for (_, bits, dim), config in CONFIGS.items():
+    assert all(config[group] in tiles(group, dim, bits) for group in GROUPS), config
+    for kernel in KERNELS:
+        option = dict(config[kernel])
+        assert kernel not in PIECES or option.pop("inner") in inners(dim), config
+        assert option in candidates(kernel, dim), (kernel, config)
 """
     run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"))
     assert set(triton_config.PARALLEL_UP_TO) == {"sm_80", "sm_90"}

@@ -57,7 +57,10 @@ def small_tiles(monkeypatch):
             monkeypatch.setattr(module, "use_triton", lambda query, value: query.dtype != torch.float64)
         for config in triton_plan.CONFIGS.values():
             monkeypatch.setitem(config, "tile", 16)
+            monkeypatch.setitem(config, "lit_tile", 16)
             monkeypatch.setitem(config, "chunk", 32)
+            for kernel, pieces in (("output", "keys"), ("query_gradient", "keys"), ("key_gradient", "queries")):
+                monkeypatch.setitem(config[kernel], pieces, 8)
 
 
 def make_inputs(mixer, length, *, dtype=torch.float32, batch=1, heads=2, head_dim=16, value_dim=None, positive=True):
@@ -214,6 +217,54 @@ def test_strides_do_not_matter():
     log_decay = inputs[3].transpose(1, 2).contiguous().transpose(1, 2)
     results = outputs_and_gradients(chunk_attention, (*spread, log_decay))
     assert all(torch.equal(x, y) for x, y in zip(results, expected, strict=True))
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="seen in the interpreter; compute-sanitizer is for a GPU")
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
+    """None leaves the tensors or touches what another one writes: the order of programs can change nothing."""
+    from triton_memory import MemoryAccess
+
+    checked = []
+    access = MemoryAccess(monkeypatch)
+
+    def launch(kernel, *args, **options):
+        access.check(triton_plan.launch, kernel, *args, **options)
+        checked.append(kernel.__name__)
+
+    monkeypatch.setattr(kernel_triton, "launch", launch)
+    inputs = make_inputs(mixer, 85, heads=3, batch=2, head_dim=24, value_dim=40)
+    outputs_and_gradients(KERNELS[kernel], inputs)
+    expected = {("lit", "chunk"): 4, ("lit", "parallel"): 4, ("lit", "rnn"): 1}
+    short = {"parallel": 5, "chunk": 7, "rnn": 1}[kernel]
+    assert len(checked) == expected.get((mixer, kernel), short), checked
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="seen in the interpreter")
+@pytest.mark.parametrize(
+    ("offset", "shared", "message"),
+    [(0, False, None), (1, False, "leaves its tensors"), (0, True, "write the same number")],
+)
+def test_wrong_programs_are_seen(offset, shared, message, monkeypatch):
+    import triton
+    import triton.language as tl
+    from triton_memory import MemoryAccess
+
+    @triton.jit
+    def copy(x, y, OFFSET: tl.constexpr, SHARED: tl.constexpr):
+        at = tl.program_id(0) * 8 + tl.arange(0, 8)
+        tl.store(y + (tl.arange(0, 8) if SHARED else at), tl.load(x + at + OFFSET))
+
+    x = torch.randn(16)
+    check = lambda: MemoryAccess(monkeypatch).check(
+        triton_plan.launch, copy, 2, x, x + 1, OFFSET=offset, SHARED=shared
+    )
+    if message is None:
+        check()
+    else:
+        with pytest.raises(AssertionError, match=message):
+            check()
 
 
 @pytest.mark.parametrize("mixer", MIXERS)

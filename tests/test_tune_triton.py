@@ -1,0 +1,68 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What benchmarks/tune_triton.py does with the times of a GPU, which are made up here."""
+
+import importlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from modeling_lion import triton_config
+
+
+pytest.importorskip("triton", reason="triton is not installed")
+CASE = ("sm_90", 16, 64)
+
+
+@pytest.fixture
+def tune(monkeypatch):
+    """Every option compiles; more warps and 64 keys or queries at a time are faster, and so is a tile of 64."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    tune = importlib.import_module("tune_triton")
+    monkeypatch.setattr(tune, "ProcessPoolExecutor", lambda mp_context: ThreadPoolExecutor(1))
+    monkeypatch.setattr(tune, "best_few", lambda *case: tune.candidates(case[-1], case[2])[:6])
+    monkeypatch.setattr(tune, "make_inputs", lambda mixer, length, *_: [torch.empty(1, 1, length, 1)])
+    monkeypatch.setitem(triton_config.CONFIGS, CASE, dict(triton_config.CONFIGS[CASE]))
+    tune.measured = []
+
+    def kernel_seconds(kernel, inputs, chunk_size):
+        config = triton_config.CONFIGS[CASE]
+        tune.measured.append((kernel, config["tile"], config["lit_tile"]))
+        option = config[kernel]
+        pieces = option.get("keys", option.get("queries", 64))
+        tile = config["lit_tile" if kernel.startswith("lit") else "tile"]
+        return 1 / option["num_warps"] + 1 / pieces + abs(tile - 64)
+
+    monkeypatch.setattr(tune, "kernel_seconds", kernel_seconds)
+    monkeypatch.setattr(tune, "seconds", lambda function: function())
+    monkeypatch.setattr(tune, "both_passes", lambda inputs, chunk: abs(chunk - 512))
+    return tune
+
+
+def test_the_fastest_is_configured(tune):
+    config = tune.measure(*CASE, time.monotonic() + 60)
+    assert config is triton_config.CONFIGS[CASE]
+    assert (config["tile"], config["lit_tile"], config["chunk"]) == (64, 64, 512)
+    assert config["output"] == {"keys": 64, "value_block": 64, "num_warps": 8, "num_stages": 2}
+    assert config["key_gradient"] == {"queries": 64, "num_warps": 8, "num_stages": 2}
+    assert {tile for _, tile, _ in tune.measured} == {128, 64, 32}
+
+
+def test_a_deadline_leaves_what_comes_first(tune):
+    before = dict(triton_config.CONFIGS[CASE])
+    config = tune.measure(*CASE, time.monotonic() - 1)
+    assert (config["tile"], config["lit_tile"]) == (before["tile"], before["lit_tile"])
+    assert len(tune.measured) == len(tune.KERNELS)
+
+
+def test_what_was_found_is_written(tune, tmp_path, monkeypatch):
+    file = tmp_path / "triton_config.py"
+    file.write_text(Path(triton_config.__file__).read_text())
+    monkeypatch.setattr(tune, "FILE", file)
+    tune.write(triton_config.CONFIGS, {"sm_80": 512, "sm_90": 1024}, "measured on a GPU")
+    written = {}
+    exec(file.read_text(), written)
+    assert written["CONFIGS"] == triton_config.CONFIGS and written["SOURCE"] == "measured on a GPU"
+    assert written["PARALLEL_UP_TO"] == {"sm_80": 512, "sm_90": 1024}
