@@ -38,7 +38,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from modeling_lion.feature_map import plain_silu_norm, silu_norm
 from modeling_lion.kernel_auto import auto_attention
 from modeling_lion.kernel_naive import naive_attention
-from modeling_lion.triton_config import CONFIGS, SOURCE
+from modeling_lion.triton_config import CONFIGS, MEASURED
 from modeling_lion.triton_plan import architecture
 
 
@@ -359,7 +359,7 @@ def main() -> None:
     results = {
         "gpu": torch.cuda.get_device_name(),
         "triton": __import__("triton").__version__,
-        "configuration": SOURCE,
+        "measured_configurations": [[*key, name] for key, name in MEASURED.items()],
         "peaks": peak,
         "kernels": [],
         "left_out": [],

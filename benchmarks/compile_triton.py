@@ -127,7 +127,7 @@ def machine_code(kernel, args: tuple, options: dict, architecture: str) -> tuple
 def compile_launch(kernel, args: tuple, options: dict, architecture: str) -> dict[str, int]:
     """
     Compile one launch: registers of a thread, bytes of its stack (0 without spills), bytes of shared memory, programs
-    that a multiprocessor has room for; instructions in all and in each loop with matrix products.
+    that a multiprocessor has room for; instructions in all and in each outermost loop with matrix products.
     """
     code, compiled = machine_code(kernel, args, options, architecture)
     straight, loops = code.parts
@@ -137,8 +137,8 @@ def compile_launch(kernel, args: tuple, options: dict, architecture: str) -> dic
         "stack_bytes": code.stack_bytes,
         "shared_bytes": compiled.metadata.shared,
         "programs": code.programs,
-        "instructions": straight + sum(loop.instructions for loop in loops),
-        "loop_instructions": [loop.instructions for loop in loops],
+        "instructions": straight + sum(loop.total() for loop in loops),
+        "loop_instructions": [loop.total() for loop in loops],
         "tensor_core_instructions": len(re.findall(r"wgmma\.mma_async|mma\.sync", ptx)),
         "async_copies": len(re.findall(r"cp\.async\.c[ag]", ptx)),
     }

@@ -19,9 +19,10 @@ import triton
 
 TOOLS = Path(triton.__file__).parent / "backends/nvidia/bin"
 # Of one multiprocessor, per clock. A100 and H100: 312 and 989 TFLOP/s in bfloat16, half of it in TensorFloat-32, and
-# about 5 TB/s from the L2 cache, over 108 and 132 multiprocessors at 1.41 and 1.83 GHz.
+# about 5 TB/s from the L2 cache, over 108 and 132 multiprocessors at 1.41 and 1.83 GHz. An H100 reaches its own only
+# with instructions of four warps (HGMMA), and some 60 % of it with those of one (HMMA).
 SCHEDULERS, BYTES = 4, 32
-FLOP = {"sm_80": 2048, "sm_90": 4096}
+FLOP = {("sm_80", "HMMA"): 2048, ("sm_90", "HMMA"): 2560, ("sm_90", "HGMMA"): 4096}
 # Of one multiprocessor: registers, warps, and shared memory, of which every program takes 1 KB more than it asks for.
 REGISTERS, WARPS = 65536, 64
 SHARED = {"sm_80": 163 * 1024, "sm_90": 227 * 1024}
@@ -31,16 +32,28 @@ ENOUGH_WARPS = 8
 
 @dataclass(frozen=True)
 class Loop:
-    """One turn of a loop: instructions of a warp; of all warps, clocks of the tensor cores and bytes read."""
+    """
+    One turn of a loop, without the loops inside of it: instructions of a warp; of all warps, clocks of the tensor
+    cores and bytes read.
+    """
 
     instructions: int
     flop: float
     bytes: int
+    inside: tuple["Loop", ...] = ()
 
-    def clocks(self, num_warps: int, num_stages: int) -> float:
-        """The least time of a turn, in clocks of a multiprocessor. With one stage, reading and computing take turns."""
+    def clocks(self, num_warps: int, num_stages: int, turns_inside: float) -> float:
+        """The least clocks of a turn on a multiprocessor. With one stage, reading and computing take turns."""
         computes, reads = max(num_warps * self.instructions / SCHEDULERS, self.flop), self.bytes / BYTES
-        return computes + reads if num_stages == 1 else max(computes, reads)
+        clocks = computes + reads if num_stages == 1 else max(computes, reads)
+        return clocks + turns_inside * sum(x.clocks(num_warps, num_stages, turns_inside) for x in self.inside)
+
+    def total(self) -> int:
+        """Instructions, those of the loops inside, too."""
+        return self.instructions + sum(x.total() for x in self.inside)
+
+    def has_products(self) -> bool:
+        return self.flop > 0 or any(x.has_products() for x in self.inside)
 
 
 def flop_of(instruction: str, architecture: str) -> float:
@@ -53,7 +66,7 @@ def flop_of(instruction: str, architecture: str) -> float:
         if not size:
             return 0.0
         flop = 2 * 16 * int(size[1]) * int(size[2])
-    return flop * (2 if "TF32" in instruction else 1) / FLOP[architecture]
+    return flop * (2 if "TF32" in instruction else 1) / FLOP[architecture, instruction.split(".")[0]]
 
 
 def bytes_of(instruction: str) -> int:
@@ -91,32 +104,43 @@ class MachineCode:
             command = [str(TOOLS / name), *options, file.name]
             return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
+    def loop(self, instructions: list[str], ranges: list[tuple[int, int]], first: int, last: int) -> Loop:
+        """The loop from `first` to `last` with all that are inside of it."""
+        within = [(a, b) for a, b in ranges if first <= a and b <= last and (a, b) != (first, last)]
+        outer = [x for x in within if not any(a <= x[0] and x[1] <= b and (a, b) != x for a, b in within)]
+        own = [i for i in range(first, last + 1) if not any(a <= i <= b for a, b in outer)]
+        body = [instructions[i] for i in own]
+        flop = self.num_warps * sum(flop_of(x, self.architecture) for x in body)
+        inside = tuple(self.loop(instructions, within, a, b) for a, b in sorted(outer))
+        return Loop(len(body), flop, self.num_warps * sum(map(bytes_of, body)), inside)
+
     @cached_property
     def parts(self) -> tuple[int, list[Loop]]:
-        """Instructions outside of the loops with matrix products, and those loops in their order."""
+        """Instructions outside of the loops with matrix products, and the outermost of those loops in their order."""
         labels, instructions = {}, []
         for line in self.tool("nvdisasm", "--print-code").splitlines():
             if label := re.match(r"\s*(\.L_\w+):", line):
                 labels[label[1]] = len(instructions)
             elif code := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(.*?);", line):
                 instructions.append(code[1])
-        loops = []
-        for end, instruction in enumerate(instructions):
+        ends = {}  # of each label: a loop may jump back from several places
+        for i, instruction in enumerate(instructions):
             target = re.search(r"BRA.*`\((\.L_\w+)\)", instruction)
-            if target and labels[target[1]] < end:  # NOPs behind the end jump to themselves
-                body = instructions[labels[target[1]] : end + 1]
-                flop = self.num_warps * sum(flop_of(x, self.architecture) for x in body)
-                if flop:
-                    loops.append(Loop(len(body), flop, self.num_warps * sum(map(bytes_of, body))))
-        return len(instructions) - sum(x.instructions for x in loops), loops
+            if target and labels[target[1]] < i:  # NOPs behind the end jump to themselves
+                ends[labels[target[1]]] = i
+        everything = self.loop(instructions, list(ends.items()), 0, len(instructions) - 1)
+        loops = [loop for loop in everything.inside if loop.has_products()]
+        return everything.total() - sum(loop.total() for loop in loops), loops
 
-    def clocks(self, turns: list[float]) -> float:
+    def clocks(self, turns: list[float], turns_inside: float = 1) -> float:
         """
         The least time of a program, in clocks of a multiprocessor that has as many as it has room for, and an equal
-        share for each. `turns` of each loop; the last number is that of all the others.
+        share for each. `turns` of each outermost loop; the last number is that of all the others; `turns_inside` of
+        those inside.
         """
         straight, loops = self.parts
         turns = turns + turns[-1:] * (len(loops) - len(turns))
         clocks = straight * self.num_warps / SCHEDULERS
-        clocks += sum(n * x.clocks(self.num_warps, self.num_stages) for n, x in zip(turns, loops, strict=False))
+        for n, loop in zip(turns, loops, strict=False):
+            clocks += n * loop.clocks(self.num_warps, self.num_stages, turns_inside)
         return clocks / min(1.0, self.programs * self.num_warps / ENOUGH_WARPS)

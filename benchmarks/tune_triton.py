@@ -3,7 +3,7 @@
 Choose tile sizes, warps and stages of the Triton kernels and write them to modeling_lion/triton_config.py.
 
     python benchmarks/tune_triton.py                  # on a GPU: measures, for that GPU's architecture; minutes
-    python benchmarks/tune_triton.py --estimate       # without one: by machine code alone; most of an hour on 2 cores
+    python benchmarks/tune_triton.py --estimate       # without one: by machine code alone; half an hour on 2 cores
 
 Options that spill registers or need too much shared memory are out. The rest are ranked by what their machine code
 needs at least (machine_code.py); on a GPU the first few of every kernel and tile are timed, then, on whole forward and
@@ -14,9 +14,10 @@ for the same architecture, number format and head dimension, at once: an interru
 import argparse
 import itertools
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 
@@ -122,7 +123,8 @@ def clocks_per_token(kernel: str, bits: int, dim: int, architecture: str) -> flo
                 return float("inf")
             piece = options[PIECES[kernel].upper()]
             side = (COUNTED - tile) / piece / 2
-            return code.clocks([side, side, tile / piece]) / tile
+            block = max(options["HEAD_BLOCK"], options["VALUE_BLOCK"])
+            return code.clocks([side, side, tile / piece], max(1, block / options["SPLIT"])) / tile
     raise ValueError(f"{kernel} is not launched.")
 
 
@@ -219,21 +221,33 @@ def best_few(*case) -> list[dict]:
     return [option for _, option in itertools.islice(ranked(*case), MEASURED)]
 
 
+def options_of(cases: list[tuple], deadline: float) -> dict[tuple, list[dict]]:
+    """The first few options of every case, all processors at work; none of those that the deadline cuts off."""
+    pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
+    found = {case: pool.submit(best_few, *case) for case in cases}
+    wait(found.values(), timeout=max(0.0, deadline - time.monotonic()))
+    pool.shutdown(wait=False, cancel_futures=True)
+    return {
+        case: future.result() if future.done() and not future.cancelled() else [] for case, future in found.items()
+    }
+
+
 def measure(architecture: str, bits: int, dim: int, deadline: float) -> dict:
     """
-    The fastest options on this GPU, among the best of every kernel by their machine code; and the fastest tile. After
-    the deadline what is configured stays.
+    The fastest options on this GPU: what is configured, and the best of every kernel by their machine code; for every
+    tile, and then the fastest tile. What the deadline leaves no time for stays as it is configured.
     """
     before = triton_config.CONFIGS[architecture, bits, dim]
     config = triton_config.CONFIGS[architecture, bits, dim] = dict(before)
+    now = time.monotonic()
     inputs = {mixer: make_inputs(mixer, LENGTH, dim, DTYPES[bits]) for mixer in ("LIT", "S")}
-    groups = {(name, tile): GROUPS[name] for name in GROUPS for tile in tiles(name, dim, bits)}
-    cases = [(architecture, bits, dim, tile, kernel) for (_, tile), kernels in groups.items() for kernel in kernels]
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        options = dict(zip(cases, pool.map(best_few, *zip(*cases, strict=True)), strict=True))
+    first = lambda name: sorted(tiles(name, dim, bits), key=lambda tile: tile != before[name])
+    groups = [(name, tile) for name in GROUPS for tile in first(name)]
+    cases = [(architecture, bits, dim, tile, kernel) for name, tile in groups for kernel in GROUPS[name]]
+    options = options_of(cases, now + (deadline - now) / 2)
 
     def fastest(kernel: str, some: list[dict], values: list) -> float:
-        """Configure the fastest option; those that the deadline leaves no time for are not measured."""
+        """Configure the fastest option; measure at least the first one."""
         times = []
         for option in some:
             config[kernel] = option
@@ -243,28 +257,35 @@ def measure(architecture: str, bits: int, dim: int, deadline: float) -> dict:
         print(architecture, bits, dim, kernel, f"{least * 1e6:.0f} us", config[kernel], flush=True)
         return least
 
-    for name, kernels in GROUPS.items():
-        values = inputs["LIT" if name == "lit_tile" else "S"]
-        results = []
-        for tile in sorted(tiles(name, dim, bits), key=lambda tile: tile != before[name]):
-            few = {kernel: options[architecture, bits, dim, tile, kernel] for kernel in kernels}
-            if all(few.values()) and (time.monotonic() < deadline or not results):
-                config |= {name: tile} | {kernel: some[0] for kernel, some in few.items()}
-                total = sum(fastest(kernel, some, values) for kernel, some in few.items())
-                results.append((total, {key: config[key] for key in (name, *kernels)}))
-        config |= min(results, key=lambda pair: pair[0])[1]
-    few = best_few(architecture, bits, dim, config["tile"], "rnn")
-    triton_config.CONFIGS[architecture, bits, dim] = config
-    fastest("rnn", few, [None if x is None else x[:, :, :256] for x in inputs["S"]])
-    chunks = [size for size in (128, 256, 512, 1024) if size >= config["tile"]]
-    config["chunk"] = min(chunks, key=lambda chunk: seconds(lambda: both_passes(inputs["S"], chunk)))
+    best = {name: float("inf") for name in GROUPS}
+    for name, tile in groups:
+        few = {kernel: options[architecture, bits, dim, tile, kernel] for kernel in GROUPS[name]}
+        if tile == before[name]:
+            few = {kernel: [before[kernel], *(x for x in some if x != before[kernel])] for kernel, some in few.items()}
+        if all(few.values()) and time.monotonic() < deadline:
+            kept = dict(config)
+            config |= {name: tile} | {kernel: some[0] for kernel, some in few.items()}
+            values = inputs["LIT" if name == "lit_tile" else "S"]
+            total = sum(fastest(kernel, some, values) for kernel, some in few.items())
+            if total < best[name]:
+                best[name] = total
+            else:
+                config |= {key: kept[key] for key in (name, *few)}
+    if time.monotonic() < deadline:
+        few = [x for x in candidates("rnn", dim) if x != before["rnn"]]
+        fastest("rnn", [before["rnn"], *few], [None if x is None else x[:, :, :256] for x in inputs["S"]])
+    if time.monotonic() < deadline:
+        chunks = [size for size in (128, 256, 512, 1024) if size >= config["tile"]]
+        config["chunk"] = min(chunks, key=lambda chunk: seconds(lambda: both_passes(inputs["S"], chunk)))
     return config
 
 
-def longest_parallel(dim: int = 64) -> int:
-    """Up to which length the full form is faster than chunks, in a forward and a backward pass."""
+def longest_parallel(deadline: float, before: int, dim: int = 64) -> int:
+    """Up to which length the full form is faster than chunks, in both passes; as before if time does not suffice."""
     longest = 64
     for length in (128, 256, 384, 512, 768, 1024, 1536, 2048):
+        if time.monotonic() > deadline:
+            return before
         inputs = make_inputs("S", length, dim, torch.bfloat16)
         whole, chunks = (seconds(partial(both_passes, inputs, size)) for size in (kernel_triton.WHOLE, 0))
         if whole > chunks:
@@ -273,13 +294,14 @@ def longest_parallel(dim: int = 64) -> int:
     return longest
 
 
-def write(configs: dict, parallel_up_to: dict, source: str) -> None:
+def write(configs: dict, measured: dict, parallel_up_to: dict) -> None:
     """The table, in the file that holds it."""
     text = FILE.read_text()
-    head = text[: text.index("SOURCE = ")]
+    head = text[: text.index("MEASURED = ")]
     comment = text[text.index("# By architecture") : text.index("CONFIGS = ")]
     parallel_comment = text[text.index("# Tokens up to") : text.index("PARALLEL_UP_TO = ")]
-    lines = [head + f'SOURCE = "{source}"\n\n{comment}CONFIGS = {{']
+    rows = "".join(f"    {key}: {name!r},\n" for key, name in sorted(measured.items()))
+    lines = [head + f"MEASURED = {{\n{rows}}}\n\n{comment}CONFIGS = {{".replace("'", '"').replace("{\n}", "{}")]
     for (architecture, bits, dim), config in sorted(configs.items()):
         lines.append(f'    ("{architecture}", {bits}, {dim}): {{')
         names = ("tile", "chunk", "lit_tile", *KERNELS)
@@ -296,29 +318,31 @@ def main() -> None:
     parser.add_argument("--bits", type=int, nargs="+", default=[16, 32], choices=[16, 32])
     parser.add_argument("--dims", type=int, nargs="+", default=[64, 128, 32, 256], choices=[32, 64, 128, 256])
     parser.add_argument("--seconds", type=float, default=600, help="stop measuring after")
-    parser.add_argument("--processes", type=int, default=1, help="for --estimate")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="for --estimate")
     arguments = parser.parse_args()
     configs, parallel_up_to = dict(triton_config.CONFIGS), dict(triton_config.PARALLEL_UP_TO)
+    measured = dict(triton_config.MEASURED)
     if arguments.estimate:
         todo = list(itertools.product(arguments.architectures, arguments.bits, arguments.dims))
         with ProcessPoolExecutor(arguments.processes) as pool:
             for key, config in zip(todo, pool.map(estimate, *zip(*todo, strict=True)), strict=True):
                 configs[key] = config
+                measured.pop(key, None)
                 print(key, config, flush=True)
-                write(configs, parallel_up_to, "estimated from machine code; not measured on a GPU yet")
+                write(configs, measured, parallel_up_to)
         return
     if not torch.cuda.is_available():
         raise SystemExit("There is no GPU to measure on; --estimate does without.")
     device = torch.device("cuda", torch.cuda.current_device())
     architecture = triton_plan.architecture(device)
-    source = f"{architecture} measured on {torch.cuda.get_device_name()}, the rest estimated from machine code"
     deadline = time.monotonic() + arguments.seconds
     for bits, dim in itertools.product(arguments.bits, arguments.dims):
         if time.monotonic() < deadline:
             configs[architecture, bits, dim] = measure(architecture, bits, dim, deadline)
-            write(configs, parallel_up_to, source)
-    parallel_up_to[architecture] = longest_parallel()
-    write(configs, parallel_up_to, source)
+            measured[architecture, bits, dim] = torch.cuda.get_device_name()
+            write(configs, measured, parallel_up_to)
+    parallel_up_to[architecture] = longest_parallel(deadline, parallel_up_to[architecture])
+    write(configs, measured, parallel_up_to)
 
 
 if __name__ == "__main__":

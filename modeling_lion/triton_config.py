@@ -3,10 +3,11 @@
 Tile sizes, warps and pipeline stages of the Triton kernels, per GPU architecture: data, so that nothing has to be
 tuned at first use.
 
-`benchmarks/tune_triton.py` measures on a GPU and writes this file anew. SOURCE says where the values are from.
+`benchmarks/tune_triton.py` measures on a GPU, or estimates without one, and writes this file anew.
 """
 
-SOURCE = "estimated from machine code; not measured on a GPU yet"
+# On which GPU which of CONFIGS were measured; the rest is estimated from machine code.
+MEASURED = {}
 
 # By architecture, bits of the values, and head dimension (the larger of both) padded to a power of two:
 #   tile: tokens of a tile; lit_tile: without decays. chunk: tokens between two states, a multiple of a tile.
@@ -109,10 +110,10 @@ CONFIGS = {
         "tile": 16,
         "chunk": 256,
         "lit_tile": 16,
-        "output": {"keys": 64, "inner": 16, "value_block": 256, "num_warps": 8, "num_stages": 2},
+        "output": {"keys": 16, "value_block": 256, "num_warps": 8, "num_stages": 2, "inner": 16},
         "states": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 64, "inner": 16, "num_warps": 8, "num_stages": 2},
-        "key_gradient": {"queries": 32, "inner": 16, "num_warps": 8, "num_stages": 1},
+        "query_gradient": {"keys": 16, "num_warps": 8, "num_stages": 2, "inner": 16},
+        "key_gradient": {"queries": 16, "num_warps": 8, "num_stages": 1, "inner": 16},
         "lit_states": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 3},
         "lit_output": {"value_block": 32, "num_warps": 8, "num_stages": 2},
         "lit_gradient": {"head_block": 32, "value_block": 32, "num_warps": 8, "num_stages": 2},
@@ -213,10 +214,10 @@ CONFIGS = {
         "tile": 16,
         "chunk": 256,
         "lit_tile": 16,
-        "output": {"keys": 64, "inner": 16, "value_block": 256, "num_warps": 8, "num_stages": 2},
+        "output": {"keys": 16, "value_block": 256, "num_warps": 8, "num_stages": 2, "inner": 16},
         "states": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 64, "inner": 16, "num_warps": 8, "num_stages": 2},
-        "key_gradient": {"queries": 32, "inner": 16, "num_warps": 8, "num_stages": 1},
+        "query_gradient": {"keys": 16, "num_warps": 8, "num_stages": 2, "inner": 16},
+        "key_gradient": {"queries": 16, "num_warps": 8, "num_stages": 1, "inner": 16},
         "lit_states": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 3},
         "lit_output": {"value_block": 64, "num_warps": 8, "num_stages": 2},
         "lit_gradient": {"head_block": 64, "value_block": 64, "num_warps": 8, "num_stages": 2},

@@ -70,7 +70,8 @@ def decays_kernel(
     LOG_ZERO: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, COUNT_CUTS: tl.constexpr,
 ):  # fmt: skip
     """
-    The `decays` of TILES tiles (above): `(rows, 6, num_tiles * TILE)` float32; if COUNT_CUTS, 8 kinds of them.
+    The `decays` of TILES tiles (above): `(rows, 6, num_tiles * TILE)` float32, with a row for each row of the log
+    decays; if COUNT_CUTS, 8 kinds of them.
 
     Where tokens share a decay (a token stride of 0), one tile serves all.
     """
@@ -118,7 +119,7 @@ def decays_of(decays, row, heads):
 
 @triton.jit
 def load_decays(decays, kind, tile, start, SIZE: tl.constexpr):
-    """Sums of SIZE tokens of a tile, from `start`."""
+    """One kind of the decays of SIZE tokens of a tile, from `start`."""
     pointer, tile_stride, kind_stride = decays
     return tl.load(pointer + kind * kind_stride + tile * tile_stride + start + tl.arange(0, SIZE))
 
@@ -349,6 +350,12 @@ def output_kernel(
 
 
 @triton.jit
+def part_of(parts, part, part_stride):
+    """One of the parts of the gradients of the decays; all of them can be more than 2^31 numbers."""
+    return parts + tl.cast(part_stride, tl.int64) * part
+
+
+@triton.jit
 def rows_dot(x, y, first, length, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
     """x · y of each token; x is read again rather than kept in registers twice."""
     return tl.sum(load_tile(x, first, length, 0, ROWS, BLOCK, DIM).to(tl.float32) * y, 1)
@@ -356,13 +363,14 @@ def rows_dot(x, y, first, length, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: 
 
 @triton.jit
 def query_gradient_of_side(
-    grad, dy, delta, key, value, decays, tile, steps, length,
+    grad, dy, delta, factor, key, value, decays, tile, steps, length,
     TO_LEFT: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr,
-    VALUE_BLOCK: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
+    VALUE_BLOCK: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, IS_NARROW: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    G k of the chunk's tiles on one side, and what all of them let pass. The decays and denominators of the tile itself
-    are missing: they are the same for all steps.
+    G k of the chunk's tiles on one side, and what all of them let pass. The decays of the tile itself and c are
+    missing: they are the same for all steps. But if IS_NARROW, c is there: without it G can leave float16's range.
     """
     accumulator = tl.zeros([TILE, HEAD_BLOCK], tl.float32)
     between = 1.0
@@ -372,6 +380,8 @@ def query_gradient_of_side(
         weight = load_decays(decays, TO_END if TO_LEFT else TO_START, other, piece, KEYS) * between
         g = dots(grad, tile * TILE, dy, value, first, length, TILE, KEYS, VALUE_BLOCK, SPLIT, VALUE_DIM, PRECISION)
         g = (g - delta[:, None]) * weight[None, :]
+        if IS_NARROW:
+            g *= factor[:, None]
         accumulator = product(g, keys, accumulator, PRECISION)
         between = let_pass(between, decays, other, piece, TO_LEFT, TILE, KEYS)
     return accumulator, between
@@ -398,6 +408,7 @@ def query_gradient_kernel(
     begin = tile * TILE
     tokens = begin + tl.arange(0, TILE)
     at = row.to(tl.int64) * length + tokens
+    is_narrow: tl.constexpr = key[0].dtype.element_ty == tl.float16
     dy = held_tile(grad, begin, length, TILE, VALUE_BLOCK, SPLIT, VALUE_DIM)
     if NORMALIZE:
         y = load_tile(output, begin, length, 0, TILE, VALUE_BLOCK, VALUE_DIM)
@@ -412,10 +423,12 @@ def query_gradient_kernel(
     for to_left in tl.static_range(2):
         steps = tile - first if to_left else behind - 1 - tile
         side, between = query_gradient_of_side(
-            grad, dy, along, key, value, decays, tile, steps, length,
-            to_left, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, SPLIT, TILE, KEYS, PRECISION,
+            grad, dy, along, factor, key, value, decays, tile, steps, length,
+            to_left, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, SPLIT, TILE, KEYS, is_narrow, PRECISION,
         )  # fmt: skip
-        row_weight = factor * load_decays(decays, FROM_START if to_left else FROM_END, tile, 0, TILE)
+        row_weight = load_decays(decays, FROM_START if to_left else FROM_END, tile, 0, TILE)
+        if not is_narrow:
+            row_weight *= factor
         if NEEDS_DECAY and not to_left:
             row_left = rows_dot(query, side, begin, length, TILE, HEAD_BLOCK, HEAD_DIM) * row_weight
         if HAS_STATES:
@@ -429,10 +442,10 @@ def query_gradient_kernel(
                 d = tl.arange(0, HEAD_BLOCK)
                 z = tl.load(totals + place * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
                 taken -= along[:, None] * z[None, :]
-            taken *= between
+            taken *= (factor * between)[:, None] if is_narrow else between
             if NEEDS_DECAY and not to_left:
                 share = rows_dot(query, taken, begin, length, TILE, HEAD_BLOCK, HEAD_DIM) * row_weight
-                tl.store(parts + TAKEN_LEFT * part_stride + at, share, mask=tokens < length)
+                tl.store(part_of(parts, TAKEN_LEFT, part_stride) + at, share, mask=tokens < length)
             side += taken
         if NEEDS_DECAY and to_left:
             row_right = rows_dot(query, side, begin, length, TILE, HEAD_BLOCK, HEAD_DIM) * row_weight
@@ -452,8 +465,8 @@ def query_gradient_kernel(
         keys = load_tile(key, others, length, 0, KEYS, HEAD_BLOCK, HEAD_DIM)
         accumulator = product(g, keys, accumulator, PRECISION)
     if NEEDS_DECAY:
-        tl.store(parts + ROW_RIGHT * part_stride + at, row_right, mask=tokens < length)
-        tl.store(parts + ROW_LEFT * part_stride + at, row_left, mask=tokens < length)
+        tl.store(part_of(parts, ROW_RIGHT, part_stride) + at, row_right, mask=tokens < length)
+        tl.store(part_of(parts, ROW_LEFT, part_stride) + at, row_left, mask=tokens < length)
     store_tile(d_query, accumulator, begin, length, 0, TILE, HEAD_BLOCK, HEAD_DIM)
 
 
@@ -558,7 +571,7 @@ def key_gradient_kernel(
             if to_left:
                 column_left = now - seen
             else:
-                tl.store(parts + GIVEN_RIGHT * part_stride + at, now - seen, mask=tokens < length)
+                tl.store(part_of(parts, GIVEN_RIGHT, part_stride) + at, now - seen, mask=tokens < length)
             seen = now
     keys = held_tile(key, begin, length, TILE, HEAD_BLOCK, SPLIT, HEAD_DIM)
     values = held_tile(value, begin, length, TILE, VALUE_BLOCK, SPLIT, VALUE_DIM)
@@ -575,15 +588,15 @@ def key_gradient_kernel(
             column_right += tl.sum(tl.where(i > j, r, 0.0), 1)
             column_left += tl.sum(tl.where(i < j, r, 0.0), 1)
     if NEEDS_DECAY:
-        tl.store(parts + COLUMN_RIGHT * part_stride + at, column_right, mask=tokens < length)
-        tl.store(parts + COLUMN_LEFT * part_stride + at, column_left, mask=tokens < length)
+        tl.store(part_of(parts, COLUMN_RIGHT, part_stride) + at, column_right, mask=tokens < length)
+        tl.store(part_of(parts, COLUMN_LEFT, part_stride) + at, column_left, mask=tokens < length)
     store_tile(d_key, d_keys, begin, length, 0, TILE, HEAD_BLOCK, HEAD_DIM)
     store_tile(d_value, d_values, begin, length, 0, TILE, VALUE_BLOCK, VALUE_DIM)
 
 
 @triton.jit
 def load_part(parts, part, part_stride, tokens, length):
-    return tl.load(parts + part * part_stride + tokens, mask=tokens < length, other=0.0)
+    return tl.load(part_of(parts, part, part_stride) + tokens, mask=tokens < length, other=0.0)
 
 
 @triton.jit
@@ -604,7 +617,7 @@ def decay_gradient_kernel(
 ):  # fmt: skip
     """
     The gradients of the log decays of one tile, `(rows, length)` float32: of both directions together in `d_right` if
-    they are the SAME. 0 where a decay was raised to LOG_ZERO.
+    they are the SAME, and then 0 where a decay was raised to LOG_ZERO.
     """
     tile = tl.program_id(0) % num_tiles
     row = tl.program_id(0) // num_tiles

@@ -85,6 +85,7 @@ for (_, bits, dim), config in CONFIGS.items():
     assert all(config[group] in tiles(group, dim, bits) for group in GROUPS), config
     for kernel in KERNELS:
         option = dict(config[kernel])
+        assert kernel not in PIECES or option[PIECES[kernel]] <= config["tile"], (kernel, config)
         assert kernel not in PIECES or option.pop("inner") in inners(dim), config
         assert option in candidates(kernel, dim), (kernel, config)
 """

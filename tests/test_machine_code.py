@@ -28,6 +28,12 @@ LISTING = """
 .L_x_1:
         /*0060*/                   FADD R24, R24, R25 ;
         /*0070*/               @P0 BRA `(.L_x_1) ;
+.L_x_3:
+        /*0071*/                   FADD R24, R24, R25 ;
+.L_x_4:
+        /*0072*/                   HGMMA.64x64x16.F32.BF16 R24, gdesc[UR8], RZ, !UPT, gsb0 ;
+        /*0073*/               @P0 BRA `(.L_x_4) ;
+        /*0074*/               @P0 BRA `(.L_x_3) ;
         /*0080*/                   EXIT ;
 .L_x_2:
         /*0090*/                   BRA `(.L_x_2) ;
@@ -46,8 +52,10 @@ def code(machine_code, monkeypatch):
 
 
 def test_loops_with_products_are_found(code):
-    straight, (loop,) = code().parts
+    straight, (loop, outer) = code().parts
     assert straight == 5 and loop.instructions == 5  # a loop without products counts once
+    (inner,) = outer.inside
+    assert (outer.instructions, inner.instructions, outer.total()) == (2, 2, 4) and outer.flop == 0 < inner.flop
     # 4 warps share a product of 64 x 64 x 16; each of their threads reads 16 and 4 bytes.
     assert loop.flop == 2 * 64 * 64 * 16 / 4096 and loop.bytes == 4 * 32 * (16 + 4)
     assert (code().registers, code().stack_bytes, code().programs) == (200, 16, 2)
@@ -55,8 +63,9 @@ def test_loops_with_products_are_found(code):
 
 def test_clocks(code):
     products, reads = 2 * 64 * 64 * 16 / 4096, 4 * 32 * 20 / 32
-    assert code().clocks([10]) == 5 + 10 * max(products, reads)
-    assert code(stages=1).clocks([10]) == 5 + 10 * (products + reads)
+    assert code().clocks([10, 0]) == 5 + 10 * max(products, reads)
+    assert code(stages=1).clocks([10, 0]) == 5 + 10 * (products + reads)
+    assert code().clocks([0, 3], turns_inside=7) == 5 + 3 * (2 + 7 * products)
     # Shared memory has room for 5 programs: of 1 warp each, these are 5 of the 8 warps that hide waiting.
     assert code(warps=1).programs == 5 and code(warps=1).clocks([0]) == (5 / 4) / (5 / 8)
 
@@ -68,6 +77,7 @@ def test_clocks(code):
         ("HGMMA.64x64x8.F32.TF32 R24, R4", "sm_90", 2 * 2 * 16 * 64 * 8 / 4096),
         ("HMMA.16816.F32.BF16 R8, R4, R12, R8", "sm_80", 2 * 16 * 8 * 16 / 2048),
         ("HMMA.1688.F32.TF32 R8, R4, R12, R8", "sm_80", 2 * 2 * 16 * 8 * 8 / 2048),
+        ("HMMA.16816.F32.BF16 R8, R4, R12, R8", "sm_90", 2 * 16 * 8 * 16 / 2560),
         ("FFMA R8, R4, R12, R8", "sm_80", 0),
     ],
 )

@@ -50,19 +50,59 @@ def test_the_fastest_is_configured(tune):
     assert {tile for _, tile, _ in tune.measured} == {128, 64, 32}
 
 
-def test_a_deadline_leaves_what_comes_first(tune):
+def test_what_is_configured_is_measured_first_and_can_stay(tune, monkeypatch):
     before = dict(triton_config.CONFIGS[CASE])
-    config = tune.measure(*CASE, time.monotonic() - 1)
-    assert (config["tile"], config["lit_tile"]) == (before["tile"], before["lit_tile"])
-    assert len(tune.measured) == len(tune.KERNELS)
+    monkeypatch.setattr(tune, "both_passes", lambda inputs, chunk: abs(chunk - before["chunk"]))
+    monkeypatch.setattr(
+        tune,
+        "kernel_seconds",
+        lambda kernel, *_: (
+            float(triton_config.CONFIGS[CASE] | {kernel: 0} != before | {kernel: 0})
+            + (triton_config.CONFIGS[CASE][kernel] != before[kernel])
+        ),
+    )
+    assert tune.measure(*CASE, time.monotonic() + 60) == before
+
+
+@pytest.fixture
+def machine(tune, monkeypatch):
+    """Clocks and limits of options without a compiler."""
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    monkeypatch.setitem(triton_config.CONFIGS, CASE, dict(triton_config.CONFIGS[CASE]))
+    config = lambda: triton_config.CONFIGS[CASE]
+
+    def clocks(kernel, *_):
+        option = config()[kernel]
+        return float("inf") if option["num_stages"] == 2 and option["num_warps"] == 8 else 100 - option["keys"]
+
+    monkeypatch.setattr(tune, "clocks_per_token", clocks)
+    monkeypatch.setattr(tune, "compiles", lambda kernel, *_: config()[kernel]["inner"] <= 32)
+    return tune
+
+
+def test_ranking(machine):
+    """The fewest clocks first, with the largest inner part that fits; then those of one stage, then of three."""
+    options = [option for _, option in machine.ranked(*CASE, 32, "query_gradient")]
+    assert all(option["inner"] == 32 for option in options)
+    found = [(option["keys"], option["num_warps"], option["num_stages"]) for option in options]
+    one = [(32, 4), (32, 8), (16, 4), (16, 8)]
+    assert found == [(32, 4, 2), (16, 4, 2), *((*x, 1) for x in one), *((*x, 3) for x in one)]
+
+
+def test_a_deadline_leaves_what_is_configured(tune):
+    before = dict(triton_config.CONFIGS[CASE])
+    assert tune.measure(*CASE, time.monotonic() - 1) == before and not tune.measured
+    assert tune.longest_parallel(time.monotonic() - 1, 768) == 768
 
 
 def test_what_was_found_is_written(tune, tmp_path, monkeypatch):
     file = tmp_path / "triton_config.py"
     file.write_text(Path(triton_config.__file__).read_text())
     monkeypatch.setattr(tune, "FILE", file)
-    tune.write(triton_config.CONFIGS, {"sm_80": 512, "sm_90": 1024}, "measured on a GPU")
+    measured = {CASE: "NVIDIA H200"}
+    tune.write(triton_config.CONFIGS, measured, {"sm_80": 512, "sm_90": 1024})
     written = {}
     exec(file.read_text(), written)
-    assert written["CONFIGS"] == triton_config.CONFIGS and written["SOURCE"] == "measured on a GPU"
+    assert written["CONFIGS"] == triton_config.CONFIGS and written["MEASURED"] == measured
     assert written["PARALLEL_UP_TO"] == {"sm_80": 512, "sm_90": 1024}

@@ -59,8 +59,10 @@ def small_tiles(monkeypatch):
             monkeypatch.setitem(config, "tile", 16)
             monkeypatch.setitem(config, "lit_tile", 16)
             monkeypatch.setitem(config, "chunk", 32)
-            for kernel, pieces in (("output", "keys"), ("query_gradient", "keys"), ("key_gradient", "queries")):
-                monkeypatch.setitem(config[kernel], pieces, 8)
+            # Tiles in one piece, in two, and in four.
+            monkeypatch.setitem(config["output"], "keys", 16)
+            monkeypatch.setitem(config["query_gradient"], "keys", 4)
+            monkeypatch.setitem(config["key_gradient"], "queries", 8)
 
 
 def make_inputs(mixer, length, *, dtype=torch.float32, batch=1, heads=2, head_dim=16, value_dim=None, positive=True):
@@ -210,6 +212,25 @@ def test_value_may_be_wider_than_query_and_key(mixer):
         assert (result.double() - right).abs().max() <= 64 * eps * right.abs().max()
 
 
+@pytest.mark.parametrize("kernel", ["parallel", "chunk"])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_float16_gradients_of_a_scaled_loss(mixer, kernel):
+    """A scaler makes the gradients large: dy · v leaves float16's range, but nothing that is returned does."""
+    *inputs, log_decay = make_inputs(mixer, 85, heads=1, dtype=torch.float16)
+    results = {}
+    for dtype in (torch.float16, torch.float64):
+        leaves = [x.detach().to(dtype).requires_grad_() for x in inputs]
+        function = KERNELS[kernel] if dtype == torch.float16 else naive_attention
+        output, _ = function(*leaves, log_decay if dtype == torch.float16 or log_decay is None else log_decay.double())
+        generator = torch.Generator().manual_seed(2)
+        grad = 2**14 * torch.randn(output.shape, generator=generator, dtype=torch.float64)
+        output.backward(grad.half().to(DEVICE, dtype))
+        results[dtype] = [x.grad.double() for x in leaves]
+    for half, exact in zip(*results.values(), strict=True):
+        assert exact.abs().max() < torch.finfo(torch.float16).max
+        assert (half - exact).abs().max() <= 0.02 * exact.abs().max()
+
+
 def test_strides_do_not_matter():
     inputs = make_inputs("selective", 40, heads=2)
     expected = outputs_and_gradients(chunk_attention, inputs)
@@ -256,15 +277,22 @@ def test_wrong_programs_are_seen(offset, shared, message, monkeypatch):
         at = tl.program_id(0) * 8 + tl.arange(0, 8)
         tl.store(y + (tl.arange(0, 8) if SHARED else at), tl.load(x + at + OFFSET))
 
-    x = torch.randn(16)
-    check = lambda: MemoryAccess(monkeypatch).check(
-        triton_plan.launch, copy, 2, x, x + 1, OFFSET=offset, SHARED=shared
-    )
+    x, _, y = torch.randn(48).chunk(3)  # with a gap between them
+    check = lambda: MemoryAccess(monkeypatch).check(triton_plan.launch, copy, 2, x, y, OFFSET=offset, SHARED=shared)
     if message is None:
         check()
     else:
         with pytest.raises(AssertionError, match=message):
             check()
+
+
+@pytest.mark.parametrize("parts", [(4, 2, 1), (2, 1, 4)])
+def test_pieces_of_tiles(parts, monkeypatch):
+    for config in triton_plan.CONFIGS.values():
+        names = (("output", "keys"), ("query_gradient", "keys"), ("key_gradient", "queries"))
+        for (kernel, name), n in zip(names, parts, strict=True):
+            monkeypatch.setitem(config[kernel], name, max(4 if INTERPRETED else 16, config["tile"] // n))
+    assert_right(chunk_attention, make_inputs("selective", 85 if INTERPRETED else 600, heads=1))
 
 
 @pytest.mark.parametrize("mixer", MIXERS)

@@ -1,7 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Which memory the programs of a Triton launch read and write, seen in Triton's interpreter: what `compute-sanitizer`
-would say on a GPU, and whether the order in which programs run can matter.
+Which memory the programs of a Triton launch read and write, seen in Triton's interpreter: whether they leave the
+tensors of the launch, and whether the order in which they run can matter. (A wrong place inside of a tensor shows in
+the results instead.)
 """
 
 import numpy as np
@@ -44,6 +45,7 @@ class MemoryAccess:
             for first, last in spans:
                 inside |= (first <= addresses) & (addresses <= last)
             assert inside.all(), f"{kernel.__name__} leaves its tensors"
+        assert self.writes, f"{kernel.__name__} writes nothing"
         writes = np.concatenate([some for some, _ in self.writes])
         writers = np.concatenate([np.full(some.shape, program) for some, program in self.writes])
         writes, first = np.unique(writes, return_index=True)
