@@ -96,8 +96,11 @@ def forms_of(kernel: str) -> list[tuple[str, str]]:
 
 def compiles(kernel: str, dim: int, bits: int, architecture: str) -> bool:
     """Whether a kernel, as configured, compiles within the limits of a GPU, wherever it is launched."""
-    for form, mixer in forms_of(kernel):
-        for function, args, options in launches_of(form, mixer, dim, DTYPES[bits], architecture):
+    dtypes = [DTYPES[bits]]
+    if bits == 16 and kernel in GROUPS["lit_tile"]:  # a whole state in shared memory, which is wider for float16
+        dtypes.append(torch.float16)
+    for dtype, (form, mixer) in itertools.product(dtypes, forms_of(kernel)):
+        for function, args, options in launches_of(form, mixer, dim, dtype, architecture):
             if function.fn.__name__ == KERNELS[kernel]:
                 result = compile_launch(function, args, options, architecture)
                 if faults(result | {"architecture": architecture}):

@@ -63,8 +63,8 @@ CONFIGS = {
         "query_gradient": {"keys": 16, "num_warps": 4, "num_stages": 2, "inner": 16},
         "key_gradient": {"queries": 16, "num_warps": 8, "num_stages": 2, "inner": 64},
         "lit_states": {"head_block": 64, "value_block": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_block": 128, "num_warps": 8, "num_stages": 2},
-        "lit_gradient": {"head_block": 128, "value_block": 128, "num_warps": 8, "num_stages": 2},
+        "lit_output": {"value_block": 64, "num_warps": 8, "num_stages": 2},
+        "lit_gradient": {"head_block": 64, "value_block": 64, "num_warps": 8, "num_stages": 2},
         "rnn": {"value_block": 16, "num_warps": 1, "num_stages": 1},
     },
     ("sm_80", 32, 32): {

@@ -74,6 +74,19 @@ for case in {COMPILED[architecture]}:
     run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"), **environment)
 
 
+def test_wide_states_of_float16_fit(tmp_path):
+    """They are float32: twice the shared memory of bfloat16's, most of it in LION-LIT's kernels for heads of 256."""
+    code = """
+import torch
+from compile_triton import DTYPES, compile_case, faults
+DTYPES[16] = torch.float16
+for result in compile_case("chunk", "LIT", 256, 16, "sm_80"):
+    assert not faults(result), (result, faults(result))
+"""
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"), **environment)
+
+
 def test_every_size_is_configured():
     sizes = {(name, bits, dim) for name in ("sm_80", "sm_90") for bits in (16, 32) for dim in (32, 64, 128, 256)}
     assert set(triton_config.CONFIGS) == sizes
