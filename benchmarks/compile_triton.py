@@ -132,11 +132,7 @@ def compile_launch(kernel, args: tuple, options: dict, architecture: str) -> dic
     code, compiled = machine_code(kernel, args, options, architecture)
     straight, loops = code.parts
     ptx = compiled.asm["ptx"]
-    return {
-        "registers": code.registers,
-        "stack_bytes": code.stack_bytes,
-        "shared_bytes": compiled.metadata.shared,
-        "programs": code.programs,
+    return code.resources | {
         "instructions": straight + sum(loop.total() for loop in loops),
         "loop_instructions": [loop.total() for loop in loops],
         "tensor_core_instructions": len(re.findall(r"wgmma\.mma_async|mma\.sync", ptx)),

@@ -90,12 +90,17 @@ class MachineCode:
     """
 
     def __init__(self, cubin: bytes, architecture: str, shared_bytes: int, num_warps: int, num_stages: int):
-        self.cubin, self.architecture = cubin, architecture
+        self.cubin, self.architecture, self.shared_bytes = cubin, architecture, shared_bytes
         self.num_warps, self.num_stages = num_warps, num_stages
         usage = self.tool("cuobjdump", "--dump-resource-usage")
         self.registers, self.stack_bytes = map(int, re.search(r"REG:(\d+) STACK:(\d+)", usage).groups())
         by_registers = REGISTERS // (-(-max(self.registers, 1) // 8) * 8 * 32 * num_warps)
         self.programs = min(by_registers, SHARED[architecture] // (shared_bytes + 1024), WARPS // num_warps)
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """What a program takes, and for how many a multiprocessor has room; nothing is disassembled for it."""
+        return {name: getattr(self, name) for name in ("registers", "stack_bytes", "shared_bytes", "programs")}
 
     def tool(self, name: str, *options: str) -> str:
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

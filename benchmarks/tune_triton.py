@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from compile_triton import DTYPES, SHARED_MEMORY, compile_launch, faults, launches_of, machine_code
+from compile_triton import DTYPES, SHARED_MEMORY, faults, launches_of, machine_code
 
 from modeling_lion import kernel_triton, triton_config, triton_plan
 
@@ -102,8 +102,8 @@ def compiles(kernel: str, dim: int, bits: int, architecture: str) -> bool:
     for dtype, (form, mixer) in itertools.product(dtypes, forms_of(kernel)):
         for function, args, options in launches_of(form, mixer, dim, dtype, architecture):
             if function.fn.__name__ == KERNELS[kernel]:
-                result = compile_launch(function, args, options, architecture)
-                if faults(result | {"architecture": architecture}):
+                code, _ = machine_code(function, args, options, architecture)
+                if faults(code.resources | {"architecture": architecture}):
                     return False
     return True
 
@@ -120,9 +120,8 @@ def clocks_per_token(kernel: str, bits: int, dim: int, architecture: str) -> flo
     tile = triton_config.CONFIGS[architecture, bits, dim]["tile"]
     for function, args, options in launches_of("parallel", "S", dim, DTYPES[bits], architecture):
         if function.fn.__name__ == KERNELS[kernel]:
-            code, compiled = machine_code(function, args, options, architecture)
-            limits = {"stack_bytes": code.stack_bytes, "shared_bytes": compiled.metadata.shared}
-            if faults(limits | {"architecture": architecture}):
+            code, _ = machine_code(function, args, options, architecture)
+            if faults(code.resources | {"architecture": architecture}):
                 return float("inf")
             piece = options[PIECES[kernel].upper()]
             side = (COUNTED - tile) / piece / 2

@@ -17,15 +17,21 @@ CASE = ("sm_90", 16, 64)
 
 
 @pytest.fixture
-def tune(monkeypatch):
-    """Every option compiles; more warps and 64 keys or queries at a time are faster, and so is a tile of 64."""
+def module(monkeypatch):
+    """The script, free to configure one case anew."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    tune = importlib.import_module("tune_triton")
+    monkeypatch.setitem(triton_config.CONFIGS, CASE, dict(triton_config.CONFIGS[CASE]))
+    return importlib.import_module("tune_triton")
+
+
+@pytest.fixture
+def tune(module, monkeypatch):
+    """Every option compiles; more warps and 64 keys or queries at a time are faster, and so is a tile of 64."""
+    tune = module
     monkeypatch.setattr(tune, "ProcessPoolExecutor", lambda mp_context: ThreadPoolExecutor(1))
     monkeypatch.setattr(tune, "best_few", lambda *case: tune.candidates(case[-1], case[2])[:6])
     monkeypatch.setattr(tune, "make_inputs", lambda mixer, length, *_: [torch.empty(1, 1, length, 1)])
-    monkeypatch.setitem(triton_config.CONFIGS, CASE, dict(triton_config.CONFIGS[CASE]))
-    tune.measured = []
+    monkeypatch.setattr(tune, "measured", [], raising=False)
 
     def kernel_seconds(kernel, inputs, chunk_size):
         config = triton_config.CONFIGS[CASE]
@@ -64,26 +70,17 @@ def test_what_is_configured_is_measured_first_and_can_stay(tune, monkeypatch):
     assert tune.measure(*CASE, time.monotonic() + 60) == before
 
 
-@pytest.fixture
-def machine(tune, monkeypatch):
-    """Clocks and limits of options without a compiler."""
-    monkeypatch.undo()
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    monkeypatch.setitem(triton_config.CONFIGS, CASE, dict(triton_config.CONFIGS[CASE]))
+def test_ranking(module, monkeypatch):
+    """The fewest clocks first, with the largest inner part that fits; then those of one stage, then of three."""
     config = lambda: triton_config.CONFIGS[CASE]
 
     def clocks(kernel, *_):
         option = config()[kernel]
         return float("inf") if option["num_stages"] == 2 and option["num_warps"] == 8 else 100 - option["keys"]
 
-    monkeypatch.setattr(tune, "clocks_per_token", clocks)
-    monkeypatch.setattr(tune, "compiles", lambda kernel, *_: config()[kernel]["inner"] <= 32)
-    return tune
-
-
-def test_ranking(machine):
-    """The fewest clocks first, with the largest inner part that fits; then those of one stage, then of three."""
-    options = [option for _, option in machine.ranked(*CASE, 32, "query_gradient")]
+    monkeypatch.setattr(module, "clocks_per_token", clocks)
+    monkeypatch.setattr(module, "compiles", lambda kernel, *_: config()[kernel]["inner"] <= 32)
+    options = [option for _, option in module.ranked(*CASE, 32, "query_gradient")]
     assert all(option["inner"] == 32 for option in options)
     found = [(option["keys"], option["num_warps"], option["num_stages"]) for option in options]
     one = [(32, 4), (32, 8), (16, 4), (16, 8)]
@@ -96,12 +93,12 @@ def test_a_deadline_leaves_what_is_configured(tune):
     assert tune.longest_parallel(time.monotonic() - 1, 768) == 768
 
 
-def test_what_was_found_is_written(tune, tmp_path, monkeypatch):
+def test_what_was_found_is_written(module, tmp_path, monkeypatch):
     file = tmp_path / "triton_config.py"
     file.write_text(Path(triton_config.__file__).read_text())
-    monkeypatch.setattr(tune, "FILE", file)
+    monkeypatch.setattr(module, "FILE", file)
     measured = {CASE: "NVIDIA H200"}
-    tune.write(triton_config.CONFIGS, measured, {"sm_80": 512, "sm_90": 1024})
+    module.write(triton_config.CONFIGS, measured, {"sm_80": 512, "sm_90": 1024})
     written = {}
     exec(file.read_text(), written)
     assert written["CONFIGS"] == triton_config.CONFIGS and written["MEASURED"] == measured

@@ -29,6 +29,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 KERNELS = {"parallel": parallel_attention, "chunk": chunk_attention, "rnn": rnn_attention}
 MIXERS = ["lit", "decay", "selective"]
+# What meets a tile in pieces, by the name of the kernel in the configurations.
+PIECES = {"output": "keys", "query_gradient": "keys", "key_gradient": "queries"}
 # Triton's interpreter computes bfloat16 wrongly.
 DTYPES = [torch.float32, torch.float16, *([] if INTERPRETED else [torch.bfloat16])]
 on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
@@ -59,10 +61,8 @@ def small_tiles(monkeypatch):
             monkeypatch.setitem(config, "tile", 16)
             monkeypatch.setitem(config, "lit_tile", 16)
             monkeypatch.setitem(config, "chunk", 32)
-            # Tiles in one piece, in two, and in four.
-            monkeypatch.setitem(config["output"], "keys", 16)
-            monkeypatch.setitem(config["query_gradient"], "keys", 4)
-            monkeypatch.setitem(config["key_gradient"], "queries", 8)
+            for kernel, piece in zip(PIECES, (16, 4, 8), strict=True):
+                monkeypatch.setitem(config[kernel], PIECES[kernel], piece)
 
 
 def make_inputs(mixer, length, *, dtype=torch.float32, batch=1, heads=2, head_dim=16, value_dim=None, positive=True):
@@ -257,9 +257,8 @@ def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
     monkeypatch.setattr(kernel_triton, "launch", launch)
     inputs = make_inputs(mixer, 85, heads=3, batch=2, head_dim=24, value_dim=40)
     outputs_and_gradients(KERNELS[kernel], inputs)
-    expected = {("lit", "chunk"): 4, ("lit", "parallel"): 4, ("lit", "rnn"): 1}
-    short = {"parallel": 5, "chunk": 7, "rnn": 1}[kernel]
-    assert len(checked) == expected.get((mixer, kernel), short), checked
+    expected = 1 if kernel == "rnn" else 4 if mixer == "lit" else {"parallel": 5, "chunk": 7}[kernel]
+    assert len(checked) == expected, checked
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="seen in the interpreter")
@@ -289,9 +288,8 @@ def test_wrong_programs_are_seen(offset, shared, message, monkeypatch):
 @pytest.mark.parametrize("parts", [(4, 2, 1), (2, 1, 4)])
 def test_pieces_of_tiles(parts, monkeypatch):
     for config in triton_plan.CONFIGS.values():
-        names = (("output", "keys"), ("query_gradient", "keys"), ("key_gradient", "queries"))
-        for (kernel, name), n in zip(names, parts, strict=True):
-            monkeypatch.setitem(config[kernel], name, max(4 if INTERPRETED else 16, config["tile"] // n))
+        for kernel, n in zip(PIECES, parts, strict=True):
+            monkeypatch.setitem(config[kernel], PIECES[kernel], max(4 if INTERPRETED else 16, config["tile"] // n))
     assert_right(chunk_attention, make_inputs("selective", 85 if INTERPRETED else 600, heads=1))
 
 
