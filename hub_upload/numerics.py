@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from modeling_lion import LionPreTrainedModel
-from modeling_lion.kernel_naive import naive_attention
-from modeling_lion.mixer_lit import LitMixer
+from modeling_lion.attention_reference import reference_attention
+from modeling_lion.mixer import LinearMixer
 from modeling_lion.modeling_lion import LionAttention
 from modeling_lion.patch_order import scan_attention
 
@@ -79,7 +79,7 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
             bad_modules.append(name)
 
     handles = []
-    layers = [m for m in model.modules() if isinstance(m, LionAttention) and isinstance(m.mixer, LitMixer)]
+    layers = [m for m in model.modules() if isinstance(m, LionAttention) and isinstance(m.mixer, LinearMixer)]
     for layer, attention in enumerate(layers):
         handles.append(attention.register_forward_pre_hook(partial(look_at_heads, layer), with_kwargs=True))
     for name, module in model.named_modules():
@@ -127,7 +127,7 @@ def head_numbers(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Per head: the smallest λ, the smallest |denominator|, and the first token that is not finite (-1 if none)."""
     query, key, value, log_decay = attention.mixer(hidden_states, attention_mask)
-    kernel = naive_attention if scans is None else partial(scan_attention, naive_attention, scans=scans)
+    kernel = reference_attention if scans is None else partial(scan_attention, reference_attention, scans=scans)
     _, weights = kernel(query, key, value, log_decay, normalization="none")
     denominators = weights[0].sum(-1) * query.shape[-1] ** 0.5  # (heads, length)
     heads, length = denominators.shape

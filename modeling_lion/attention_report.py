@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from .decay_mask import decay_mask_rows, step_decays
-from .kernel_chunk import chunk_attention
-from .lion_kernel import accumulation_dtype, divide
-from .mixer_diagonal import DiagonalMixer
-from .mixer_lit import LitMixer
+from .attention import lion_attention
+from .decay import LogDecay, decay_mask_rows, finite_log_decay, over_tokens
+from .mixer import LinearMixer
+from .mixer_decay import DiagonalMixer
+from .numerics import accumulation_dtype, normalize
 
 
 @dataclass
@@ -44,7 +44,7 @@ def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor
     hook = partial(report_layer, tokens=tokens, reports=reports)
     layers = [layer.attention for layer in model.base_model.layers]
     for attention in layers:
-        if not isinstance(attention.mixer, LitMixer) or isinstance(attention.mixer, DiagonalMixer):
+        if not isinstance(attention.mixer, LinearMixer) or isinstance(attention.mixer, DiagonalMixer):
             raise ValueError(
                 f"`mixer_type` is {model.config.mixer_type!r}: only linear mixers with one decay mask per head can "
                 "report it; others give their weights with output_attentions=True."
@@ -60,32 +60,48 @@ def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor
 
 def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], reports: list[AttentionReport]) -> None:
     """A hook that runs before an attention module and appends to `reports`."""
-    hidden_states, attention_mask = args[:2]
-    query, key, _, log_decay = attention.mixer(hidden_states, attention_mask)
+    hidden_states, is_real = args[:2]
+    query, key, _, log_decay = attention.mixer(hidden_states, is_real)
     length, head_dim = query.shape[2:]
     if any(not 0 <= token < length for token in tokens):
         raise ValueError(f"`tokens` is {tokens}; give positions from 0 to {length - 1}.")
     dtype = accumulation_dtype(query.dtype)
     query, key = query.to(dtype), key.to(dtype)
     ones = query.new_ones(*query.shape[:3], 1)
-    is_real = ones if attention_mask is None else ones * attention_mask[:, None, :, None]
+    real_keys = ones if is_real is None else ones * is_real[:, None, :, None]
 
     scans, cu_seqlens = kwargs.get("scans"), kwargs.get("cu_seq_lens_q")
     tokens = torch.tensor(tokens, device=query.device)
     orders = torch.arange(length, device=query.device).unsqueeze(0) if scans is None else scans
-    decays = [None] * len(orders)
-    if log_decay is not None:  # the heads of one scan after those of the other, in any of the two shapes
-        decays = log_decay.split(query.shape[1], dim=0 if log_decay.dim() == 1 else 1)
     mask, receptive_field = 0, 0
-    for order, decay in zip(orders, decays, strict=True):
-        decay = decay[..., order] if decay is not None and decay.dim() == 3 else decay
+    for n, order in enumerate(orders):
+        along_scan = LogDecay(*(of_scan(x, n, query.shape[1], order) for x in log_decay))
         raster = order.argsort()
-        rows = decay_mask_rows(*step_decays(decay, query, cu_seqlens), raster[tokens])
+        # Where nothing decays, the steps are those of borders, or lose nothing.
+        log_decays = finite_log_decay(along_scan, query, cu_seqlens)
+        if log_decays.forward is None:
+            log_decays = LogDecay(query.new_zeros(1), query.new_zeros(1))
+        rows = decay_mask_rows(*over_tokens(log_decays, length), raster[tokens])
         mask = mask + rows[..., raster] / len(orders)
-        options = {"normalization": "none", "chunk_size": attention.config.chunk_size, "cu_seqlens": cu_seqlens}
-        reached, _ = chunk_attention(ones, is_real[:, :, order], ones, decay, **options)
+        reached, _ = lion_attention(
+            ones,
+            real_keys[:, :, order],
+            ones,
+            along_scan,
+            form="chunk",
+            normalization="none",
+            chunk_size=attention.config.chunk_size,
+            cu_seqlens=cu_seqlens,
+        )
         receptive_field = receptive_field + reached[:, :, raster, 0] / len(orders)
-    weights = head_dim**-0.5 * (query[:, :, tokens] @ key.transpose(-1, -2)) * mask
-    if attention.config.normalization == "sum":
-        weights = divide(weights, weights.sum(-1, keepdim=True))
+    weights = (query[:, :, tokens] @ key.transpose(-1, -2)) * mask
+    weights = normalize(weights, weights.sum(-1, keepdim=True), attention.config.normalization, head_dim)
     reports.append(AttentionReport(weights, mask.expand_as(weights), receptive_field))
+
+
+def of_scan(x: Tensor | None, n: int, heads: int, order: Tensor) -> Tensor | None:
+    """The log decays of scan n along its order; each scan has heads of its own."""
+    if x is None:
+        return None
+    x = x.split(heads, dim=0 if x.dim() == 1 else 1)[n]
+    return x if x.dim() == 1 else x[..., order]

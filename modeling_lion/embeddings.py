@@ -27,11 +27,11 @@ class LionTextEmbeddings(nn.Module):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        attention_mask: Tensor | None = None,
+        is_real: Tensor | None = None,
     ) -> Tensor:
         """
         Args:
-            attention_mask: `(batch, length)`, bool. Where no `position_ids` are given, real tokens are numbered and
+            is_real: of `real_tokens` (padding.py). Where no `position_ids` are given, real tokens are numbered and
                 padding is not, so that it shifts nothing (SPEC §4).
         """
         if inputs_embeds is None:
@@ -53,10 +53,10 @@ class LionTextEmbeddings(nn.Module):
                         f"{self.position_embeddings.num_embeddings}: truncate the input (tokenizer(..., "
                         'truncation=True)), or use a model with `position_embedding_type="none"`.'
                     )
-                if attention_mask is None:
+                if is_real is None:
                     position_ids = torch.arange(length, device=inputs_embeds.device).unsqueeze(0)
                 else:
-                    position_ids = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)
+                    position_ids = (is_real.cumsum(dim=1) - 1).clamp(min=0)
             num_positions = self.position_embeddings.num_embeddings
             check_ids("position_ids", position_ids, num_positions, "max_position_embeddings", shape)
             embeddings = embeddings + self.position_embeddings(position_ids).to(device)
@@ -155,3 +155,29 @@ def check_ids(name: str, ids: Tensor, size: int, field: str, shape: torch.Size) 
             f"`{name}` holds {low if low < 0 else high}, outside 0 to {size - 1} (`{field}` is {size}): use the "
             "tokenizer this model was trained with, or make the table larger (resize_token_embeddings for words)."
         )
+
+
+def join_patches(patches: Tensor, rows: int, columns: int) -> Tensor:
+    """`(batch, rows * columns, channels, height, width)` to `(batch, channels, rows * height, columns * width)`."""
+    patches = patches.unflatten(1, (rows, columns))
+    return patches.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+
+
+def check_inputs(
+    config: PreTrainedConfig, input_ids: Tensor | None, inputs_embeds: Tensor | None, pixel_values: Tensor | None
+) -> None:
+    """Raise a ValueError for inputs of the other modality, for both kinds of text, and for a wrong shape."""
+    is_text = config.modality == "text"
+    if is_text and pixel_values is not None:
+        raise ValueError('This LionModel has `modality="text"`: pass `input_ids`, not `pixel_values`.')
+    if is_text and (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("Pass either `input_ids` or `inputs_embeds`.")
+    for name, inputs, width in (
+        ("input_ids", input_ids, ()),
+        ("inputs_embeds", inputs_embeds, (config.hidden_size,)),
+    ):
+        if inputs is not None and (inputs.shape[2:] != width or inputs.dim() < 2 or inputs.shape[1] == 0):
+            shape = ", ".join(("batch", "length", *map(str, width)))
+            raise ValueError(f"`{name}` must be ({shape}), with a length above 0; got {tuple(inputs.shape)}.")
+    if not is_text and (pixel_values is None or input_ids is not None or inputs_embeds is not None):
+        raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')

@@ -5,16 +5,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .kernel_triton import triton_silu_norm
-from .lion_kernel import accumulation_dtype, use_fused, use_triton
+from .numerics import accumulation_dtype, backend
+from .triton_launch import triton_silu_norm
 
 
 def silu_norm(x: Tensor) -> Tensor:
     """u / ‖u‖₂ with u = SiLU(x) + 0.5. Every u is above 0.22, so the norm is never 0."""
     if torch.compiler.is_compiling():  # a compiler fuses the plain form by itself
         return plain_silu_norm(x)
-    on_gpu = use_triton(x, x)
-    return SiluNorm.apply(x, on_gpu) if on_gpu or use_fused(x) else plain_silu_norm(x)
+    computed_by = backend(x, x)
+    return plain_silu_norm(x) if computed_by == "plain" else SiluNorm.apply(x, computed_by == "triton")
 
 
 def plain_silu_norm(x: Tensor) -> Tensor:
@@ -38,12 +38,12 @@ class SiluNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
-        x, *kept = ctx.saved_tensors
+        x, *saved = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: the gradient itself will be differentiated
             return torch.autograd.grad(plain_silu_norm(x), x, grad, create_graph=True)[0], None
-        if not kept:
+        if not saved:
             return triton_silu_norm(x, grad), None
-        y, norm = kept
+        y, norm = saved
         along = (grad * y).sum(-1, keepdim=True)
         du = torch.addcmul(grad, y, along, value=-1).div_(norm)
         return torch.ops.aten.silu_backward(du, x), None

@@ -1,16 +1,23 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What all mixers share: the projections to queries, keys and values, and the mask that layers get.
+What mixes tokens in a layer. There are two kinds of mixers.
 
-There are two kinds. A linear mixer, a subclass of `LitMixer`, only says how tokens decay: its forward gives what a
-kernel of LION needs. Any other mixer computes by itself: its forward gives the mixed values (mixer_softmax.py).
+A linear mixer makes queries, keys, values and log decays, and `lion_attention` computes with them: LION-LIT is
+`LinearMixer` itself, and its subclasses decay (mixer_decay.py). Any other mixer computes by itself, and its forward
+gives the mixed values (mixer_softmax.py, mixer_luna.py).
 """
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
+from .decay import NO_DECAY, LogDecay
+from .feature_map import FEATURE_MAPS
+
 
 class Mixer(nn.Module):
+    """The projections to queries, keys and values."""
+
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__()
         self.head_dim = config.head_dim
@@ -22,16 +29,45 @@ class Mixer(nn.Module):
         """`(batch, length, hidden_size)` to `(batch, heads, length, head_dim)`."""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
-    @staticmethod
-    def layer_mask(
-        config: PreTrainedConfig, hidden_states: Tensor, attention_mask: Tensor | None, cu_seqlens: Tensor | None
-    ):
-        """
-        What every layer gets as its `attention_mask`, made once per model call.
 
+class LinearMixer(Mixer):
+    """
+    LION-LIT, where nothing decays (SPEC §2): the bidirectional Linear Transformer. The base of all linear mixers.
+
+    A padded token is exactly an absent one if its key is 0 and its λ is 1 (SPEC §4), so this is also where padding
+    goes. A subclass that decays overrides `log_decay` and has "decay" in the names of its parameters.
+    """
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
+        feature_map = FEATURE_MAPS[config.feature_map]
+        self.feature_map = feature_map(config.head_dim) if isinstance(feature_map, type) else feature_map
+
+    def forward(self, hidden_states: Tensor, is_real: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, LogDecay]:
+        """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            attention_mask: `(batch, length)`, bool, False for padding, or `None`.
-            cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, or `None`.
+            is_real: `(batch, length)`, bool, False for padding; `None` where nothing is padded.
+
+        Returns:
+            query, key (after the feature map) and value, `(batch, heads, length, head_dim)`, and the log decays, with
+            `scans * heads` heads. A scan is one order in which the tokens are read (patch_order.py); every one has
+            decays of its own.
         """
-        return attention_mask
+        shape = (*hidden_states.shape[:-1], -1, self.head_dim)
+        query, key, value = (proj(hidden_states).view(shape) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        with torch.autocast(hidden_states.device.type, enabled=False):  # on a GPU it would widen queries and keys only
+            query, key = self.feature_map(query), self.feature_map(key)
+        log_decay = self.log_decay(hidden_states)
+        if is_real is not None:
+            key = key * is_real[:, :, None, None].to(key.dtype)
+            if log_decay is not None:
+                log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
+                by_head = is_real[:, None] if log_decay.dim() == 3 else is_real[:, None, :, None]
+                log_decay = torch.where(by_head, log_decay, 0)
+        log_decay = NO_DECAY if log_decay is None else LogDecay(log_decay, log_decay)
+        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay
+
+    def log_decay(self, hidden_states: Tensor) -> Tensor | None:
+        """log λ of each token, for both directions, in one of the shapes of `LogDecay`; float32 or wider."""
+        return None

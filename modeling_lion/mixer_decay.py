@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""LION-D: one learnt decay per head, λ = sigmoid(α_h) (SPEC §2). The bidirectional RetNet."""
+"""The linear mixers that decay (SPEC §2): D, S, and one with a decay per channel; and the initial decays."""
 
 import math
 
@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
-from .lion_kernel import accumulation_dtype
-from .mixer_lit import LitMixer
+from .mixer import LinearMixer
+from .numerics import accumulation_dtype
 
 
 # In tokens, of the fastest head. With decays per channel it is that of a head's slowest channel.
@@ -29,13 +29,93 @@ class FixedDecay(nn.Module):
         return F.logsigmoid(self.bias.to(accumulation_dtype(hidden_states.dtype)))
 
 
-class DecayMixer(LitMixer):
+class DecayMixer(LinearMixer):
+    """LION-D: one learnt decay per head, λ = sigmoid(α_h). The bidirectional RetNet."""
+
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
         self.decay = FixedDecay(config.num_scans * config.num_attention_heads)
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
         return self.decay(hidden_states)
+
+
+class DecayGate(nn.Linear):
+    """
+    The logits z = w·x + b, and from them the log decays: logsigmoid(z) or, with `decay_activation="softplus"`,
+    -exp(r) softplus(z) with a learnt rate r per output, as in Mamba-2, without a bound on how fast a decay may change.
+
+    The bias, which sets how long a head remembers, is added in float32: near λ = 1 the rounding of a bfloat16 logit
+    would change the decay by percents.
+    """
+
+    def __init__(self, in_features: int, out_features: int, activation: str = "sigmoid"):
+        super().__init__(in_features, out_features)
+        # "bias" in the name keeps weight decay off it, as for `FixedDecay`.
+        self.log_rate_bias = nn.Parameter(torch.empty(out_features)) if activation == "softplus" else None
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        logits = F.linear(hidden_states, self.weight.to(hidden_states.dtype))
+        dtype = accumulation_dtype(logits.dtype)
+        return logits.to(dtype) + self.bias.to(dtype)
+
+    def log_decay(self, logits: Tensor) -> Tensor:
+        # Not in `forward`, where tensor parallelism has DTensors, which don't know logsigmoid.
+        if self.log_rate_bias is None:
+            return F.logsigmoid(logits)
+        return -self.log_rate_bias.to(logits.dtype).exp() * F.softplus(logits)
+
+    def bias_of(self, logits: Tensor) -> Tensor:
+        """The bias for decays sigmoid(logits), where w·x and the rate are 0: logsigmoid(z) = -softplus(-z)."""
+        return logits if self.log_rate_bias is None else -logits
+
+
+def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
+    """The log decays of a `DecayGate`, also where an adapter wraps it: it adds to the logits (peft: `base_layer`)."""
+    return getattr(gate, "base_layer", gate).log_decay(gate(hidden_states))
+
+
+class SelectiveMixer(LinearMixer):
+    """LION-S: a decay computed from each token, λ = sigmoid(w_h·x + b_h). Mamba-2's selectivity, both ways."""
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
+        heads = config.num_scans * config.num_attention_heads
+        self.decay_proj = DecayGate(config.hidden_size, heads, config.decay_activation)
+        self.has_cls_token = config.modality == "image"
+
+    def log_decay(self, hidden_states: Tensor) -> Tensor:
+        log_decay = gate_log_decay(self.decay_proj, hidden_states)
+        return keep_cls_token(log_decay.transpose(1, 2), self.has_cls_token)
+
+
+def keep_cls_token(log_decay: Tensor, has_cls_token: bool) -> Tensor:
+    """`(..., length)` with λ = 1 for the CLS token of an image (SPEC §6)."""
+    if not has_cls_token:
+        return log_decay
+    return torch.cat((torch.zeros_like(log_decay[..., :1]), log_decay[..., 1:]), dim=-1)
+
+
+class DiagonalMixer(LinearMixer):
+    """
+    A decay for each channel of the keys, from each token: GLA, HGRN and RWKV, both ways. λ_c = sigmoid(W₂ W₁ x + b)_c
+    for channel c, by way of `decay_rank` numbers, so that it costs few parameters.
+    """
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
+        channels = config.num_scans * config.hidden_size
+        self.decay_down_proj = nn.Linear(config.hidden_size, config.decay_rank, bias=False)
+        self.decay_up_proj = DecayGate(config.decay_rank, channels, config.decay_activation)
+        self.has_cls_token = config.modality == "image"
+
+    def log_decay(self, hidden_states: Tensor) -> Tensor:
+        """`(batch, scans * heads, length, head_dim)`"""
+        # In float32, as all of the decays.
+        down = self.decay_down_proj(hidden_states.to(self.decay_down_proj.weight.dtype))
+        log_decay = gate_log_decay(self.decay_up_proj, down)
+        log_decay = keep_cls_token(log_decay.transpose(1, 2), self.has_cls_token)
+        return log_decay.unflatten(1, (-1, self.head_dim)).transpose(2, 3)
 
 
 def initial_decay_logits(

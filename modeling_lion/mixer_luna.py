@@ -8,17 +8,26 @@ Luna (Ma et al., 2021; SPEC §9): two nested attentions by way of a memory P of 
 The first layer's P is learnt. ω is the softmax, or softplus or ELU + 1 divided by the sum over the tokens.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
 from .feature_map import elu
-from .lion_kernel import accumulation_dtype, divide
 from .mixer_softmax import SoftmaxMixer, sequence_of_each_token
+from .numerics import accumulation_dtype, divide
 
 
 ACTIVATIONS = {"softplus": F.softplus, "elu": elu}
+
+
+class LunaMasks(NamedTuple):
+    """Of the pack and the unpack attention, bool, False for what is not seen; `None` where all is seen."""
+
+    pack: Tensor | None
+    unpack: Tensor | None
 
 
 class LunaMixer(SoftmaxMixer):
@@ -40,20 +49,20 @@ class LunaMixer(SoftmaxMixer):
         self.memory_norm = None if is_last else nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     @staticmethod
-    def layer_mask(config, hidden_states, attention_mask, cu_seqlens):
-        """`None`, or the masks of the pack and the unpack attention, bool, False for what is not seen, or `None`."""
+    def layer_mask(config, hidden_states, is_real, cu_seqlens) -> "LunaMasks":
+        """`SoftmaxMixer.layer_mask`, for both attentions."""
         if cu_seqlens is None:
-            return None if attention_mask is None else (attention_mask[:, None, None], None)
+            return LunaMasks(None if is_real is None else is_real[:, None, None], None)
         # Every packed sequence has a memory of its own.
         sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
         slot = torch.arange(len(cu_seqlens) - 1, device=sequence.device).repeat_interleave(config.luna_length)
         own = (slot.unsqueeze(1) == sequence)[None, None]
-        return own if attention_mask is None else own & attention_mask[:, None, None], own.transpose(-1, -2)
+        return LunaMasks(own if is_real is None else own & is_real[:, None, None], own.transpose(-1, -2))
 
     def forward(
         self,
         hidden_states: Tensor,
-        attention_mask: tuple[Tensor, Tensor | None] | None = None,
+        masks: LunaMasks,
         memory: Tensor | None = None,
         output_attentions: bool = False,
         cu_seq_lens_q: Tensor | None = None,
@@ -62,7 +71,7 @@ class LunaMixer(SoftmaxMixer):
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            attention_mask: of `layer_mask`.
+            masks: of `layer_mask`.
             memory: P, `(batch, luna_length, hidden_size)`, for packed sequences one after the other; `None` in the
                 first layer.
 
@@ -70,18 +79,17 @@ class LunaMixer(SoftmaxMixer):
             Y_X, `(batch, length, hidden_size)`, the weights of the unpack attention, `(batch, heads, length,
             luna_length)`, if asked for, and P⁺.
         """
-        pack_mask, unpack_mask = (None, None) if attention_mask is None else attention_mask
         if memory is None:
             num_sequences = 1 if cu_seq_lens_q is None else len(cu_seq_lens_q) - 1
             memory = self.memory.repeat(num_sequences, 1).expand(len(hidden_states), -1, -1)
         query = self.split_heads(self.pack_q_proj(memory))
         key = self.split_heads(self.pack_k_proj(hidden_states))
         value = key if self.pack_v_proj is None else self.split_heads(self.pack_v_proj(hidden_states))
-        packed = self.pack(query, key, value, pack_mask)
+        packed = self.pack(query, key, value, masks.pack)
         query = self.split_heads(self.q_proj(hidden_states))
         key = self.split_heads(self.k_proj(packed))
         value = key if self.v_proj is None else self.split_heads(self.v_proj(packed))
-        output, weights = self.attend(query, key, value, unpack_mask, output_attentions)
+        output, weights = self.attend(query, key, value, masks.unpack, output_attentions)
         if self.memory_norm is not None:
             memory = self.memory_norm(packed + memory)
         return output, weights, memory

@@ -61,10 +61,20 @@ class SoftmaxMixer(Mixer):
         self.is_causal = False  # read by the library's functions
 
     @staticmethod
-    def layer_mask(config, hidden_states, attention_mask, cu_seqlens):
-        """`Mixer.layer_mask`, in the form that the chosen attention function takes."""
+    def layer_mask(
+        config: PreTrainedConfig, hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None
+    ) -> Tensor | None:
+        """
+        What layers get as `attention_mask`, in the form that the chosen attention function takes; made once per model
+        call.
+
+        Args:
+            hidden_states: `(batch, length, hidden_size)`.
+            is_real: of `real_tokens` (padding.py).
+            cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, or `None`.
+        """
         implementation = config._attn_implementation
-        if attention_mask is None and cu_seqlens is None:
+        if is_real is None and cu_seqlens is None:
             return None
         if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
             raise ValueError(
@@ -72,16 +82,16 @@ class SoftmaxMixer(Mixer):
                 "would be seen: register one with AttentionMaskInterface.register, or choose another."
             )
         if cu_seqlens is None:
-            return create_bidirectional_mask(config, hidden_states, attention_mask)
+            return create_bidirectional_mask(config, hidden_states, is_real)
         if "flash" in implementation:  # told by the borders
-            if attention_mask is not None:
+            if is_real is not None:
                 raise ValueError(
                     f'"{implementation}" takes packed sequences or padded ones, not both: leave the padding out.'
                 )
             return None
         sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
         return create_bidirectional_mask(
-            config, hidden_states, attention_mask, and_mask_function=lambda b, h, q, k: sequence[q] == sequence[k]
+            config, hidden_states, is_real, and_mask_function=lambda b, h, q, k: sequence[q] == sequence[k]
         )
 
     def forward(

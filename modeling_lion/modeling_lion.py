@@ -14,13 +14,11 @@
 """PyTorch LION model (Afzal et al., arXiv 2502.16249): bidirectional linear attention for text and images."""
 
 from collections.abc import Callable
-from json import JSONDecodeError
-from pickle import UnpicklingError
+from functools import partial
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -41,33 +39,41 @@ from transformers.utils import TransformersKwargs, auto_docstring, logging
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .attention import lion_attention
 from .attention_report import AttentionReport, attention_report
-from .border_states import BorderStates, segment_attention, segment_states
 from .configuration_lion import LionConfig
-from .embeddings import LionImageEmbeddings, LionTextEmbeddings, patch_grid
+from .embeddings import LionImageEmbeddings, LionTextEmbeddings, check_inputs, join_patches, patch_grid
 from .feature_map import PositiveRandomFeatures
-from .kernel_auto import auto_attention
-from .kernel_chunk import chunk_attention
-from .kernel_naive import naive_attention
-from .kernel_parallel import parallel_attention
-from .kernel_rnn import rnn_attention
-from .lion_kernel import accumulation_dtype, check_borders
-from .long_encoding import encode_in_segments
-from .mixer_decay import DecayMixer, FixedDecay, initial_decay_logits
-from .mixer_diagonal import DiagonalMixer
-from .mixer_lit import LitMixer
+from .loading import (
+    FORMS,
+    SupportsSoftmax,
+    check_config,
+    check_linear_attention,
+    check_mixer_weights,
+    check_softmax_attention,
+    explain_damaged_weights,
+)
+from .mixer import LinearMixer
+from .mixer_decay import DecayGate, DecayMixer, DiagonalMixer, FixedDecay, SelectiveMixer, initial_decay_logits
 from .mixer_luna import LunaMixer
-from .mixer_selective import DecayGate, SelectiveMixer
 from .mixer_softmax import SoftmaxMixer
-from .padding import packed_borders, packed_positions, padding_mask
+from .padding import check_borders, packed_borders, packed_positions, real_tokens
 from .patch_order import scan_attention, scan_orders
-from .sequence_parallel import SequenceShard, labels_per_process, slice_of_inputs
+from .pooler import LionPooler
+from .segments import (
+    BorderStates,
+    SequenceParallelModel,
+    SharedSequence,
+    encode_in_segments,
+    segment_attention,
+    segment_states,
+)
 
 
 logger = logging.get_logger(__name__)
 
 MIXERS = {
-    "lit": LitMixer,
+    "lit": LinearMixer,
     "decay": DecayMixer,
     "selective": SelectiveMixer,
     "diagonal": DiagonalMixer,
@@ -76,34 +82,16 @@ MIXERS = {
 }
 
 
-def eager_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None = None, **kwargs):
-    """The full form that returns its weights: the reference, in the accumulation dtype. Arguments of `lion_kernel`."""
-    dtype = accumulation_dtype(query.dtype)
-    with torch.autocast(query.device.type, enabled=False):
-        output, weights = naive_attention(*(x.to(dtype) for x in (query, key, value)), log_decay, **kwargs)
-    return output.to(value.dtype), weights.to(value.dtype)
-
-
 # An interface of our own: the names below are LION's alone, so no other model in the process can be given one by
 # mistake. "eager" is the library's own name for a form that returns weights and is passed as the default instead.
 ALL_ATTENTION_FUNCTIONS = AttentionInterface()
-KERNELS = {
-    "auto": auto_attention,
-    "parallel": parallel_attention,
-    "chunk": chunk_attention,
-    "rnn": rnn_attention,
-}
-for _name, _kernel in KERNELS.items():
-    ALL_ATTENTION_FUNCTIONS[_name] = _kernel
-
-
-def attention_names(config: LionConfig) -> tuple[str, ...]:
-    """What `attn_implementation` may be besides "eager", which is the reference, where nothing else is installed."""
-    return ("sdpa",) if config.uses_softmax else tuple(KERNELS)
+for _form in FORMS:
+    ALL_ATTENTION_FUNCTIONS[_form] = partial(lion_attention, form=_form)
+eager_attention = partial(lion_attention, form="eager")
 
 
 class LionAttention(nn.Module):
-    """Bidirectional linear attention: a mixer makes queries, keys, values and decays, a kernel computes with them."""
+    """A linear mixer makes queries, keys, values and log decays; `lion_attention` computes. Other mixers do both."""
 
     def __init__(self, config: LionConfig, layer_idx: int = 0):
         super().__init__()
@@ -117,76 +105,74 @@ class LionAttention(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        attention_mask: Tensor | None = None,
+        layer_mask: Tensor | None = None,
         memory: Tensor | None = None,
+        output_attentions: bool | None = None,
+        scans: Tensor | None = None,
+        border_states: BorderStates | None = None,
+        shared_sequence: SharedSequence | None = None,
+        cu_seq_lens_q: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            attention_mask: of `Mixer.layer_mask`.
-            memory: a second stream of hidden states, which only some mixers read and write (mixer_luna.py).
+            layer_mask: for linear mixers which tokens are real (`real_tokens`), for others what their `layer_mask`
+            gives. memory: a second stream of hidden states, which only some mixers read and write (mixer_luna.py).
+            scans: the orders in which the patches of an image are read (patch_order.py).
+            border_states: what this segment gets of a longer sequence (segments.py).
+            shared_sequence: the processes that have the other segments of this sequence.
+            cu_seq_lens_q: borders of packed sequences.
 
         Returns:
             The mixed hidden states, the weights if asked for, and the memory for the next layer.
         """
-        kwargs["output_attentions"] = kwargs.get("output_attentions", self.config.output_attentions)
-        if isinstance(self.mixer, LitMixer):
-            output, weights = self.linear_attention(hidden_states, attention_mask, **kwargs)
-        else:
-            output, weights, memory = self.mixer(hidden_states, attention_mask, memory, **kwargs)
-        if self.layer_norm is not None:
-            output = self.layer_norm(output)
-        return self.o_proj(self.dropout(output)), weights, memory
+        output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
+        if not isinstance(self.mixer, LinearMixer):
+            output, weights, memory = self.mixer(hidden_states, layer_mask, memory, output_attentions, cu_seq_lens_q)
+            return self.project(output), weights, memory
 
-    def linear_attention(
-        self,
-        hidden_states: Tensor,
-        attention_mask: Tensor | None,
-        output_attentions: bool | None,
-        scans: Tensor | None = None,
-        cu_seq_lens_q: Tensor | None = None,
-        border_states: BorderStates | SequenceShard | None = None,
-        **kwargs,
-    ) -> tuple[Tensor, Tensor | None]:
-        """A kernel on what a linear mixer makes of the hidden states; `(batch, length, hidden_size)` and weights."""
         implementation = self.config._attn_implementation
         if implementation == "auto" and output_attentions:
             implementation = "eager"
-        inputs = self.mixer(hidden_states, attention_mask)
-        options = {"scans": scans, "border_states": border_states, "cu_seqlens": cu_seq_lens_q}
-        kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
-        output, weights = self.mix(*inputs, kernel=kernel, **options)
+        query, key, value, log_decay = self.mixer(hidden_states, layer_mask)
+        if shared_sequence is not None:
+            border_states = shared_sequence.exchange(segment_states(key, value, log_decay))
+        options = {
+            "normalization": self.config.normalization,
+            "chunk_size": self.config.chunk_size,
+            "cu_seqlens": cu_seq_lens_q,
+        }
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
+        attention = extended(attention, scans, border_states)
+        output, weights = attention(query, key, value, log_decay, **options)
         if weights is None and output_attentions:
             logger.warning_once(
                 f'The "{implementation}" kernel has no attention weights: they are computed once '
                 "more in the full form, which takes time and memory quadratic in the length."
             )
-            _, weights = self.mix(*inputs, kernel=eager_attention, **options)
-        return output.transpose(1, 2).flatten(2), weights
+            attention = extended(eager_attention, scans, border_states)
+            _, weights = attention(query, key, value, log_decay, **options)
+        return self.project(output.transpose(1, 2).flatten(2)), weights, memory
 
-    def mix(
-        self,
-        *inputs: Tensor,
-        kernel: Callable,
-        scans: Tensor | None,
-        border_states: BorderStates | SequenceShard | None,
-        **kwargs,
-    ):
-        """Call a kernel on the mixer's outputs, directly, along scans, or on one segment of a longer sequence."""
-        kwargs |= {"normalization": self.config.normalization, "chunk_size": self.config.chunk_size}
-        if scans is not None:
-            return scan_attention(kernel, *inputs, scans=scans, **kwargs)
-        if isinstance(border_states, SequenceShard):  # the other segments are in other processes
-            border_states = border_states.exchange(segment_states(*inputs[1:]))
-        if border_states is not None:
-            return segment_attention(kernel, *inputs, border_states=border_states, **kwargs)
-        return kernel(*inputs, **kwargs)
+    def project(self, output: Tensor) -> Tensor:
+        if self.layer_norm is not None:
+            output = self.layer_norm(output)
+        return self.o_proj(self.dropout(output))
 
-    def segment_states(self, hidden_states: Tensor, attention_mask: Tensor | None) -> BorderStates:
-        """What a segment of a longer sequence gives to the others (border_states.py)."""
-        _, key, value, log_decay = self.mixer(hidden_states, attention_mask)
-        return segment_states(key, value, log_decay)
+    def segment_states(self, hidden_states: Tensor, layer_mask: Tensor | None) -> BorderStates:
+        """What a segment of a longer sequence gives to the others (segments.py)."""
+        _, *inputs = self.mixer(hidden_states, layer_mask)
+        return segment_states(*inputs)
+
+
+def extended(attention: Callable, scans: Tensor | None, border_states: BorderStates | None) -> Callable:
+    """`attention`, along the scans of an image or with what a segment gets of a longer sequence."""
+    if scans is not None:
+        return partial(scan_attention, attention, scans=scans)
+    if border_states is not None:
+        return partial(segment_attention, attention, border_states=border_states)
+    return attention
 
 
 class LionMLP(nn.Module):
@@ -216,14 +202,14 @@ class LionLayer(GradientCheckpointingLayer):
     def forward(
         self,
         hidden_states: Tensor,
-        attention_mask: Tensor | None = None,
+        layer_mask: Tensor | None = None,
         memory: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:
         """The hidden states, and the memory for the next layer: see `LionAttention`."""
         # Normed states have no name, so that inference frees them early.
         mixed, _, memory = self.attention(
-            self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states, attention_mask, memory, **kwargs
+            self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states, layer_mask, memory, **kwargs
         )
         hidden_states = hidden_states + self.dropout(mixed)
         del mixed
@@ -234,68 +220,27 @@ class LionLayer(GradientCheckpointingLayer):
         )
         return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states), memory
 
-    def segment_states(self, hidden_states: Tensor, attention_mask: Tensor | None) -> BorderStates:
+    def segment_states(self, hidden_states: Tensor, layer_mask: Tensor | None) -> BorderStates:
         normed = self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states
-        return self.attention.segment_states(normed, attention_mask)
+        return self.attention.segment_states(normed, layer_mask)
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
         return self.mlp(self.mlp_norm(hidden_states) if self.is_pre_norm else hidden_states)
 
 
-class LionPooler(nn.Module):
-    """
-    One vector for a sequence: that of its first real token, or the mean of its real tokens; for text, the first
-    token's goes through BERT's dense tanh layer.
-    """
-
-    def __init__(self, config: LionConfig):
-        super().__init__()
-        self.pooling = config.pooling
-        self.dense = None
-        if config.modality == "text" and config.pooling == "cls":
-            self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        attention_mask: Tensor | None,
-        cu_seqlens: Tensor | None = None,
-        shard: SequenceShard | None = None,
-    ) -> Tensor:
-        """`(batch, hidden_size)`; of packed rows `(batch * num_sequences, hidden_size)`."""
-        if cu_seqlens is not None:
-            lengths = cu_seqlens.diff().tolist()
-            sequences = hidden_states.split(lengths, dim=1)
-            masks = [None] * len(lengths) if attention_mask is None else attention_mask.split(lengths, dim=1)
-            return torch.stack([self(*pair) for pair in zip(sequences, masks, strict=True)], dim=1).flatten(0, 1)
-        if shard is not None:
-            pooled = shard.pool(hidden_states, attention_mask, self.pooling)
-            return pooled if self.dense is None else torch.tanh(self.dense(pooled))
-        if self.pooling == "mean":
-            if attention_mask is None:
-                return hidden_states.mean(dim=1)
-            weights = attention_mask.to(hidden_states.dtype).unsqueeze(-1)
-            return (hidden_states * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
-        if attention_mask is None:
-            pooled = hidden_states[:, 0]
-        else:
-            first = attention_mask.int().argmax(dim=1)  # not 0 where padding is on the left
-            pooled = hidden_states[torch.arange(first.shape[0], device=first.device), first]
-        return pooled if self.dense is None else torch.tanh(self.dense(pooled))
-
-
 @auto_docstring
-class LionPreTrainedModel(PreTrainedModel):
+class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
     config: LionConfig
     base_model_prefix = "lion"
     supports_gradient_checkpointing = True
     input_modalities = ("text", "image")
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": LionLayer, "attentions": LionAttention}
+    _supports_sdpa = SupportsSoftmax()
+    _supports_flash_attn = SupportsSoftmax()
+    _supports_flex_attn = SupportsSoftmax()
     # What the class can be built for; a head for one modality says so.
     _modalities = ("text", "image")
-    # Whether the loss needs no more of other slices of a sequence than their number of labels.
-    _supports_sequence_parallel = True
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -306,113 +251,18 @@ class LionPreTrainedModel(PreTrainedModel):
             cls.__name__, cls.__module__ = others[0].__name__, others[0].__module__
 
     def __init__(self, config: LionConfig, *inputs, **kwargs):
-        if isinstance(config, PreTrainedConfig) and type(config).model_type != LionConfig.model_type:
-            raise ValueError(
-                f"{type(self).__name__} takes a LionConfig, and this is a {type(config).__name__}. `lion convert "
-                "--from-pretrained` makes a LION of a trained BERT or ViT."
-            )
-        if isinstance(config, LionConfig):
-            config.validate()  # fields may have been set one by one
-            if config.modality not in self._modalities:
-                raise ValueError(
-                    f"{type(self).__name__} takes `modality` {self._modalities[0]!r}, and it is {config.modality!r}: "
-                    f"use a class for {config.modality} (LionModel takes both), or another config."
-                )
+        check_config(type(self), config, LionConfig)
         super().__init__(config, *inputs, **kwargs)
         # What a device_map keeps together and accelerate's FSDP gathers at a time. FSDP stops at a class that is not
         # in the model, and gathers word embeddings by itself, together with a decoder that is tied to them.
         self._no_split_modules = ["LionLayer"] + ["LionImageEmbeddings"] * (config.modality == "image")
 
-    # Which of the library's attention functions there are: none for linear attention.
-    @property
-    def _supports_sdpa(self) -> bool:
-        return self.config.uses_softmax
-
-    @property
-    def _supports_flash_attn(self) -> bool:
-        return self.config.uses_softmax
-
-    @property
-    def _supports_flex_attn(self) -> bool:
-        return self.config.uses_softmax
-
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        if self.config.uses_softmax:
-            if requested_attention in KERNELS and requested_attention != "auto":
-                raise ValueError(
-                    f"`attn_implementation={requested_attention!r}` is a kernel of linear attention, and `mixer_type` "
-                    f"{self.config.mixer_type!r} computes softmax attention. Use the library's names: "
-                    '"sdpa" (or "auto", the default), "eager" (returns attention weights), "flash_attention_2", ...'
-                )
-            requested_attention = None if requested_attention == "auto" else requested_attention
-            possible = MIXERS[self.config.mixer_type].attention_functions
-            if possible is not None and requested_attention not in (None, *possible):
-                raise ValueError(
-                    f"`attn_implementation={requested_attention!r}` cannot compute `mixer_type` "
-                    f"{self.config.mixer_type!r}: use one of {', '.join(possible)}."
-                )
-            return super().get_correct_attn_implementation(requested_attention, is_init_check)
-        if requested_attention is None:
-            return "auto"
-        if requested_attention not in (*KERNELS, "eager"):
-            raise ValueError(
-                f"`attn_implementation={requested_attention!r}` is not a LION kernel. LION computes linear attention, "
-                'so softmax kernels do not apply (but to `mixer_type="softmax"`). Use "parallel" (short inputs), '
-                '"chunk" (long inputs), "rnn" (token by token), "auto" (chooses by length, the default) or "eager" '
-                "(returns attention weights)."
-            )
-        return requested_attention
-
-    def set_sequence_parallel(self, group: "torch.distributed.ProcessGroup | None") -> None:
-        """
-        Let the processes of a group share every sequence: from now on each gives `forward` its slice of the tokens
-        (`shard_inputs`), in the order of their ranks, and gets the hidden states and logits of that slice. What layers
-        send does not depend on the length. All processes must call `forward` and `backward` together.
-
-        `pooler_output` is the same in all processes. The mean of their losses is the loss of the whole sequences, and
-        the mean of their gradients its gradient: what DDP and FSDP make of them.
-
-        Args:
-            group: the processes of one sequence, also as a one-dimensional DeviceMesh. `None` ends it.
-
-        Raises:
-            ValueError: for models of images, whose patches are not cut into slices, and for question answering, whose
-                loss is over all tokens at once.
-        """
-        if group is not None and self.config.uses_softmax:
-            raise ValueError(
-                "Processes share a sequence by the states of linear attention, which `mixer_type` "
-                f"{self.config.mixer_type!r} has not: use another mixer."
-            )
-        if group is not None and (self.config.modality != "text" or not self._supports_sequence_parallel):
-            raise ValueError(
-                f"{type(self).__name__} of `modality` {self.config.modality!r} cannot share a sequence among "
-                "processes: use LionModel, LionForMaskedLM, LionForSequenceClassification, "
-                "LionForTokenClassification or LionForMultipleChoice, for text."
-            )
-        self.base_model.sequence_group = group.get_group() if hasattr(group, "get_group") else group
-
-    def shard_inputs(self, inputs: dict) -> dict:
-        """
-        This process's slice of a batch of whole sequences, the same in all processes of `set_sequence_parallel`.
-
-        Args:
-            inputs: arguments of `forward` by name. Of `input_ids`, `attention_mask`, `token_type_ids`, `position_ids`,
-                `inputs_embeds` and of `labels` per token, `(batch, length, ...)`, a slice of the length is taken.
-
-        Raises:
-            ValueError: if there is no group, or there are fewer tokens than processes.
-        """
-        if self.base_model.sequence_group is None:
-            raise ValueError("There is no group of processes: call `set_sequence_parallel` first.")
-        return slice_of_inputs(inputs, self.base_model.sequence_group)
-
-    def loss_of_slice(self, labels: Tensor, **kwargs) -> Tensor:
-        """`loss_function` for labels per token, each with the weight that it has in the whole sequences."""
-        group = self.base_model.sequence_group
-        if group is not None and kwargs.get("num_items_in_batch") is None:
-            kwargs["num_items_in_batch"] = labels_per_process(labels, group)
-        return self.loss_function(labels=labels, **kwargs)
+        if not self.config.uses_softmax:
+            return check_linear_attention(requested_attention)
+        possible = MIXERS[self.config.mixer_type].attention_functions
+        requested_attention = check_softmax_attention(requested_attention, self.config, possible)
+        return super().get_correct_attn_implementation(requested_attention, is_init_check)
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Module:
         """`PreTrainedModel.resize_token_embeddings`, for text."""
@@ -442,42 +292,10 @@ class LionPreTrainedModel(PreTrainedModel):
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
         """`PreTrainedModel.from_pretrained`, with errors for damaged weights and for those of another mixer."""
-        try:
-            model, info = super().from_pretrained(
-                pretrained_model_name_or_path, *args, output_loading_info=True, **kwargs
-            )
-        except FileNotFoundError as error:
-            raise OSError(
-                f"The weights in {pretrained_model_name_or_path} are incomplete ({error}): download or save them "
-                "again."
-            ) from error
-        except (SafetensorError, JSONDecodeError, UnicodeDecodeError) as error:  # a file of weights, or their index
-            raise OSError(
-                f"The weights in {pretrained_model_name_or_path} are damaged or cut short ({error}): download or "
-                "save them again."
-            ) from error
-        except UnpicklingError as error:  # torch reads tensors alone; its message advises to run what else is in there
-            raise OSError(
-                f"The weights in {pretrained_model_name_or_path} are a pickle that holds more than tensors, or no "
-                "weights at all. Nothing of it was run, and nothing should be: get them as safetensors, which "
-                "save_pretrained writes."
-            ) from error
-        # Weights of mixers that are left over or absent in a layer that is neither.
-        others = []
-        for names in (info["unexpected_keys"], info["missing_keys"]):
-            for name in names:
-                layer, is_mixers, weight = name.partition(".mixer.")
-                is_bias = weight in ("q_proj.bias", "k_proj.bias", "v_proj.bias")  # of another `qkv_bias`
-                if is_mixers and not is_bias and f"{layer}.mixer.q_proj.weight" not in names:
-                    others.append(name)
-        if others:
-            raise ValueError(
-                f"The weights in {pretrained_model_name_or_path} are of another mixer than `mixer_type` "
-                f"{model.config.mixer_type!r}, or of another `feature_map` than {model.config.feature_map!r}: they "
-                f"differ in {', '.join(sorted(others)[:3])}{', …' if len(others) > 3 else ''}. Load them with the "
-                "configuration they were saved with. To start these anew on purpose, make the model from the "
-                "configuration and call load_state_dict(state_dict, strict=False)."
-            )
+        name = pretrained_model_name_or_path
+        with explain_damaged_weights(name):
+            model, info = super().from_pretrained(name, *args, output_loading_info=True, **kwargs)
+        check_mixer_weights(name, model.config, info["unexpected_keys"], info["missing_keys"])
         return (model, info) if output_loading_info else model
 
     @torch.no_grad()
@@ -574,13 +392,13 @@ class LionModel(LionPreTrainedModel):
             at 0 if not given, but not under `torch.compile`, where they must be given. `pooler_output` has one row per
             sequence.
         """
-        self.check_inputs(input_ids, inputs_embeds, pixel_values)
-        scans, shard = None, None
+        check_inputs(self.config, input_ids, inputs_embeds, pixel_values)
+        scans, shared_sequence = None, None
         if self.is_text:
             inputs = input_ids if inputs_embeds is None else inputs_embeds
-            attention_mask = padding_mask(attention_mask, inputs)
+            is_real = real_tokens(attention_mask, inputs)
             if cu_seq_lens_q is None:
-                cu_seq_lens_q = packed_borders(position_ids, attention_mask)
+                cu_seq_lens_q = packed_borders(position_ids, is_real)
             else:
                 check_borders(cu_seq_lens_q, inputs.shape[1])
                 if position_ids is None:
@@ -591,19 +409,20 @@ class LionModel(LionPreTrainedModel):
                         "Processes that share a sequence take one sequence a row, not packed ones (`cu_seq_lens_q` or "
                         "`position_ids` that start again), and give no attention weights (`output_attentions`)."
                     )
-                shard = SequenceShard.of(inputs, attention_mask, self.sequence_group)
+                shared_sequence = SharedSequence.of(inputs, is_real, self.sequence_group)
                 if position_ids is None:
-                    position_ids = shard.position_ids(attention_mask, inputs.shape[1])
-            hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask)
+                    position_ids = shared_sequence.position_ids(is_real, inputs.shape[1])
+            hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds, is_real)
         else:
             hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)
             if self.config.num_scans > 1:
                 grid = patch_grid(self.config, pixel_values)
                 scans = scan_orders(self.config.patch_order, *grid, device=hidden_states.device)
-            attention_mask = padding_mask(attention_mask, hidden_states)
-        layer_mask = MIXERS[self.config.mixer_type].layer_mask(
-            self.config, hidden_states, attention_mask, cu_seq_lens_q
-        )
+            is_real = real_tokens(attention_mask, hidden_states)
+        layer_mask = is_real
+        if self.config.uses_softmax:
+            mixer = MIXERS[self.config.mixer_type]
+            layer_mask = mixer.layer_mask(self.config, hidden_states, is_real, cu_seq_lens_q)
         memory = None
         for layer in self.layers:
             # By position what may need a gradient: else checkpointing would lose it.
@@ -612,7 +431,7 @@ class LionModel(LionPreTrainedModel):
                 layer_mask,
                 memory,
                 scans=scans,
-                border_states=shard,
+                shared_sequence=shared_sequence,
                 cu_seq_lens_q=cu_seq_lens_q,
                 **kwargs,
             )
@@ -620,7 +439,7 @@ class LionModel(LionPreTrainedModel):
             hidden_states = self.norm(hidden_states)
         pooled = None
         if self.pooler is not None:
-            pooled = self.pooler(hidden_states, attention_mask, cu_seq_lens_q, shard)
+            pooled = self.pooler(hidden_states, is_real, cu_seq_lens_q, shared_sequence)
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
     @torch.no_grad()
@@ -646,26 +465,11 @@ class LionModel(LionPreTrainedModel):
         Raises:
             ValueError: if the model reads images, or the inputs do not fit.
         """
-        hidden_states, attention_mask = encode_in_segments(
+        hidden_states, is_real = encode_in_segments(
             self, input_ids, attention_mask, token_type_ids, position_ids, segment_length, show_progress
         )
-        pooled = self.pooler(hidden_states, attention_mask) if self.pooler is not None else None
+        pooled = self.pooler(hidden_states, is_real) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
-
-    def check_inputs(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, pixel_values: Tensor | None):
-        if self.is_text and pixel_values is not None:
-            raise ValueError('This LionModel has `modality="text"`: pass `input_ids`, not `pixel_values`.')
-        if self.is_text and (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Pass either `input_ids` or `inputs_embeds`.")
-        for name, inputs, width in (
-            ("input_ids", input_ids, ()),
-            ("inputs_embeds", inputs_embeds, (self.config.hidden_size,)),
-        ):
-            if inputs is not None and (inputs.shape[2:] != width or inputs.dim() < 2 or inputs.shape[1] == 0):
-                shape = ", ".join(("batch", "length", *map(str, width)))
-                raise ValueError(f"`{name}` must be ({shape}), with a length above 0; got {tuple(inputs.shape)}.")
-        if not self.is_text and (pixel_values is None or input_ids is not None or inputs_embeds is not None):
-            raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')
 
 
 class LionMaskedLMHead(nn.Module):
@@ -722,7 +526,7 @@ class LionForMaskedLM(LionPreTrainedModel):
         logits = self.lm_head(outputs.last_hidden_state)
         loss = None
         if labels is not None:
-            loss = self.loss_of_slice(labels, logits=logits, vocab_size=self.config.vocab_size, **kwargs)
+            loss = self.loss_of_segment(labels, logits=logits, vocab_size=self.config.vocab_size, **kwargs)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -804,7 +608,7 @@ class LionForTokenClassification(LionTextClassifier):
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:
-            loss = self.loss_of_slice(labels, logits=logits, config=self.config, **kwargs)
+            loss = self.loss_of_segment(labels, logits=logits, config=self.config, **kwargs)
         return TokenClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -984,12 +788,6 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
-
-
-def join_patches(patches: Tensor, rows: int, columns: int) -> Tensor:
-    """`(batch, rows * columns, channels, height, width)` to `(batch, channels, rows * height, columns * width)`."""
-    patches = patches.unflatten(1, (rows, columns))
-    return patches.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
 
 
 __all__ = [

@@ -6,13 +6,13 @@ from torch import Tensor
 from transformers.utils.import_utils import is_tracing
 
 
-def packed_borders(position_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor | None:
+def packed_borders(position_ids: Tensor | None, is_real: Tensor | None) -> Tensor | None:
     """
     The `cu_seqlens` of sequences packed into rows: they start where the position of a real token is 0 (SPEC §4).
 
     Args:
         position_ids: `(batch or 1, length)`.
-        attention_mask: `(batch, length)`, bool, or `None`.
+        is_real: of `real_tokens`.
 
     Returns:
         `(num_sequences + 1,)`, or `None` where nothing is packed. `None` also in a graph, where the positions
@@ -24,8 +24,8 @@ def packed_borders(position_ids: Tensor | None, attention_mask: Tensor | None) -
     if position_ids is None or is_tracing(position_ids):
         return None
     starts = position_ids == 0
-    if attention_mask is not None:
-        starts = starts & attention_mask
+    if is_real is not None:
+        starts = starts & is_real
     restarts = starts & (starts.cumsum(dim=1) > 1)
     if not restarts.any():
         return None
@@ -44,9 +44,9 @@ def packed_positions(cu_seqlens: Tensor, length: int) -> Tensor:
     return (position - cu_seqlens[torch.searchsorted(cu_seqlens, position, right=True) - 1]).unsqueeze(0)
 
 
-def padding_mask(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
+def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
     """
-    The attention mask as bool, `(batch, length)`, False for padding; `None` where nothing is padded.
+    Which tokens are real, `(batch, length)`, bool, False for padding; `None` where all of them are known to be.
 
     Args:
         inputs: `(batch, length, ...)`, what the mask must fit.
@@ -58,8 +58,20 @@ def padding_mask(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None
             f"`attention_mask` must be (batch, length) = {tuple(inputs.shape[:2])}, 1 for real tokens and 0 "
             f"for padding; got {tuple(attention_mask.shape)}."
         )
-    attention_mask = attention_mask.bool()
+    is_real = attention_mask.bool()
     # Only where the answer costs nothing: on an accelerator it would stall, in a graph it would break it.
-    if attention_mask.device.type == "cpu" and not is_tracing(attention_mask) and attention_mask.all():
+    if is_real.device.type == "cpu" and not is_tracing(is_real) and is_real.all():
         return None
-    return attention_mask
+    return is_real
+
+
+def check_borders(cu_seqlens: Tensor, length: int) -> None:
+    """
+    Raise a ValueError for borders that do not rise from 0 to the length. Kernels ask for it on the CPU only; on an
+    accelerator each answer stalls, so the model asks once for all its layers.
+    """
+    if is_tracing():
+        return
+    borders = cu_seqlens.tolist()
+    if borders[0] != 0 or borders[-1] != length or borders != sorted(set(borders)):
+        raise ValueError(f"cu_seqlens must rise from 0 to the length {length}; got {borders}.")

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .lion_kernel import accumulation_dtype, divide
+from .decay import LogDecay
+from .numerics import normalize
 
 
 def snake(grid: Tensor) -> Tensor:
@@ -85,46 +86,47 @@ def scan_orders(patch_order: str, rows: int, columns: int, device: torch.device 
 
 
 def scan_attention(
-    kernel: Callable,
+    attention: Callable,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    log_decay: Tensor | None,
+    log_decay: LogDecay,
     *,
     scans: Tensor,
     normalization: str,
     **kwargs,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    Run a kernel along several scans at once, as if each were a set of heads.
+    Attention along several scans at once, as if each were a set of heads; their numerators and denominators add.
 
     Args:
-        kernel: any kernel of `lion_kernel`.
+        attention: `lion_attention` in any form.
         query, key, value: in raster order, `(batch, heads, length, dim)`.
-        log_decay: `(scans * heads,)` or `(batch, scans * heads, length)`, in raster order.
+        log_decay: in raster order, for `scans * heads` heads.
         scans: permutations of the raster order, `(scans, length)`.
-        normalization: as in `lion_kernel`.
 
     Returns:
-        The output in raster order, `(batch, heads, length, value_dim)`, and the weights if the kernel gives any.
+        The output in raster order, `(batch, heads, length, value_dim)`, and the weights if the form gives any.
     """
-    num_scans, heads = scans.shape[0], query.shape[1]
-    if log_decay.dim() > 1:
-        log_decay = torch.cat([d[:, :, s] for d, s in zip(log_decay.split(heads, 1), scans, strict=True)], dim=1)
-    dtype = value.dtype
-    value = value.to(accumulation_dtype(dtype))
-    # Denominators of different scans have to add before anything is divided: a column of ones carries them along.
-    columns = (query, key, pad(value, (0, 1), value=1.0))
-    columns = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in columns)
-    output, weights = kernel(*columns, log_decay, normalization="none", **kwargs)
+    heads, raster = query.shape[1], scans.argsort(dim=1)
 
-    raster = scans.argsort(dim=1)
+    def along_scans(x: Tensor | None) -> Tensor | None:
+        if x is None or x.dim() == 1:
+            return x
+        return torch.cat([d[:, :, s] for d, s in zip(x.split(heads, 1), scans, strict=True)], dim=1)
+
+    def mean_in_raster_order(x: Tensor) -> Tensor:
+        return sum(y[:, :, r] for y, r in zip(x.split(heads, 1), raster, strict=True)) / len(scans)
+
+    forward = along_scans(log_decay.forward)
+    log_decay = LogDecay(
+        forward, forward if log_decay.backward is log_decay.forward else along_scans(log_decay.backward)
+    )
+    inputs = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value))
+    sums, weights = attention(*inputs, log_decay, normalization="separate", **kwargs)
+    output = normalize(*(mean_in_raster_order(x) for x in sums), normalization, query.shape[-1]).to(value.dtype)
     if weights is not None:
-        weights = sum(x[:, :, r][..., r] for x, r in zip(weights.split(heads, 1), raster, strict=True)) / num_scans
-        if normalization == "sum":
-            weights = divide(weights, weights.sum(-1, keepdim=True))
-        with torch.autocast(weights.device.type, enabled=False):
-            return (weights @ value).to(dtype), weights.to(dtype)
-    output = sum(x[:, :, r] for x, r in zip(output.split(heads, 1), raster, strict=True)) / num_scans
-    output, total = output[..., :-1], output[..., -1:]
-    return (divide(output, total) if normalization == "sum" else output).to(dtype), None
+        weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
+        weights = mean_in_raster_order(torch.cat(weights, dim=1))
+        weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1]).to(value.dtype)
+    return output, weights

@@ -8,23 +8,25 @@ is one state per direction. A chunk that holds the whole sequence needs no state
     forward    decays · states (if more than one chunk) · output
     backward   query gradients · adjoint states (if more than one chunk) · key and value gradients · decay gradients
 
-Decays. Per tile, `decays` holds what is left, 2 to the sums that `block_sums` returns (decay_mask.py): of token t of a
-tile, from the tile's start to t, from t to its end (toward the right), from its end to t, from t to its start (toward
-the left). Two different tiles see each other by factors that belong to rows, to columns and to the tiles between, each
-at most 1: no exponent per pair, and no difference of sums. Only the tile on the diagonal needs the sums themselves, in
-base 2, and subtracts; for float32 they leave out the steps that nothing survives, which are counted beside them: among
-the others, they would take the digits of what follows (`split_cuts` in decay_mask.py).
+Decays. Per tile, `decays` holds what is left, 2 to the sums that `chunk_sums` returns (decay.py) in base 2: of token t
+of a tile, from the tile's start to t and from t to its end (forward), from its end to t and from t to its start
+(backward). Two different tiles see each other by factors that belong to rows, to columns and to the tiles between,
+each at most 1: no exponent per pair, and no difference of sums. Only the tile on the diagonal needs the sums
+themselves, in base 2, and subtracts; for float32 they leave out the steps that nothing survives, which are counted
+beside them: among the others, they would take the digits of what follows (`split_cuts` in decay.py).
 
     G_ij = (dy_i · v_j - delta_i) c_i M_ij        c_i = 1 / den_i        delta_i = dy_i · y_i
     dq = G k        dk = Gᵀ q        dv_j = Σ_i c_i (q_i · k_j) M_ij dy_i        R = G ∘ (q kᵀ)
 
-Gradients of the decays are what crosses each step (`DecayGradient` in fused_kernel.py). Per token t of a chunk:
+Gradients of the decays are what crosses each step (`DecayGradient` in cpu_decay.py). Per token t of a chunk:
 
-    d right_t = Σ_{i>t} (row_i - column_i) + Σ_{j≤t} given_j + through      of R below the diagonal
-    d left_t  = Σ_{j≥t} (column_j - row_j) + Σ_{i<t} taken_i + through      of R above it
+    d forward_t  = Σ_{i>t} (row_i - column_i) + Σ_{j≤t} given_j + through      of R below the diagonal
+    d backward_t = Σ_{j≥t} (column_j - row_j) + Σ_{i<t} taken_i + through      of R above it
 
 with row and column sums of R inside the chunk, what queries take from and keys give to other chunks, and what passes
 the chunk from one side to the other. Sums of the diagonal tile are of float32 tiles, so that they cancel.
+
+If SEPARATE, the output is the numerators, the denominators are kept apart, and their gradients come in as -delta.
 """
 
 from .triton_tiles import (
@@ -46,74 +48,74 @@ try:
 except ImportError as error:
     raise ImportError("triton is not installed; it comes with torch for CUDA.") from error
 
-# Kinds of `decays`, and parts of their gradients.
-FROM_START, TO_END, FROM_END, TO_START = (tl.constexpr(i) for i in range(4))
+# Kinds of `decays`, and shares of their gradients.
+FACTOR_FROM_START, FACTOR_TO_END, FACTOR_FROM_END, FACTOR_TO_START = (tl.constexpr(i) for i in range(4))
 SUM_FROM_START, SUM_TO_START, CUTS_FROM_START, CUTS_TO_START = (tl.constexpr(i) for i in range(4, 8))
 # log2 of what is left behind a cut, for the diagonal: any multiple of it is a float32, and 2 to it is 0.
 CUT = tl.constexpr(-256.0)
 LOG2_E = tl.constexpr(1.4426950408889634)
-ROW_RIGHT, ROW_LEFT, TAKEN_LEFT, COLUMN_RIGHT, GIVEN_RIGHT, COLUMN_LEFT = (tl.constexpr(i) for i in range(6))
+ROW_FORWARD, ROW_BACKWARD, TAKEN_BACKWARD = (tl.constexpr(i) for i in range(3))
+COLUMN_FORWARD, GIVEN_FORWARD, COLUMN_BACKWARD = (tl.constexpr(i) for i in range(3, 6))
 
 
 @triton.jit
-def load_log_decay(decay, tokens, length, LOG_ZERO: tl.constexpr):
-    """log λ of some tokens, `(TILES, TILE)`; -inf becomes a number that can be added up; 0 beyond the length."""
-    pointer, token_stride = decay
+def load_log_decay(log_decay, tokens, length):
+    """The log decays of some tokens, `(TILES, TILE)`; 0 beyond the length."""
+    pointer, token_stride = log_decay
     inside = (tokens >= 0) & (tokens < length)
-    value = tl.load(pointer + tokens.to(tl.int64) * token_stride, mask=inside, other=0.0).to(tl.float32)
-    return tl.maximum(value, LOG_ZERO)
+    return tl.load(pointer + tokens.to(tl.int64) * token_stride, mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def decays_kernel(
-    right, left, decays, heads, length, num_tiles,
-    LOG_ZERO: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, COUNT_CUTS: tl.constexpr,
+    forward, backward, decays, heads, length, num_tiles,
+    FLOOR: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, COUNT_CUTS: tl.constexpr,
 ):  # fmt: skip
     """
-    The `decays` of TILES tiles (above): `(rows, 6, num_tiles * TILE)` float32, with a row for each row of the log
-    decays; if COUNT_CUTS, 8 kinds of them.
+    The `decays` of TILES tiles (above): `(bh, 6, num_tiles * TILE)` float32, for each (batch, head) pair of the log
+    decays `forward` and `backward`; if COUNT_CUTS, 8 kinds of them.
 
     Where tokens share a decay (a token stride of 0), one tile serves all.
     """
     groups = tl.cdiv(num_tiles, TILES)
-    row = tl.program_id(0) // groups
+    bh = tl.program_id(0) // groups
     tile = tl.program_id(0) % groups * TILES + tl.arange(0, TILES)[:, None]
     within = tl.arange(0, TILE)[None, :]
     tokens = tile * TILE + within
-    to_right, to_left = head_of(right, row, heads), head_of(left, row, heads)
+    forward, backward = head_of(forward, bh, heads), head_of(backward, bh, heads)
     kinds: tl.constexpr = 8 if COUNT_CUTS else 6
     width = num_tiles * TILE
-    out = decays + row.to(tl.int64) * kinds * width + tokens
+    out = decays + bh.to(tl.int64) * kinds * width + tokens
     mask = tile < num_tiles
-    at = load_log_decay(to_right, tokens, length, LOG_ZERO)
-    before = tl.where(within > 0, load_log_decay(to_right, tokens - 1, length, LOG_ZERO), 0.0)
-    tl.store(out + FROM_START * width, tl.exp2(tl.cumsum(before * LOG2_E, 1)), mask=mask)
-    tl.store(out + TO_END * width, tl.exp2(tl.cumsum(at * LOG2_E, 1, reverse=True)), mask=mask)
-    store_sums(out, SUM_FROM_START, CUTS_FROM_START, before, width, mask, LOG_ZERO, COUNT_CUTS)
-    at = load_log_decay(to_left, tokens, length, LOG_ZERO)
-    behind = tl.where(within < TILE - 1, load_log_decay(to_left, tokens + 1, length, LOG_ZERO), 0.0)
-    tl.store(out + FROM_END * width, tl.exp2(tl.cumsum(behind * LOG2_E, 1, reverse=True)), mask=mask)
-    tl.store(out + TO_START * width, tl.exp2(tl.cumsum(at * LOG2_E, 1)), mask=mask)
-    store_sums(out, SUM_TO_START, CUTS_TO_START, at, width, mask, LOG_ZERO, COUNT_CUTS)
+    at = load_log_decay(forward, tokens, length)
+    before = tl.where(within > 0, load_log_decay(forward, tokens - 1, length), 0.0)
+    tl.store(out + FACTOR_FROM_START * width, tl.exp2(tl.cumsum(before * LOG2_E, 1)), mask=mask)
+    tl.store(out + FACTOR_TO_END * width, tl.exp2(tl.cumsum(at * LOG2_E, 1, reverse=True)), mask=mask)
+    store_sums(out, SUM_FROM_START, CUTS_FROM_START, before, width, mask, FLOOR, COUNT_CUTS)
+    at = load_log_decay(backward, tokens, length)
+    behind = tl.where(within < TILE - 1, load_log_decay(backward, tokens + 1, length), 0.0)
+    tl.store(out + FACTOR_FROM_END * width, tl.exp2(tl.cumsum(behind * LOG2_E, 1, reverse=True)), mask=mask)
+    tl.store(out + FACTOR_TO_START * width, tl.exp2(tl.cumsum(at * LOG2_E, 1)), mask=mask)
+    store_sums(out, SUM_TO_START, CUTS_TO_START, at, width, mask, FLOOR, COUNT_CUTS)
 
 
 @triton.jit
 def store_sums(
-    out, sum_kind, cuts_kind, log_decay, width, mask, LOG_ZERO: tl.constexpr, COUNT_CUTS: tl.constexpr,
+    out, sum_kind, cuts_kind, log_decay, width, mask, FLOOR: tl.constexpr, COUNT_CUTS: tl.constexpr,
 ):  # fmt: skip
     """The sums of log decays; if COUNT_CUTS without the cuts, and those by themselves."""
     if COUNT_CUTS:
-        is_cut = log_decay <= LOG_ZERO
+        is_cut = log_decay <= FLOOR
         tl.store(out + cuts_kind * width, tl.cumsum(tl.where(is_cut, CUT, 0.0), 1), mask=mask)
         log_decay = tl.where(is_cut, 0.0, log_decay)
     tl.store(out + sum_kind * width, tl.cumsum(log_decay * LOG2_E, 1), mask=mask)
 
 
 @triton.jit
-def decays_of(decays, row, heads):
-    """The decays of one row: pointer, stride of a tile (0 where one serves all), and stride between the kinds."""
+def decays_of(decays, bh, heads):
+    """The decays of one (batch, head) pair: pointer, stride of a tile (0 where one serves all), stride of a kind."""
     pointer, batch_stride, head_stride, tile_stride, kind_stride = decays
-    pointer += (row // heads).to(tl.int64) * batch_stride + (row % heads).to(tl.int64) * head_stride
+    pointer += (bh // heads).to(tl.int64) * batch_stride + (bh % heads).to(tl.int64) * head_stride
     return pointer, tile_stride, kind_stride
 
 
@@ -125,12 +127,12 @@ def load_decays(decays, kind, tile, start, SIZE: tl.constexpr):
 
 
 @triton.jit
-def through_tile(decays, tile, toward_right, TILE: tl.constexpr):
+def through_tile(decays, tile, is_forward, TILE: tl.constexpr):
     """What is left of a state that passes a whole tile."""
     pointer, tile_stride, kind_stride = decays
-    to_end = pointer + TO_END * kind_stride
-    to_start = pointer + TO_START * kind_stride + TILE - 1
-    return tl.load(tl.where(toward_right != 0, to_end, to_start) + tile * tile_stride)
+    to_end = pointer + FACTOR_TO_END * kind_stride
+    to_start = pointer + FACTOR_TO_START * kind_stride + TILE - 1
+    return tl.load(tl.where(is_forward != 0, to_end, to_start) + tile * tile_stride)
 
 
 @triton.jit
@@ -152,23 +154,23 @@ def mask_on_diagonal(
     QUERIES: tl.constexpr, KEYS: tl.constexpr, TRANSPOSED: tl.constexpr, COUNT_CUTS: tl.constexpr,
 ):  # fmt: skip
     """
-    M inside a tile: a row for each of QUERIES queries and a column for each of KEYS keys, or the other way round if
+    M inside a tile: a bh for each of QUERIES queries and a column for each of KEYS keys, or the other way round if
     TRANSPOSED; `query` and `key` are the first of them. Of both exponents the one that does not apply is never below
     0: the minimum chooses.
     """
-    right, left = differences(decays, SUM_FROM_START, SUM_TO_START, tile, query, key, QUERIES, KEYS, TRANSPOSED)
+    forward, backward = differences(decays, SUM_FROM_START, SUM_TO_START, tile, query, key, QUERIES, KEYS, TRANSPOSED)
     if COUNT_CUTS:
-        cut_right, cut_left = differences(
+        cut_forward, cut_backward = differences(
             decays, CUTS_FROM_START, CUTS_TO_START, tile, query, key, QUERIES, KEYS, TRANSPOSED
         )  # fmt: skip
-        right += cut_right
-        left += cut_left
-    return tl.exp2(tl.minimum(right, left))
+        forward += cut_forward
+        backward += cut_backward
+    return tl.exp2(tl.minimum(forward, backward))
 
 
 @triton.jit
 def chunk_of(tile, chunk_tiles, num_tiles):
-    """The number of a tile's chunk, its first tile, and the first tile behind it."""
+    """The number of a tile's chunk, its first tile, and the first tile end it."""
     chunk = tile // chunk_tiles
     return chunk, chunk * chunk_tiles, tl.minimum((chunk + 1) * chunk_tiles, num_tiles)
 
@@ -177,47 +179,48 @@ def chunk_of(tile, chunk_tiles, num_tiles):
 def states_kernel(
     x, y, decays, inverse, delta, states, totals, given_states, given_totals, through, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The states that reach every chunk, in both directions: `states` `(rows, chunks, 2, HEAD_DIM, VALUE_DIM)` and
-    `totals` `(rows, chunks, 2, HEAD_DIM)`. One program walks the sequence, for one direction and block of the state.
+    The states that reach every chunk, in both directions: `states` `(bh, chunks, 2, HEAD_DIM, VALUE_DIM)` and
+    `totals` `(bh, chunks, 2, HEAD_DIM)`. One program walks the sequence, for one direction and tile of the state.
 
-    Forward: x = k, y = v; direction 0 has come from the left. Adjoint: x = q, y = dy, both walk the other way round;
-    `through` `(rows, chunks, 2, blocks)` then gets what passes each chunk, Σ S ∘ dS, before the chunk's own decay.
+    Forward: x = k, y = v; direction 0 is forward, from the start on. Adjoint: x = q, y = dy, both walk the other way
+    round; `through` `(bh, chunks, 2, state_tiles)` then gets what passes each chunk, Σ S ∘ dS, before the chunk's own
+    decay.
     """
-    head_blocks: tl.constexpr = (HEAD_DIM + HEAD_BLOCK - 1) // HEAD_BLOCK
-    value_blocks: tl.constexpr = (VALUE_DIM + VALUE_BLOCK - 1) // VALUE_BLOCK
-    blocks: tl.constexpr = head_blocks * value_blocks
-    block = tl.program_id(0) % blocks
-    direction = tl.program_id(0) // blocks % 2
-    row = tl.program_id(0) // (2 * blocks)
-    head_start = block // value_blocks * HEAD_BLOCK
-    value_start = block % value_blocks * VALUE_BLOCK
-    x, y, decays = head_of(x, row, heads), head_of(y, row, heads), decays_of(decays, row, heads)
-    toward_right = direction == 0
+    head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
+    value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
+    state_tiles: tl.constexpr = head_tiles * value_tiles
+    state_tile = tl.program_id(0) % state_tiles
+    direction = tl.program_id(0) // state_tiles % 2
+    bh = tl.program_id(0) // (2 * state_tiles)
+    head_start = state_tile // value_tiles * HEAD_TILE
+    value_start = state_tile % value_tiles * VALUE_TILE
+    x, y, decays = head_of(x, bh, heads), head_of(y, bh, heads), decays_of(decays, bh, heads)
+    is_forward = direction == 0
     if ADJOINT:
         ascends = direction == 1
-        kind = tl.where(toward_right, FROM_START, FROM_END)
+        kind = tl.where(is_forward, FACTOR_FROM_START, FACTOR_FROM_END)
     else:
         ascends = direction == 0
-        kind = tl.where(toward_right, TO_END, TO_START)
-    d = head_start + tl.arange(0, HEAD_BLOCK)
-    e = value_start + tl.arange(0, VALUE_BLOCK)
+        kind = tl.where(is_forward, FACTOR_TO_END, FACTOR_TO_START)
+    d = head_start + tl.arange(0, HEAD_TILE)
+    e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
     first_block = (d < HEAD_DIM) & (value_start == 0)  # the one that takes care of the totals
-    state = tl.zeros([HEAD_BLOCK, VALUE_BLOCK], tl.float32)
-    total = tl.zeros([HEAD_BLOCK], tl.float32)
-    # As far as the border of the last chunk on the way, whose own tiles nobody behind it needs.
+    state = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
+    total = tl.zeros([HEAD_TILE], tl.float32)
+    # As far as the border of the last chunk on the way, whose own tiles nobody end it needs.
     steps = tl.where(ascends, (num_chunks - 1) * chunk_tiles, num_tiles - chunk_tiles) + 1
     for step in range(steps):
         tile = tl.where(ascends, step, num_tiles - 1 - step)
         chunk = tile // chunk_tiles
         enters = tile == tl.where(ascends, chunk * chunk_tiles, tl.minimum((chunk + 1) * chunk_tiles, num_tiles) - 1)
         if enters:
-            place = (row.to(tl.int64) * num_chunks + chunk) * 2 + direction
+            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + direction
             at = place * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :]
             tl.store(states + at, state.to(states.dtype.element_ty), mask=inside)
             if NORMALIZE:
@@ -227,132 +230,138 @@ def states_kernel(
                 if NORMALIZE:
                     z = tl.load(given_totals + place * HEAD_DIM + d, mask=first_block, other=0.0)
                     passed += tl.sum(z * total)
-                tl.store(through + place * blocks + block, passed)
+                tl.store(through + place * state_tiles + state_tile, passed)
         tokens = tile * TILE + tl.arange(0, TILE)
         weight = load_decays(decays, kind, tile, 0, TILE)
-        part = load_tile(x, tile * TILE, length, head_start, TILE, HEAD_BLOCK, HEAD_DIM).to(tl.float32)
-        values = load_tile(y, tile * TILE, length, value_start, TILE, VALUE_BLOCK, VALUE_DIM)
-        passes = through_tile(decays, tile, toward_right, TILE)
+        xs = load_tile(x, tile * TILE, length, head_start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
+        values = load_tile(y, tile * TILE, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
+        passes = through_tile(decays, tile, is_forward, TILE)
         if ADJOINT:
             if NORMALIZE:
-                weight *= tl.load(inverse + row.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
-                ones = -tl.load(delta + row.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
-                total = total * passes + tl.sum(part * (weight * ones)[:, None], 0)
+                weight *= tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+                ones = -tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+                total = total * passes + tl.sum(xs * (weight * ones)[:, None], 0)
             else:
                 weight *= scale
-        part *= weight[:, None]
+        xs *= weight[:, None]
         if NORMALIZE and not ADJOINT:
-            total = total * passes + tl.sum(part, 0)
-        state = product(tl.trans(part.to(values.dtype)), values, state * passes, PRECISION)
+            total = total * passes + tl.sum(xs, 0)
+        state = product(tl.trans(xs.to(values.dtype)), values, state * passes, PRECISION)
 
 
 @triton.jit
-def neighbor(tile, step, TO_LEFT: tl.constexpr, TILE: tl.constexpr, PIECE: tl.constexpr):
+def neighbor(tile, step, IS_BEFORE: tl.constexpr, TILE: tl.constexpr, SLICE: tl.constexpr):
     """
-    Where a walk away from a tile, PIECE tokens a step and the nearest tile first, has come to: the other tile, the
-    piece's place in it, and its first token.
+    Where a walk away from a tile, SLICE tokens a step and the nearest tile first, has come to: the other tile, the
+    offset's place in it, and its first token.
     """
-    pieces: tl.constexpr = TILE // PIECE
-    other = tile - 1 - step // pieces if TO_LEFT else tile + 1 + step // pieces
-    piece = step % pieces * PIECE
-    return other, piece, other * TILE + piece
+    slices: tl.constexpr = TILE // SLICE
+    other = tile - 1 - step // slices if IS_BEFORE else tile + 1 + step // slices
+    offset = step % slices * SLICE
+    return other, offset, other * TILE + offset
 
 
 @triton.jit
-def let_pass(between, decays, other, piece, toward_right, TILE: tl.constexpr, PIECE: tl.constexpr):
-    """What the tiles let pass that a walk has left behind after this piece."""
-    passes = through_tile(decays, other, toward_right, TILE)
-    return between * (passes if PIECE == TILE else tl.where(piece == TILE - PIECE, passes, 1.0))
+def let_pass(between, decays, other, offset, is_forward, TILE: tl.constexpr, SLICE: tl.constexpr):
+    """What the tiles let pass that a walk has left behind after this slice."""
+    passes = through_tile(decays, other, is_forward, TILE)
+    return between * (passes if SLICE == TILE else tl.where(offset == TILE - SLICE, passes, 1.0))
 
 
 @triton.jit
 def output_of_side(
     query, q, key, value, decays, tile, steps, length, value_start,
-    TO_LEFT: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr,
-    VALUE_BLOCK: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
+    IS_BEFORE: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr,
+    VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     What the chunk's tiles on one side give a tile, the sum of its weights, and what all of those tiles let pass. The
     decays of the tile itself are missing: they are the same for all steps.
     """
-    accumulator = tl.zeros([TILE, VALUE_BLOCK], tl.float32)
+    accumulator = tl.zeros([TILE, VALUE_TILE], tl.float32)
     total = tl.zeros([TILE], tl.float32)
     between = 1.0
     for step in range(steps * (TILE // KEYS)):
-        other, piece, first = neighbor(tile, step, TO_LEFT, TILE, KEYS)
-        values = load_tile(value, first, length, value_start, KEYS, VALUE_BLOCK, VALUE_DIM)
-        weight = load_decays(decays, TO_END if TO_LEFT else TO_START, other, piece, KEYS) * between
-        scores = dots(query, tile * TILE, q, key, first, length, TILE, KEYS, HEAD_BLOCK, SPLIT, HEAD_DIM, PRECISION)
+        other, offset, first = neighbor(tile, step, IS_BEFORE, TILE, KEYS)
+        values = load_tile(value, first, length, value_start, KEYS, VALUE_TILE, VALUE_DIM)
+        weight = load_decays(decays, FACTOR_TO_END if IS_BEFORE else FACTOR_TO_START, other, offset, KEYS) * between
+        scores = dots(query, tile * TILE, q, key, first, length, TILE, KEYS, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
         scores *= weight[None, :]
         total += tl.sum(scores, 1)
         accumulator = product(scores, values, accumulator, PRECISION)
-        between = let_pass(between, decays, other, piece, TO_LEFT, TILE, KEYS)
+        between = let_pass(between, decays, other, offset, IS_BEFORE, TILE, KEYS)
     return accumulator, total, between
 
 
 @triton.jit
 def output_kernel(
-    query, key, value, output, decays, inverse, states, totals, heads, length,
+    query, key, value, output, decays, factors, states, totals, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, COUNT_CUTS: tl.constexpr, EMPTY: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, COUNT_CUTS: tl.constexpr, SMALLEST: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """VALUE_BLOCK columns of the output of one tile, KEYS keys at a time, and 1 / denominators `(rows, length)`."""
-    value_blocks: tl.constexpr = (VALUE_DIM + VALUE_BLOCK - 1) // VALUE_BLOCK
-    value_start = tl.program_id(0) % value_blocks * VALUE_BLOCK
-    tile = tl.program_id(0) // value_blocks % num_tiles
-    row = tl.program_id(0) // (value_blocks * num_tiles)
-    query, key, value = head_of(query, row, heads), head_of(key, row, heads), head_of(value, row, heads)
-    output, decays = head_of(output, row, heads), decays_of(decays, row, heads)
-    chunk, first, behind = chunk_of(tile, chunk_tiles, num_tiles)
+    """
+    VALUE_TILE columns of the output of one tile, KEYS keys at a time, and `factors` `(bh, length)`: 1 / denominators,
+    or the denominators if SEPARATE.
+    """
+    value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
+    value_start = tl.program_id(0) % value_tiles * VALUE_TILE
+    tile = tl.program_id(0) // value_tiles % num_tiles
+    bh = tl.program_id(0) // (value_tiles * num_tiles)
+    query, key, value = head_of(query, bh, heads), head_of(key, bh, heads), head_of(value, bh, heads)
+    output, decays = head_of(output, bh, heads), decays_of(decays, bh, heads)
+    chunk, first, end = chunk_of(tile, chunk_tiles, num_tiles)
     begin = tile * TILE
-    q = held_tile(query, begin, length, TILE, HEAD_BLOCK, SPLIT, HEAD_DIM)
-    accumulator = tl.zeros([TILE, VALUE_BLOCK], tl.float32)
+    q = held_tile(query, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
+    accumulator = tl.zeros([TILE, VALUE_TILE], tl.float32)
     total = tl.zeros([TILE], tl.float32)
-    for to_left in tl.static_range(2):
-        steps = tile - first if to_left else behind - 1 - tile
+    for is_before in tl.static_range(2):
+        steps = tile - first if is_before else end - 1 - tile
         side, side_total, between = output_of_side(
             query, q, key, value, decays, tile, steps, length, value_start,
-            to_left, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, SPLIT, TILE, KEYS, PRECISION,
+            is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, PRECISION,
         )  # fmt: skip
         if HAS_STATES:
-            place = (row.to(tl.int64) * num_chunks + chunk) * 2 + (0 if to_left else 1)
-            taken = tl.zeros([TILE, VALUE_BLOCK], tl.float32)
+            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
+            taken = tl.zeros([TILE, VALUE_TILE], tl.float32)
             taken = times_state(
                 taken, query, begin, length, states + place * HEAD_DIM * VALUE_DIM, value_start,
-                TILE, False, INNER, HEAD_DIM, VALUE_BLOCK, HEAD_DIM, VALUE_DIM, PRECISION,
+                TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
             side += taken * between
             if NORMALIZE:
                 z = totals + place * HEAD_DIM
-                side_total += times_totals(query, begin, length, z, TILE, HEAD_BLOCK, HEAD_DIM) * between
-        row_weight = load_decays(decays, FROM_START if to_left else FROM_END, tile, 0, TILE)
+                side_total += times_totals(query, begin, length, z, TILE, HEAD_TILE, HEAD_DIM) * between
+        row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
         accumulator += side * row_weight[:, None]
         total += side_total * row_weight
-    for piece in range(0, TILE, KEYS):
-        values = load_tile(value, begin + piece, length, value_start, KEYS, VALUE_BLOCK, VALUE_DIM)
+    for offset in range(0, TILE, KEYS):
+        values = load_tile(value, begin + offset, length, value_start, KEYS, VALUE_TILE, VALUE_DIM)
         scores = dots(
-            query, begin, q, key, begin + piece, length, TILE, KEYS, HEAD_BLOCK, SPLIT, HEAD_DIM, PRECISION
+            query, begin, q, key, begin + offset, length, TILE, KEYS, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION
         )  # fmt: skip
-        scores *= mask_on_diagonal(decays, tile, 0, piece, TILE, KEYS, False, COUNT_CUTS)
+        scores *= mask_on_diagonal(decays, tile, 0, offset, TILE, KEYS, False, COUNT_CUTS)
         total += tl.sum(scores, 1)
         accumulator = product(scores, values, accumulator, PRECISION)
-    if NORMALIZE:
-        factor = inverse_of(total, EMPTY)
-        tokens = begin + tl.arange(0, TILE)
-        mask = (tokens < length) & (value_start == 0)
-        tl.store(inverse + row.to(tl.int64) * length + tokens, factor, mask=mask)
+    tokens = begin + tl.arange(0, TILE)
+    mask = (tokens < length) & (value_start == 0)
+    if SEPARATE:
+        tl.store(factors + bh.to(tl.int64) * length + tokens, total, mask=mask)
+    elif NORMALIZE:
+        factor = inverse_of(total, SMALLEST)
+        tl.store(factors + bh.to(tl.int64) * length + tokens, factor, mask=mask)
         accumulator *= factor[:, None]
     else:
         accumulator *= scale
-    store_tile(output, accumulator, begin, length, value_start, TILE, VALUE_BLOCK, VALUE_DIM)
+    store_tile(output, accumulator, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
 
 
 @triton.jit
-def part_of(parts, part, part_stride):
-    """One of the parts of the gradients of the decays; all of them can be more than 2^31 numbers."""
-    return parts + tl.cast(part_stride, tl.int64) * part
+def share_of(shares, kind, share_stride):
+    """One kind of the shares of the gradients of the decays; all of them can be more than 2^31 numbers."""
+    return shares + tl.cast(share_stride, tl.int64) * kind
 
 
 @triton.jit
@@ -364,295 +373,293 @@ def rows_dot(x, y, first, length, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: 
 @triton.jit
 def query_gradient_of_side(
     grad, dy, delta, factor, key, value, decays, tile, steps, length,
-    TO_LEFT: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr,
-    VALUE_BLOCK: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, IS_NARROW: tl.constexpr,
+    IS_BEFORE: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr,
+    VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, IS_NARROW: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     G k of the chunk's tiles on one side, and what all of them let pass. The decays of the tile itself and c are
     missing: they are the same for all steps. But if IS_NARROW, c is there: without it G can leave float16's range.
     """
-    accumulator = tl.zeros([TILE, HEAD_BLOCK], tl.float32)
+    accumulator = tl.zeros([TILE, HEAD_TILE], tl.float32)
     between = 1.0
     for step in range(steps * (TILE // KEYS)):
-        other, piece, first = neighbor(tile, step, TO_LEFT, TILE, KEYS)
-        keys = load_tile(key, first, length, 0, KEYS, HEAD_BLOCK, HEAD_DIM)
-        weight = load_decays(decays, TO_END if TO_LEFT else TO_START, other, piece, KEYS) * between
-        g = dots(grad, tile * TILE, dy, value, first, length, TILE, KEYS, VALUE_BLOCK, SPLIT, VALUE_DIM, PRECISION)
+        other, offset, first = neighbor(tile, step, IS_BEFORE, TILE, KEYS)
+        keys = load_tile(key, first, length, 0, KEYS, HEAD_TILE, HEAD_DIM)
+        weight = load_decays(decays, FACTOR_TO_END if IS_BEFORE else FACTOR_TO_START, other, offset, KEYS) * between
+        g = dots(grad, tile * TILE, dy, value, first, length, TILE, KEYS, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
         g = (g - delta[:, None]) * weight[None, :]
         if IS_NARROW:
             g *= factor[:, None]
         accumulator = product(g, keys, accumulator, PRECISION)
-        between = let_pass(between, decays, other, piece, TO_LEFT, TILE, KEYS)
+        between = let_pass(between, decays, other, offset, IS_BEFORE, TILE, KEYS)
     return accumulator, between
 
 
 @triton.jit
 def query_gradient_kernel(
-    query, key, value, output, grad, d_query, decays, inverse, delta, states, totals, parts, heads, length,
-    num_tiles, chunk_tiles, num_chunks, scale, part_stride,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
+    query, key, value, output, grad, d_query, decays, inverse, delta, states, totals, shares, heads, length,
+    num_tiles, chunk_tiles, num_chunks, scale, share_stride,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The gradient of the queries of one tile, KEYS keys at a time, delta, and the queries' parts of the gradients of the
-    decays.
+    The gradient of the queries of one tile, KEYS keys at a time, delta, and the queries' shares of the gradients of
+    the decays.
     """
     tile = tl.program_id(0) % num_tiles
-    row = tl.program_id(0) // num_tiles
-    query, key, value = head_of(query, row, heads), head_of(key, row, heads), head_of(value, row, heads)
-    output, grad, d_query = head_of(output, row, heads), head_of(grad, row, heads), head_of(d_query, row, heads)
-    decays = decays_of(decays, row, heads)
-    chunk, first, behind = chunk_of(tile, chunk_tiles, num_tiles)
+    bh = tl.program_id(0) // num_tiles
+    query, key, value = head_of(query, bh, heads), head_of(key, bh, heads), head_of(value, bh, heads)
+    output, grad, d_query = head_of(output, bh, heads), head_of(grad, bh, heads), head_of(d_query, bh, heads)
+    decays = decays_of(decays, bh, heads)
+    chunk, first, end = chunk_of(tile, chunk_tiles, num_tiles)
     begin = tile * TILE
     tokens = begin + tl.arange(0, TILE)
-    at = row.to(tl.int64) * length + tokens
+    at = bh.to(tl.int64) * length + tokens
     is_narrow: tl.constexpr = key[0].dtype.element_ty == tl.float16
-    dy = held_tile(grad, begin, length, TILE, VALUE_BLOCK, SPLIT, VALUE_DIM)
-    if NORMALIZE:
-        y = load_tile(output, begin, length, 0, TILE, VALUE_BLOCK, VALUE_DIM)
-        whole = load_tile(grad, begin, length, 0, TILE, VALUE_BLOCK, VALUE_DIM) if dy is None else dy
+    dy = held_tile(grad, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
+    if SEPARATE:
+        along = tl.load(delta + at, mask=tokens < length, other=0.0)
+        factor = along * 0.0 + 1.0
+    elif NORMALIZE:
+        y = load_tile(output, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM)
+        whole = load_tile(grad, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM) if dy is None else dy
         along = tl.sum(whole.to(tl.float32) * y.to(tl.float32), 1)
         factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
         tl.store(delta + at, along, mask=tokens < length)
     else:
         along = tl.zeros([TILE], tl.float32)
         factor = along + scale
-    accumulator = tl.zeros([TILE, HEAD_BLOCK], tl.float32)
-    for to_left in tl.static_range(2):
-        steps = tile - first if to_left else behind - 1 - tile
+    accumulator = tl.zeros([TILE, HEAD_TILE], tl.float32)
+    for is_before in tl.static_range(2):
+        steps = tile - first if is_before else end - 1 - tile
         side, between = query_gradient_of_side(
             grad, dy, along, factor, key, value, decays, tile, steps, length,
-            to_left, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, SPLIT, TILE, KEYS, is_narrow, PRECISION,
+            is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, is_narrow, PRECISION,
         )  # fmt: skip
-        row_weight = load_decays(decays, FROM_START if to_left else FROM_END, tile, 0, TILE)
+        row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
         if not is_narrow:
             row_weight *= factor
-        if NEEDS_DECAY and not to_left:
-            row_left = rows_dot(query, side, begin, length, TILE, HEAD_BLOCK, HEAD_DIM) * row_weight
+        if NEEDS_DECAY and not is_before:
+            row_backward = rows_dot(query, side, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
         if HAS_STATES:
-            place = (row.to(tl.int64) * num_chunks + chunk) * 2 + (0 if to_left else 1)
-            taken = tl.zeros([TILE, HEAD_BLOCK], tl.float32)
+            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
+            taken = tl.zeros([TILE, HEAD_TILE], tl.float32)
             taken = times_state(
                 taken, grad, begin, length, states + place * HEAD_DIM * VALUE_DIM, 0,
-                TILE, True, INNER, VALUE_DIM, HEAD_BLOCK, HEAD_DIM, VALUE_DIM, PRECISION,
+                TILE, True, INNER, VALUE_DIM, HEAD_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
             if NORMALIZE:
-                d = tl.arange(0, HEAD_BLOCK)
+                d = tl.arange(0, HEAD_TILE)
                 z = tl.load(totals + place * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
                 taken -= along[:, None] * z[None, :]
             taken *= (factor * between)[:, None] if is_narrow else between
-            if NEEDS_DECAY and not to_left:
-                share = rows_dot(query, taken, begin, length, TILE, HEAD_BLOCK, HEAD_DIM) * row_weight
-                tl.store(part_of(parts, TAKEN_LEFT, part_stride) + at, share, mask=tokens < length)
+            if NEEDS_DECAY and not is_before:
+                share = rows_dot(query, taken, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
+                tl.store(share_of(shares, TAKEN_BACKWARD, share_stride) + at, share, mask=tokens < length)
             side += taken
-        if NEEDS_DECAY and to_left:
-            row_right = rows_dot(query, side, begin, length, TILE, HEAD_BLOCK, HEAD_DIM) * row_weight
+        if NEEDS_DECAY and is_before:
+            row_forward = rows_dot(query, side, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
         accumulator += side * row_weight[:, None]
     if NEEDS_DECAY:
-        q = held_tile(query, begin, length, TILE, HEAD_BLOCK, SPLIT, HEAD_DIM)
-    for piece in range(0, TILE, KEYS):
-        others = begin + piece
-        g = dots(grad, begin, dy, value, others, length, TILE, KEYS, VALUE_BLOCK, SPLIT, VALUE_DIM, PRECISION)
+        q = held_tile(query, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
+    for offset in range(0, TILE, KEYS):
+        others = begin + offset
+        g = dots(grad, begin, dy, value, others, length, TILE, KEYS, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
         g = (g - along[:, None]) * factor[:, None]
-        g *= mask_on_diagonal(decays, tile, 0, piece, TILE, KEYS, False, COUNT_CUTS)
+        g *= mask_on_diagonal(decays, tile, 0, offset, TILE, KEYS, False, COUNT_CUTS)
         if NEEDS_DECAY:
-            r = g * dots(query, begin, q, key, others, length, TILE, KEYS, HEAD_BLOCK, SPLIT, HEAD_DIM, PRECISION)
-            i, j = tl.arange(0, TILE)[:, None], piece + tl.arange(0, KEYS)[None, :]
-            row_right += tl.sum(tl.where(i > j, r, 0.0), 1)
-            row_left += tl.sum(tl.where(i < j, r, 0.0), 1)
-        keys = load_tile(key, others, length, 0, KEYS, HEAD_BLOCK, HEAD_DIM)
+            r = g * dots(query, begin, q, key, others, length, TILE, KEYS, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
+            i, j = tl.arange(0, TILE)[:, None], offset + tl.arange(0, KEYS)[None, :]
+            row_forward += tl.sum(tl.where(i > j, r, 0.0), 1)
+            row_backward += tl.sum(tl.where(i < j, r, 0.0), 1)
+        keys = load_tile(key, others, length, 0, KEYS, HEAD_TILE, HEAD_DIM)
         accumulator = product(g, keys, accumulator, PRECISION)
     if NEEDS_DECAY:
-        tl.store(part_of(parts, ROW_RIGHT, part_stride) + at, row_right, mask=tokens < length)
-        tl.store(part_of(parts, ROW_LEFT, part_stride) + at, row_left, mask=tokens < length)
-    store_tile(d_query, accumulator, begin, length, 0, TILE, HEAD_BLOCK, HEAD_DIM)
+        tl.store(share_of(shares, ROW_FORWARD, share_stride) + at, row_forward, mask=tokens < length)
+        tl.store(share_of(shares, ROW_BACKWARD, share_stride) + at, row_backward, mask=tokens < length)
+    store_tile(d_query, accumulator, begin, length, 0, TILE, HEAD_TILE, HEAD_DIM)
 
 
 @triton.jit
-def load_factor(inverse, tokens, row, length, scale, NORMALIZE: tl.constexpr):
+def load_factor(inverse, tokens, bh, length, scale, NORMALIZE: tl.constexpr):
     """c of some queries."""
     if NORMALIZE:
-        return tl.load(inverse + row.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+        return tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
     else:
         return tl.zeros(tokens.shape, tl.float32) + scale
 
 
 @triton.jit
 def add_key_gradients(
-    d_keys, d_values, key, value, keys, values, begin, weights, query, grad, delta, first, row, length,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
+    d_keys, d_values, key, value, keys, values, begin, weights, query, grad, delta, first, bh, length,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add Gᵀ q and Wᵀ dy of QUERIES queries. `weights` are c_i M_ij, a row per key and a column per query. The third
+    Add Gᵀ q and Wᵀ dy of QUERIES queries. `weights` are c_i M_ij, a bh per key and a column per query. The third
     result is Rᵀ, float32.
     """
-    scores = dots(key, begin, keys, query, first, length, TILE, QUERIES, HEAD_BLOCK, SPLIT, HEAD_DIM, PRECISION)
-    dy = load_tile(grad, first, length, 0, QUERIES, VALUE_BLOCK, VALUE_DIM)
+    scores = dots(key, begin, keys, query, first, length, TILE, QUERIES, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
+    dy = load_tile(grad, first, length, 0, QUERIES, VALUE_TILE, VALUE_DIM)
     d_values = product(scores * weights, dy, d_values, PRECISION)
-    g = dots(value, begin, values, grad, first, length, TILE, QUERIES, VALUE_BLOCK, SPLIT, VALUE_DIM, PRECISION)
+    g = dots(value, begin, values, grad, first, length, TILE, QUERIES, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
     if NORMALIZE:
         tokens = first + tl.arange(0, QUERIES)
-        g -= tl.load(delta + row.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)[None, :]
+        g -= tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)[None, :]
     g *= weights
-    q = load_tile(query, first, length, 0, QUERIES, HEAD_BLOCK, HEAD_DIM)
+    q = load_tile(query, first, length, 0, QUERIES, HEAD_TILE, HEAD_DIM)
     d_keys = product(g, q, d_keys, PRECISION)
     return d_keys, d_values, g * scores
 
 
 @triton.jit
 def key_gradient_kernel(
-    query, key, value, grad, d_key, d_value, decays, inverse, delta, states, totals, parts, heads, length,
-    num_tiles, chunk_tiles, num_chunks, scale, part_stride,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
+    query, key, value, grad, d_key, d_value, decays, inverse, delta, states, totals, shares, heads, length,
+    num_tiles, chunk_tiles, num_chunks, scale, share_stride,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, HAS_STATES: tl.constexpr,
     NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The gradients of keys and values of one tile, QUERIES queries at a time, and the keys' parts of the gradients of
+    The gradients of keys and values of one tile, QUERIES queries at a time, and the keys' shares of the gradients of
     the decays. `states` and `totals` are the adjoint ones.
     """
     tile = tl.program_id(0) % num_tiles
-    row = tl.program_id(0) // num_tiles
-    query, key, value = head_of(query, row, heads), head_of(key, row, heads), head_of(value, row, heads)
-    grad, d_key, d_value = head_of(grad, row, heads), head_of(d_key, row, heads), head_of(d_value, row, heads)
-    decays = decays_of(decays, row, heads)
-    chunk, first, behind = chunk_of(tile, chunk_tiles, num_tiles)
+    bh = tl.program_id(0) // num_tiles
+    query, key, value = head_of(query, bh, heads), head_of(key, bh, heads), head_of(value, bh, heads)
+    grad, d_key, d_value = head_of(grad, bh, heads), head_of(d_key, bh, heads), head_of(d_value, bh, heads)
+    decays = decays_of(decays, bh, heads)
+    chunk, first, end = chunk_of(tile, chunk_tiles, num_tiles)
     begin = tile * TILE
     tokens = begin + tl.arange(0, TILE)
-    at = row.to(tl.int64) * length + tokens
-    d_keys = tl.zeros([TILE, HEAD_BLOCK], tl.float32)
-    d_values = tl.zeros([TILE, VALUE_BLOCK], tl.float32)
+    at = bh.to(tl.int64) * length + tokens
+    d_keys = tl.zeros([TILE, HEAD_TILE], tl.float32)
+    d_values = tl.zeros([TILE, VALUE_TILE], tl.float32)
     seen = tl.zeros([TILE], tl.float32)  # k · d_keys so far, with which each phase finds its own share
-    for to_left in tl.static_range(2):
+    for is_before in tl.static_range(2):
         # The chunk's other tiles on one side, the nearest first.
-        row_weight = load_decays(decays, TO_START if to_left else TO_END, tile, 0, TILE)
-        steps = tile - first if to_left else behind - 1 - tile
+        row_weight = load_decays(decays, FACTOR_TO_START if is_before else FACTOR_TO_END, tile, 0, TILE)
+        steps = tile - first if is_before else end - 1 - tile
         between = 1.0
         # Read anew for every phase: kept, they would take registers from the states.
-        keys = held_tile(key, begin, length, TILE, HEAD_BLOCK, SPLIT, HEAD_DIM)
-        values = held_tile(value, begin, length, TILE, VALUE_BLOCK, SPLIT, VALUE_DIM)
+        keys = held_tile(key, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
+        values = held_tile(value, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
         for step in range(steps * (TILE // QUERIES)):
-            other, piece, others = neighbor(tile, step, to_left, TILE, QUERIES)
-            weight = load_decays(decays, FROM_END if to_left else FROM_START, other, piece, QUERIES) * between
-            weight *= load_factor(inverse, others + tl.arange(0, QUERIES), row, length, scale, NORMALIZE)
+            other, offset, others = neighbor(tile, step, is_before, TILE, QUERIES)
+            from_border = FACTOR_FROM_END if is_before else FACTOR_FROM_START
+            weight = load_decays(decays, from_border, other, offset, QUERIES) * between
+            weight *= load_factor(inverse, others + tl.arange(0, QUERIES), bh, length, scale, NORMALIZE)
             d_keys, d_values, _ = add_key_gradients(
                 d_keys, d_values, key, value, keys, values, begin, row_weight[:, None] * weight[None, :], query, grad,
-                delta, others, row, length, HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, SPLIT, TILE, QUERIES,
+                delta, others, bh, length, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES,
                 NORMALIZE, PRECISION,
             )  # fmt: skip
-            between = let_pass(between, decays, other, piece, not to_left, TILE, QUERIES)
-        if NEEDS_DECAY and not to_left:
-            seen = rows_dot(key, d_keys, begin, length, TILE, HEAD_BLOCK, HEAD_DIM)
-            column_right = seen
+            between = let_pass(between, decays, other, offset, not is_before, TILE, QUERIES)
+        if NEEDS_DECAY and not is_before:
+            seen = rows_dot(key, d_keys, begin, length, TILE, HEAD_TILE, HEAD_DIM)
+            column_forward = seen
         if HAS_STATES:
-            place = (row.to(tl.int64) * num_chunks + chunk) * 2 + (1 if to_left else 0)
+            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (1 if is_before else 0)
             state = states + place * HEAD_DIM * VALUE_DIM
             border_weight = row_weight * between
-            given = tl.zeros([TILE, HEAD_BLOCK], tl.float32)
+            given = tl.zeros([TILE, HEAD_TILE], tl.float32)
             given = times_state(
                 given, value, begin, length, state, 0,
-                TILE, True, INNER, VALUE_DIM, HEAD_BLOCK, HEAD_DIM, VALUE_DIM, PRECISION,
+                TILE, True, INNER, VALUE_DIM, HEAD_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
             if NORMALIZE:
-                d = tl.arange(0, HEAD_BLOCK)
+                d = tl.arange(0, HEAD_TILE)
                 given += tl.load(totals + place * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)[None, :]
             d_keys += given * border_weight[:, None]
-            given = tl.zeros([TILE, VALUE_BLOCK], tl.float32)
+            given = tl.zeros([TILE, VALUE_TILE], tl.float32)
             given = times_state(
                 given, key, begin, length, state, 0,
-                TILE, False, INNER, HEAD_DIM, VALUE_BLOCK, HEAD_DIM, VALUE_DIM, PRECISION,
+                TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
             d_values += given * border_weight[:, None]
-        if NEEDS_DECAY and (HAS_STATES or to_left):
-            now = rows_dot(key, d_keys, begin, length, TILE, HEAD_BLOCK, HEAD_DIM)
-            if to_left:
-                column_left = now - seen
+        if NEEDS_DECAY and (HAS_STATES or is_before):
+            now = rows_dot(key, d_keys, begin, length, TILE, HEAD_TILE, HEAD_DIM)
+            if is_before:
+                column_backward = now - seen
             else:
-                tl.store(part_of(parts, GIVEN_RIGHT, part_stride) + at, now - seen, mask=tokens < length)
+                tl.store(share_of(shares, GIVEN_FORWARD, share_stride) + at, now - seen, mask=tokens < length)
             seen = now
-    keys = held_tile(key, begin, length, TILE, HEAD_BLOCK, SPLIT, HEAD_DIM)
-    values = held_tile(value, begin, length, TILE, VALUE_BLOCK, SPLIT, VALUE_DIM)
-    for piece in range(0, TILE, QUERIES):
-        weights = mask_on_diagonal(decays, tile, piece, 0, QUERIES, TILE, True, COUNT_CUTS)
-        queries = begin + piece + tl.arange(0, QUERIES)
-        weights *= load_factor(inverse, queries, row, length, scale, NORMALIZE)[None, :]
+    keys = held_tile(key, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
+    values = held_tile(value, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
+    for offset in range(0, TILE, QUERIES):
+        weights = mask_on_diagonal(decays, tile, offset, 0, QUERIES, TILE, True, COUNT_CUTS)
+        queries = begin + offset + tl.arange(0, QUERIES)
+        weights *= load_factor(inverse, queries, bh, length, scale, NORMALIZE)[None, :]
         d_keys, d_values, r = add_key_gradients(
-            d_keys, d_values, key, value, keys, values, begin, weights, query, grad, delta, begin + piece, row, length,
-            HEAD_DIM, VALUE_DIM, HEAD_BLOCK, VALUE_BLOCK, SPLIT, TILE, QUERIES, NORMALIZE, PRECISION,
+            d_keys, d_values, key, value, keys, values, begin, weights, query, grad, delta, begin + offset, bh, length,
+            HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES, NORMALIZE, PRECISION,
         )  # fmt: skip
         if NEEDS_DECAY:
-            i, j = piece + tl.arange(0, QUERIES)[None, :], tl.arange(0, TILE)[:, None]
-            column_right += tl.sum(tl.where(i > j, r, 0.0), 1)
-            column_left += tl.sum(tl.where(i < j, r, 0.0), 1)
+            i, j = offset + tl.arange(0, QUERIES)[None, :], tl.arange(0, TILE)[:, None]
+            column_forward += tl.sum(tl.where(i > j, r, 0.0), 1)
+            column_backward += tl.sum(tl.where(i < j, r, 0.0), 1)
     if NEEDS_DECAY:
-        tl.store(part_of(parts, COLUMN_RIGHT, part_stride) + at, column_right, mask=tokens < length)
-        tl.store(part_of(parts, COLUMN_LEFT, part_stride) + at, column_left, mask=tokens < length)
-    store_tile(d_key, d_keys, begin, length, 0, TILE, HEAD_BLOCK, HEAD_DIM)
-    store_tile(d_value, d_values, begin, length, 0, TILE, VALUE_BLOCK, VALUE_DIM)
+        tl.store(share_of(shares, COLUMN_FORWARD, share_stride) + at, column_forward, mask=tokens < length)
+        tl.store(share_of(shares, COLUMN_BACKWARD, share_stride) + at, column_backward, mask=tokens < length)
+    store_tile(d_key, d_keys, begin, length, 0, TILE, HEAD_TILE, HEAD_DIM)
+    store_tile(d_value, d_values, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM)
 
 
 @triton.jit
-def load_part(parts, part, part_stride, tokens, length):
-    return tl.load(part_of(parts, part, part_stride) + tokens, mask=tokens < length, other=0.0)
+def load_share(shares, kind, share_stride, tokens, length):
+    return tl.load(share_of(shares, kind, share_stride) + tokens, mask=tokens < length, other=0.0)
 
 
 @triton.jit
-def inside_chunk(parts, part_stride, tokens, length):
+def inside_chunk(shares, share_stride, tokens, length):
     """Rows less columns of R below the diagonal, and columns less rows above it, of some tokens."""
-    right = load_part(parts, ROW_RIGHT, part_stride, tokens, length)
-    right -= load_part(parts, COLUMN_RIGHT, part_stride, tokens, length)
-    left = load_part(parts, COLUMN_LEFT, part_stride, tokens, length)
-    left -= load_part(parts, ROW_LEFT, part_stride, tokens, length)
-    return right, left
+    forward = load_share(shares, ROW_FORWARD, share_stride, tokens, length)
+    forward -= load_share(shares, COLUMN_FORWARD, share_stride, tokens, length)
+    backward = load_share(shares, COLUMN_BACKWARD, share_stride, tokens, length)
+    backward -= load_share(shares, ROW_BACKWARD, share_stride, tokens, length)
+    return forward, backward
 
 
 @triton.jit
 def decay_gradient_kernel(
-    right, parts, through, decays, d_right, d_left, heads, length, num_tiles, chunk_tiles, num_chunks, part_stride,
-    BLOCKS: tl.constexpr, LOG_ZERO: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr,
-    SAME: tl.constexpr,
+    shares, through, decays, d_forward, d_backward, heads, length, num_tiles, chunk_tiles, num_chunks, share_stride,
+    STATE_TILES: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr,
 ):  # fmt: skip
-    """
-    The gradients of the log decays of one tile, `(rows, length)` float32: of both directions together in `d_right` if
-    they are the SAME, and then 0 where a decay was raised to LOG_ZERO.
-    """
+    """The gradients of the log decays of one tile, `(bh, length)` float32."""
     tile = tl.program_id(0) % num_tiles
-    row = tl.program_id(0) // num_tiles
-    chunk, first, behind = chunk_of(tile, chunk_tiles, num_tiles)
+    bh = tl.program_id(0) // num_tiles
+    chunk, first, end = chunk_of(tile, chunk_tiles, num_tiles)
     tokens = tile * TILE + tl.arange(0, TILE)
-    decays = decays_of(decays, row, heads)
-    parts += row.to(tl.int64) * length
-    inside_right, inside_left = inside_chunk(parts, part_stride, tokens, length)
-    to_right = tl.cumsum(inside_right, 0, reverse=True) - inside_right
-    to_left = tl.cumsum(inside_left, 0, reverse=True)
-    for other in range(tile + 1, behind):
-        inside_right, inside_left = inside_chunk(parts, part_stride, other * TILE + tl.arange(0, TILE), length)
-        to_right += tl.sum(inside_right)
-        to_left += tl.sum(inside_left)
+    decays = decays_of(decays, bh, heads)
+    shares += bh.to(tl.int64) * length
+    inside_forward, inside_backward = inside_chunk(shares, share_stride, tokens, length)
+    forward = tl.cumsum(inside_forward, 0, reverse=True) - inside_forward
+    backward = tl.cumsum(inside_backward, 0, reverse=True)
+    for other in range(tile + 1, end):
+        inside_forward, inside_backward = inside_chunk(
+            shares, share_stride, other * TILE + tl.arange(0, TILE), length
+        )  # fmt: skip
+        forward += tl.sum(inside_forward)
+        backward += tl.sum(inside_backward)
     if HAS_STATES:
-        to_right += tl.cumsum(load_part(parts, GIVEN_RIGHT, part_stride, tokens, length), 0)
-        taken = load_part(parts, TAKEN_LEFT, part_stride, tokens, length)
-        to_left += tl.cumsum(taken, 0) - taken
+        forward += tl.cumsum(load_share(shares, GIVEN_FORWARD, share_stride, tokens, length), 0)
+        taken = load_share(shares, TAKEN_BACKWARD, share_stride, tokens, length)
+        backward += tl.cumsum(taken, 0) - taken
         for other in range(first, tile):
             others = other * TILE + tl.arange(0, TILE)
-            to_right += tl.sum(load_part(parts, GIVEN_RIGHT, part_stride, others, length))
-            to_left += tl.sum(load_part(parts, TAKEN_LEFT, part_stride, others, length))
-        keeps_right, keeps_left = 1.0, 1.0
-        for other in range(first, behind):
-            keeps_right *= through_tile(decays, other, True, TILE)
-            keeps_left *= through_tile(decays, other, False, TILE)
-        place = (row.to(tl.int64) * num_chunks + chunk) * 2 * BLOCKS
-        for block in tl.static_range(BLOCKS):
-            to_right += tl.load(through + place + block) * keeps_right
-            to_left += tl.load(through + place + BLOCKS + block) * keeps_left
-    at = row.to(tl.int64) * length + tokens
-    if SAME:
-        pointer, token_stride = head_of(right, row, heads)
-        decay = tl.load(pointer + tokens.to(tl.int64) * token_stride, mask=tokens < length, other=0.0)
-        tl.store(d_right + at, tl.where(decay < LOG_ZERO, 0.0, to_right + to_left), mask=tokens < length)
-    else:
-        tl.store(d_right + at, to_right, mask=tokens < length)
-        tl.store(d_left + at, to_left, mask=tokens < length)
+            forward += tl.sum(load_share(shares, GIVEN_FORWARD, share_stride, others, length))
+            backward += tl.sum(load_share(shares, TAKEN_BACKWARD, share_stride, others, length))
+        forward_keeps, backward_keeps = 1.0, 1.0
+        for other in range(first, end):
+            forward_keeps *= through_tile(decays, other, True, TILE)
+            backward_keeps *= through_tile(decays, other, False, TILE)
+        place = (bh.to(tl.int64) * num_chunks + chunk) * 2 * STATE_TILES
+        for state_tile in tl.static_range(STATE_TILES):
+            forward += tl.load(through + place + state_tile) * forward_keeps
+            backward += tl.load(through + place + STATE_TILES + state_tile) * backward_keeps
+    at = bh.to(tl.int64) * length + tokens
+    tl.store(d_forward + at, forward, mask=tokens < length)
+    tl.store(d_backward + at, backward, mask=tokens < length)

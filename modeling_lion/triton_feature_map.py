@@ -16,11 +16,11 @@ except ImportError as error:
 @triton.jit
 def silu_norm_kernel(
     x, grad, result, rows,
-    DIM: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, BACKWARD: tl.constexpr,
+    DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, BACKWARD: tl.constexpr,
 ):  # fmt: skip
     """ROWS vectors of `(rows, DIM)`: y = u / ‖u‖, or dx = SiLU'(x) (dy - y (y · dy)) / ‖u‖ with `grad` dy."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.arange(0, BLOCK)
+    column = tl.arange(0, WIDTH)
     at = row[:, None].to(tl.int64) * DIM + column[None, :]
     mask = (row < rows)[:, None] & (column < DIM)[None, :]
     values = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)

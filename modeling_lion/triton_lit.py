@@ -5,7 +5,7 @@ LION-LIT on a GPU: nothing decays, so one state S = kᵀ [v|1] of all tokens ser
     forward    partial states · output
     backward   partial adjoint states dS = (c q)ᵀ [dy|-delta] · gradients
 
-The sequence is cut into a few parts that are summed up at the same time; whoever uses a state adds its partial sums,
+The sequence is cut into a few slices that are summed up at the same time; whoever uses a state adds its partial sums,
 always in the same order. Letters as in triton_decay.py.
 """
 
@@ -21,37 +21,41 @@ except ImportError as error:
 
 @triton.jit
 def partial_states_kernel(
-    x, y, output, inverse, delta, states, totals, heads, length, part_tiles, num_parts, scale,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
-    FULL_VALUE_BLOCK: tl.constexpr, TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr,
-    PRECISION: tl.constexpr,
+    x, y, output, inverse, delta, states, totals, heads, length, slice_tiles, num_slices, scale,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    FULL_VALUE_TILE: tl.constexpr, TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr,
+    SEPARATE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    One block of the state of one part: `states` `(rows, parts, HEAD_DIM, VALUE_DIM)` and `totals` `(rows, parts,
-    HEAD_DIM)`, float32. Forward: x = k, y = v. Adjoint: x = q, y = dy; writes delta `(rows, length)`, too.
+    One tile of the state of one slice of the sequence: `states` `(bh, slices, HEAD_DIM, VALUE_DIM)` and `totals`
+    `(bh, slices, HEAD_DIM)`, float32. Forward: x = k, y = v. Adjoint: x = q, y = dy; writes delta `(bh, length)`, too,
+    or reads it if SEPARATE.
     """
-    head_blocks: tl.constexpr = (HEAD_DIM + HEAD_BLOCK - 1) // HEAD_BLOCK
-    value_blocks: tl.constexpr = (VALUE_DIM + VALUE_BLOCK - 1) // VALUE_BLOCK
-    block = tl.program_id(0) % (head_blocks * value_blocks)
-    place = (tl.program_id(0) // (head_blocks * value_blocks)).to(tl.int64)
-    row, part = tl.program_id(0) // (head_blocks * value_blocks * num_parts), place % num_parts
-    head_start = block // value_blocks * HEAD_BLOCK
-    value_start = block % value_blocks * VALUE_BLOCK
-    x, y, output = head_of(x, row, heads), head_of(y, row, heads), head_of(output, row, heads)
-    state = tl.zeros([HEAD_BLOCK, VALUE_BLOCK], tl.float32)
-    total = tl.zeros([HEAD_BLOCK], tl.float32)
-    begin = part.to(tl.int32) * part_tiles * TILE
-    for start in range(begin, tl.minimum(begin + part_tiles * TILE, length), TILE):
+    head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
+    value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
+    state_tile = tl.program_id(0) % (head_tiles * value_tiles)
+    place = (tl.program_id(0) // (head_tiles * value_tiles)).to(tl.int64)
+    bh, n = tl.program_id(0) // (head_tiles * value_tiles * num_slices), place % num_slices
+    head_start = state_tile // value_tiles * HEAD_TILE
+    value_start = state_tile % value_tiles * VALUE_TILE
+    x, y, output = head_of(x, bh, heads), head_of(y, bh, heads), head_of(output, bh, heads)
+    state = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
+    total = tl.zeros([HEAD_TILE], tl.float32)
+    begin = n.to(tl.int32) * slice_tiles * TILE
+    for start in range(begin, tl.minimum(begin + slice_tiles * TILE, length), TILE):
         tokens = start + tl.arange(0, TILE)
-        xs = load_tile(x, start, length, head_start, TILE, HEAD_BLOCK, HEAD_DIM)
-        ys = load_tile(y, start, length, value_start, TILE, VALUE_BLOCK, VALUE_DIM)
+        xs = load_tile(x, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
+        ys = load_tile(y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         if ADJOINT:
             if NORMALIZE:
-                at = row.to(tl.int64) * length + tokens
-                dy = load_tile(y, start, length, 0, TILE, FULL_VALUE_BLOCK, VALUE_DIM)
-                outputs = load_tile(output, start, length, 0, TILE, FULL_VALUE_BLOCK, VALUE_DIM)
-                along = tl.sum(dy.to(tl.float32) * outputs.to(tl.float32), 1)
-                tl.store(delta + at, along, mask=(tokens < length) & (block == 0))
+                at = bh.to(tl.int64) * length + tokens
+                if SEPARATE:
+                    along = tl.load(delta + at, mask=tokens < length, other=0.0)
+                else:
+                    dy = load_tile(y, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
+                    outputs = load_tile(output, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
+                    along = tl.sum(dy.to(tl.float32) * outputs.to(tl.float32), 1)
+                    tl.store(delta + at, along, mask=(tokens < length) & (state_tile == 0))
                 factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
                 total -= tl.sum(xs.to(tl.float32) * (factor * along)[:, None], 0)
                 xs = (xs.to(tl.float32) * factor[:, None]).to(ys.dtype)
@@ -60,8 +64,8 @@ def partial_states_kernel(
         elif NORMALIZE:
             total += tl.sum(xs.to(tl.float32), 0)
         state = product(tl.trans(xs.to(ys.dtype)), ys, state, PRECISION)
-    d = head_start + tl.arange(0, HEAD_BLOCK)
-    e = value_start + tl.arange(0, VALUE_BLOCK)
+    d = head_start + tl.arange(0, HEAD_TILE)
+    e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
     tl.store(states + place * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :], state, mask=inside)
     if NORMALIZE:
@@ -70,114 +74,119 @@ def partial_states_kernel(
 
 @triton.jit
 def whole_state(
-    states, row, num_parts, d, e, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, IS_BFLOAT16: tl.constexpr,
+    states, bh, num_slices, d, e, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, IS_BFLOAT16: tl.constexpr,
 ):  # fmt: skip
     """
-    The state of all parts, at the rows and columns that d and e give, one of them `(n, 1)`, the other `(1, m)`;
+    The state of all slices, at the rows and columns that d and e give, one of them `(n, 1)`, the other `(1, m)`;
     rounded to bfloat16 if that is what it is multiplied with.
     """
-    states += row.to(tl.int64) * num_parts * HEAD_DIM * VALUE_DIM
+    states += bh.to(tl.int64) * num_slices * HEAD_DIM * VALUE_DIM
     state = load_state(states, d, e, HEAD_DIM, VALUE_DIM)
-    for part in range(1, num_parts):
-        state += load_state(states + part * HEAD_DIM * VALUE_DIM, d, e, HEAD_DIM, VALUE_DIM)
+    for n in range(1, num_slices):
+        state += load_state(states + n * HEAD_DIM * VALUE_DIM, d, e, HEAD_DIM, VALUE_DIM)
     return state.to(tl.bfloat16) if IS_BFLOAT16 else state
 
 
 @triton.jit
-def whole_totals(totals, row, num_parts, d, HEAD_DIM: tl.constexpr):
-    totals += row.to(tl.int64) * num_parts * HEAD_DIM
+def whole_totals(totals, bh, num_slices, d, HEAD_DIM: tl.constexpr):
+    totals += bh.to(tl.int64) * num_slices * HEAD_DIM
     total = tl.load(totals + d, mask=d < HEAD_DIM, other=0.0)
-    for part in range(1, num_parts):
-        total += tl.load(totals + part * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
+    for n in range(1, num_slices):
+        total += tl.load(totals + n * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
     return total
 
 
 @triton.jit
 def lit_output_kernel(
-    query, output, inverse, states, totals, heads, length, group_tiles, num_groups, num_parts, scale,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
-    TILE: tl.constexpr, NORMALIZE: tl.constexpr, EMPTY: tl.constexpr, IS_BFLOAT16: tl.constexpr,
-    PRECISION: tl.constexpr,
+    query, output, factors, states, totals, heads, length, program_tiles, num_programs, num_slices, scale,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    TILE: tl.constexpr, NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, SMALLEST: tl.constexpr,
+    IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The output of some tiles, VALUE_BLOCK columns of it, and 1 / denominators `(rows, length)`."""
-    value_blocks: tl.constexpr = (VALUE_DIM + VALUE_BLOCK - 1) // VALUE_BLOCK
-    value_start = tl.program_id(0) % value_blocks * VALUE_BLOCK
-    group = tl.program_id(0) // value_blocks % num_groups
-    row = tl.program_id(0) // (value_blocks * num_groups)
-    query, output = head_of(query, row, heads), head_of(output, row, heads)
-    d = tl.arange(0, HEAD_BLOCK)
-    e = value_start + tl.arange(0, VALUE_BLOCK)
-    state = whole_state(states, row, num_parts, d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    """
+    The output of some tiles, VALUE_TILE columns of it, and `factors` `(bh, length)`: 1 / denominators, or the
+    denominators if SEPARATE.
+    """
+    value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
+    value_start = tl.program_id(0) % value_tiles * VALUE_TILE
+    program = tl.program_id(0) // value_tiles % num_programs
+    bh = tl.program_id(0) // (value_tiles * num_programs)
+    query, output = head_of(query, bh, heads), head_of(output, bh, heads)
+    d = tl.arange(0, HEAD_TILE)
+    e = value_start + tl.arange(0, VALUE_TILE)
+    state = whole_state(states, bh, num_slices, d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
     if NORMALIZE:
-        z = whole_totals(totals, row, num_parts, d, HEAD_DIM)
-    begin = group * group_tiles * TILE
-    for start in range(begin, tl.minimum(begin + group_tiles * TILE, length), TILE):
+        z = whole_totals(totals, bh, num_slices, d, HEAD_DIM)
+    begin = program * program_tiles * TILE
+    for start in range(begin, tl.minimum(begin + program_tiles * TILE, length), TILE):
         tokens = start + tl.arange(0, TILE)
-        q = load_tile(query, start, length, 0, TILE, HEAD_BLOCK, HEAD_DIM)
+        q = load_tile(query, start, length, 0, TILE, HEAD_TILE, HEAD_DIM)
         y = tl.dot(q.to(state.dtype), state, input_precision=PRECISION)
         if NORMALIZE:
-            factor = inverse_of(tl.sum(q.to(tl.float32) * z[None, :], 1), EMPTY)
+            factor = tl.sum(q.to(tl.float32) * z[None, :], 1)
+            if not SEPARATE:
+                factor = inverse_of(factor, SMALLEST)
+                y *= factor[:, None]
             mask = (tokens < length) & (value_start == 0)
-            tl.store(inverse + row.to(tl.int64) * length + tokens, factor, mask=mask)
-            y *= factor[:, None]
+            tl.store(factors + bh.to(tl.int64) * length + tokens, factor, mask=mask)
         else:
             y *= scale
-        store_tile(output, y, start, length, value_start, TILE, VALUE_BLOCK, VALUE_DIM)
+        store_tile(output, y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
 
 
 @triton.jit
 def lit_gradient_kernel(
     query, key, value, grad, d_query, d_key, d_value, inverse, delta, states, totals, d_states, d_totals,
-    heads, length, group_tiles, num_groups, num_parts, scale,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
-    FULL_HEAD_BLOCK: tl.constexpr, FULL_VALUE_BLOCK: tl.constexpr, BLOCKS: tl.constexpr, TILE: tl.constexpr,
+    heads, length, program_tiles, num_programs, num_slices, scale,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    FULL_HEAD_TILE: tl.constexpr, FULL_VALUE_TILE: tl.constexpr, STATE_TILES: tl.constexpr, TILE: tl.constexpr,
     NORMALIZE: tl.constexpr, IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    dq = c (dy Sᵀ - delta zᵀ), dk = v dSᵀ + dz and dv = k dS of some tiles: HEAD_BLOCK columns of the first two and
-    VALUE_BLOCK of the third. The three go by one after the other: no two states have to be held at the same time.
+    dq = c (dy Sᵀ - delta zᵀ), dk = v dSᵀ + dz and dv = k dS of some tiles: HEAD_TILE columns of the first two and
+    VALUE_TILE of the third. The three go by one after the other: no two states have to be held at the same time.
     """
-    block = tl.program_id(0) % BLOCKS
-    group = tl.program_id(0) // BLOCKS % num_groups
-    row = tl.program_id(0) // (BLOCKS * num_groups)
-    query, key, value = head_of(query, row, heads), head_of(key, row, heads), head_of(value, row, heads)
-    d_query, d_key, d_value = head_of(d_query, row, heads), head_of(d_key, row, heads), head_of(d_value, row, heads)
-    grad = head_of(grad, row, heads)
-    head_start, value_start = block * HEAD_BLOCK, block * VALUE_BLOCK
-    d = head_start + tl.arange(0, HEAD_BLOCK)
-    all_e = tl.arange(0, FULL_VALUE_BLOCK)
-    begin = group * group_tiles * TILE
-    end = tl.minimum(begin + group_tiles * TILE, length)
+    state_tile = tl.program_id(0) % STATE_TILES
+    program = tl.program_id(0) // STATE_TILES % num_programs
+    bh = tl.program_id(0) // (STATE_TILES * num_programs)
+    query, key, value = head_of(query, bh, heads), head_of(key, bh, heads), head_of(value, bh, heads)
+    d_query, d_key, d_value = head_of(d_query, bh, heads), head_of(d_key, bh, heads), head_of(d_value, bh, heads)
+    grad = head_of(grad, bh, heads)
+    head_start, value_start = state_tile * HEAD_TILE, state_tile * VALUE_TILE
+    d = head_start + tl.arange(0, HEAD_TILE)
+    all_e = tl.arange(0, FULL_VALUE_TILE)
+    begin = program * program_tiles * TILE
+    end = tl.minimum(begin + program_tiles * TILE, length)
 
-    state = whole_state(states, row, num_parts, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    state = whole_state(states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
     if NORMALIZE:
-        z = whole_totals(totals, row, num_parts, d, HEAD_DIM)
+        z = whole_totals(totals, bh, num_slices, d, HEAD_DIM)
     for start in range(begin, end, TILE):
         tokens = start + tl.arange(0, TILE)
-        dy = load_tile(grad, start, length, 0, TILE, FULL_VALUE_BLOCK, VALUE_DIM)
+        dy = load_tile(grad, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
         gradient = tl.dot(dy.to(state.dtype), state, input_precision=PRECISION)
         if NORMALIZE:
-            at = row.to(tl.int64) * length + tokens
+            at = bh.to(tl.int64) * length + tokens
             gradient -= tl.load(delta + at, mask=tokens < length, other=0.0)[:, None] * z[None, :]
             gradient *= tl.load(inverse + at, mask=tokens < length, other=0.0)[:, None]
         else:
             gradient *= scale
-        store_tile(d_query, gradient, start, length, head_start, TILE, HEAD_BLOCK, HEAD_DIM)
+        store_tile(d_query, gradient, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
 
-    state = whole_state(d_states, row, num_parts, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    state = whole_state(d_states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
     if NORMALIZE:
-        z = whole_totals(d_totals, row, num_parts, d, HEAD_DIM)
+        z = whole_totals(d_totals, bh, num_slices, d, HEAD_DIM)
     for start in range(begin, end, TILE):
-        values = load_tile(value, start, length, 0, TILE, FULL_VALUE_BLOCK, VALUE_DIM)
+        values = load_tile(value, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
         gradient = tl.dot(values.to(state.dtype), state, input_precision=PRECISION)
         if NORMALIZE:
             gradient += z[None, :]
-        store_tile(d_key, gradient, start, length, head_start, TILE, HEAD_BLOCK, HEAD_DIM)
+        store_tile(d_key, gradient, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
 
-    all_d = tl.arange(0, FULL_HEAD_BLOCK)
-    e = value_start + tl.arange(0, VALUE_BLOCK)
-    state = whole_state(d_states, row, num_parts, all_d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    all_d = tl.arange(0, FULL_HEAD_TILE)
+    e = value_start + tl.arange(0, VALUE_TILE)
+    state = whole_state(d_states, bh, num_slices, all_d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
     for start in range(begin, end, TILE):
-        keys = load_tile(key, start, length, 0, TILE, FULL_HEAD_BLOCK, HEAD_DIM)
+        keys = load_tile(key, start, length, 0, TILE, FULL_HEAD_TILE, HEAD_DIM)
         gradient = tl.dot(keys.to(state.dtype), state, input_precision=PRECISION)
-        store_tile(d_value, gradient, start, length, value_start, TILE, VALUE_BLOCK, VALUE_DIM)
+        store_tile(d_value, gradient, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)

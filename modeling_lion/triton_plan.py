@@ -7,12 +7,12 @@ from torch import Tensor
 from .triton_config import CONFIGS, PARALLEL_UP_TO
 
 
-# Programs that keep a large GPU busy; with fewer, states are cut into smaller blocks and sequences into parts.
+# Programs that keep a large GPU busy; with fewer, states are cut into smaller tiles and sequences into slices.
 ENOUGH_PROGRAMS = 264
-# Parts of a sequence that are summed up apart where nothing decays, and the least tokens of one.
-MOST_PARTS, LEAST_PART = 8, 512
+# Slices of a sequence that are summed up apart where nothing decays, and the least tokens of one.
+MOST_SLICES, LEAST_SLICE = 8, 512
 # Tokens of one program that applies a state.
-GROUP = 512
+TOKENS_PER_PROGRAM = 512
 
 
 def launch(kernel, programs: int, *args, **options) -> None:
@@ -68,18 +68,21 @@ class Plan:
     Args:
         query: `(batch, heads, length, head_dim)`; value: `(batch, heads, length, value_dim)`.
         is_decaying: whether there are decays.
-        chunk_size: tokens between two states; 0 for the configured number.
-        normalize: whether to divide by the denominators.
+        is_whole: whether the whole sequence is one chunk, rather than chunks of the configured size.
+        normalization: of `lion_attention`.
     """
 
-    def __init__(self, query: Tensor, value: Tensor, is_decaying: bool, chunk_size: int, normalize: bool):
-        self.query, self.normalize = query, normalize
+    def __init__(self, query: Tensor, value: Tensor, is_decaying: bool, is_whole: bool, normalization: str):
+        self.query, self.normalization = query, normalization
+        self.is_separate = normalization == "separate"
+        self.has_denominators = normalization != "none"
+        self.output_dtype = torch.float32 if self.is_separate else value.dtype
         self.batch, self.heads, self.length, _ = query.shape
         self.head_dim, self.value_dim = int(query.shape[-1]), int(value.shape[-1])
-        self.rows = self.batch * self.heads
+        self.bh = self.batch * self.heads
         self.scale = self.head_dim**-0.5
-        self.head_block, self.value_block = padded(self.head_dim), padded(self.value_dim)
-        dim = max(32, self.head_block, self.value_block)
+        self.head_tile, self.value_tile = padded(self.head_dim), padded(self.value_dim)
+        dim = max(32, self.head_tile, self.value_tile)
         # Of what a product of rows sums up at a time, where they do not fit into registers as a whole: float32 rows,
         # each of them three of TensorFloat-32 in tensor cores, and the longest ones.
         self.split = 16 if value.element_size() == 4 else dim if dim <= 128 else 64
@@ -89,47 +92,75 @@ class Plan:
         if is_decaying:
             # Only float32 results have the digits that cuts would take from the sums.
             self.count_cuts = value.dtype == torch.float32
-            self.chunk_tiles = min(max(1, (chunk_size or self.config["chunk"]) // self.tile), self.num_tiles)
+            self.chunk_tiles = self.num_tiles if is_whole else min(self.config["chunk"] // self.tile, self.num_tiles)
             self.num_chunks = -(-self.num_tiles // self.chunk_tiles)
         else:
-            enough = -(-ENOUGH_PROGRAMS // max(1, self.rows))
-            self.num_parts = max(1, min(MOST_PARTS, self.length // LEAST_PART, enough))
-            self.part_tiles = -(-self.num_tiles // self.num_parts)
-            self.num_parts = -(-self.num_tiles // self.part_tiles)
-            self.group_tiles = min(self.num_tiles, GROUP // self.tile)
-            self.num_groups = -(-self.num_tiles // self.group_tiles)
+            enough = -(-ENOUGH_PROGRAMS // max(1, self.bh))
+            self.num_slices = max(1, min(MOST_SLICES, self.length // LEAST_SLICE, enough))
+            self.slice_tiles = -(-self.num_tiles // self.num_slices)
+            self.num_slices = -(-self.num_tiles // self.slice_tiles)
+            self.program_tiles = min(self.num_tiles, TOKENS_PER_PROGRAM // self.tile)
+            self.num_programs = -(-self.num_tiles // self.program_tiles)
         self.common = {
             "HEAD_DIM": self.head_dim,
             "VALUE_DIM": self.value_dim,
             "TILE": self.tile,
-            "NORMALIZE": normalize,
+            "NORMALIZE": self.has_denominators,
             "PRECISION": precision(value.dtype),
         }
 
-    def blocks(self, kernel: str, head_limit: int = 256, value_limit: int = 256) -> dict[str, int]:
-        """Blocks of the dimensions and launch options of a kernel."""
+    def options(self, kernel: str, head_limit: int = 256, value_limit: int = 256) -> dict[str, int]:
+        """Launch options of a kernel: tiles of the dimensions, and what is configured."""
         config = dict(self.config[kernel])
-        head_block = min(self.head_block, config.pop("head_block", 256), head_limit)
-        value_block = min(self.value_block, config.pop("value_block", 256), value_limit)
-        limits = {"queries": self.tile, "keys": self.tile, "inner": min(self.head_block, self.value_block)}
+        head_tile = min(self.head_tile, config.pop("head_tile", 256), head_limit)
+        value_tile = min(self.value_tile, config.pop("value_tile", 256), value_limit)
+        limits = {"queries": self.tile, "keys": self.tile, "inner": min(self.head_tile, self.value_tile)}
         sizes = {name.upper(): min(config.pop(name), limit) for name, limit in limits.items() if name in config}
-        return {"HEAD_BLOCK": head_block, "VALUE_BLOCK": value_block, **sizes, **config}
+        return {"HEAD_TILE": head_tile, "VALUE_TILE": value_tile, **sizes, **config}
 
-    def state_blocks(self, kernel: str, rows: int) -> dict[str, int]:
-        """Blocks of a kernel that sums up states: smaller ones where there would be too few programs."""
-        blocks = self.blocks(kernel)
-        head_block, value_block = blocks["HEAD_BLOCK"], blocks["VALUE_BLOCK"]
-        while rows * self.num_blocks(blocks) < ENOUGH_PROGRAMS and max(head_block, value_block) > 32:
-            if head_block > value_block:
-                head_block //= 2
+    def state_options(self, kernel: str, programs: int) -> dict[str, int]:
+        """
+        Options of a kernel that sums up states: with smaller tiles of them where `programs`, those of one tile, would
+        be too few.
+        """
+        options = self.options(kernel)
+        head_tile, value_tile = options["HEAD_TILE"], options["VALUE_TILE"]
+        while programs * self.num_state_tiles(options) < ENOUGH_PROGRAMS and max(head_tile, value_tile) > 32:
+            if head_tile > value_tile:
+                head_tile //= 2
             else:
-                value_block //= 2
-            blocks |= {"HEAD_BLOCK": head_block, "VALUE_BLOCK": value_block}
-        return blocks
+                value_tile //= 2
+            options |= {"HEAD_TILE": head_tile, "VALUE_TILE": value_tile}
+        return options
 
-    def num_blocks(self, blocks: dict[str, int]) -> int:
-        """How many blocks a state has."""
-        return -(-self.head_dim // blocks["HEAD_BLOCK"]) * -(-self.value_dim // blocks["VALUE_BLOCK"])
+    def num_state_tiles(self, options: dict[str, int]) -> int:
+        """How many tiles a state has."""
+        return -(-self.head_dim // options["HEAD_TILE"]) * -(-self.value_dim // options["VALUE_TILE"])
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return self.query.new_empty(shape, dtype=dtype)
+
+    def allocate_saved(self, forward: Tensor | None, value: Tensor) -> list[Tensor]:
+        """
+        Memory for what is saved for the gradients (attention_operator.py): nothing in the place of an output in wider
+        numbers, decays inside tiles, states and totals (triton_decay.py, triton_lit.py).
+
+        Args:
+            forward: log decays `(1 or batch, heads, 1 or length)`, or `None`.
+        """
+        decays, totals, dtype = (0,), (0,), torch.float32
+        if forward is None:
+            totals = (self.bh, self.num_slices, self.head_dim)
+        else:
+            # Tokens that share a decay share what is computed of it, and so do batches and heads.
+            tiles = 1 if forward.shape[-1] == 1 else self.num_tiles
+            decays = (*forward.shape[:2], 8 if self.count_cuts else 6, tiles * self.tile)
+            if self.num_chunks > 1:
+                totals, dtype = (self.bh, self.num_chunks, 2, self.head_dim), state_dtype(value.dtype)
+        states = (*totals, self.value_dim) if totals != (0,) else (0,)
+        return [
+            self.empty(0),
+            self.empty(*decays),
+            self.empty(*states, dtype=dtype),
+            self.empty(*(totals if self.has_denominators else (0,))),
+        ]

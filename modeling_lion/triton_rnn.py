@@ -4,7 +4,8 @@ The recurrent form on a GPU, for inference: one kernel for both directions, with
 
     forward   S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ      backward  S_i = λ_{i+1} S_{i+1} + k_i v_iᵀ      z likewise, v = 1
 
-Each direction gives q_i (S_i - k_i v_iᵀ / 2), so that token i, which is in both states, counts once (kernel_rnn.py).
+Each direction gives q_i (S_i - k_i v_iᵀ / 2), so that token i, which is in both states, counts once
+(attention_plain.py).
 """
 
 from .triton_tiles import head_of, inverse_of
@@ -19,31 +20,33 @@ except ImportError as error:
 
 @triton.jit
 def rnn_kernel(
-    query, key, value, right, left, output, numerators, denominators, heads, length, scale,
-    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
-    HAS_DECAY: tl.constexpr, NORMALIZE: tl.constexpr, EMPTY: tl.constexpr,
+    query, key, value, forward, backward, output, factors, numerators, denominators, heads, length, scale,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    HAS_DECAY: tl.constexpr, NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, SMALLEST: tl.constexpr,
 ):  # fmt: skip
     """
-    VALUE_BLOCK columns of the output of one row. `numerators` `(rows, length, VALUE_DIM)` and `denominators` `(rows,
-    value blocks, length)`, float32, keep what the first direction gives for the second, which is read backwards.
+    VALUE_TILE columns of the output of one (batch, head) pair. `numerators` `(bh, length, VALUE_DIM)` and
+    `denominators` `(bh, value tiles, length)`, float32, hold what the first direction gives for the second, which is
+    read backwards. If SEPARATE, the output is the numerators, and the denominators are written to `factors`
+    `(bh, length)`.
     """
-    value_blocks: tl.constexpr = (VALUE_DIM + VALUE_BLOCK - 1) // VALUE_BLOCK
-    row = tl.program_id(0) // value_blocks
-    query_pointer, query_stride = head_of(query, row, heads)
-    key_pointer, key_stride = head_of(key, row, heads)
-    value_pointer, value_stride = head_of(value, row, heads)
-    output_pointer, output_stride = head_of(output, row, heads)
-    d = tl.arange(0, HEAD_BLOCK)
-    e = tl.program_id(0) % value_blocks * VALUE_BLOCK + tl.arange(0, VALUE_BLOCK)
-    numerators += row.to(tl.int64) * length * VALUE_DIM + e
+    value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
+    bh = tl.program_id(0) // value_tiles
+    query_pointer, query_stride = head_of(query, bh, heads)
+    key_pointer, key_stride = head_of(key, bh, heads)
+    value_pointer, value_stride = head_of(value, bh, heads)
+    output_pointer, output_stride = head_of(output, bh, heads)
+    d = tl.arange(0, HEAD_TILE)
+    e = tl.program_id(0) % value_tiles * VALUE_TILE + tl.arange(0, VALUE_TILE)
+    numerators += bh.to(tl.int64) * length * VALUE_DIM + e
     denominators += tl.program_id(0).to(tl.int64) * length
-    for goes_left in tl.static_range(2):
+    for is_backward in tl.static_range(2):
         if HAS_DECAY:
-            decay_pointer, decay_stride = head_of(left if goes_left else right, row, heads)
-        state = tl.zeros([HEAD_BLOCK, VALUE_BLOCK], tl.float32)
-        total = tl.zeros([HEAD_BLOCK], tl.float32)
+            decay_pointer, decay_stride = head_of(backward if is_backward else forward, bh, heads)
+        state = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
+        total = tl.zeros([HEAD_TILE], tl.float32)
         for step in range(length):
-            i = tl.cast(length - 1 - step if goes_left else step, tl.int64)
+            i = tl.cast(length - 1 - step if is_backward else step, tl.int64)
             q = tl.load(query_pointer + i * query_stride + d, mask=d < HEAD_DIM, other=0.0).to(tl.float32)
             k = tl.load(key_pointer + i * key_stride + d, mask=d < HEAD_DIM, other=0.0).to(tl.float32)
             v = tl.load(value_pointer + i * value_stride + e, mask=e < VALUE_DIM, other=0.0).to(tl.float32)
@@ -53,10 +56,14 @@ def rnn_kernel(
             if NORMALIZE:
                 total += k
                 denominator = tl.sum(q * total, 0) - own
-            if goes_left:
+            if is_backward:
                 y += tl.load(numerators + i * VALUE_DIM, mask=e < VALUE_DIM, other=0.0)
-                if NORMALIZE:
-                    y *= inverse_of(denominator + tl.load(denominators + i), EMPTY)
+                if SEPARATE:
+                    denominator += tl.load(denominators + i)
+                    is_first = tl.program_id(0) % value_tiles == 0
+                    tl.store(factors + bh.to(tl.int64) * length + i, denominator, mask=is_first)
+                elif NORMALIZE:
+                    y *= inverse_of(denominator + tl.load(denominators + i), SMALLEST)
                 else:
                     y *= scale
                 y = y.to(output_pointer.dtype.element_ty)

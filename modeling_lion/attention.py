@@ -1,0 +1,141 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Bidirectional linear attention: one function checks, chooses the form and who computes it, runs and divides."""
+
+import torch
+from torch import Tensor
+
+from .attention_diagonal import diagonal_chunk_body, diagonal_parallel_body
+from .attention_plain import chunk_body, parallel_body, rnn_body, run_plain
+from .attention_reference import reference_attention
+from .cpu_chunk import cpu_chunk
+from .cpu_parallel import cpu_parallel
+from .decay import NO_DECAY, LogDecay, finite_log_decay
+from .numerics import accumulation_dtype, backend
+from .padding import check_borders
+from .triton_launch import triton_chunk, triton_parallel, triton_rnn
+from .triton_plan import longest_full_form
+
+
+# By form and `backend`; a form without an operator for the backend is computed by its plain body.
+OPERATORS = {
+    ("parallel", "cpu"): cpu_parallel,
+    ("parallel", "triton"): triton_parallel,
+    ("chunk", "cpu"): cpu_chunk,
+    ("chunk", "triton"): triton_chunk,
+    ("rnn", "triton"): triton_rnn,
+}
+PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
+DIAGONAL_BODIES = {"parallel": diagonal_parallel_body, "chunk": diagonal_chunk_body, "rnn": rnn_body}
+
+
+def lion_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: LogDecay = NO_DECAY,
+    *,
+    form: str = "auto",
+    normalization: str = "sum",
+    chunk_size: int = 64,
+    cu_seqlens: Tensor | None = None,
+) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
+    """
+    SPEC §1 and §2 for every query.
+
+    Args:
+        query, key: `(batch, heads, length, head_dim)`, after the feature map. A padded token has key 0.
+        value: `(batch, heads, length, value_dim)`, in the same dtype.
+        log_decay: of every step, forward and backward. A padded token has log decay 0. Computed with in float32, or
+            in float64 for float64 inputs.
+        form: `"parallel"`, `"chunk"` or `"rnn"` (SPEC §3), the same in other orders; `"auto"` for the fastest; or
+            `"eager"`, the reference, which returns the weights.
+        normalization: `"sum"` divides each output by the sum of its scores (0 where the sum is 0); `"none"` scales
+            scores by `head_dim ** -0.5`; `"separate"` leaves the division to the caller, who has more to add.
+        chunk_size: tokens per chunk, for the chunk form. Never changes the result: the CPU takes fewer where more
+            would cost digits. Triton kernels use their tuned sizes.
+        cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, the same for every row of the batch.
+
+    Returns:
+        The output `(batch, heads, length, value_dim)` in the dtype of `value`; for "separate" numerators
+        `(batch, heads, length, value_dim)` and denominators `(batch, heads, length, 1)` in the accumulation dtype. And
+        the weights `(batch, heads, length, length)` for `"eager"`, before any division for "separate", otherwise
+        `None`.
+
+    Raises:
+        ValueError: if shapes, dtypes or names do not fit together.
+    """
+    check_arguments(query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens)
+    dtype = accumulation_dtype(query.dtype)
+    with torch.autocast(query.device.type, enabled=False):
+        if form == "eager":
+            inputs = (x.to(dtype) for x in (query, key, value))
+            output, weights = reference_attention(
+                *inputs, log_decay, normalization=normalization, cu_seqlens=cu_seqlens
+            )
+            if normalization == "separate":
+                return output, weights
+            return output.to(value.dtype), weights.to(value.dtype)
+        like = query[:1, :1, :, :1].to(dtype)
+        forward, backward = finite_log_decay(log_decay, like, cu_seqlens)
+        is_diagonal = forward is not None and forward.dim() == 4
+        if form == "auto":
+            form = fastest_form(query, value, forward, chunk_size)
+        inputs = (query, key, value, forward, backward, chunk_size, normalization)
+        operator = None if is_diagonal else OPERATORS.get((form, backend(query, value)))
+        if operator is None:
+            body = (DIAGONAL_BODIES if is_diagonal else PLAIN_BODIES)[form]
+            output, denominator = run_plain(body, *inputs)
+        else:
+            output, denominator, *_ = operator(*inputs)
+    return ((output, denominator.unsqueeze(-1)) if normalization == "separate" else output), None
+
+
+def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_size: int) -> str:
+    """
+    Which form computes these inputs fastest, as measured by benchmarks/bench_kernels.py; on a GPU by tune_triton.py.
+
+    The full form costs 2 L D operations a token, chunks and states 2 C D + 4 D²: equal at L = C + 2 D, and measured
+    (C = D = 64, 1 and 2 threads, with and without gradients) at 200 to 256 tokens, a little later since states cost
+    traffic in memory. Without decays one state serves all queries, which is always less work. Triton kernels have a
+    length of their own for each kind of GPU. With decays per channel, the full form is the same work in longer chunks.
+
+    Args:
+        log_decay: the forward or the backward one of `finite_log_decay`.
+    """
+    length, head_dim = query.shape[2:]
+    # A graph for every length (`torch.export`) can't choose, so it takes the form that is linear in the length.
+    if isinstance(length, torch.SymInt) or log_decay is None or log_decay.dim() == 4:
+        return "chunk"
+    is_triton = backend(query, value) == "triton"
+    longest = longest_full_form(query.device) if is_triton else chunk_size + 2.5 * head_dim
+    return "parallel" if length <= longest else "chunk"
+
+
+def check_arguments(query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens) -> None:
+    """Raise a ValueError that says which argument of `lion_attention` does not fit."""
+    if query.dim() != 4 or key.shape != query.shape or value.shape[:-1] != query.shape[:-1]:
+        raise ValueError(
+            "query and key must be (batch, heads, length, head_dim) and value (batch, heads, length, value_dim); got "
+            f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}."
+        )
+    if not query.dtype == key.dtype == value.dtype:
+        raise ValueError(f"query, key and value must share a dtype; got {query.dtype}, {key.dtype}, {value.dtype}.")
+    # By dimension: a batch as large as the number of heads is nothing for torch.export to wonder about.
+    shapes = {1: query.shape[1:2], 3: query.shape[:3], 4: query.shape}
+    for name, x in zip(LogDecay._fields, log_decay, strict=True):
+        if x is not None and x.shape != shapes.get(x.dim()):
+            raise ValueError(
+                f"The {name} log_decay must be None, (heads,) = {tuple(query.shape[1:2])}, (batch, heads, length) = "
+                f"{tuple(query.shape[:3])} or (batch, heads, length, head_dim) = {tuple(query.shape)}; got "
+                f"{tuple(x.shape)}."
+            )
+    if {4} < {x.dim() for x in log_decay if x is not None}:
+        raise ValueError("Both log decays must have the channels of the keys, or none.")
+    if form not in ("auto", "eager", *PLAIN_BODIES):
+        raise ValueError(f'form is {form!r}; give "auto", "parallel", "chunk", "rnn" or "eager".')
+    if normalization not in ("sum", "none", "separate"):
+        raise ValueError(f'normalization is {normalization!r}; give "sum", "none" or "separate".')
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size is {chunk_size}; give at least 1.")
+    if cu_seqlens is not None and cu_seqlens.device.type == "cpu":
+        check_borders(cu_seqlens, query.shape[2])

@@ -1,0 +1,88 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Attention whose decays differ between the channels of the keys (SPEC §2 with a vector λ; HGRN, GLA, RWKV, both ways):
+
+    A_ij = Σ_c q_ic k_jc M_ijc          M_c from the decays of channel c
+
+M no longer factors out of q_i·k_j, and exp(P_i) exp(-P_j) would be a power of a positive sum. So a chunk is halved,
+and its halves, and theirs. Between two halves every path crosses the middle, and what it loses on either side of it is
+an exponential of a negative sum, one factor for the query and one for the key:
+
+    [0..s) to [s..2s)  q_i exp(Σ forward from the middle to i)  · k_j exp(Σ forward from j to the middle)   i behind j
+    [s..2s) to [0..s)  q_i exp(Σ backward from i to the middle) · k_j exp(Σ backward from the middle to j)  i before j
+
+log2(C) levels of matrix products, and a token with itself. Between chunks pass states, one decay per row of them.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .attention_plain import pass_states, split_ones, with_ones, without_saving
+from .decay import chunk_sums
+
+
+# Tokens of some heads that are computed at once; in training they are computed again in the backward, which would
+# otherwise save the scaled queries and keys of every level.
+TOKENS_AT_ONCE = 8192
+
+
+def diagonal_chunk_body(query, key, value, forward, backward, chunk_size):
+    """
+    A body as in attention_plain.py, in chunks of the largest power of two up to `chunk_size`, or in one chunk, for log
+    decays `(batch, heads, length, head_dim)`.
+    """
+    shape, length = value.shape, value.shape[2]
+    chunk = 1 << min(chunk_size.bit_length() - 1, max(0, length - 1).bit_length())
+    inputs = [x.expand(*shape[:3], -1).flatten(0, 1) for x in (query, key, with_ones(value), forward, backward)]
+    slices = zip(*(x.split(max(1, TOKENS_AT_ONCE // max(1, length))) for x in inputs), strict=True)
+    output = torch.cat([without_saving(in_chunks, *tensors, chunk) for tensors in slices])
+    return split_ones(output.unflatten(0, shape[:2]))
+
+
+def diagonal_parallel_body(query, key, value, forward, backward, chunk_size):
+    """`diagonal_chunk_body` with the whole sequence in one chunk: the full matrix, in quadratic time."""
+    length = value.shape[2]
+    return diagonal_chunk_body(query, key, value, forward, backward, 1 << max(0, length - 1).bit_length())
+
+
+def in_chunks(query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backward: Tensor, chunk: int) -> Tensor:
+    """
+    Σ_j A_ij v_j, `(bh, length, value_dim)`.
+
+    Args:
+        query, key, forward, backward: `(bh, length, head_dim)`; value: `(bh, length, value_dim)`.
+        chunk: tokens of a chunk, a power of two.
+    """
+    length = query.shape[1]
+    padding = -length % chunk
+    inputs = (query, key, value, forward, backward)
+    inputs = (pad(x, (0, 0, 0, padding)) if padding else x for x in inputs)
+    query, key, value, forward, backward = (x.unflatten(1, (-1, chunk)) for x in inputs)
+    output = inside_chunks(query, key, value, forward, backward)
+    if query.shape[1] > 1:
+        from_start, to_end, from_end, to_start = (x.exp() for x in chunk_sums(forward, backward, dim=-2))
+        for query_factor, key_factor, border, reverse in (
+            (from_start, to_end, 0, False),
+            (from_end, to_start, -1, True),
+        ):
+            sums = (key * key_factor).transpose(-1, -2) @ value
+            # Without heads: `pass_states` takes (bh, 1, n, d, e), here with a decay for every row of a state.
+            states = pass_states(sums.unsqueeze(1), key_factor[:, None, :, border, :, None], reverse)
+            output = output + (query * query_factor) @ states.squeeze(1)
+    return output.flatten(1, 2)[:, :length]
+
+
+def inside_chunks(query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
+    """Attention inside chunks, `(bh, chunks, chunk, dim)`, by halves of halves."""
+    output = (query * key).sum(-1, keepdim=True) * value
+    half = 1
+    while half < query.shape[2]:
+        q, k, v, *log_decay = (x.unflatten(2, (-1, 2, half)) for x in (query, key, value, forward, backward))
+        from_start, to_end, from_end, to_start = chunk_sums(*log_decay, dim=-2)
+        # Index 0 is the first half, 1 the second; queries of one meet keys of the other.
+        q = q * torch.stack((from_end[..., 0, :, :], from_start[..., 1, :, :]), dim=-3).exp()
+        k = k * torch.stack((to_end[..., 0, :, :], to_start[..., 1, :, :]), dim=-3).exp()
+        output = output + ((q @ k.flip(-3).transpose(-1, -2)) @ v.flip(-3)).flatten(2, 4)
+        half *= 2
+    return output

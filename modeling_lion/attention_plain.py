@@ -1,0 +1,185 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The three forms of linear attention (SPEC §3) in differentiable torch operations: for devices without a kernel of ours,
+for export and `torch.func`, and for second derivatives of the kernels that are written by hand.
+
+A body takes query, key and value in the accumulation dtype, the forward and the backward log decay of
+`finite_log_decay`, over all tokens or `None`, and a chunk size. It returns the numerators Σ_j (q_i·k_j) M_ij v_j,
+`(batch, heads, length, value_dim)`, and the denominators Σ_j (q_i·k_j) M_ij, `(batch, heads, length, 1)`.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
+
+from .decay import LogDecay, chunk_sums, cut_evenly, decay_mask, over_tokens, wide_dtype
+from .numerics import accumulation_dtype, normalize
+
+
+# Steps of the recurrence between two states that training keeps.
+RNN_STEPS = 64
+
+
+def run_plain(
+    body: Callable,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    forward: Tensor | None,
+    backward: Tensor | None,
+    chunk_size: int,
+    normalization: str,
+) -> tuple[Tensor, Tensor]:
+    """
+    Output and denominators `(batch, heads, length)` of a plain body, as `attention_operator` describes them; the log
+    decays are those of `finite_log_decay`.
+    """
+    if forward is not None:
+        forward, backward = over_tokens(LogDecay(forward, backward), query.shape[2])
+    dtype = accumulation_dtype(query.dtype)
+    numerator, denominator = body(*(x.to(dtype) for x in (query, key, value)), forward, backward, chunk_size)
+    if normalization == "separate":
+        return numerator, denominator.squeeze(-1)
+    output = normalize(numerator, denominator, normalization, query.shape[-1])
+    return output.to(value.dtype), denominator.squeeze(-1)
+
+
+def with_ones(value: Tensor) -> Tensor:
+    """A column of ones behind the values: what is computed of it is the denominator."""
+    return pad(value, (0, 1), value=1.0)
+
+
+def split_ones(output: Tensor) -> tuple[Tensor, Tensor]:
+    """Numerators and denominators of what was computed of `with_ones`."""
+    return output[..., :-1], output[..., -1:]
+
+
+def parallel_body(query, key, value, forward, backward, chunk_size):
+    """The full form: one length x length matrix per head. O(L²) time."""
+    scores = query @ key.transpose(-1, -2)
+    if forward is not None:
+        scores = scores * decay_mask(forward, backward)
+    return scores @ value, scores.sum(-1, keepdim=True)
+
+
+def chunk_body(query, key, value, forward, backward, chunk_size):
+    """Full attention inside chunks, one state per direction between them (cpu_chunk.py). O(L) time and memory."""
+    value = with_ones(value)
+    if forward is None:
+        return split_ones(query @ (key.transpose(-1, -2) @ value))
+
+    length = query.shape[2]
+    num_chunks, chunk = cut_evenly(length, chunk_size)
+    is_known = not isinstance(length, torch.SymInt)
+    padding = num_chunks * chunk - length
+    if not is_known or padding:  # for torch.compile, which takes an empty pad for one that makes its input contiguous
+        query, key, value = (pad(x, (0, 0, 0, padding)) for x in (query, key, value))
+    query, key, value = (x.unflatten(2, (num_chunks, chunk)) for x in (query, key, value))
+    forward, backward = (pad(x, (0, padding)).unflatten(2, (num_chunks, chunk)) for x in (forward, backward))
+
+    scores = query @ key.transpose(-1, -2) * decay_mask(forward, backward)
+    output = scores @ value
+    if not is_known or num_chunks > 1:
+        from_start, to_end, from_end, to_start = (x.exp().unsqueeze(-1) for x in chunk_sums(forward, backward))
+        forward_state = pass_states((key * to_end).transpose(-1, -2) @ value, to_end[..., :1, :])
+        backward_state = pass_states((key * to_start).transpose(-1, -2) @ value, to_start[..., -1:, :], reverse=True)
+        output = output + (query * from_start) @ forward_state + (query * from_end) @ backward_state
+    # Cut the padding before anything is divided; not with a slice where how it relates to the whole is unknown.
+    cut = slice(length) if is_known else torch.arange(length, device=output.device)
+    return split_ones(output.flatten(2, 3)[:, :, cut])
+
+
+def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
+    """
+    The state that reaches each chunk from the chunks before it (after it, if `reverse`).
+
+    Args:
+        sums: what each chunk adds, `(b, h, n, d, e)`.
+        decay: what is left of a state behind each chunk, `(1 or b, h, n, 1, 1)`, in [0, 1].
+    """
+    if isinstance(sums.shape[2], torch.SymInt):
+        return pass_states_at_once(sums, decay, reverse)
+    order = range(sums.shape[2])
+    order = order[::-1] if reverse else order
+    states = [torch.zeros_like(sums[:, :, 0])]
+    for n in order[:-1]:
+        states.append(torch.addcmul(sums[:, :, n], states[-1], decay[:, :, n]))
+    return torch.stack(states[::-1] if reverse else states, dim=2)
+
+
+def pass_states_at_once(sums: Tensor, decay: Tensor, reverse: bool) -> Tensor:
+    """
+    `pass_states` without a loop, for a graph that serves any number of chunks (`torch.export`): one product with the
+    n x n matrix of what is left of each state on its way from chunk to chunk, in n² d e operations.
+    """
+    log_decay = decay[..., 0, 0].to(wide_dtype(decay.device))
+    log_decay = log_decay.clamp(min=torch.finfo(log_decay.dtype).tiny).log()
+    through = log_decay.cumsum(-1)  # this chunk included
+    before = through - log_decay
+    left = before.unsqueeze(-2) - through.unsqueeze(-1) if reverse else before.unsqueeze(-1) - through.unsqueeze(-2)
+    position = torch.arange(sums.shape[2], device=sums.device)
+    is_on_the_way = position[:, None] < position if reverse else position[:, None] > position
+    left = left.masked_fill(~is_on_the_way, -torch.inf).to(sums.dtype).exp()
+    return (left @ sums.flatten(3)).unflatten(3, sums.shape[3:])
+
+
+def rnn_body(query, key, value, forward, backward, chunk_size):
+    """
+    The recurrent form: one state per direction and head, updated token by token. O(D²) state, O(L·D) memory; in
+    training the states are computed again, some steps at a time, instead of being saved.
+
+        forward   S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ      backward   S_i = λ_{i+1} S_{i+1} + k_i v_iᵀ
+
+    The denominators are the column of S for v = 1. Each direction gives q_i (S_i - k_i v_iᵀ / 2), so that token i,
+    which is in both states, counts once. Decays may differ between the channels of the keys, `(batch, heads, length,
+    head_dim)`.
+    """
+    if forward is None:
+        forward = backward = query.new_zeros(1, 1, query.shape[2])
+    forward, backward = (x.unsqueeze(-1) if x.dim() == 3 else x for x in (forward, backward))
+    # Both directions in one recurrence over (direction, batch, heads): the second one reads the sequence backwards.
+    value = with_ones(value)
+    query, key, value, decay = (
+        torch.stack((ahead, back.flip(2)))
+        for ahead, back in ((query, query), (key, key), (value, value), (forward.exp(), backward.exp()))
+    )
+    state = key.new_zeros(*key.shape[:3], key.shape[-1], value.shape[-1])
+    outputs = []
+    for inputs in zip(*(x.split(RNN_STEPS, dim=3) for x in (query, key, value, decay)), strict=True):
+        output, state = without_saving(recurrence, *inputs, state)
+        outputs.append(output)
+    ahead, back = torch.cat(outputs, dim=3)
+    return split_ones(ahead + back.flip(2))
+
+
+def without_saving(function: Callable, *inputs):
+    """`function(*inputs)`, computed once more in a backward instead of saving what is in between."""
+    needs_grad = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
+    if needs_grad and not torch._C._are_functorch_transforms_active():  # which a checkpoint can't pass
+        return checkpoint(function, *inputs, use_reentrant=False)
+    return function(*inputs)
+
+
+def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """
+    Some steps of the recurrence.
+
+    Args:
+        query, key: `(2, batch, heads, steps, head_dim)`; value: `(2, batch, heads, steps, value_dim)`.
+        decay: λ of each token, `(2, 1 or batch, 1 or heads, steps, 1 or head_dim)`.
+        state: the state before the first step, already decayed, `(2, b, h, head_dim, value_dim)`.
+
+    Returns:
+        The outputs `(2, batch, heads, steps, value_dim)` and the state behind the last step.
+    """
+    outputs = []
+    for i in range(query.shape[3]):
+        key_i, value_i = key[:, :, :, i, :, None], value[:, :, :, i, None, :]
+        state = state + key_i * value_i
+        outputs.append(query[:, :, :, i, None, :] @ state)
+        state = state * decay[:, :, :, i, :, None]
+    own = (query * key).sum(-1, keepdim=True) * value
+    return torch.cat(outputs, dim=3) - own / 2, state

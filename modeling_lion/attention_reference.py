@@ -1,0 +1,44 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The reference: SPEC §1 and §2 as they are written, in whatever dtype the inputs have. Slow, short, and right.
+
+    y_i = Σ_j A_ij v_j / Σ_j A_ij          A_ij = D^-1/2 (q_i · k_j) M_ij
+"""
+
+from torch import Tensor
+
+from .decay import NO_DECAY, LogDecay, decay_mask, finite_log_decay, over_tokens
+from .numerics import divide
+
+
+def reference_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: LogDecay = NO_DECAY,
+    *,
+    normalization: str = "sum",
+    cu_seqlens: Tensor | None = None,
+) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor]:
+    """
+    Arguments as in `lion_attention`.
+
+    Returns:
+        The output `(batch, heads, length, value_dim)` and the weights A `(batch, heads, length, length)`, divided by
+        their row sums if `normalization` is `"sum"`. For `"separate"` numerators and denominators, and the weights
+        without their factor D^-1/2.
+    """
+    forward, backward = finite_log_decay(log_decay, query, cu_seqlens)
+    scores = query @ key.transpose(-1, -2)
+    if forward is not None and forward.dim() == 4:  # one mask for every channel of the keys
+        query_by_channel, key_by_channel = query.transpose(2, 3).unsqueeze(-1), key.transpose(2, 3).unsqueeze(-2)
+        mask = decay_mask(forward.transpose(2, 3), backward.transpose(2, 3))
+        scores = (query_by_channel * mask * key_by_channel).sum(2)
+    elif forward is not None:
+        scores = scores * decay_mask(*over_tokens(LogDecay(forward, backward), query.shape[2]))
+    if normalization == "separate":
+        return (scores @ value, scores.sum(-1, keepdim=True)), scores
+    weights = query.shape[-1] ** -0.5 * scores
+    if normalization == "sum":
+        weights = divide(weights, weights.sum(-1, keepdim=True))
+    return weights @ value, weights

@@ -1,0 +1,334 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The chunk form (SPEC §3 "chunk") by hand, for the CPU: full attention inside chunks of C tokens, one state per
+direction between them. O(L·C·D + L·D²) time, O(L·C) memory, any length. This is the state-passing algorithm of Mamba-2
+(SSD), run in both directions around one shared diagonal tile.
+
+With the sums of log decays inside a chunk (`ChunkSums`), queries and keys are scaled for each direction, and every
+chunk adds a sum X to a state S, S and X with a column for v = 1, which is the denominator:
+
+    q_F = exp(from_start) q    k_F = exp(to_end) k      X_F = k_Fᵀ [v|1]    S_F[n+1] = X_F[n] + exp(A) S_F[n]
+    q_B = exp(from_end) q      k_B = exp(to_start) k    X_B = k_Bᵀ [v|1]    S_B[n-1] = X_B[n] + exp(A') S_B[n]
+
+    [num|den] = ((q kᵀ) ∘ M) [v|1] + q_F S_F + q_B S_B
+
+Gradients, with those of numerator and denominator n and d (cpu_parallel.py), dS = q_Fᵀ [n|d], and the same recurrence
+from the other end:
+
+    dX_F[n-1] = dS_F[n] + exp(A[n]) dX_F[n]             dq_F = [n|d] S_Fᵀ        dk_F = [v|1] dX_Fᵀ
+    G_ij = (n_i · v_j + d_i) M_ij                       dq = G k + exp(from_start) dq_F + exp(from_end) dq_B
+    dv = ((q kᵀ) ∘ M)ᵀ n + k_F dX_F + k_B dX_B          dk = Gᵀ q + exp(to_end) dk_F + exp(to_start) dk_B
+
+`DecayGradient` turns q_F · dq_F, k_F · dk_F, exp(A) dX_F · S_F and R = G ∘ (q kᵀ) into gradients of the decays. States
+are computed again for the gradients: saving them would take twice the memory of the queries and save no time.
+
+Dimensions: bh = (batch, head) pairs, n = chunks, c = tokens of a chunk, d = head_dim, e = value_dim.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .attention_plain import chunk_body
+from .cpu_decay import DecayGradient
+from .cpu_lit import allocate_state, compute_gradients_without_decay, compute_without_decay
+from .cpu_scratch import (
+    Scratch,
+    allocate_outputs,
+    cpu_operator,
+    finish,
+    output_gradients,
+    pairs_per_slice,
+    slices_of,
+    slices_of_all,
+)
+from .decay import LONGEST_CHUNK, MaskSums, base2_sums, cut_evenly, write_mask
+
+
+# Tokens at a time, of some heads together or of a part of one head's.
+TOKENS_AT_ONCE = 3072
+
+
+def read_chunks(x: Tensor, num_chunks: int, chunk: int, scratch: Scratch, name: str) -> Tensor:
+    """`(bh, length, d)` to `(bh * n, c, d)`, padded with zeros, in the scratch dtype."""
+    bh, length, dim = x.shape
+    if num_chunks * chunk == length and x.dtype == scratch.dtype and (bh == 1 or x.is_contiguous()):
+        return x.reshape(-1, chunk, dim)
+    copy = scratch(name, bh, num_chunks * chunk, dim)
+    copy[:, :length] = x
+    copy[:, length:] = 0
+    return copy.view(-1, chunk, dim)
+
+
+def chunks_to_write(out: Tensor, num_chunks: int, chunk: int, scratch: Scratch, name: str) -> Tensor:
+    """Memory for what `written` will bring to `out`, `(bh, length, d)`: that of `out` itself if possible."""
+    bh, length, dim = out.shape
+    if out.is_contiguous() and num_chunks * chunk == length and out.dtype == scratch.dtype:
+        return out.view(-1, chunk, dim)
+    return scratch(name, bh * num_chunks, chunk, dim)
+
+
+def without_padding(chunks: Tensor, bh: int, length: int) -> Tensor:
+    """The way back from `read_chunks`: `(bh, length, d)`."""
+    return chunks.view(bh, -1, chunks.shape[-1])[:, :length]
+
+
+class ChunkDecays:
+    """
+    What is left of tokens and states inside and between chunks, all in [0, 1], and how the work is cut: into slices s
+    of some (batch, head) pairs, and those of long sequences into slices n of their chunks.
+    """
+
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backward: Tensor, chunk_size: int):
+        batch, heads, length, _ = query.shape
+        # Masks of longer chunks would be differences of long sums, with few digits left.
+        self.num_chunks, self.chunk = self.chunks = chunks = cut_evenly(length, min(chunk_size, LONGEST_CHUNK))
+        self.pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, length), query, key, value)
+        step = self.num_chunks if length <= TOKENS_AT_ONCE else max(1, TOKENS_AT_ONCE // max(1, self.chunk))
+        self.chunk_slices = [slice(n, min(n + step, self.num_chunks)) for n in range(0, self.num_chunks, step)]
+        self.is_whole = len(self.chunk_slices) == 1
+        self.is_fixed = forward.dim() == 1
+        if self.is_fixed:  # the same sums in every chunk
+            forward, backward = (x.view(1, -1, 1, 1).expand(-1, -1, -1, self.chunk) for x in (forward, backward))
+        else:
+            padding = chunks[0] * chunks[1] - length
+            forward, backward = (pad(x, (0, padding)).unflatten(2, chunks) for x in (forward, backward))
+        sums, for_mask = base2_sums(forward, backward)
+        # By slice: (bh, n, c, 1).
+        self.forward_query_factor, self.forward_key_factor, self.backward_query_factor, self.backward_key_factor = (
+            self.views(x.exp2().unsqueeze(-1).expand(batch, heads, *chunks, 1)) for x in sums
+        )
+        if self.is_fixed:
+            tables = forward.new_empty(heads, 1, self.chunk, self.chunk)
+            write_mask(tables, MaskSums(*(x if x is None else x[0] for x in for_mask)), Scratch(query, tables.dtype))
+            self.tables = tables.split(self.pairs)
+        else:
+            self.mask_sums = [self.views(x.expand(batch, heads, *chunks)) for x in for_mask if x is not None]
+        # What is left of a state behind each chunk, by slice and chunk: (bh, 1, 1).
+        self.forward_keep, self.backward_keep = (
+            [x[:, :, border, None].unbind(1) for x in by_slice]
+            for by_slice, border in ((self.forward_key_factor, 0), (self.backward_key_factor, -1))
+        )
+        self.halves: dict[tuple, list[tuple[Tensor, ...]]] = {}
+
+    def views(self, x: Tensor) -> list[Tensor]:
+        return slices_of(x, self.pairs)
+
+    def slices(self, *tensors: Tensor):
+        """Slices of tensors `(b, h, ...)`, numbered."""
+        return enumerate(slices_of_all(self.pairs, *tensors))
+
+    def select(self, x: Tensor | None, n: slice) -> Tensor | None:
+        """Of `(bh * n, ...)`, a slice of the chunks."""
+        return x if self.is_whole or x is None else x[n]
+
+    def mask(self, s: int, n: slice, scratch: Scratch) -> Tensor:
+        """The diagonal tiles of M, `(h, 1, c, c)` or `(bh, n, c, c)`."""
+        if self.is_fixed:
+            return self.tables[s % len(self.tables)]
+        sums = MaskSums(*(x[s][:, n] for x in self.mask_sums))
+        out = scratch("mask", *sums.from_start.shape, self.chunk)
+        write_mask(out, sums, scratch)
+        return out
+
+    def multiply_(self, x: Tensor, mask: Tensor, n: slice) -> Tensor:
+        """Multiply the chunks n of a slice, `(bh * n, c, c)`, with their mask, in place."""
+        x.view(-1, len(mask), n.stop - n.start, *mask.shape[2:]).mul_(mask)
+        return x
+
+    def scale_queries(self, q: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
+        """[q_F | q_B], `(bh * n, c, 2 d)`, of `(bh * n, c, d)`."""
+        return scale(q, self.forward_query_factor[s][:, n], self.backward_query_factor[s][:, n], scratch, "scaled q")
+
+    def scale_keys(self, k: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
+        """[k_F | k_B], likewise."""
+        return scale(k, self.forward_key_factor[s][:, n], self.backward_key_factor[s][:, n], scratch, "scaled k")
+
+    def pass_sums(self, sums: Tensor, s: int, out: Tensor, transpose: bool = False) -> Tensor:
+        """
+        `pass_states` (attention_plain.py) for the halves [F | B] of `sums`, `(bh * n, 2 d, e)`, into `out`;
+        `transpose` runs both directions from the other end, as their derivative does.
+        """
+        for half, keeps, reverse in ((0, self.forward_keep, transpose), (1, self.backward_keep, not transpose)):
+            adds, states, keep = self.chunks_of_half(sums, half), self.chunks_of_half(out, half), keeps[s]
+            if reverse:
+                adds, states, keep = adds[::-1], states[::-1], keep[::-1]
+            states[0].zero_()
+            for add, state, factor, following in zip(adds, states, keep, states[1:], strict=False):
+                torch.addcmul(add, state, factor, out=following)
+        return out
+
+    def chunks_of_half(self, x: Tensor, half: int) -> tuple[Tensor, ...]:
+        """The chunks `(bh, d, e)` of one half of scratch memory `(bh * n, 2 d, e)`."""
+        key = (x.data_ptr(), x.shape)
+        if key not in self.halves:
+            by_chunk = x.view(-1, self.num_chunks, 2, x.shape[1] // 2, x.shape[2])
+            self.halves[key] = [by_chunk[:, :, i].unbind(1) for i in (0, 1)]
+        return self.halves[key][half]
+
+
+def scale(x: Tensor, forward_factor: Tensor, backward_factor: Tensor, scratch: Scratch, name: str) -> Tensor:
+    shape, dim = forward_factor.shape[:-1], x.shape[-1]
+    out, x = scratch(name, *shape, 2 * dim), x.view(*shape, dim)
+    torch.mul(x, forward_factor, out=out[..., :dim])
+    torch.mul(x, backward_factor, out=out[..., dim:])
+    return out.view(-1, shape[-1], 2 * dim)
+
+
+def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, totals: Tensor) -> None:
+    """X = scaledᵀ [x | of_ones] of each chunk, into `sums` and `totals`; `of_ones` is 1 if None."""
+    torch.bmm(scaled.transpose(1, 2), x, out=sums)
+    if of_ones is None:
+        torch.sum(scaled, 1, out=totals.squeeze(-1))
+    else:
+        torch.bmm(of_ones.transpose(1, 2), scaled, out=totals.transpose(1, 2))
+
+
+def compute(query, key, value, forward, backward, chunk_size, normalization):
+    if forward is None:
+        pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
+        return compute_without_decay(query, key, value, pairs, normalization)
+    head_dim, length = query.shape[-1], query.shape[2]
+    scratch, output, factor = allocate_outputs(query, value)
+    decays = ChunkDecays(query, key, value, forward, backward, chunk_size)
+    chunks = decays.chunks
+    for s, (q, k, v, out, factors) in decays.slices(query, key, value, output, factor):
+        q, k, v = (read_chunks(x, *chunks, scratch, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+        if chunks[0] > 1:
+            sums = scratch("sums", len(q), 2 * head_dim, v.shape[-1])
+            of_ones = scratch("sums of ones", len(q), 2 * head_dim, 1)
+            for n in decays.chunk_slices:
+                scaled_k = decays.scale_keys(decays.select(k, n), s, n, scratch)
+                add_up(scaled_k, *(decays.select(x, n) for x in (v, None, sums, of_ones)))
+            states = decays.pass_sums(sums, s, scratch("states", *sums.shape))
+            totals = decays.pass_sums(of_ones, s, scratch("totals", *of_ones.shape))
+        numerator = chunks_to_write(out, *chunks, scratch, "numerator")
+        denominator = scratch("denominator", *numerator.shape[:2], 1)
+        for n in decays.chunk_slices:
+            q_n, k_n, v_n, sums_n, total_n = (decays.select(x, n) for x in (q, k, v, numerator, denominator))
+            weights = torch.bmm(q_n, k_n.transpose(1, 2), out=scratch("weights", *q_n.shape[:2], chunks[1]))
+            decays.multiply_(weights, decays.mask(s, n, scratch), n)
+            torch.bmm(weights, v_n, out=sums_n)
+            torch.sum(weights, -1, keepdim=True, out=total_n)
+            if chunks[0] > 1:
+                scaled_q = decays.scale_queries(q_n, s, n, scratch)
+                sums_n.baddbmm_(scaled_q, decays.select(states, n))
+                of_ones_n = decays.select(totals, n).transpose(1, 2)
+                total_n.transpose(1, 2).baddbmm_(of_ones_n, scaled_q.transpose(1, 2))
+        if normalization != "none":
+            factors.copy_(denominator.view(len(out), -1)[:, :length])
+        finish(out, without_padding(numerator, len(out), length), factors, normalization)
+    return output, factor, allocate_state(query, key, value, forward)
+
+
+def compute_gradients(
+    grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
+    needs_decay,
+):  # fmt: skip
+    batch, heads, length, _ = query.shape
+    scratch = Scratch(query, factor.dtype)
+    gradients = [torch.empty_like(x) for x in (query, key, value)]
+    grad_denominator = factor if grad_denominator is None else grad_denominator
+    tensors = (query, key, value, grad, grad_denominator, output, factor, *gradients)
+    if forward is None:
+        pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, length), query, key, value)
+        compute_gradients_without_decay(slices_of_all(pairs, *tensors, *saved), normalization, scratch)
+        return *gradients, grad.new_empty(0), grad.new_empty(0)
+    decays = ChunkDecays(query, key, value, forward, backward, chunk_size)
+    chunks = decays.chunks
+    d_decays = DecayGradient(factor, batch, heads, *chunks) if needs_decay else None
+    all_shares = d_decays.slices(decays.pairs) if needs_decay else None
+    for s, (q, k, v, dy, d_denominator, y, factors, *outs) in decays.slices(*tensors):
+        q, k, v = (read_chunks(x, *chunks, scratch, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+        n_all, d_all = output_gradients(dy, d_denominator, y, factors, normalization, chunks, scratch)
+        found = [chunks_to_write(x, *chunks, scratch, name) for x, name in zip(outs, ("dq", "dk", "dv"), strict=True)]
+        passed = (None,) * 4
+        if chunks[0] > 1:
+            passed = pass_both_ways(q, k, v, n_all, d_all, decays, s, scratch)
+        for some in decays.chunk_slices:
+            inputs = (q, k, v, n_all, d_all, *found)
+            q_n, k_n, v_n, n, d, dq, dk, dv = (decays.select(x, some) for x in inputs)
+            mask = decays.mask(s, some, scratch)
+            shape = (*n.shape[:2], chunks[1])
+            scores = torch.bmm(q_n, k_n.transpose(1, 2), out=scratch("scores", *shape))
+            g = torch.bmm(n, v_n.transpose(1, 2), out=scratch("g", *shape))
+            if d is not None:
+                g.add_(d)
+            decays.multiply_(g, mask, some)
+            torch.bmm(g, k_n, out=dq)
+            torch.bmm(g.transpose(1, 2), q_n, out=dk)
+            shares = all_shares[s].of_chunks(some) if needs_decay else None
+            if needs_decay:
+                d_decays.add_inside_chunks(shares, g.mul_(scores).view(len(y), -1, *shape[1:]), scratch)
+            torch.bmm(decays.multiply_(scores, mask, some).transpose(1, 2), n, out=dv)
+            if chunks[0] > 1:
+                if not decays.is_whole:  # those of the only slice are still there
+                    decays.scale_queries(q_n, s, some, scratch)
+                    decays.scale_keys(k_n, s, some, scratch)
+                scaled = [scratch(name, *shape[:2], 2 * dq.shape[-1]) for name in ("scaled q", "scaled k")]
+                between = [decays.select(x, some) for x in passed]
+                add_between_chunks(v_n, n, d, *scaled, *between, dq, dk, dv, decays, shares, s, some, scratch)
+        for out, result in zip(outs, found, strict=True):
+            if result.data_ptr() != out.data_ptr():
+                out.copy_(without_padding(result, len(out), length))
+    if not needs_decay:
+        return *gradients, grad.new_empty(0), grad.new_empty(0)
+    return *gradients, *d_decays.result(length, forward, backward)
+
+
+def pass_both_ways(q, k, v, n_all, d_all, decays, s, scratch):
+    """S and dX of every chunk, `(bh * n, 2 d, e)` each, and their columns for v = 1, `(bh * n, 2 d, 1)` each."""
+    shape = (len(v), 2 * q.shape[-1], v.shape[-1])
+    sums, d_states = scratch("sums", *shape), scratch("d states", *shape)
+    of_ones, d_totals = scratch("sums of ones", *shape[:2], 1), scratch("d totals", *shape[:2], 1)
+    for n in decays.chunk_slices:
+        q_n, k_n, v_n, n_n, d_n = (decays.select(x, n) for x in (q, k, v, n_all, d_all))
+        add_up(decays.scale_keys(k_n, s, n, scratch), v_n, None, *(decays.select(x, n) for x in (sums, of_ones)))
+        add_up(
+            decays.scale_queries(q_n, s, n, scratch), n_n, d_n, *(decays.select(x, n) for x in (d_states, d_totals))
+        )
+    states = decays.pass_sums(sums, s, scratch("states", *shape))
+    d_sums = decays.pass_sums(d_states, s, sums, transpose=True)
+    if d_all is None:
+        return states, d_sums, None, None
+    totals = decays.pass_sums(of_ones, s, scratch("totals", *of_ones.shape))
+    return states, d_sums, totals, decays.pass_sums(d_totals, s, of_ones, transpose=True)
+
+
+def add_between_chunks(
+    v, n, d, scaled_q, scaled_k, states, d_sums, totals, d_of_ones, dq, dk, dv, decays, shares, s, some, scratch
+):  # fmt: skip
+    """Add to dq, dk, dv and to the gradients of the decays what comes through the states."""
+    d_scaled_q = torch.bmm(n, states.transpose(1, 2), out=scratch("d scaled q", *scaled_q.shape))
+    d_scaled_k = torch.bmm(v, d_sums.transpose(1, 2), out=scratch("d scaled k", *scaled_k.shape))
+    dv.baddbmm_(scaled_k, d_sums)
+    if d is not None:  # the column for v = 1
+        d_scaled_q.addcmul_(d, totals.transpose(1, 2))
+        d_scaled_k.add_(d_of_ones.transpose(1, 2))
+    dim = dq.shape[-1]
+    shape = (-1, some.stop - some.start, dq.shape[1])
+    for out, d_scaled, forward_factor, backward_factor in (
+        (dq, d_scaled_q, decays.forward_query_factor[s], decays.backward_query_factor[s]),
+        (dk, d_scaled_k, decays.forward_key_factor[s], decays.backward_key_factor[s]),
+    ):
+        d_scaled, out = d_scaled.view(*shape, 2 * dim), out.view(*shape, dim)
+        out.addcmul_(d_scaled[..., :dim], forward_factor[:, some])
+        out.addcmul_(d_scaled[..., dim:], backward_factor[:, some])
+    if shares is None:
+        return
+    for scaled, d_scaled, forward_share, backward_share in (
+        (scaled_q, d_scaled_q, shares.forward_query, shares.backward_query),
+        (scaled_k, d_scaled_k, shares.forward_key, shares.backward_key),
+    ):
+        dots = d_scaled.mul_(scaled).view(*shape, 2, dim).sum(-1)
+        forward_share.add_(dots[..., 0])
+        backward_share.add_(dots[..., 1])
+    through = torch.mul(states, d_sums, out=scratch("product of states", *states.shape)).sum(-1)
+    if d is not None:
+        through += (totals * d_of_ones).squeeze(-1)
+    through = through.view(*shape[:2], 2, dim).sum(-1)
+    torch.mul(through[..., 0], decays.forward_key_factor[s][:, some, 0, 0], out=shares.forward_through)
+    torch.mul(through[..., 1], decays.backward_key_factor[s][:, some, -1, 0], out=shares.backward_through)
+
+
+cpu_chunk = cpu_operator("chunk", compute, compute_gradients, chunk_body, allocate_state)

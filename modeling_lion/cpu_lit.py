@@ -1,0 +1,51 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The chunk form where nothing decays (LION-LIT), by hand, for the CPU: one state S = kᵀ [v|1] of all tokens serves every
+query, and nothing is cut into chunks. The state is saved for the gradients.
+
+    num = q S        dS = qᵀ n        dq = n Sᵀ + d zᵀ        dk = v dSᵀ + dz        dv = k dS
+
+with the gradients of numerator and denominator n and d (cpu_parallel.py), and z and dz the columns for v = 1.
+"""
+
+import torch
+from torch import Tensor
+
+from .cpu_scratch import Scratch, allocate_outputs, finish, output_gradients, slices_of_all
+from .numerics import accumulation_dtype
+
+
+def allocate_state(query: Tensor, key: Tensor, value: Tensor, forward: Tensor | None) -> Tensor:
+    """Memory for the state of all tokens, `(b, h, d, e)`, or none if there are decays."""
+    shape = (*query.shape[:2], query.shape[-1], value.shape[-1]) if forward is None else (0,)
+    return query.new_empty(shape, dtype=accumulation_dtype(query.dtype))
+
+
+def compute_without_decay(query: Tensor, key: Tensor, value: Tensor, pairs: int, normalization: str):
+    """Output, factor and state (attention_operator.py), in slices of `pairs`."""
+    scratch, output, factor = allocate_outputs(query, value)
+    states = allocate_state(query, key, value, None)
+    for q, k, v, out, factors, state in slices_of_all(pairs, query, key, value, output, factor, states):
+        q, k, v = scratch.cast(q, k, v)
+        if normalization != "none":
+            torch.bmm(k.sum(1, keepdim=True), q.transpose(1, 2), out=factors.unsqueeze(1))
+        torch.bmm(k.transpose(1, 2), v, out=state)
+        numerator = torch.bmm(q, state, out=scratch("numerator", *out.shape))
+        finish(out, numerator, factors, normalization)
+    return output, factor, states
+
+
+def compute_gradients_without_decay(slices: list[tuple[Tensor, ...]], normalization: str, scratch: Scratch) -> None:
+    """Fill the gradients: of query, key, value, dy, gradient of the denominator, y, factor, dq, dk, dv and state."""
+    for q, k, v, dy, d_denominator, y, factors, *outs, state in slices:
+        q, k, v = scratch.cast(q, k, v)
+        n, d = output_gradients(dy, d_denominator, y, factors, normalization, (1, q.shape[1]), scratch)
+        d_state = torch.bmm(n.transpose(1, 2), q)
+        dq, dk, dv = found = [scratch.target(name, out) for name, out in zip(("dq", "dk", "dv"), outs, strict=True)]
+        torch.bmm(n, state.transpose(1, 2), out=dq)
+        torch.bmm(v, d_state, out=dk)
+        torch.bmm(k, d_state.transpose(1, 2), out=dv)
+        if d is not None:
+            dq.addcmul_(d, k.sum(1, keepdim=True))
+            dk.add_(torch.bmm(d.transpose(1, 2), q))
+        scratch.deliver(found, outs)

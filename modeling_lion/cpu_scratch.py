@@ -1,0 +1,190 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What the hand-written kernels for the CPU share: slices that stay in cache, one scratch memory for all of them, and
+how they become operators.
+
+On a CPU, elementwise work on tensors that exceed the cache, and the first touch of every fresh page of memory, cost
+more than the matrix products of linear attention. So these kernels take a slice of the (batch, head) pairs at a time
+and write whatever is in between into the same scratch memory again and again. autograd can't do that: hence the
+gradients by hand. "bh" counts the (batch, head) pairs of a slice.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from transformers.utils import logging
+
+from .attention_operator import attention_operator
+from .numerics import accumulation_dtype, is_zero_denominator
+
+
+logger = logging.get_logger(__name__)
+
+
+class Scratch:
+    """Memory by name: `scratch("scores", 4, 64, 64)` is what any earlier call with that name left, or NaN for all."""
+
+    def __init__(self, like: Tensor, dtype: torch.dtype):
+        self.like, self.dtype = like, dtype
+        self.memory: dict[str, Tensor] = {}
+        self.views: dict[tuple, Tensor] = {}
+
+    def __call__(self, name: str, *shape: int) -> Tensor:
+        view = self.views.get((name, shape))
+        if view is None:
+            size = math.prod(shape)
+            if name not in self.memory or self.memory[name].numel() < size:
+                self.memory[name] = self.like.new_empty(size, dtype=self.dtype)
+                self.views.clear()
+            view = self.views[name, shape] = self.memory[name][:size].view(shape)
+        return view
+
+    def cast(self, *tensors: Tensor) -> list[Tensor]:
+        """Query, key and value in the scratch dtype."""
+        if tensors[0].dtype == tensors[-1].dtype == self.dtype:
+            return list(tensors)
+        return [self(name, *x.shape).copy_(x) for name, x in zip("qkv", tensors, strict=True)]
+
+    def target(self, name: str, out: Tensor) -> Tensor:
+        """Where to compute what will be in `out`: there, if a matrix product can write to it."""
+        return out if out.is_contiguous() and out.dtype == self.dtype else self(name, *out.shape)
+
+    def deliver(self, found: list[Tensor], outs: list[Tensor]) -> None:
+        """What was computed at a `target` to where it belongs."""
+        for x, out in zip(found, outs, strict=True):
+            if x is not out:
+                out.copy_(x)
+
+
+def pairs_per_slice(wanted: int, *tensors: Tensor) -> int:
+    """
+    How many (batch, head) pairs of `(b, h, ...)` a slice has: about `wanted`, some heads of one sequence, or several
+    sequences with all their heads if all tensors have these side by side in memory.
+    """
+    batch, heads = tensors[0].shape[:2]
+    if wanted >= 2 * heads and all(batch == 1 or heads == 1 or x.stride(0) == heads * x.stride(1) for x in tensors):
+        return wanted // max(heads, 1) * heads
+    return -(-heads // -(-heads // max(1, min(wanted, heads))))
+
+
+def slices_of(x: Tensor, pairs: int) -> list[Tensor]:
+    """`(b, h, ...)` in slices `(bh, ...)`, views all; `pairs` from `pairs_per_slice`."""
+    if pairs > x.shape[1]:
+        return x.flatten(0, 1).split(pairs)
+    return [part for sequence in x.unbind(0) for part in sequence.split(pairs)]
+
+
+def slices_of_all(pairs: int, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """The slices of several tensors."""
+    return list(zip(*(slices_of(x, pairs) for x in tensors), strict=True))
+
+
+def allocate_outputs(query: Tensor, value: Tensor) -> tuple[Scratch, Tensor, Tensor]:
+    """Scratch memory, and memory for output and factor (attention_operator.py), which is head_dim^-1/2 yet."""
+    scratch = Scratch(query, accumulation_dtype(query.dtype))
+    output = torch.empty_like(value, dtype=scratch.dtype)
+    return scratch, output, torch.full(query.shape[:3], query.shape[-1] ** -0.5, dtype=scratch.dtype)
+
+
+def finish(output: Tensor, numerator: Tensor, factor: Tensor, normalization: str) -> None:
+    """
+    Write the output of some queries, `(bh, length, e)`. `factor`, `(bh, length)`, holds the denominators, or
+    head_dim^-1/2 for "none"; for "sum" their inverses take their place, 0 where a denominator is 0, which makes the
+    output and all gradients 0 there (SPEC §5).
+    """
+    if normalization == "sum":
+        is_zero = is_zero_denominator(factor)
+        factor.reciprocal_().masked_fill_(is_zero, 0)
+    if normalization != "separate":
+        torch.mul(numerator, factor.unsqueeze(-1), out=output)
+    elif numerator.data_ptr() != output.data_ptr():
+        output.copy_(numerator)
+
+
+def output_gradients(
+    grad: Tensor,
+    grad_denominator: Tensor | None,
+    output: Tensor,
+    factor: Tensor,
+    normalization: str,
+    chunks: tuple[int, int],
+    scratch: Scratch,
+) -> tuple[Tensor, Tensor | None]:
+    """
+    The gradients of numerators and denominators, n_i and d_i, of some `(bh, length, e)` in chunks, `(bh * n, chunk,
+    e)` and `(bh * n, chunk, 1)`, padded with zeros. For "sum" they are n_i = dy_i / den_i and d_i = -n_i · y_i; d is
+    None for "none", whose denominators nobody sees.
+
+    Args:
+        chunks: their number n and size.
+    """
+    bh, length, dim = grad.shape
+    is_padded = chunks[0] * chunks[1] > length
+    n = scratch("n", bh, chunks[0] * chunks[1], dim)
+    real = n[:, :length] if is_padded else n
+    if normalization == "separate":
+        real.copy_(grad)
+    else:
+        torch.mul(grad, factor.unsqueeze(-1), out=real)
+    if is_padded:
+        n[:, length:] = 0
+    if normalization == "none":
+        return n.view(-1, chunks[1], dim), None
+    d = scratch("d", *n.shape[:-1])
+    if is_padded:
+        d[:, length:] = 0
+    if normalization == "separate":
+        d[:, :length] = grad_denominator
+    else:
+        product = torch.mul(real, output, out=scratch("product", *real.shape))
+        torch.sum(product, -1, out=d[:, :length]).neg_()
+    return n.view(-1, chunks[1], dim), d.view(-1, chunks[1], 1)
+
+
+def has_native_product(dtype: torch.dtype) -> bool:
+    """Whether this CPU multiplies matrices in a dtype; True where torch does not tell (before 2.10, not on x86)."""
+    features = {torch.bfloat16: ("avx512_bf16", "amx_bf16"), torch.float16: ("avx512_fp16", "amx_fp16")}.get(dtype)
+    if features is None:
+        return True
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    if capabilities.get("architecture") != "x86_64":
+        return True
+    return any(capabilities.get(name) for name in features)
+
+
+def cpu_operator(
+    name: str, compute: Callable, compute_gradients: Callable, plain: Callable, allocate_more: Callable | None = None
+) -> Callable:
+    """
+    The operator `lion::<name>` of a hand-written forward and backward for the CPU.
+
+    Args:
+        compute: `(query, key, value, forward, backward, chunk_size, normalization) -> (output, factor, *more)` as in
+            `attention_operator`, but with the output in the accumulation dtype.
+        compute_gradients, plain: as in `attention_operator`.
+        allocate_more: memory for one more tensor that `compute` returns and `compute_gradients` takes, from the
+            arguments of `compute`.
+    """
+
+    def compute_and_round(query, key, value, forward, backward, chunk_size, normalization):
+        if not has_native_product(query.dtype):
+            logger.warning_once(
+                f"This CPU has no matrix product in {query.dtype}: LION's kernels compute in float32, as fast as for "
+                "float32 inputs. Linear layers do not: load the model with dtype=torch.float32 for speed."
+            )
+        output, factor, *more = compute(query, key, value, forward, backward, chunk_size, normalization)
+        if output.dtype == value.dtype or normalization == "separate":
+            return output, factor, output.new_empty(0), *more
+        return output.to(value.dtype), factor, output, *more
+
+    def allocate_saved(query, key, value, forward, backward, chunk_size, normalization):
+        dtype = accumulation_dtype(query.dtype)
+        has_wider = value.dtype != dtype and normalization != "separate"
+        wider = torch.empty_like(value, dtype=dtype) if has_wider else value.new_empty(0, dtype=dtype)
+        more = () if allocate_more is None else (allocate_more(query, key, value, forward),)
+        return wider, *more
+
+    num_saved = 1 if allocate_more is None else 2
+    return attention_operator(name, compute_and_round, compute_gradients, plain, allocate_saved, num_saved)

@@ -1,0 +1,277 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The decay mask of bidirectional linear attention: the one place where it is defined (SPEC §2).
+
+Going from key j to query i, the decay of the **source** j and of every token between counts, that of i does not:
+
+    M_ij = Π_{k=j}^{i-1} λ_k  (i > j)      M_ii = 1      M_ij = Π_{k=i+1}^{j} λ_k  (i < j)
+
+Every step from a token to its neighbour has a log decay: `forward` that of the step from t to t + 1, `backward` that
+of the step from t to t - 1 (SPEC §2, edge view). With P_i = Σ_{k<i} forward_k and Q_i = Σ_{k≤i} backward_k the mask is
+M_ij = exp(P_i - P_j) below the diagonal and exp(Q_j - Q_i) above it. In SPEC §2 both log decays are log λ. They differ
+at a border between packed sequences, where the last token's forward and the first token's backward one are -inf.
+
+Four words are used for what a sequence is cut into:
+
+    chunk     consecutive tokens; sums of log decays start anew at its borders, and states pass from one to the next
+    tile      the part of a matrix (queries x keys, or a state) that is computed at a time
+    slice     some of many like things: (batch, head) pairs, chunks of a sequence, columns of a tile
+    segment   a part of a sequence that is in memory, or in a process, without the others
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+# Longest run over which sums of log decays are subtracted from each other: a difference of two sums loses the digits
+# that the sums share, so sums start anew at every chunk border.
+LONGEST_CHUNK = 66
+# exp2 is three times as fast as exp on a CPU.
+LOG2_E = math.log2(math.e)
+
+
+class LogDecay(NamedTuple):
+    """
+    What is lost at every step, as natural logarithms, ≤ 0, float32 (float64 for float64 inputs).
+
+    Attributes:
+        forward: of the step from token t to token t + 1: `None` (λ = 1), `(heads,)`, `(batch, heads, length)` or, for
+            every channel of the keys, `(batch, heads, length, head_dim)`. -inf is allowed.
+        backward: of the step from token t to token t - 1, likewise. Where both are the same, it is the same tensor.
+    """
+
+    forward: Tensor | None = None
+    backward: Tensor | None = None
+
+
+NO_DECAY = LogDecay()
+
+
+def log_decay_floor(dtype: torch.dtype) -> float:
+    """Stands for -inf: its exp is exactly 0 in `dtype`, and sums and differences of many of it are finite."""
+    return -750.0 if dtype == torch.float64 else -110.0
+
+
+def wide_dtype(device: torch.device) -> torch.dtype:
+    """The dtype for sums over a whole sequence: float64 where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def cut_evenly(length: int | torch.SymInt, size: int) -> tuple[int | torch.SymInt, int]:
+    """
+    Number (1 or more) and size of the chunks of at most `size` tokens that hold `length` tokens with the least
+    padding. While the length is unknown (`torch.export`), whole chunks and one more than needed: never a single one,
+    for which the graph would be another.
+    """
+    if isinstance(length, torch.SymInt):
+        return (length + 2 * size - 1) // size, size
+    num_chunks = max(1, -(-length // size))
+    return num_chunks, -(-length // num_chunks)
+
+
+def finite_log_decay(log_decay: LogDecay, like: Tensor, cu_seqlens: Tensor | None = None) -> LogDecay:
+    """
+    The log decays as kernels take them: both directions in one shape, no smaller than the floor, with the borders of
+    packed sequences.
+
+    Args:
+        like: tensor `(batch, heads, length, ...)` that gives the length, the device and the dtype of the result.
+        cu_seqlens: borders of packed sequences along the length, `(num_sequences + 1,)`, from 0 to `length`. The
+            same borders hold for every row of the batch.
+
+    Returns:
+        Both `None`, both `(heads,)`, both `(1 or batch, 1 or heads, length)`, or both `(batch, heads, length,
+        head_dim)`.
+    """
+    given = [x for x in log_decay if x is not None]
+    if not given and cu_seqlens is None:
+        return log_decay
+    length, floor = like.shape[2], log_decay_floor(like.dtype)
+    is_per_token = cu_seqlens is not None or any(x.dim() > 1 for x in given)
+
+    def finite(x: Tensor | None) -> Tensor:
+        if x is None:
+            x = torch.zeros_like(given[0]) if given else like.new_zeros(1, 1, length)
+        x = x.to(like.dtype).clamp(min=floor)
+        return x.view(1, -1, 1).expand(-1, -1, length) if is_per_token and x.dim() == 1 else x
+
+    forward = finite(log_decay.forward)
+    backward = forward if log_decay.backward is log_decay.forward else finite(log_decay.backward)
+    if backward.shape != forward.shape:
+        forward, backward = torch.broadcast_tensors(forward, backward)
+    if cu_seqlens is None:
+        return LogDecay(forward, backward)
+    borders = cu_seqlens[1:-1].to(device=like.device, dtype=torch.long)
+    last, first = torch.zeros(2, length, *[1] * (forward.dim() - 3), dtype=torch.bool, device=like.device)
+    last, first = last.index_fill(0, borders - 1, True), first.index_fill(0, borders, True)
+    return LogDecay(forward.masked_fill(last, floor), backward.masked_fill(first, floor))
+
+
+def over_tokens(log_decay: LogDecay, length: int) -> LogDecay:
+    """`(heads,)` to `(1, heads, length)`, without a copy; others as they are."""
+    return LogDecay(*(x.view(1, -1, 1).expand(-1, -1, length) if x.dim() == 1 else x for x in log_decay))
+
+
+class ChunkSums(NamedTuple):
+    """
+    Sums of log decays from each token t to the borders of its chunk, none of them a difference of other sums;
+    `(..., chunk)`.
+
+    Attributes:
+        from_start: Σ_{k<t} forward_k. to_end: Σ_{k≥t} forward_k.
+        from_end: Σ_{k>t} backward_k. to_start: Σ_{k≤t} backward_k.
+    """
+
+    from_start: Tensor
+    to_end: Tensor
+    from_end: Tensor
+    to_start: Tensor
+
+
+def chunk_sums(forward: Tensor, backward: Tensor, dim: int = -1) -> ChunkSums:
+    """Of log decays `(..., chunk)`, or with the tokens of a chunk in dimension `dim`."""
+    if dim != -1:
+        return ChunkSums(
+            *(x.transpose(dim, -1) for x in chunk_sums(forward.transpose(dim, -1), backward.transpose(dim, -1)))
+        )
+    return ChunkSums(
+        from_start=torch.cat((torch.zeros_like(forward[..., :1]), forward[..., :-1].cumsum(-1)), dim=-1),
+        to_end=forward.flip(-1).cumsum(-1).flip(-1),
+        from_end=torch.cat(
+            (backward[..., 1:].flip(-1).cumsum(-1).flip(-1), torch.zeros_like(backward[..., :1])), dim=-1
+        ),
+        to_start=backward.cumsum(-1),
+    )
+
+
+def split_cuts(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """
+    Cuts, the steps that nothing survives, apart from all others: in sums they would take the digits of what follows,
+    as where many short sequences are packed.
+
+    Returns:
+        `forward` and `backward` with 0 at the cuts, and, in the same dtype, 1 at the cuts of either and 0 elsewhere.
+    """
+    is_cut = [x <= log_decay_floor(x.dtype) for x in (forward, backward)]
+    others = (x.masked_fill(cut, 0) for x, cut in zip((forward, backward), is_cut, strict=True))
+    return *others, *(cut.to(forward.dtype) for cut in is_cut)
+
+
+def mask_of(differences: Callable, forward: Tensor, backward: Tensor, is_below: Tensor) -> Tensor:
+    """M of `differences(forward, backward)`: sums of the steps to queries behind the key, and to those before it."""
+    *others, forward_cuts, backward_cuts = split_cuts(forward, backward)
+    exponent = torch.where(is_below, *differences(*others))
+    num_cuts = torch.where(is_below, *differences(forward_cuts, backward_cuts))
+    return exponent.masked_fill(num_cuts != 0, -torch.inf).exp()
+
+
+def differences_in_chunk(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
+    """Of `(..., chunk)`: `(..., chunk, chunk)` each."""
+    sums = chunk_sums(forward, backward)
+    below = sums.from_start.unsqueeze(-1) - sums.from_start.unsqueeze(-2)
+    return below, sums.to_start.unsqueeze(-2) - sums.to_start.unsqueeze(-1)
+
+
+def differences_between_chunks(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
+    """Of `(..., n, chunk)`: `(..., n, chunk, n * chunk)` each."""
+    sums = chunk_sums(forward, backward)
+    # Sums up to each chunk, seen from the start of chunk n: large only where the mask is 0 anyway.
+    wide = wide_dtype(forward.device)
+    before = [x.to(wide).sum(-1).cumsum(-1) - x.to(wide).sum(-1) for x in (forward, backward)]
+    offsets = [(x.unsqueeze(-2) - x.unsqueeze(-1)).to(forward.dtype).unsqueeze(-1) for x in before]
+    keys_forward = (sums.from_start.unsqueeze(-3) + offsets[0]).flatten(-2).unsqueeze(-2)  # (..., n, 1, length)
+    keys_backward = (sums.to_start.unsqueeze(-3) + offsets[1]).flatten(-2).unsqueeze(-2)
+    return sums.from_start.unsqueeze(-1) - keys_forward, keys_backward - sums.to_start.unsqueeze(-1)
+
+
+def decay_mask(forward: Tensor, backward: Tensor) -> Tensor:
+    """
+    The whole mask M, row i for the query i and column j for the key j: `(..., length, length)`.
+
+    Args:
+        forward, backward: `(..., length)`, of `finite_log_decay`.
+    """
+    length = forward.shape[-1]
+    position = torch.arange(length, device=forward.device)
+    if isinstance(length, torch.SymInt):
+        # A graph for every length (`torch.export`) has no chunks: float64 sums have digits enough without.
+        through, to_start = (x.to(wide_dtype(x.device)).cumsum(-1) for x in (forward, backward))
+        from_start = through - forward
+        below = from_start.unsqueeze(-1) - from_start.unsqueeze(-2)
+        above = to_start.unsqueeze(-2) - to_start.unsqueeze(-1)
+        return torch.where(position[:, None] >= position, below, above).to(forward.dtype).exp()
+    if length <= LONGEST_CHUNK:
+        return mask_of(differences_in_chunk, forward, backward, position[:, None] >= position)
+    num_chunks, chunk = cut_evenly(length, LONGEST_CHUNK)
+    forward, backward = (
+        torch.nn.functional.pad(x, (0, num_chunks * chunk - length)).unflatten(-1, (num_chunks, chunk))
+        for x in (forward, backward)
+    )
+    position = torch.arange(num_chunks * chunk, device=forward.device)
+    is_below = position.view(num_chunks, chunk, 1) >= position
+    mask = mask_of(differences_between_chunks, forward, backward, is_below)
+    return mask.flatten(-3, -2)[..., :length, :length]
+
+
+def decay_mask_rows(forward: Tensor, backward: Tensor, tokens: Tensor) -> Tensor:
+    """
+    Some rows of the mask M, without the others: `(..., rows, length)`.
+
+    Args:
+        forward, backward: `(..., length)`, of `finite_log_decay`.
+        tokens: the queries, `(rows,)`, int64.
+    """
+    position = torch.arange(forward.shape[-1], device=forward.device)
+    query = tokens.unsqueeze(-1)
+    # Both sums start at the query, so that none is a difference.
+    below = forward.unsqueeze(-2).where(position < query, 0).flip(-1).cumsum(-1).flip(-1)
+    above = backward.unsqueeze(-2).where(position > query, 0).cumsum(-1)
+    return (below + above).exp()
+
+
+class MaskSums(NamedTuple):
+    """What `write_mask` needs of chunks: sums in base 2 and, where there are cuts, their numbers; `(..., chunk)`."""
+
+    from_start: Tensor
+    to_start: Tensor
+    cuts_from_start: Tensor | None = None
+    cuts_to_start: Tensor | None = None
+
+
+def base2_sums(forward: Tensor, backward: Tensor) -> tuple[ChunkSums, MaskSums]:
+    """The sums of chunks `(..., chunk)` for hand-written code on a CPU, where exp2 is faster than exp."""
+    sums = chunk_sums(forward * LOG2_E, backward * LOG2_E)
+    if not any((x <= log_decay_floor(x.dtype)).any() for x in (forward, backward)):
+        return sums, MaskSums(sums.from_start, sums.to_start)
+    forward, backward, *cuts = split_cuts(forward, backward)
+    others, cuts = chunk_sums(forward * LOG2_E, backward * LOG2_E), chunk_sums(*cuts)
+    return sums, MaskSums(others.from_start, others.to_start, cuts.from_start, cuts.to_start)
+
+
+def write_mask(out: Tensor, sums: MaskSums, scratch: Callable[..., Tensor]) -> None:
+    """
+    The mask inside chunks, into memory that is there already.
+
+    Of the two exponents, the one that does not apply is never below 0 and the one that does never above: the minimum
+    chooses, with no mask of indices. (Its derivative, which is halved where both are 0, is never asked for.) Of two
+    numbers of cuts it is the maximum.
+
+    Args:
+        out: `(..., chunk, chunk)`, of any strides.
+        sums: `(..., chunk)`.
+        scratch: gives memory by name and shape.
+    """
+    has_cuts = sums.cuts_from_start is not None
+    below = out if out.is_contiguous() and not has_cuts else scratch("mask below", *out.shape)
+    above = scratch("mask above", *out.shape)
+    torch.sub(sums.from_start.unsqueeze(-1), sums.from_start.unsqueeze(-2), out=below)
+    torch.sub(sums.to_start.unsqueeze(-2), sums.to_start.unsqueeze(-1), out=above)
+    torch.exp2(torch.minimum(below, above, out=below), out=out)
+    if has_cuts:
+        torch.sub(sums.cuts_from_start.unsqueeze(-1), sums.cuts_from_start.unsqueeze(-2), out=below)
+        torch.sub(sums.cuts_to_start.unsqueeze(-2), sums.cuts_to_start.unsqueeze(-1), out=above)
+        out.masked_fill_(torch.maximum(below, above, out=below) > 0, 0)

@@ -1,0 +1,76 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Number formats, denominators of 0, and which implementation computes: the rules that all forms share (SPEC §5)."""
+
+import torch
+from torch import Tensor
+from transformers.utils.import_utils import is_tracing, is_triton_available
+
+
+HAS_TRITON = is_triton_available()
+# Wider heads do not fit into the Triton kernels.
+LARGEST_TRITON_DIM = 256
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float64 for float64, float32 for all else: decays, denominators and states are never narrower (SPEC §5)."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def smallest_denominator(dtype: torch.dtype) -> float:
+    """
+    Sums of scores below it count as 0 (SPEC §5): so small, some 1e-28 in float32, that neither they nor their inverses
+    have significant digits left, as when the `elu` map underflows.
+    """
+    return torch.finfo(dtype).tiny ** 0.75
+
+
+def is_zero_denominator(denominator: Tensor) -> Tensor:
+    return denominator.abs() < smallest_denominator(denominator.dtype)
+
+
+def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """numerator `(..., value_dim)` / denominator `(..., 1)`; value and gradient are 0 where the denominator is 0."""
+    is_zero = is_zero_denominator(denominator)
+    return torch.where(is_zero, 0, numerator / torch.where(is_zero, 1, denominator))
+
+
+def normalize(numerator: Tensor, denominator: Tensor, normalization: str, head_dim: int) -> Tensor:
+    """The output of SPEC §1 for a `normalization` of "sum" or "none"; arguments as in `divide`."""
+    return divide(numerator, denominator) if normalization == "sum" else numerator * head_dim**-0.5
+
+
+def backend(query: Tensor, value: Tensor) -> str:
+    """
+    Which implementation computes: "cpu" and "triton" are written by hand, "plain" consists of differentiable torch
+    operations.
+
+    "cpu" serves tensors on a CPU, eager or compiled. "triton" serves NVIDIA GPUs from compute capability 8.0 on, where
+    triton is installed and head and value dimension are at most 256, but not float64. "plain" serves all else, and
+    whatever has to see through the kernel (`allows_custom_op`).
+    """
+    if not allows_custom_op(query):
+        return "plain"
+    if query.device.type == "cpu":
+        return "cpu"
+    is_triton = (
+        query.device.type == "cuda"
+        and HAS_TRITON
+        and query.dtype != torch.float64
+        and max(query.shape[-1], value.shape[-1]) <= LARGEST_TRITON_DIM
+        and runs_triton(query.device.index)
+    )
+    return "triton" if is_triton else "plain"
+
+
+@torch.compiler.assume_constant_result
+def runs_triton(device: int | None) -> bool:
+    return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def allows_custom_op(query: Tensor) -> bool:
+    """False for empty batches, and where export, tracing or `torch.func` have to see through the kernel."""
+    if torch.compiler.is_exporting():
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    return query.numel() > 0 and not (torch._C._are_functorch_transforms_active() or is_tracing())

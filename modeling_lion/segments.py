@@ -1,0 +1,386 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+One sequence in segments (SPEC §3 "chunk", one level up): because it is too long for the memory, or because several
+processes share it.
+
+Embeddings, projections and MLPs see tokens one by one. Attention needs of another segment only what a chunk passes on:
+per direction and head one state Σ_t exp(log decay from t to the border) k_t ⊗ [v_t | 1], and how much of another state
+is left behind the segment. With the states that reach its two borders, a segment is attended to as if the whole
+sequence were there. So what processes send, D x (D + 1) numbers per direction, head and sequence and two decays, does
+not grow with the length; their gradients go the other way.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from transformers import PreTrainedModel
+from transformers.utils import logging
+from transformers.utils.import_utils import is_tracing
+
+from .attention_plain import split_ones, with_ones
+from .decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, over_tokens
+from .embeddings import check_inputs
+from .numerics import accumulation_dtype, normalize
+from .padding import packed_borders, real_tokens
+
+
+PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds", "labels")
+
+
+@dataclass
+class BorderStates:
+    """
+    One state per direction, `(batch, heads, head_dim, value_dim + 1)`: keys times values, and a column of keys.
+
+    As what a segment gives: `forward` to the segments behind it, `backward` to those before it, and `forward_keep`,
+    `backward_keep` in [0, 1], `(1 or batch, 1 or heads, 1 or head_dim, 1)`, what is left of another state behind it.
+    As what a segment gets: `forward` has come from before it, `backward` from behind it, decayed up to its borders.
+    """
+
+    forward: Tensor
+    backward: Tensor
+    forward_keep: Tensor | None = None
+    backward_keep: Tensor | None = None
+
+
+def segment_factors(log_decay: LogDecay, like: Tensor) -> ChunkSums:
+    """What is left between each token and the borders of a segment, `(1 or b, 1 or h, length, 1 or head_dim)`."""
+    forward, backward = finite_log_decay(log_decay, like)
+    if forward is None:
+        forward = backward = like.new_zeros(1, 1, like.shape[2])
+    log_decays = over_tokens(LogDecay(forward, backward), like.shape[2])
+    sums = chunk_sums(*(x.unsqueeze(-1) if x.dim() == 3 else x for x in log_decays), dim=-2)
+    return ChunkSums(*(x.exp() for x in sums))
+
+
+def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay) -> BorderStates:
+    """What a segment gives to the others. Arguments as in `lion_attention`; computed in the accumulation dtype."""
+    dtype = accumulation_dtype(key.dtype)
+    with torch.autocast(key.device.type, enabled=False):
+        key, value = key.to(dtype), with_ones(value.to(dtype))
+        factors = segment_factors(log_decay, key)
+        return BorderStates(
+            forward=(key * factors.to_end).transpose(-1, -2) @ value,
+            backward=(key * factors.to_start).transpose(-1, -2) @ value,
+            forward_keep=factors.to_end[:, :, :1].transpose(-1, -2),
+            backward_keep=factors.to_start[:, :, -1:].transpose(-1, -2),
+        )
+
+
+def pass_borders(given: list[BorderStates]) -> list[BorderStates]:
+    """What each segment gets, from what all of them give, in the order of the sequence."""
+    zero = torch.zeros_like(given[0].forward)
+    forward, backward = [zero], [zero]
+    for states in given[:-1]:
+        forward.append(torch.addcmul(states.forward, forward[-1], states.forward_keep))
+    for states in given[:0:-1]:
+        backward.append(torch.addcmul(states.backward, backward[-1], states.backward_keep))
+    return [BorderStates(*states) for states in zip(forward, backward[::-1], strict=True)]
+
+
+def segment_attention(
+    attention: Callable,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: LogDecay,
+    *,
+    border_states: BorderStates,
+    normalization: str,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """
+    One segment's output: `attention`, that is `lion_attention` in any form, inside, and the border states for all
+    else.
+
+    Args:
+        border_states: what the segment gets, from `pass_borders`. The others as in `lion_attention`.
+    """
+    (numerator, denominator), _ = attention(query, key, value, log_decay, normalization="separate", **kwargs)
+    with torch.autocast(query.device.type, enabled=False):
+        query = query.to(accumulation_dtype(query.dtype))
+        factors = segment_factors(log_decay, query)
+        outside = (query * factors.from_start) @ border_states.forward + (
+            query * factors.from_end
+        ) @ border_states.backward
+        outside_numerator, outside_denominator = split_ones(outside)
+        numerator, denominator = numerator + outside_numerator, denominator + outside_denominator
+        return normalize(numerator, denominator, normalization, query.shape[-1]).to(value.dtype), None
+
+
+def encode_in_segments(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    attention_mask: Tensor | None,
+    token_type_ids: Tensor | None,
+    position_ids: Tensor | None,
+    segment_length: int,
+    show_progress: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """
+    The encoder of a `LionModel` without its pooler; see `LionModel.encode_long` for the arguments.
+
+    The first pass of a layer collects the states at segment borders, the second computes the outputs and writes them
+    over the inputs. Besides one tensor of hidden states, memory holds one segment and those states.
+
+    Returns:
+        The hidden states `(batch, length, hidden_size)` and the mask of `real_tokens`.
+    """
+    if not model.is_text:
+        raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')
+    if model.config.uses_softmax:
+        raise ValueError(
+            f"`encode_long` needs linear attention, and `mixer_type` is {model.config.mixer_type!r}: call the model."
+        )
+    if model.training:
+        raise ValueError("`encode_long` is for inference: call model.eval() first.")
+    check_inputs(model.config, input_ids, None, None)
+    for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
+        if ids is not None and ids.shape != input_ids.shape:
+            raise ValueError(f"`{name}` must be {tuple(input_ids.shape)}, as `input_ids`; got {tuple(ids.shape)}.")
+    if segment_length < 1:
+        raise ValueError(f"`segment_length` is {segment_length}; give at least 1.")
+    is_real = real_tokens(attention_mask, input_ids)
+    if packed_borders(position_ids, is_real) is not None:
+        raise ValueError("`position_ids` start again: `encode_long` takes one long text a row, not packed ones.")
+
+    def split(x: Tensor | None) -> tuple[Tensor | None, ...]:
+        num_segments = -(-input_ids.shape[1] // segment_length)
+        return (None,) * num_segments if x is None else x.split(segment_length, dim=1)
+
+    if model.config.position_embedding_type == "absolute":
+        # Short enough to embed at once, since there is a position for every token.
+        hidden_states = model.embeddings(input_ids, token_type_ids, position_ids, None, is_real)
+    else:
+        shape = (*input_ids.shape, model.config.hidden_size)
+        hidden_states = torch.empty(shape, dtype=model.dtype, device=input_ids.device)
+        for segment, ids, types in zip(split(hidden_states), split(input_ids), split(token_type_ids), strict=True):
+            segment.copy_(model.embeddings(ids, types))
+
+    segments, masks = split(hidden_states), split(is_real)
+    steps = 2 * len(model.layers) * len(segments)
+    with logging.tqdm(total=steps, desc="Encoding", unit="segment", disable=not show_progress) as progress:
+
+        def each_segment():
+            for segment, mask in zip(segments, masks, strict=True):
+                yield segment, mask
+                progress.update()
+
+        for layer in model.layers:
+            given = [layer.segment_states(segment, mask) for segment, mask in each_segment()]
+            for (segment, mask), border_states in zip(each_segment(), pass_borders(given), strict=True):
+                segment.copy_(layer(segment, mask, border_states=border_states)[0])
+    if model.norm is not None:
+        for segment in segments:
+            segment.copy_(model.norm(segment))
+    return hidden_states, is_real
+
+
+@dataclass
+class SharedSequence:
+    """
+    A batch of sequences of which this process has one segment.
+
+    Attributes:
+        group: the processes, in the order of their segments.
+        counts: real tokens of every row in every segment, `(num_segments, batch)`, int64.
+    """
+
+    group: "dist.ProcessGroup"
+    counts: Tensor
+
+    @classmethod
+    def of(cls, inputs: Tensor, is_real: Tensor | None, group: "dist.ProcessGroup") -> "SharedSequence":
+        """
+        Args:
+            inputs: `(batch, length of the segment, ...)`.
+            is_real: of `real_tokens`.
+
+        Raises:
+            ValueError: if the processes have batches of different sizes, or under torch.compile and export.
+        """
+        if is_tracing(inputs):
+            raise ValueError("Sequence parallelism works in eager mode only: leave out torch.compile and export.")
+        batch, length = inputs.shape[:2]
+        sizes = gather(torch.tensor([batch], device=inputs.device), group).flatten().tolist()
+        if len(set(sizes)) > 1:
+            raise ValueError(
+                f"The processes of a sequence have batches of {sizes} rows: give all of them segments of the same "
+                "rows."
+            )
+        counts = torch.full((batch,), length, device=inputs.device)
+        if is_real is not None:
+            counts = is_real.sum(dim=1)
+        return cls(group, gather(counts, group))
+
+    def position_ids(self, is_real: Tensor | None, length: int) -> Tensor:
+        """Positions in the whole sequence, counting real tokens; `(batch, length)`."""
+        before = self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
+        if is_real is None:
+            return before + torch.arange(length, device=before.device)
+        return (before + is_real.cumsum(dim=1) - 1).clamp(min=0)
+
+    def pool(self, hidden_states: Tensor, is_real: Tensor | None, pooling: str) -> Tensor:
+        """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`) of the whole sequences."""
+        weights = torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
+        if is_real is not None:
+            weights = is_real
+        total = self.counts.sum(dim=0).clamp(min=1)
+        if pooling == "cls":
+            before = self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
+            weights = weights & (before + weights.cumsum(dim=1) == 1)
+            total = torch.ones_like(total)
+        pooled = (hidden_states * weights.unsqueeze(-1).to(hidden_states.dtype)).sum(dim=1)
+        return SumOverProcesses.apply(pooled, self.group) / total.unsqueeze(1).to(pooled.dtype)
+
+    def exchange(self, given: BorderStates) -> BorderStates:
+        """What this segment gets, from what it gives; differentiable."""
+        shape = (*given.forward.shape[:2], *given.forward_keep.shape[2:])
+        keeps = (x.expand(shape) for x in (given.forward_keep, given.backward_keep))
+        return BorderStates(*ExchangeBorders.apply(given.forward, given.backward, *keeps, self.group))
+
+
+def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:
+    """`x` of every process, `(num_processes, *x.shape)`."""
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, x.contiguous(), group=group)
+    return torch.stack(parts)
+
+
+class ExchangeBorders(torch.autograd.Function):
+    """
+    `pass_borders` over processes. With what segment i gives, F_i, and lets through, f_i, segment i + 1 gets
+    S_{i+1} = F_i + f_i S_i. The gradients obey the same recurrence from the other end, A_i = dS_i + f_i A_{i+1}, with
+    dF_i = A_{i+1} and df_i = A_{i+1} · S_i: the gradients are `pass_borders` with the directions exchanged.
+    """
+
+    @staticmethod
+    def forward(ctx, forward: Tensor, backward: Tensor, forward_keep: Tensor, backward_keep: Tensor, group):
+        given = (forward, backward, forward_keep, backward_keep)
+        everything = gather(torch.cat([x.flatten() for x in given]), group)
+        by_kind = everything.split([x.numel() for x in given], dim=1)
+        by_kind = [x.reshape(-1, *y.shape) for x, y in zip(by_kind, given, strict=True)]
+        got = pass_borders([BorderStates(*states) for states in zip(*by_kind, strict=True)])[dist.get_rank(group)]
+        ctx.group = group
+        ctx.save_for_backward(got.forward, got.backward, *by_kind[2:])
+        return got.forward, got.backward
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_forward: Tensor, d_backward: Tensor):
+        forward, backward, forward_keeps, backward_keeps = ctx.saved_tensors
+        gradients = gather(torch.stack((d_forward, d_backward)), ctx.group)
+        given = [
+            BorderStates(forward=d[1], backward=d[0], forward_keep=backward_keep, backward_keep=forward_keep)
+            for d, forward_keep, backward_keep in zip(gradients, forward_keeps, backward_keeps, strict=True)
+        ]
+        got = pass_borders(given)[dist.get_rank(ctx.group)]
+        d_keeps = (
+            (d * state).sum_to_size(forward_keeps.shape[1:])
+            for d, state in ((got.backward, forward), (got.forward, backward))
+        )
+        return got.backward, got.forward, *d_keeps, None
+
+
+class SumOverProcesses(torch.autograd.Function):
+    """The sum on every process; its gradient is the sum of theirs, since all of them go on from it."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group):
+        ctx.group = group
+        total = x.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        total = grad.clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
+
+
+def segment_of_inputs(inputs: dict, group: "dist.ProcessGroup") -> dict:
+    """This process's segments of the per-token tensors in `inputs`; the rest as it is. See `shard_inputs`."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
+    length = tokens.shape[1]
+    if length < size:
+        raise ValueError(f"The sequences have {length} tokens, fewer than the {size} processes that share them.")
+    first, end = (length * n // size for n in (rank, rank + 1))
+
+    def part(name: str, x):
+        if name not in PER_TOKEN or x is None or x.shape[1:2] != (length,):
+            return x
+        return x[:, first:end].contiguous()
+
+    return {name: part(name, x) for name, x in inputs.items()}
+
+
+def labels_per_process(labels: Tensor, group: "dist.ProcessGroup") -> Tensor:
+    """The labels that count, of all segments, divided by the number of processes: a float32 scalar."""
+    count = (labels != -100).sum().float()
+    dist.all_reduce(count, group=group)
+    return count / dist.get_world_size(group)
+
+
+class SequenceParallelModel:
+    """The methods of a model whose sequences several processes share."""
+
+    # Whether the loss needs no more of other segments of a sequence than their number of labels.
+    _supports_sequence_parallel = True
+
+    def set_sequence_parallel(self, group: "dist.ProcessGroup | None") -> None:
+        """
+        Let the processes of a group share every sequence: from now on each gives `forward` its segment of the tokens
+        (`shard_inputs`), in the order of their ranks, and gets the hidden states and logits of that segment. What
+        layers send does not depend on the length. All processes must call `forward` and `backward` together.
+
+        `pooler_output` is the same in all processes. The mean of their losses is the loss of the whole sequences, and
+        the mean of their gradients its gradient: what DDP and FSDP make of them.
+
+        Args:
+            group: the processes of one sequence, also as a one-dimensional DeviceMesh. `None` ends it.
+
+        Raises:
+            ValueError: for models of images, whose patches are not cut into segments, and for question answering,
+                whose loss is over all tokens at once.
+        """
+        if group is not None and self.config.uses_softmax:
+            raise ValueError(
+                "Processes share a sequence by the states of linear attention, which `mixer_type` "
+                f"{self.config.mixer_type!r} has not: use another mixer."
+            )
+        if group is not None and (self.config.modality != "text" or not self._supports_sequence_parallel):
+            raise ValueError(
+                f"{type(self).__name__} of `modality` {self.config.modality!r} cannot share a sequence among "
+                "processes: use LionModel, LionForMaskedLM, LionForSequenceClassification, "
+                "LionForTokenClassification or LionForMultipleChoice, for text."
+            )
+        self.base_model.sequence_group = group.get_group() if hasattr(group, "get_group") else group
+
+    def shard_inputs(self, inputs: dict) -> dict:
+        """
+        This process's segment of a batch of whole sequences, the same in all processes of `set_sequence_parallel`.
+
+        Args:
+            inputs: arguments of `forward` by name. Of `input_ids`, `attention_mask`, `token_type_ids`, `position_ids`,
+                `inputs_embeds` and of `labels` per token, `(batch, length, ...)`, a segment is taken.
+
+        Raises:
+            ValueError: if there is no group, or there are fewer tokens than processes.
+        """
+        if self.base_model.sequence_group is None:
+            raise ValueError("There is no group of processes: call `set_sequence_parallel` first.")
+        return segment_of_inputs(inputs, self.base_model.sequence_group)
+
+    def loss_of_segment(self, labels: Tensor, **kwargs) -> Tensor:
+        """`loss_function` for labels per token, each with the weight that it has in the whole sequences."""
+        group = self.base_model.sequence_group
+        if group is not None and kwargs.get("num_items_in_batch") is None:
+            kwargs["num_items_in_batch"] = labels_per_process(labels, group)
+        return self.loss_function(labels=labels, **kwargs)
