@@ -33,7 +33,8 @@ from measure import print_table, write_json
 from transformers import AutoModel, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer
-from modeling_lion.modeling_lion import MIXERS, attention_names
+from modeling_lion.loading import attention_names
+from modeling_lion.modeling_lion import MIXERS
 
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from configuration_lion import AUTO_MODELS
 from modeling_lion import LionPreTrainedModel
-from modeling_lion.modeling_lion import attention_names
+from modeling_lion.loading import attention_names
 
 from .checkpoint import load_model
 from .sample_inputs import pad_sequences, sample_inputs

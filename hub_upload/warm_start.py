@@ -18,8 +18,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 import modeling_lion
 from configuration_lion import LionConfig
-from modeling_lion.mixer_decay import FixedDecay
-from modeling_lion.mixer_decay import DecayGate
+from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
 from .checkpoint import no_progress_bars
 from .new_folder import new_folder

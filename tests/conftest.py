@@ -15,7 +15,7 @@ import transformers
 
 import modeling_lion
 from modeling_lion import LionConfig
-from modeling_lion.modeling_lion import attention_names
+from modeling_lion.loading import attention_names
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from unittest import mock
 
 import torch
+from attention_forms import FORMS, naive
 from conftest import MIXERS, TINY
 from hypothesis import strategies as st
-from test_kernels import DTYPES, EXTREMES, KERNELS, extreme_decays
+from test_attention import DTYPES, EXTREMES, extreme_decays
 from torch import Tensor
 
-from modeling_lion import LionConfig, LionModel, kernel_chunk, kernel_parallel
-from modeling_lion.decay_mask import decay_mask, step_decays
-from modeling_lion.kernel_naive import naive_attention
-from modeling_lion.lion_kernel import accumulation_dtype, divide
-from modeling_lion.modeling_lion import attention_names
+from modeling_lion import LionConfig, LionModel, cpu_chunk, cpu_parallel
+from modeling_lion.decay import LogDecay, decay_mask, finite_log_decay, over_tokens
+from modeling_lion.loading import attention_names
+from modeling_lion.numerics import accumulation_dtype, divide
 
 
 GATED = ["selective", "diagonal"]
@@ -98,7 +98,11 @@ class KernelProblem:
         """How large, at most, the sums of absolute values are that make the output and each gradient."""
         query, key, value, *decays = (x.double() for x in self.inputs)
         weights, borders = self.weights.double(), self.options["cu_seqlens"]
-        mask = lambda decays: decay_mask(*step_decays(*(decays or [None]), query, borders))
+
+        def mask(decays: list[Tensor]) -> Tensor | float:
+            log_decay = finite_log_decay(LogDecay(*(decays or [None]) * 2), query, borders)
+            return 1.0 if log_decay.forward is None else decay_mask(*over_tokens(log_decay, query.shape[2]))
+
         scores = (query @ key.transpose(2, 3)) * mask(decays)
         if is_sum := self.options["normalization"] == "sum":
             inverse = divide(torch.ones_like(scores[..., :1]), scores.sum(-1, keepdim=True)).abs()
@@ -117,13 +121,13 @@ class KernelProblem:
     def check(self) -> None:
         """At most twice the error of the naive form that computes as wide as SPEC §5 asks, or rounding."""
         with (
-            mock.patch.object(kernel_parallel, "TILE_ELEMENTS", self.tile_elements),
-            mock.patch.object(kernel_chunk, "SLICE_TOKENS", self.slice_tokens),
+            mock.patch.object(cpu_parallel, "TILE_ELEMENTS", self.tile_elements),
+            mock.patch.object(cpu_chunk, "TOKENS_AT_ONCE", self.slice_tokens),
             poisoned_memory(),
         ):
-            results = self.evaluate(KERNELS[self.kernel])
-        exact = self.evaluate(naive_attention, torch.float64)
-        narrow = self.evaluate(naive_attention, torch.float32)
+            results = self.evaluate(FORMS[self.kernel])
+        exact = self.evaluate(naive, torch.float64)
+        narrow = self.evaluate(naive, torch.float32)
         dtype = accumulation_dtype(self.inputs[0].dtype)
         eps = torch.finfo(dtype).eps
         # In float64 the definition itself is as far from the truth as what is tried. And decays like e^-95, which are

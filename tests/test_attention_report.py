@@ -10,7 +10,7 @@ from PIL import Image
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from modeling_lion import LionConfig, LionModel, LionTokenizer
-from modeling_lion.decay_mask import decay_mask, decay_mask_rows, step_decays
+from modeling_lion.decay import LogDecay, decay_mask, decay_mask_rows, finite_log_decay
 
 
 TOKENS = [0, 3, 6]
@@ -22,7 +22,7 @@ def test_rows_of_the_mask(length, equal):
     log_decay = -torch.rand(2, 3, length, dtype=torch.float64)
     log_decay[:, :, 2::7] = -torch.inf
     borders = torch.tensor([0, length]) if length < 7 else torch.tensor([0, 2, 5, length])
-    decays = step_decays(log_decay, log_decay.unsqueeze(-1), borders)
+    decays = finite_log_decay(LogDecay(log_decay, log_decay), log_decay.unsqueeze(-1), borders)
     tokens = torch.tensor([length - 1, 0, length // 2])
     equal(decay_mask_rows(*decays, tokens), decay_mask(*decays)[:, :, tokens])
 

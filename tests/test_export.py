@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from attention_forms import FORMS, auto, naive
 from torch.export import Dim
 
 from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM
-from modeling_lion.kernel_auto import auto_attention
-from modeling_lion.kernel_chunk import chunk_attention
-from modeling_lion.kernel_naive import naive_attention
-from modeling_lion.kernel_parallel import parallel_attention
 
 
 # torch.export itself uses what it calls deprecated.
@@ -37,7 +34,7 @@ def kernel_inputs(batch: int, length: int, decay: str, dtype=torch.float32) -> t
 
 
 @pytest.mark.parametrize(
-    ("kernel", "decay"), [(parallel_attention, "varying"), (chunk_attention, "varying"), (auto_attention, "fixed")]
+    ("kernel", "decay"), [(FORMS["parallel"], "varying"), (FORMS["chunk"], "varying"), (auto, "fixed")]
 )
 def test_a_kernel_exported_once_is_right_at_every_length(kernel, decay):
     sizes = {0: Dim("batch"), 2: Dim("length")}
@@ -47,7 +44,7 @@ def test_a_kernel_exported_once_is_right_at_every_length(kernel, decay):
     for batch, length in ((1, 1), (2, 3), (1, 4), (4, 70), (1, 300)):
         inputs = [x.requires_grad_() for x in kernel_inputs(batch, length, decay)]
         wide = [x.detach().double().requires_grad_() for x in inputs]
-        output, expected = program.module()(*inputs), naive_attention(*wide)[0]
+        output, expected = program.module()(*inputs), naive(*wide)[0]
         torch.testing.assert_close(output.double(), expected, atol=1e-5, rtol=1e-5)
         grads, expected = (torch.autograd.grad(y.square().sum(), x) for y, x in ((output, inputs), (expected, wide)))
         for grad, truth in zip(grads, expected, strict=True):
@@ -61,13 +58,13 @@ def test_sums_over_many_blocks_keep_their_digits():
     log_decay = torch.full((1, 2, length), -1e-4)
     log_decay[:, :, : length // 2] = -20
     lengths = {2: Dim("length")}
-    for kernel in (parallel_attention, chunk_attention):
+    for kernel in (FORMS["parallel"], FORMS["chunk"]):
         inputs = kernel_inputs(1, 9, "varying")
         program = torch.export.export(Attention(kernel), inputs, dynamic_shapes=(lengths,) * 4)
         output = program.module()(query, key, value, log_decay)
-        truth = naive_attention(*(x.double() for x in (query, key, value, log_decay)))[0]
-        naive = naive_attention(query, key, value, log_decay)[0]
-        assert (output - truth).abs().max() <= 2 * (naive - truth).abs().max()
+        truth = naive(*(x.double() for x in (query, key, value, log_decay)))[0]
+        narrow = naive(query, key, value, log_decay)[0]
+        assert (output - truth).abs().max() <= 2 * (narrow - truth).abs().max()
 
 
 def test_the_program_of_a_whole_model_takes_any_grid_of_patches(find_case):

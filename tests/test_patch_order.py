@@ -2,18 +2,17 @@
 """Scans of images against SPEC §6 written out: where each curve goes, and attention along both, token by token."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
-from modeling_lion.kernel_chunk import chunk_attention
-from modeling_lion.kernel_parallel import parallel_attention
-from modeling_lion.kernel_rnn import rnn_attention
-from modeling_lion.modeling_lion import eager_attention
+from modeling_lion.attention import lion_attention
+from modeling_lion.decay import LogDecay
 from modeling_lion.patch_order import CURVES, scan_attention, scan_orders
 
 
-KERNELS = {"eager": eager_attention, "parallel": parallel_attention, "chunk": chunk_attention, "rnn": rnn_attention}
+FORMS = ["eager", "parallel", "chunk", "rnn"]
 GRIDS = [(1, 1), (1, 4), (4, 1), (2, 3), (3, 2), (3, 4), (4, 4)]
 HEADS, HEAD_DIM, VALUE_DIM = 2, 3, 4
 
@@ -139,7 +138,7 @@ def literal_scan(query, key, value, log_decay, orders, normalization):
 @pytest.mark.parametrize("normalization", ["sum", "none"])
 @pytest.mark.parametrize("mixer", ["decay", "selective"])
 @pytest.mark.parametrize("patch_order", CURVES)
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", FORMS)
 def test_attention_along_both_curves(kernel, patch_order, mixer, normalization, grid, equal):
     orders = scan_orders(patch_order, *grid)
     length = 1 + grid[0] * grid[1]
@@ -152,11 +151,11 @@ def test_attention_along_both_curves(kernel, patch_order, mixer, normalization, 
         log_decay = -torch.rand(1, 2 * HEADS, length, dtype=torch.float64)
         per_token = log_decay.view(2, HEADS, length)
     output, weights = scan_attention(
-        KERNELS[kernel],
+        partial(lion_attention, form=kernel),
         query,
         key,
         value,
-        log_decay,
+        LogDecay(log_decay, log_decay),
         scans=orders,
         normalization=normalization,
         chunk_size=4,

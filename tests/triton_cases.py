@@ -1,36 +1,36 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 The Triton kernels against the naive form in float64, with all gradients: on a GPU if there is one, otherwise in
-Triton's interpreter. tests/test_kernel_triton.py runs this file, in a process of its own: the interpreter has to be
+Triton's interpreter. tests/test_triton.py runs this file, in a process of its own: the interpreter has to be
 chosen before anything imports triton.
 
     pytest tests/triton_cases.py                         # on a GPU
     TRITON_INTERPRET=1 pytest tests/triton_cases.py      # without one
 
-The tolerance is that of test_kernels.py; for bfloat16 and float16, twice the error of the plain form that computes in
-that dtype all along.
+The tolerance is that of test_attention.py; for bfloat16 and float16, twice the error of the plain form that computes
+in that dtype all along.
 """
 
 import os
 
 import pytest
 import torch
-from test_kernels import EXTREMES, extreme_decays
+from attention_forms import FORMS, naive
+from test_attention import EXTREMES, HEADS, extreme_decays, pairs
 
-from modeling_lion import feature_map, kernel_triton, lion_kernel, triton_plan
+from modeling_lion import attention, feature_map, triton_launch, triton_plan
+from modeling_lion.attention import lion_attention
+from modeling_lion.attention_reference import reference_attention
+from modeling_lion.decay import LogDecay, decay_mask, finite_log_decay, over_tokens
 from modeling_lion.feature_map import plain_silu_norm, silu_norm
-from modeling_lion.kernel_chunk import chunk_attention
-from modeling_lion.kernel_naive import naive_attention
-from modeling_lion.kernel_parallel import parallel_attention
-from modeling_lion.kernel_rnn import rnn_attention
+from modeling_lion.numerics import divide
 
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-KERNELS = {"parallel": parallel_attention, "chunk": chunk_attention, "rnn": rnn_attention}
 MIXERS = ["lit", "decay", "selective"]
-# What meets a tile in pieces, by the name of the kernel in the configurations.
-PIECES = {"output": "keys", "query_gradient": "keys", "key_gradient": "queries"}
+# What meets a tile in slices, by the name of the kernel in the configurations.
+SLICES = {"output": "keys", "query_gradient": "keys", "key_gradient": "queries"}
 # Triton's interpreter computes bfloat16 wrongly.
 DTYPES = [torch.float32, torch.float16, *([] if INTERPRETED else [torch.bfloat16])]
 on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
@@ -55,14 +55,15 @@ def small_tiles(monkeypatch):
     """Triton bodies for CPU tensors, too; there, several tiles and chunks in a few tokens, since time is short."""
     if INTERPRETED:
         monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", call_device_function)
-        for module in (lion_kernel, feature_map):
-            monkeypatch.setattr(module, "use_triton", lambda query, value: query.dtype != torch.float64)
+        backend = lambda query, value: "plain" if query.dtype == torch.float64 else "triton"
+        for module in (attention, feature_map):
+            monkeypatch.setattr(module, "backend", backend)
         for config in triton_plan.CONFIGS.values():
             monkeypatch.setitem(config, "tile", 16)
             monkeypatch.setitem(config, "lit_tile", 16)
             monkeypatch.setitem(config, "chunk", 32)
-            for kernel, piece in zip(PIECES, (16, 4, 8), strict=True):
-                monkeypatch.setitem(config[kernel], PIECES[kernel], piece)
+            for kernel, size in zip(SLICES, (16, 4, 8), strict=True):
+                monkeypatch.setitem(config[kernel], SLICES[kernel], size)
 
 
 def make_inputs(mixer, length, *, dtype=torch.float32, batch=1, heads=2, head_dim=16, value_dim=None, positive=True):
@@ -91,12 +92,10 @@ def outputs_and_gradients(kernel, inputs, dtype=None, decay_dtype=None, **kwargs
 
 def plain_attention(query, key, value, log_decay=None, **kwargs):
     """The naive form in the dtype of the queries, but for decays, which are wider (SPEC §5)."""
-    from modeling_lion.decay_mask import decay_mask, step_decays
-    from modeling_lion.lion_kernel import divide
-
     weights = query @ key.transpose(-1, -2)
-    mask = decay_mask(*step_decays(log_decay, query.float(), kwargs.get("cu_seqlens")))
-    weights = (weights * mask).to(query.dtype)
+    log_decay = finite_log_decay(LogDecay(log_decay, log_decay), query.float(), kwargs.get("cu_seqlens"))
+    if log_decay.forward is not None:
+        weights = (weights * decay_mask(*over_tokens(log_decay, query.shape[2]))).to(query.dtype)
     if kwargs.get("normalization", "sum") == "sum":
         weights = divide(weights, weights.float().sum(-1, keepdim=True)).to(query.dtype)
     else:
@@ -107,7 +106,7 @@ def plain_attention(query, key, value, log_decay=None, **kwargs):
 def assert_right(kernel, inputs, **kwargs):
     """Compare outputs and gradients with float64, and allow twice the error of the plain form in the same dtype."""
     results = outputs_and_gradients(kernel, inputs, **kwargs)
-    exact = outputs_and_gradients(naive_attention, inputs, torch.float64, **kwargs)
+    exact = outputs_and_gradients(naive, inputs, torch.float64, **kwargs)
     near = outputs_and_gradients(plain_attention, inputs, **kwargs)
     for name, result, right, plain in zip(
         ["output", "d query", "d key", "d value", "d log_decay"], results, exact, near, strict=False
@@ -129,14 +128,14 @@ def lengths(*short: int, long: tuple[int, ...]) -> list[int]:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("normalization", ["sum", "none"])
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("length", lengths(1, 85, long=(64, 197, 512, 1000)))
 def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, dtype):
     if INTERPRETED and (kernel == "rnn" or dtype == torch.float16) and (normalization == "none" or length == 1):
         pytest.skip("tested on a GPU: the interpreter is slow")
     inputs = make_inputs(mixer, length, dtype=dtype, positive=normalization == "sum")
-    assert_right(KERNELS[kernel], inputs, normalization=normalization)
+    assert_right(FORMS[kernel], inputs, normalization=normalization)
 
 
 @pytest.mark.parametrize("dtype", [DTYPES[0], DTYPES[-1]], ids=str)
@@ -148,15 +147,15 @@ def test_any_head_dimension(mixer, dims, dtype):
     if INTERPRETED and dtype == torch.float16:
         pytest.skip("tested on a GPU: the interpreter is slow")
     inputs = make_inputs(mixer, 40 if INTERPRETED else 600, heads=1, head_dim=dims[0], value_dim=dims[1], dtype=dtype)
-    assert_right(chunk_attention, inputs)
+    assert_right(FORMS["chunk"], inputs)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_packed_sequences(mixer, kernel):
     parts = (3, 1, 30, 16, 9) if INTERPRETED else (3, 1, 300, 64, 9, 100)
     borders = torch.tensor([0, *parts]).cumsum(0).int().to(DEVICE)
-    assert_right(KERNELS[kernel], make_inputs(mixer, sum(parts), heads=1), cu_seqlens=borders)
+    assert_right(FORMS[kernel], make_inputs(mixer, sum(parts), heads=1), cu_seqlens=borders)
 
 
 @pytest.mark.parametrize("kernel", ["parallel", "chunk"])
@@ -165,9 +164,9 @@ def test_many_short_sequences_cost_no_digits(kernel):
     parts = (1,) * 10 + (6, 5, 8)
     inputs = make_inputs("selective", sum(parts), heads=1)
     borders = torch.tensor([0, *parts]).cumsum(0).int()
-    packed = outputs_and_gradients(KERNELS[kernel], inputs, cu_seqlens=borders.to(DEVICE))
+    packed = outputs_and_gradients(FORMS[kernel], inputs, cu_seqlens=borders.to(DEVICE))
     start = borders[-2]
-    exact = outputs_and_gradients(naive_attention, inputs, torch.float64, cu_seqlens=borders.to(DEVICE))
+    exact = outputs_and_gradients(naive, inputs, torch.float64, cu_seqlens=borders.to(DEVICE))
     for result, right in zip(packed, exact, strict=True):
         last = (result.double() - right)[:, :, start:]
         assert last.abs().max() <= 16 * torch.finfo(torch.float32).eps * max(1, right.abs().max())
@@ -183,33 +182,67 @@ def test_extreme_decays(kind, mixer, kernel):
         pytest.skip("tested on a GPU: the interpreter is slow")
     *inputs, log_decay = make_inputs(mixer, 70 if INTERPRETED else 600, heads=1)
     log_decay = extreme_decays(kind, log_decay.shape, torch.float32).to(DEVICE)
-    gradient = assert_right(KERNELS[kernel], [*inputs, log_decay])[-1]
+    gradient = assert_right(FORMS[kernel], [*inputs, log_decay])[-1]
     assert (gradient[log_decay == -torch.inf] == 0).all()
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_zero_denominators_give_zero(mixer, kernel):
     query, key, value, log_decay = make_inputs(mixer, 40, heads=2)
     query, key = query.clone(), key.clone()
     query[0, 0, 3] = 0  # one query that sees nothing
     key[0, 1] = 0  # one head where there is nothing to see
-    results = outputs_and_gradients(KERNELS[kernel], (query, key, value, log_decay))
+    results = outputs_and_gradients(FORMS[kernel], (query, key, value, log_decay))
     assert all(x.isfinite().all() for x in results)
     output, d_query, d_key, d_value = results[:4]
     assert (output[0, 0, 3] == 0).all() and (d_query[0, 0, 3] == 0).all()
     assert all((x[0, 1] == 0).all() for x in (output, d_query, d_key, d_value))
 
 
-@pytest.mark.parametrize("mixer", ["lit", "selective"])
-def test_value_may_be_wider_than_query_and_key(mixer):
-    query, key, value, log_decay = make_inputs(mixer, 50, heads=1, dtype=torch.float16, value_dim=17)
-    inputs = query, key, value.float(), log_decay
-    results = outputs_and_gradients(chunk_attention, inputs)
-    assert [x.dtype for x in results[:4]] == [torch.float32, torch.float16, torch.float16, torch.float32]
-    for result, right in zip(results, outputs_and_gradients(naive_attention, inputs, torch.float64), strict=True):
-        eps = torch.finfo(torch.float16 if result.dim() == 3 else result.dtype).eps
-        assert (result.double() - right).abs().max() <= 64 * eps * right.abs().max()
+@pytest.mark.parametrize("dtype", [DTYPES[0], DTYPES[-1]], ids=str)
+@pytest.mark.parametrize("kernel", FORMS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_numerators_and_denominators(mixer, kernel, dtype):
+    """Both in float32, with gradients of both: what scans and segments add up before they divide."""
+    if INTERPRETED and (dtype == torch.float16 and mixer == "decay" or kernel == "rnn" and dtype == torch.float16):
+        pytest.skip("tested on a GPU: the interpreter is slow")
+    inputs = make_inputs(mixer, 85, heads=1, value_dim=17, dtype=dtype)
+
+    def both(form):
+        def together(*args, **kwargs):
+            (numerator, denominator), _ = form(*args, normalization="separate", **kwargs)
+            assert numerator.dtype == denominator.dtype != torch.float16
+            return torch.cat((numerator, denominator), dim=-1), None
+
+        return together
+
+    results = outputs_and_gradients(both(FORMS[kernel]), inputs)
+    exact = outputs_and_gradients(both(naive), inputs, torch.float64)
+    for result, right in zip(results, exact, strict=True):
+        # The gradients of numerators are rounded to the dtype of the values before they are multiplied with them.
+        eps = torch.finfo(dtype if result is not results[0] else torch.float32).eps
+        assert (result.double() - right).abs().max() <= 64 * eps * max(1, right.abs().max())
+
+
+@pytest.mark.parametrize("kernel", FORMS)
+@pytest.mark.parametrize("kind", ["one way", "one way, fixed", "both kinds", "forward decays only"])
+def test_the_directions_may_differ(kind, kernel):
+    inputs = make_inputs("lit", 85, heads=HEADS)[:3]
+    log_decay = [x if x is None else x[:1].float() if x.dim() == 3 else x.float() for x in pairs(kind, 85)]
+    given = [x.to(DEVICE) for x in log_decay if x is not None]
+    is_given = [x is not None for x in log_decay]
+
+    def results(attention, dtype, **options):
+        leaves = [x.detach().to(dtype).requires_grad_() for x in (*inputs, *given)]
+        found = iter(leaves[3:])
+        output, _ = attention(*leaves[:3], LogDecay(*(next(found) if x else None for x in is_given)), **options)
+        weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+        return output, *torch.autograd.grad((output * weights).sum(), leaves)
+
+    exact = results(reference_attention, torch.float64)
+    for result, right in zip(results(lion_attention, torch.float32, form=kernel), exact, strict=True):
+        assert (result.double() - right).abs().max() <= 64 * torch.finfo(torch.float32).eps * max(1, right.abs().max())
 
 
 @pytest.mark.parametrize("kernel", ["parallel", "chunk"])
@@ -220,7 +253,7 @@ def test_float16_gradients_of_a_scaled_loss(mixer, kernel):
     results = {}
     for dtype in (torch.float16, torch.float64):
         leaves = [x.detach().to(dtype).requires_grad_() for x in inputs]
-        function = KERNELS[kernel] if dtype == torch.float16 else naive_attention
+        function = FORMS[kernel] if dtype == torch.float16 else naive
         output, _ = function(*leaves, log_decay if dtype == torch.float16 or log_decay is None else log_decay.double())
         generator = torch.Generator().manual_seed(2)
         grad = 2**14 * torch.randn(output.shape, generator=generator, dtype=torch.float64)
@@ -233,15 +266,15 @@ def test_float16_gradients_of_a_scaled_loss(mixer, kernel):
 
 def test_strides_do_not_matter():
     inputs = make_inputs("selective", 40, heads=2)
-    expected = outputs_and_gradients(chunk_attention, inputs)
+    expected = outputs_and_gradients(FORMS["chunk"], inputs)
     spread = [torch.stack((x, x), dim=-1)[..., 0] for x in inputs[:3]]
     log_decay = inputs[3].transpose(1, 2).contiguous().transpose(1, 2)
-    results = outputs_and_gradients(chunk_attention, (*spread, log_decay))
+    results = outputs_and_gradients(FORMS["chunk"], (*spread, log_decay))
     assert all(torch.equal(x, y) for x, y in zip(results, expected, strict=True))
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="seen in the interpreter; compute-sanitizer is for a GPU")
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
     """None leaves the tensors or touches what another one writes: the order of programs can change nothing."""
@@ -254,9 +287,9 @@ def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
         access.check(triton_plan.launch, kernel, *args, **options)
         checked.append(kernel.__name__)
 
-    monkeypatch.setattr(kernel_triton, "launch", launch)
+    monkeypatch.setattr(triton_launch, "launch", launch)
     inputs = make_inputs(mixer, 85, heads=3, batch=2, head_dim=24, value_dim=40)
-    outputs_and_gradients(KERNELS[kernel], inputs)
+    outputs_and_gradients(FORMS[kernel], inputs)
     expected = 1 if kernel == "rnn" else 4 if mixer == "lit" else {"parallel": 5, "chunk": 7}[kernel]
     assert len(checked) == expected, checked
 
@@ -286,18 +319,18 @@ def test_wrong_programs_are_seen(offset, shared, message, monkeypatch):
 
 
 @pytest.mark.parametrize("parts", [(4, 2, 1), (2, 1, 4)])
-def test_pieces_of_tiles(parts, monkeypatch):
+def test_slices_of_tiles(parts, monkeypatch):
     for config in triton_plan.CONFIGS.values():
-        for kernel, n in zip(PIECES, parts, strict=True):
-            monkeypatch.setitem(config[kernel], PIECES[kernel], max(4 if INTERPRETED else 16, config["tile"] // n))
-    assert_right(chunk_attention, make_inputs("selective", 85 if INTERPRETED else 600, heads=1))
+        for kernel, n in zip(SLICES, parts, strict=True):
+            monkeypatch.setitem(config[kernel], SLICES[kernel], max(4 if INTERPRETED else 16, config["tile"] // n))
+    assert_right(FORMS["chunk"], make_inputs("selective", 85 if INTERPRETED else 600, heads=1))
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_many_programs_for_few_heads(mixer, monkeypatch):
-    """States in blocks, sequences in parts: what a large GPU gets when there are few heads."""
-    monkeypatch.setattr(triton_plan, "LEAST_PART", 24)
-    assert_right(chunk_attention, make_inputs(mixer, 85, heads=1, head_dim=48, value_dim=34))
+    """States in tiles, sequences in slices: what a large GPU gets when there are few heads."""
+    monkeypatch.setattr(triton_plan, "LEAST_SLICE", 24)
+    assert_right(FORMS["chunk"], make_inputs(mixer, 85, heads=1, head_dim=48, value_dim=34))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -318,19 +351,19 @@ def test_silu_norm(shape, dtype):
         y.backward(weights.to(wide))
         assert y.dtype == leaf.grad.dtype == wide and y.shape == shape
         results[name] = y.detach().double(), leaf.grad.double()
-    for fused, naive, exact in zip(*results.values(), strict=True):
+    for fused, plain, exact in zip(*results.values(), strict=True):
         eps = torch.finfo(dtype).eps * exact.abs().max()
-        assert (fused - exact).abs().max() <= 2 * (naive - exact).abs().max() + eps
+        assert (fused - exact).abs().max() <= 2 * (plain - exact).abs().max() + eps
 
 
 def test_silu_norm_is_one_launch_each_way(monkeypatch):
-    launched, launch = [], kernel_triton.launch
+    launched, launch = [], triton_launch.launch
 
     def count(kernel, *args, **options):
         launched.append(kernel)
         launch(kernel, *args, **options)
 
-    monkeypatch.setattr(kernel_triton, "launch", count)
+    monkeypatch.setattr(triton_launch, "launch", count)
     x = torch.randn(2, 5, 3, 8, device=DEVICE, requires_grad=True)
     silu_norm(x).backward(torch.ones_like(x))
     assert len(launched) == 2
@@ -347,13 +380,12 @@ def test_second_derivative_of_silu_norm():
 
 
 def test_operators_are_registered_correctly():
-    for mixer in ("lit", "decay", "selective"):
-        query, key, value, right = make_inputs(mixer, 40, heads=2)
-        right = right.view(1, -1, 1) if mixer == "decay" else right
-        inputs = [None if x is None else x.detach().requires_grad_() for x in (query, key, value, right)]
+    cases = [("lit", "separate"), ("decay", "sum"), ("selective", "none"), ("selective", "separate")]
+    for mixer, normalization in cases:
+        inputs = [None if x is None else x.detach().requires_grad_() for x in make_inputs(mixer, 40, heads=2)]
         torch.library.opcheck(
             torch.ops.lion.triton_chunk.default,
-            (*inputs, None, 0, True),
+            (*inputs, inputs[3], 64, normalization),
             test_utils=("test_schema", "test_faketensor"),
         )
     x = torch.randn(2, 5, 3, 8, device=DEVICE).transpose(1, 2)
@@ -365,24 +397,24 @@ def test_operators_are_registered_correctly():
 @pytest.mark.parametrize("kernel", ["parallel", "chunk"])
 def test_compiles_to_one_graph(mixer, kernel):
     torch.compiler.reset()
-    compiled = torch.compile(KERNELS[kernel], fullgraph=True, backend="inductor" if DEVICE == "cuda" else "aot_eager")
+    compiled = torch.compile(FORMS[kernel], fullgraph=True, backend="inductor" if DEVICE == "cuda" else "aot_eager")
     inputs = make_inputs(mixer, 600 if DEVICE == "cuda" else 40)
     results = outputs_and_gradients(compiled, inputs)
-    for result, expected in zip(results, outputs_and_gradients(KERNELS[kernel], inputs), strict=True):
+    for result, expected in zip(results, outputs_and_gradients(FORMS[kernel], inputs), strict=True):
         torch.testing.assert_close(result, expected)
 
 
 @on_a_gpu
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_cuda_graphs_capture_it(mixer, kernel):
     """Capture fails on any synchronization with the host."""
     inputs = [x for x in make_inputs(mixer, 600, dtype=torch.bfloat16) if x is not None]
     with torch.no_grad():
-        expected, _ = KERNELS[kernel](*inputs)
+        expected, _ = FORMS[kernel](*inputs)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            output, _ = KERNELS[kernel](*inputs)
+            output, _ = FORMS[kernel](*inputs)
         output.zero_()
         graph.replay()
     assert torch.equal(output, expected)
@@ -393,9 +425,9 @@ def test_cuda_graphs_capture_it(mixer, kernel):
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_repeats_bit_by_bit(mixer, dtype):
     inputs = make_inputs(mixer, 3000, batch=2, heads=4, head_dim=64, dtype=dtype)
-    first = outputs_and_gradients(chunk_attention, inputs)
+    first = outputs_and_gradients(FORMS["chunk"], inputs)
     for _ in range(3):
-        again = outputs_and_gradients(chunk_attention, inputs)
+        again = outputs_and_gradients(FORMS["chunk"], inputs)
         assert all(torch.equal(x, y) for x, y in zip(again, first, strict=True))
 
 
@@ -405,8 +437,8 @@ def test_long_sequence(mixer):
     """Agrees with the torch kernel in float64 where the matrix would not fit."""
     inputs = make_inputs(mixer, 20_000, head_dim=64, dtype=torch.bfloat16)
     for result, right in zip(
-        outputs_and_gradients(chunk_attention, inputs),
-        outputs_and_gradients(chunk_attention, inputs, torch.float64),
+        outputs_and_gradients(FORMS["chunk"], inputs),
+        outputs_and_gradients(FORMS["chunk"], inputs, torch.float64),
         strict=True,
     ):
         assert (result.double() - right).abs().max() <= 0.02 * max(1, right.abs().max())

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from modeling_lion.kernel_auto import auto_attention, fastest_kernel
+from modeling_lion.kernel_chunk import chunk_attention
+from modeling_lion.kernel_parallel import parallel_attention
+from modeling_lion.kernel_rnn import rnn_attention
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from modeling_lion import LionConfig, LionForMaskedLM, lion_kernel, triton_config, triton_plan
 from modeling_lion.feature_map import FEATURE_MAPS
-from modeling_lion.kernel_auto import auto_attention, fastest_kernel
-from modeling_lion.kernel_chunk import chunk_attention
-from modeling_lion.kernel_parallel import parallel_attention
-from modeling_lion.kernel_rnn import rnn_attention
 
 
 ROOT = Path(__file__).parent.parent

@@ -6,20 +6,21 @@ A kernel may be off by at most twice what the naive form is off when it computes
 the result to the dtype of the inputs, or by a few units in the last place where that happens to be next to nothing.
 """
 
+from functools import partial
+
 import pytest
 import torch
+from attention_forms import EVERY_FORM, FORMS, auto, naive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_lion import fused_kernel, kernel_chunk, kernel_parallel
-from modeling_lion.kernel_chunk import chunk_attention
-from modeling_lion.kernel_naive import naive_attention
-from modeling_lion.kernel_parallel import parallel_attention
-from modeling_lion.kernel_rnn import rnn_attention
-from modeling_lion.lion_kernel import accumulation_dtype
+from modeling_lion import cpu_chunk, cpu_parallel, cpu_scratch
+from modeling_lion.attention import fastest_form, lion_attention
+from modeling_lion.attention_reference import reference_attention
+from modeling_lion.decay import LogDecay
+from modeling_lion.numerics import accumulation_dtype
 
 
-KERNELS = {"parallel": parallel_attention, "chunk": chunk_attention, "rnn": rnn_attention}
 MIXERS = ["lit", "decay", "selective", "diagonal"]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 BATCH, HEADS, HEAD_DIM, VALUE_DIM = 2, 3, 5, 6
@@ -37,9 +38,10 @@ def make_inputs(mixer, length, *, dtype=torch.float64, seed=0, batch=BATCH, head
     return query, key, value, log_decay
 
 
-def outputs_and_gradients(kernel, query, key, value, log_decay, dtype=None, autocast=False, **kwargs):
-    """`[output, d query, d key, d value(, d log_decay)]`; with `dtype`, computed in it."""
-    inputs = [x for x in (query, key, value, log_decay) if x is not None]
+def outputs_and_gradients(kernel, *inputs, dtype=None, autocast=False, **kwargs):
+    """`[output, d query, d key, d value, d log_decay...]`; with `dtype`, computed in it."""
+    inputs = [x for x in inputs if x is not None]
+    value = inputs[2]
     inputs = [x.detach().to(dtype or x.dtype).requires_grad_() for x in inputs]
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         output, _ = kernel(*inputs, **kwargs)
@@ -49,23 +51,23 @@ def outputs_and_gradients(kernel, query, key, value, log_decay, dtype=None, auto
     return [output.detach(), *(torch.zeros_like(x) if x.grad is None else x.grad for x in inputs)]
 
 
-def assert_as_good_as_naive(kernel, *inputs, expected=None, reference=naive_attention, **kwargs):
+def assert_as_good_as_naive(kernel, *inputs, expected=None, reference=naive, **kwargs):
     """Compare outputs and gradients of a kernel with those of a reference, in float64 and as wide as SPEC §5 asks."""
     dtype = inputs[2].dtype
     expected = expected or references(*inputs, reference=reference, **kwargs)
     for name, result, exact, tolerance in zip(
-        ["output", "d query", "d key", "d value", "d log_decay"],
+        ["output", "d query", "d key", "d value", "d log_decay", "d backward log_decay"],
         outputs_and_gradients(kernel, *inputs, **kwargs),
         *expected,
         strict=False,
     ):
-        assert result.dtype == (accumulation_dtype(dtype) if name == "d log_decay" else dtype), name
+        assert result.dtype == (accumulation_dtype(dtype) if name.endswith("log_decay") else dtype), name
         assert result.isfinite().all(), name
         error = (result.double() - exact).abs().max()
         assert error <= tolerance, f"{name} is off by {error:.2e}, allowed are {tolerance:.2e}"
 
 
-def references(*inputs, reference=naive_attention, **kwargs):
+def references(*inputs, reference=naive, **kwargs):
     """What is right, in float64, and how far off each result may be."""
     exact = outputs_and_gradients(reference, *inputs, dtype=torch.float64, **kwargs)
     narrow = outputs_and_gradients(reference, *inputs, dtype=torch.float32, **kwargs)
@@ -88,14 +90,14 @@ def references(*inputs, reference=naive_attention, **kwargs):
 def test_kernels_agree_with_the_naive_form(length, mixer, normalization, dtype):
     inputs = make_inputs(mixer, length, dtype=dtype)
     expected = references(*inputs, normalization=normalization)
-    for name, kernel in KERNELS.items():
+    for name, kernel in FORMS.items():
         for chunk_size in [1, 3, 16, 64, length + 1] if name == "chunk" else [64]:
             assert_as_good_as_naive(
                 kernel, *inputs, expected=expected, normalization=normalization, chunk_size=chunk_size
             )
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_long_sequence(mixer, kernel):
     """Long enough for the kernels to work in several slices."""
@@ -106,24 +108,24 @@ def test_long_sequence(mixer, kernel):
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_long_blocks_cost_no_digits(mixer):
     inputs = make_inputs(mixer, 700, dtype=torch.float32)
-    assert_as_good_as_naive(chunk_attention, *inputs, chunk_size=700)
+    assert_as_good_as_naive(FORMS["chunk"], *inputs, chunk_size=700)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("length", [200, 210])
 @pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention], ids=["parallel", "chunk"])
+@pytest.mark.parametrize("kernel", [FORMS["parallel"], FORMS["chunk"]], ids=["parallel", "chunk"])
 def test_slices_do_not_matter(kernel, mixer, length, dtype, monkeypatch):
     """Slices of a few heads, then parts of one head's sequence: what long sequences have."""
     inputs = make_inputs(mixer, length, dtype=dtype)
     expected = references(*inputs)
     for elements in (3, 300, 15_000, 1_000_000):
-        monkeypatch.setattr(kernel_parallel, "TILE_ELEMENTS", elements)
-        monkeypatch.setattr(kernel_chunk, "SLICE_TOKENS", elements // 10)
+        monkeypatch.setattr(cpu_parallel, "TILE_ELEMENTS", elements)
+        monkeypatch.setattr(cpu_chunk, "TOKENS_AT_ONCE", elements // 10)
         assert_as_good_as_naive(kernel, *inputs, expected=expected, chunk_size=16)
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize(
     "kept",
@@ -154,7 +156,7 @@ def test_padding_is_absence(kept, mixer, kernel):
         output = torch.zeros(*value.shape[:2], 40, VALUE_DIM, dtype=value.dtype)
         if kept.any():
             log_decay = None if log_decay is None else log_decay[:, :, kept]
-            output = output.masked_scatter(kept[:, None], naive_attention(query, key, value, log_decay)[0])
+            output = output.masked_scatter(kept[:, None], naive(query, key, value, log_decay)[0])
         else:
             output = output + 0 * value.sum()
         return output, None
@@ -167,7 +169,7 @@ def test_padding_is_absence(kept, mixer, kernel):
         assert all((x == 0).all() for x in results)
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS.values(), naive_attention], ids=[*KERNELS, "naive"])
+@pytest.mark.parametrize("kernel", EVERY_FORM.values(), ids=EVERY_FORM)
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("lengths", [(1,), (1, 1), (3, 1, 20), (17, 40, 5), (1,) * 9, (7,) * 12, (64, 66), (30,)])
@@ -180,7 +182,7 @@ def test_packed_sequences_are_apart(lengths, dtype, mixer, kernel):
         parts = [x.split(lengths, dim=2) for x in (query, key, value)]
         is_fixed = log_decay is None or log_decay.dim() == 1
         decays = [log_decay] * len(lengths) if is_fixed else log_decay.split(lengths, dim=2)
-        outputs = [naive_attention(*part)[0] for part in zip(*parts, decays, strict=True)]
+        outputs = [naive(*part)[0] for part in zip(*parts, decays, strict=True)]
         return torch.cat(outputs, dim=2), None
 
     packed = lambda *xs, **kwargs: kernel(*xs, cu_seqlens=borders, chunk_size=32, **kwargs)
@@ -204,20 +206,20 @@ def extreme_decays(kind, shape, dtype):
 EXTREMES = ["all zero", "all one", "zeros and ones", "all kinds", "far below", "underflow"]
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("mixer", ["decay", "selective", "diagonal"])
 @pytest.mark.parametrize("kind", EXTREMES)
 def test_extreme_decays(kind, mixer, dtype, kernel):
     query, key, value, log_decay = make_inputs(mixer, 70, dtype=dtype)
     log_decay = extreme_decays(kind, log_decay.shape, log_decay.dtype)
-    for chunk_size in [1, 16, 64] if kernel is chunk_attention else [64]:
+    for chunk_size in [1, 16, 64] if kernel is FORMS["chunk"] else [64]:
         assert_as_good_as_naive(kernel, query, key, value, log_decay, chunk_size=chunk_size)
     gradient = outputs_and_gradients(kernel, query, key, value, log_decay)[-1]
     assert (gradient[log_decay == -torch.inf] == 0).all()
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS.values(), naive_attention], ids=[*KERNELS, "naive"])
+@pytest.mark.parametrize("kernel", EVERY_FORM.values(), ids=EVERY_FORM)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_zero_denominators_give_zero(mixer, dtype, kernel):
@@ -233,14 +235,14 @@ def test_zero_denominators_give_zero(mixer, dtype, kernel):
         assert (results[4][1, 1] == 0).all()
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_signed_scores_without_normalization(mixer, kernel):
     inputs = make_inputs(mixer, 33, dtype=torch.float32, positive=False)
     assert_as_good_as_naive(kernel, *inputs, normalization="none", chunk_size=8)
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_autocast_does_not_narrow(mixer, kernel):
     inputs = make_inputs(mixer, 40, dtype=torch.float32)
@@ -250,19 +252,7 @@ def test_autocast_does_not_narrow(mixer, kernel):
         assert torch.equal(result, expected)
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_value_may_be_wider_than_query_and_key(mixer, kernel):
-    query, key, value, log_decay = make_inputs(mixer, 40, dtype=torch.bfloat16)
-    wide = outputs_and_gradients(kernel, query, key, value.float(), log_decay)
-    assert [x.dtype for x in wide[:4]] == [torch.float32, torch.bfloat16, torch.bfloat16, torch.float32]
-    expected = outputs_and_gradients(naive_attention, query, key, value.float(), log_decay, dtype=torch.float64)
-    for result, exact in zip(wide, expected, strict=True):
-        eps = torch.finfo(result.dtype).eps
-        assert (result.double() - exact).abs().max() <= 64 * eps * exact.abs().max()
-
-
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_strides_do_not_matter(mixer, kernel):
     inputs = make_inputs(mixer, 40)
@@ -277,7 +267,7 @@ def test_strides_do_not_matter(mixer, kernel):
             torch.testing.assert_close(result, right, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("wanted", range(4))
 def test_gradients_only_where_asked(wanted, kernel):
     inputs = make_inputs("selective", 20)
@@ -290,7 +280,7 @@ def test_gradients_only_where_asked(wanted, kernel):
     assert [x.grad is None for x in inputs].count(False) == 1
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("normalization", ["sum", "none"])
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_gradcheck(mixer, normalization, kernel):
@@ -301,7 +291,7 @@ def test_gradcheck(mixer, normalization, kernel):
     assert torch.autograd.gradgradcheck(function, inputs)
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_function_transforms(mixer, kernel):
     inputs = [x for x in make_inputs(mixer, 9, batch=1, heads=2) if x is not None]
@@ -314,7 +304,7 @@ def test_function_transforms(mixer, kernel):
     torch.testing.assert_close(batched[1], function(query[1], key[1], value[1], *inputs[3:]))
 
 
-@pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention], ids=["parallel", "chunk"])
+@pytest.mark.parametrize("kernel", [FORMS["parallel"], FORMS["chunk"]], ids=["parallel", "chunk"])
 @pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
 def test_compiles_to_one_graph_for_every_length(mixer, kernel):
     torch.compiler.reset()
@@ -328,7 +318,7 @@ def test_compiles_to_one_graph_for_every_length(mixer, kernel):
             torch.testing.assert_close(result, right)
 
 
-@pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention], ids=["parallel", "chunk"])
+@pytest.mark.parametrize("kernel", [FORMS["parallel"], FORMS["chunk"]], ids=["parallel", "chunk"])
 def test_decays_per_channel_compile_to_one_graph_for_each_length(kernel):
     torch.compiler.reset()
     compiled = torch.compile(kernel, backend="aot_eager", fullgraph=True, dynamic=False)
@@ -338,7 +328,7 @@ def test_decays_per_channel_compile_to_one_graph_for_each_length(kernel):
         torch.testing.assert_close(result, right)
 
 
-@pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention], ids=["parallel", "chunk"])
+@pytest.mark.parametrize("kernel", [FORMS["parallel"], FORMS["chunk"]], ids=["parallel", "chunk"])
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_exports_to_plain_operators(mixer, kernel):
     class Module(torch.nn.Module):
@@ -358,17 +348,17 @@ def test_exports_to_plain_operators(mixer, kernel):
         ({"key": torch.zeros(2, 3, 8, 4)}, r"got \(2, 3, 8, 5\), \(2, 3, 8, 4\)"),
         ({"value": torch.zeros(2, 3, 9, 5)}, r"\(2, 3, 9, 5\)"),
         ({"key": torch.zeros(2, 3, 8, 5, dtype=torch.float64)}, "torch.float32, torch.float64"),
-        ({"value": torch.zeros(2, 3, 8, 5, dtype=torch.float16)}, "torch.float16"),
-        ({"log_decay": torch.zeros(8)}, r"log_decay must be None, \(heads,\) = \(3,\)"),
+        ({"value": torch.zeros(2, 3, 8, 5, dtype=torch.float64)}, "torch.float32, torch.float64"),
+        ({"log_decay": torch.zeros(8)}, r"forward log_decay must be None, \(heads,\) = \(3,\)"),
         ({"log_decay": torch.zeros(2, 3, 1)}, r"got \(2, 3, 1\)"),
-        ({"normalization": "softmax"}, 'normalization is \'softmax\'; give "sum" or "none"'),
+        ({"normalization": "softmax"}, 'normalization is \'softmax\'; give "sum", "none" or "separate"'),
         ({"chunk_size": 0}, "chunk_size is 0; give at least 1"),
         ({"cu_seqlens": torch.tensor([0, 4])}, r"cu_seqlens must rise from 0 to the length 8; got \[0, 4\]"),
         ({"cu_seqlens": torch.tensor([0, 4, 4, 8])}, "cu_seqlens must rise"),
         ({"cu_seqlens": torch.tensor([1, 8])}, "cu_seqlens must rise"),
     ],
 )
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 def test_what_does_not_fit_is_refused(kernel, change, message):
     arguments = {name: torch.zeros(2, 3, 8, 5) for name in ("query", "key", "value")}
     with pytest.raises(ValueError, match=message):
@@ -398,28 +388,28 @@ def problems(draw, mixers):
     return (query, key, value, log_decay), options
 
 
-@given(problems(["lit", "decay", "selective"]), st.sampled_from(sorted(KERNELS)))
+@given(problems(["lit", "decay", "selective"]), st.sampled_from(sorted(FORMS)))
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 def test_anything_allowed(problem, kernel):
     inputs, options = problem
-    assert_as_good_as_naive(KERNELS[kernel], *inputs, **options)
+    assert_as_good_as_naive(FORMS[kernel], *inputs, **options)
 
 
 def test_slow_dtypes_are_named_once(monkeypatch):
     said = []
-    monkeypatch.setattr(fused_kernel.logger, "warning_once", said.append)
+    monkeypatch.setattr(cpu_scratch.logger, "warning_once", said.append)
     inputs = make_inputs("decay", 8, dtype=torch.bfloat16)
     for features, expected in (({"avx512_bf16": True}, 0), ({"avx512_bf16": False}, 1)):
         capabilities = {"architecture": "x86_64", **features}
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found, raising=False)
-        parallel_attention(*inputs)
+        FORMS["parallel"](*inputs)
         assert len(said) == expected
     assert "torch.bfloat16" in said[0] and "dtype=torch.float32" in said[0]
-    chunk_attention(*make_inputs("decay", 8, dtype=torch.float32))
+    FORMS["chunk"](*make_inputs("decay", 8, dtype=torch.float32))
     assert len(said) == 1
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_an_empty_batch_has_an_empty_result(mixer, kernel):
     inputs = make_inputs(mixer, 9, batch=0)
@@ -428,8 +418,120 @@ def test_an_empty_batch_has_an_empty_result(mixer, kernel):
     assert all((x == 0).all() for x in gradients)
 
 
-@given(problems(["diagonal"]), st.sampled_from(sorted(KERNELS)))
+@given(problems(["diagonal"]), st.sampled_from(sorted(FORMS)))
 @settings(max_examples=40, deadline=None, derandomize=True, database=None)
 def test_anything_allowed_with_decays_per_channel(problem, kernel):
     inputs, options = problem
-    assert_as_good_as_naive(KERNELS[kernel], *inputs, **options)
+    assert_as_good_as_naive(FORMS[kernel], *inputs, **options)
+
+
+def pairs(kind: str, length: int, dtype=torch.float64) -> LogDecay:
+    """Log decays that differ between the directions."""
+    per_head, other_head = (make_inputs("decay", length, dtype=dtype, seed=seed)[3] for seed in (1, 2))
+    per_token, other_token = (make_inputs("selective", length, dtype=dtype, seed=seed)[3] for seed in (1, 2))
+    is_forward = torch.arange(HEADS) % 2 == 0
+    one_way = lambda x, is_open: torch.where(is_open if x.dim() == 1 else is_open[:, None], x, -torch.inf)
+    return {
+        "fixed": LogDecay(per_head, other_head),
+        "per token": LogDecay(per_token, other_token),
+        "both kinds": LogDecay(per_head, other_token),
+        "forward decays only": LogDecay(per_token, None),
+        "backward decays only": LogDecay(None, per_head),
+        "one way": LogDecay(one_way(per_token, is_forward), one_way(per_token, ~is_forward)),
+        "one way, fixed": LogDecay(one_way(per_head, is_forward), one_way(per_head, ~is_forward)),
+        "one way, nothing else decays": LogDecay(
+            one_way(torch.zeros_like(per_head), is_forward), one_way(torch.zeros_like(per_head), ~is_forward)
+        ),
+    }[kind]
+
+
+PAIRS = ["fixed", "per token", "both kinds", "forward decays only", "backward decays only"]
+PAIRS += ["one way", "one way, fixed", "one way, nothing else decays"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("length", [2, 40, 140])
+def test_the_directions_may_differ(length, kind, dtype):
+    """A pair of log decays (SPEC §2, edge view; §11), with gradients of each of them, packed or not."""
+    inputs = make_inputs("lit", length, dtype=dtype)[:3]
+    log_decay = pairs(kind, length, dtype)
+    is_given = [x is not None for x in log_decay]
+    inputs = (*inputs, *(x for x in log_decay if x is not None))
+
+    def with_pair(attention, query, key, value, *log_decays, **options):
+        found = iter(log_decays)
+        pair = LogDecay(*(next(found) if given else None for given in is_given))
+        return attention(query, key, value, pair, **options)
+
+    reference = partial(with_pair, reference_attention)
+    for cu_seqlens in (None, torch.tensor([0, 1, length])):
+        expected = references(*inputs, reference=reference, cu_seqlens=cu_seqlens)
+        for name in FORMS:
+            form = partial(with_pair, lion_attention, form=name)
+            assert_as_good_as_naive(form, *inputs, expected=expected, cu_seqlens=cu_seqlens, chunk_size=16)
+
+
+def test_one_way_heads_see_one_side():
+    """SPEC §11 written out: even heads read what is before a token, odd heads what is behind it, both the token."""
+    query, key, value = make_inputs("lit", 9)[:3]
+    log_decay = pairs("one way", 9)
+    position = torch.arange(9)
+    for name in FORMS:
+        weights = torch.autograd.functional.jacobian(
+            lambda v, name=name: lion_attention(query, key, v, log_decay, form=name)[0][0, :, :, 0].sum(0), value
+        )[:, 0, :, :, 0]  # (queries, heads, keys)
+        seen = weights != 0
+        for head in range(HEADS):
+            one_side = position[:, None] >= position if head % 2 == 0 else position[:, None] <= position
+            assert torch.equal(seen[:, head], one_side), (name, head)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_numerators_and_denominators(mixer, form, dtype):
+    """With gradients of both, of the one, and of the other."""
+    inputs = make_inputs(mixer, 70, dtype=dtype)
+    inputs = [x for x in inputs if x is not None]
+    weights = torch.randn(2, BATCH, HEADS, 70, VALUE_DIM, generator=torch.Generator().manual_seed(1))
+
+    def results(form, inputs, use):
+        inputs = [x.detach().requires_grad_() for x in inputs]
+        (numerator, denominator), _ = form(*inputs, normalization="separate", chunk_size=16)
+        loss = sum((x * w).sum() for x, w, used in zip((numerator, denominator), weights, use, strict=True) if used)
+        found = torch.autograd.grad(loss, inputs, allow_unused=True)
+        return (
+            numerator,
+            denominator,
+            *(torch.zeros_like(x) if d is None else d for d, x in zip(found, inputs, strict=True)),
+        )
+
+    for use in ((True, True), (True, False), (False, True)):
+        exact = results(naive, [x.double() for x in inputs], use)
+        found = results(form, inputs, use)
+        assert found[0].dtype == found[1].dtype == accumulation_dtype(dtype)
+        for result, right in zip(found, exact, strict=True):
+            eps = torch.finfo(result.dtype).eps
+            assert (result.double() - right).abs().max() <= 64 * eps * max(1, right.abs().max())
+
+
+@pytest.mark.parametrize("length", [1, 128, 197, 512, 16384])
+@pytest.mark.parametrize("decay", [None, torch.zeros(2), torch.zeros(1, 2, 1)], ids=["lit", "decay", "selective"])
+def test_full_form_for_short_inputs_that_decay(decay, length):
+    query = torch.empty(1, 2, length, 64)
+    expected = "parallel" if decay is not None and length <= 197 else "chunk"
+    assert fastest_form(query, query, decay, chunk_size=64) == expected
+
+
+def test_wider_heads_make_states_dearer():
+    queries = [torch.empty(1, 2, 256, dim) for dim in (32, 64, 128)]
+    assert [fastest_form(query, query, torch.zeros(2), 64) for query in queries] == ["chunk", "chunk", "parallel"]
+
+
+@pytest.mark.parametrize("length", [20, 80])
+def test_auto_is_one_of_the_forms(length):
+    inputs = make_inputs("selective", length)
+    output, weights = auto(*inputs, chunk_size=16)
+    assert weights is None
+    torch.testing.assert_close(output, naive(*inputs)[0])

@@ -5,18 +5,14 @@ import math
 
 import pytest
 import torch
+from attention_forms import EVERY_FORM, FORMS, naive
 
-from modeling_lion import LionConfig, LionModel, kernel_diagonal
-from modeling_lion.kernel_chunk import chunk_attention
-from modeling_lion.kernel_naive import naive_attention
-from modeling_lion.kernel_parallel import parallel_attention
-from modeling_lion.kernel_rnn import rnn_attention
-from modeling_lion.mixer_decay import initial_decay_logits
-from modeling_lion.mixer_selective import DecayGate
+from modeling_lion import LionConfig, LionModel, attention_diagonal
+from modeling_lion.decay import LogDecay
+from modeling_lion.mixer_decay import DecayGate, initial_decay_logits
 from modeling_lion.patch_order import scan_attention, scan_orders
 
 
-KERNELS = {"naive": naive_attention, "parallel": parallel_attention, "chunk": chunk_attention, "rnn": rnn_attention}
 BATCH, HEADS, HEAD_DIM, VALUE_DIM = 2, 3, 4, 5
 
 
@@ -27,7 +23,7 @@ def make_inputs(length: int) -> list[torch.Tensor]:
     return [query, key, value, torch.rand(BATCH, HEADS, length, HEAD_DIM, dtype=torch.float64).log()]
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", EVERY_FORM.values(), ids=EVERY_FORM)
 def test_every_channel_has_a_mask_of_its_own(kernel, equal):
     query, key, value, log_decay = make_inputs(7)
     decay = log_decay[0, 0].exp()
@@ -41,7 +37,7 @@ def test_every_channel_has_a_mask_of_its_own(kernel, equal):
     equal(kernel(query, key, value, log_decay, chunk_size=2)[0][0, 0], expected)
 
 
-@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("kernel", EVERY_FORM.values(), ids=EVERY_FORM)
 def test_equal_channels_are_decays_per_token(kernel, equal):
     query, key, value, log_decay = make_inputs(21)
     log_decay = log_decay[..., 0]
@@ -50,23 +46,24 @@ def test_equal_channels_are_decays_per_token(kernel, equal):
     equal(kernel(query, key, value, by_channel, chunk_size=4)[0], expected)
     scans = scan_orders("hilbert", 4, 5)
     both = {"scans": scans, "normalization": "sum", "chunk_size": 4}
-    expected, _ = scan_attention(kernel, query, key, value, torch.cat((log_decay, log_decay / 2), 1), **both)
-    by_channel = torch.cat((by_channel, by_channel / 2), dim=1)
-    equal(scan_attention(kernel, query, key, value, by_channel, **both)[0], expected)
+    along_scans = lambda q, k, v, pair, **options: kernel(q, k, v, pair.forward, **options)
+    both_scans = lambda x: LogDecay(*[torch.cat((x, x / 2), dim=1)] * 2)
+    expected, _ = scan_attention(along_scans, query, key, value, both_scans(log_decay), **both)
+    equal(scan_attention(along_scans, query, key, value, both_scans(by_channel), **both)[0], expected)
 
 
 @pytest.mark.parametrize("tokens", [1, 50, 150])
 def test_slices_do_not_matter(tokens, monkeypatch, equal):
     inputs = make_inputs(45)
-    expected, _ = naive_attention(*inputs)
-    monkeypatch.setattr(kernel_diagonal, "SLICE_TOKENS", tokens)
-    equal(chunk_attention(*inputs, chunk_size=8)[0], expected)
+    expected, _ = naive(*inputs)
+    monkeypatch.setattr(attention_diagonal, "TOKENS_AT_ONCE", tokens)
+    equal(FORMS["chunk"](*inputs, chunk_size=8)[0], expected)
 
 
 def test_shapes_are_checked():
     query, key, value, log_decay = make_inputs(5)
     with pytest.raises(ValueError, match=r"log_decay.*head_dim\) = \(2, 3, 5, 4\); got \(2, 3, 5, 3\)"):
-        chunk_attention(query, key, value, log_decay[..., :3])
+        FORMS["chunk"](query, key, value, log_decay[..., :3])
 
 
 def test_initial_half_lives_are_spread_over_heads_and_channels():

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from modeling_lion.decay_mask import block_sums, decay_mask, log_zero, step_decays
+from modeling_lion.decay import LogDecay, chunk_sums, decay_mask, finite_log_decay, log_decay_floor, over_tokens
 
 
 def literal_mask(log_decay: list[float], borders: tuple[int, ...] = ()) -> torch.Tensor:
@@ -39,7 +39,8 @@ def some_decays(kind: str, length: int) -> torch.Tensor:
 
 def mask_of(log_decay: torch.Tensor, dtype: torch.dtype, cu_seqlens: torch.Tensor | None = None) -> torch.Tensor:
     like = torch.zeros(1, 1, len(log_decay), 1, dtype=dtype)
-    return decay_mask(*step_decays(log_decay[None, None], like, cu_seqlens))[0, 0]
+    log_decay = log_decay[None, None]
+    return decay_mask(*finite_log_decay(LogDecay(log_decay, log_decay), like, cu_seqlens))[0, 0]
 
 
 KINDS = ["random", "slow", "fast", "one", "zero", "zeros and ones", "all kinds"]
@@ -52,7 +53,9 @@ def test_mask_is_the_product_of_the_decays(kind, length):
     expected = literal_mask(log_decay.tolist())
     torch.testing.assert_close(mask_of(log_decay, torch.float64), expected, rtol=1e-11, atol=1e-300)
     # A sum of n log decays that is rounded n times is off by at most n/2 ulp of its largest part.
-    rounding = torch.finfo(torch.float32).eps * 64 * (1 + log_decay.clamp(min=log_zero(torch.float32)).abs().max())
+    rounding = (
+        torch.finfo(torch.float32).eps * 64 * (1 + log_decay.clamp(min=log_decay_floor(torch.float32)).abs().max())
+    )
     single = mask_of(log_decay.float().double(), torch.float32).double()
     expected = literal_mask(log_decay.float().tolist())
     assert (single - expected).abs().max() <= rounding
@@ -67,8 +70,8 @@ def test_nothing_crosses_the_border_between_packed_sequences(borders, dtype):
     cu_seqlens = torch.tensor([0, *borders, length])
     expected = literal_mask(log_decay.tolist(), borders)
     mask = mask_of(log_decay, dtype, cu_seqlens).double()
-    # Sums inside a block of 64 may hold several borders at -log_zero each: digits are lost there, and only there.
-    rounding = torch.finfo(dtype).eps * 64 * -log_zero(dtype)
+    # What a border leaves of the digits of a float32 sum; the mask has more of them.
+    rounding = torch.finfo(dtype).eps * 64 * -log_decay_floor(dtype)
     assert (mask - expected).abs().max() <= rounding
     assert (mask[expected == 0] == 0).all()
 
@@ -86,13 +89,17 @@ def test_far_and_near_are_equally_precise_in_long_sequences(length):
 def test_fixed_decays_give_a_toeplitz_mask_per_head():
     like = torch.zeros(2, 3, 70, 4, dtype=torch.float64)
     decay = torch.tensor([0.1, 0.9, 1.0], dtype=torch.float64)
-    mask = decay_mask(*step_decays(decay.log(), like))
+    log_decay = finite_log_decay(LogDecay(decay.log(), decay.log()), like)
+    mask = decay_mask(*over_tokens(log_decay, 70))
     distance = (torch.arange(70)[:, None] - torch.arange(70)).abs()
     torch.testing.assert_close(mask, (decay[:, None, None] ** distance)[None])
 
 
-def test_no_decay_is_a_mask_of_ones():
-    assert torch.equal(decay_mask(*step_decays(None, torch.zeros(2, 3, 70, 4))), torch.ones(1, 1, 70, 70))
+def test_no_decay_needs_no_mask():
+    assert finite_log_decay(LogDecay(), torch.zeros(2, 3, 70, 4)) == LogDecay(None, None)
+    packed = finite_log_decay(LogDecay(), torch.zeros(2, 3, 5, 4), torch.tensor([0, 2, 5]))
+    same_sequence = torch.tensor([0, 0, 1, 1, 1])
+    assert torch.equal(decay_mask(*packed)[0, 0], (same_sequence[:, None] == same_sequence).float())
 
 
 def test_gradient_of_the_mask():
@@ -105,18 +112,18 @@ def test_gradient_of_the_mask():
     torch.testing.assert_close(log_decay.grad, expected)
 
 
-def test_block_sums():
-    right, left = -torch.rand(2, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    from_start, to_end, from_end, to_start = block_sums(right, left)
+def test_chunk_sums():
+    forward, backward = -torch.rand(2, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    from_start, to_end, from_end, to_start = chunk_sums(forward, backward)
     for t in range(7):
-        torch.testing.assert_close(from_start[t], right[:t].sum())
-        torch.testing.assert_close(to_end[t], right[t:].sum())
-        torch.testing.assert_close(from_end[t], left[t + 1 :].sum())
-        torch.testing.assert_close(to_start[t], left[: t + 1].sum())
+        torch.testing.assert_close(from_start[t], forward[:t].sum())
+        torch.testing.assert_close(to_end[t], forward[t:].sum())
+        torch.testing.assert_close(from_end[t], backward[t + 1 :].sum())
+        torch.testing.assert_close(to_start[t], backward[: t + 1].sum())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_log_zero_stands_for_minus_infinity(dtype):
-    zero = torch.tensor(log_zero(dtype), dtype=dtype)
+def test_log_decay_floor_stands_for_minus_infinity(dtype):
+    zero = torch.tensor(log_decay_floor(dtype), dtype=dtype)
     assert zero.exp() == 0
     assert (zero * 1e6 - zero * 1e6).exp() == 1
