@@ -112,7 +112,7 @@ def compile_launch(kernel, args: tuple, options: dict, architecture: str) -> dic
     try:
         compiled = kernel.warmup(*args, grid=(1,), **options)
     except (TritonError, RuntimeError) as error:
-        return result | {"error": f"does not compile: {error}"}
+        return result | {"error": f"does not compile: {str(error).splitlines()[-1]}"}
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()

@@ -8,8 +8,8 @@ modeling_lion/triton_config.py, for this GPU's architecture.
 
 The candidates of `GRIDS` are compiled by all processors (compile_triton.py); those that spill registers or need too
 much shared memory are out, and the others are timed, beside what is configured. Then, on whole forward and backward
-passes, the chunk size, and up to which length the full form is faster. What is found is written at once: an interrupted
-run keeps it. Afterwards, `compile_triton.py` checks every form and dtype.
+passes, the chunk size, and up to which length the full form is faster. What is found is written after every head
+dimension: an interrupted run keeps it. Afterwards, `compile_triton.py` checks every form and dtype.
 """
 
 import argparse
@@ -182,7 +182,7 @@ def tune(key: tuple, deadline: float) -> None:
             triton_config.CONFIGS[key] = kept
     inputs, times = make_inputs("S", LENGTH, dim, dtype, "cuda"), {}
     kept = triton_config.CONFIGS[key]
-    for chunk in (kept["chunk"], 128, 256, 512, 1024):
+    for chunk in dict.fromkeys((kept["chunk"], 128, 256, 512, 1024)):
         if time.monotonic() < deadline:
             triton_config.CONFIGS[key] = kept | {"chunk": chunk}
             times[chunk] = seconds(partial(run_passes, "chunk", inputs))
@@ -206,7 +206,7 @@ def longest_parallel(before: int, deadline: float) -> int:
 def literal(value, levels: int, indent: str = "") -> str:
     """Python code of a value, with a line for each item of the outer `levels` of dictionaries."""
     if levels == 0 or not value:
-        return str(value).replace("'", '"')
+        return repr(value).replace("'", '"')
     inner = indent + "    "
     rows = (f"{inner}{literal(key, 0)}: {literal(x, levels - 1, inner)},\n" for key, x in value.items())
     return "{\n" + "".join(rows) + indent + "}"
