@@ -27,7 +27,7 @@ bench-gpu-check: $(VENV)/installed_gpu
 
 bench-gpu-tune: $(VENV)/installed_gpu
 	timeout 440 $(BIN)/python benchmarks/tune_triton.py --bits 16 --dims 64 --seconds 400
-	timeout 140 $(BIN)/python benchmarks/compile_triton.py --dims 64 --dtypes bfloat16 float16
+	timeout 140 $(BIN)/python benchmarks/compile_triton.py --dims 64 --dtypes bfloat16
 
 bench-gpu-figures: $(VENV)/installed_gpu
 	timeout 300 $(BIN)/python benchmarks/bench_gpu.py --parts kernels --minutes 4 --output_dir outputs/gpu

@@ -2,7 +2,7 @@
 """
 Compile the Triton kernels for GPUs that need not be there, and list registers, stack (spills) and shared memory.
 
-    python benchmarks/compile_triton.py                  # every configuration: some 10 minutes on 2 cores
+    python benchmarks/compile_triton.py                  # every configuration: 10 minutes on 2 cores
     python benchmarks/compile_triton.py --dims 64 --dtypes bfloat16 float16 --architectures sm_90
 
 The launches are those of real calls: forward and backward run on tensors without memory, and every kernel that they
@@ -11,7 +11,6 @@ to memory, or needs more shared memory than a GPU of its kind has.
 """
 
 import argparse
-import os
 import re
 import subprocess
 import tempfile
@@ -20,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import triton
@@ -41,20 +41,14 @@ CASES += [("rnn", "LIT"), ("rnn", "S"), ("feature_map", "LIT")]
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
 
-class AbsentGPU:
-    """What the compiler asks Triton's driver, answered for a GPU that is not there."""
-
-    def __init__(self, architecture: str):
-        self.capability = int(architecture.removeprefix("sm_"))
-
-    def get_current_device(self) -> int:
-        return self.capability
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", self.capability, 32)
+def absent_gpu(architecture: str) -> SimpleNamespace:
+    """What the compiler asks of Triton's driver, for a GPU that is not there."""
+    capability = int(architecture.removeprefix("sm_"))
+    return SimpleNamespace(
+        get_current_device=lambda: capability,
+        get_current_stream=lambda device: 0,
+        get_current_target=lambda: GPUTarget("cuda", capability, 32),
+    )
 
 
 @contextmanager
@@ -108,7 +102,7 @@ def launches_of(form: str, mixer: str, dim: int, dtype: str, architecture: str) 
 def compile_launch(kernel, args: tuple, options: dict, architecture: str) -> dict:
     """Registers of a thread, bytes of its stack (0 without spills), bytes of shared memory; or why it fails."""
     result = {"registers": 0, "stack_bytes": 0, "shared_bytes": 0, "uses_tensor_cores": False, "error": ""}
-    triton.runtime.driver.set_active(AbsentGPU(architecture))
+    triton.runtime.driver.set_active(absent_gpu(architecture))
     try:
         compiled = kernel.warmup(*args, grid=(1,), **options)
     except (TritonError, RuntimeError) as error:
@@ -161,14 +155,13 @@ def main() -> None:
     parser.add_argument("--architectures", nargs="+", default=list(SHARED_MEMORY), choices=list(SHARED_MEMORY))
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], choices=list(DTYPES))
     parser.add_argument("--dims", type=int, nargs="+", default=DIMS, choices=DIMS)
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     todo = [
         (form, mixer, dim, dtype, architecture)
         for architecture, dtype, dim in product(arguments.architectures, arguments.dtypes, arguments.dims)
         for form, mixer in CASES
     ]
-    with ProcessPoolExecutor(arguments.processes) as pool:
+    with ProcessPoolExecutor() as pool:
         results = [result for case in pool.map(compile_case, *zip(*todo, strict=True)) for result in case]
     print_results(results)
     bad = [result for result in results if faults(result)]
