@@ -100,6 +100,19 @@ def test_candidates_are_not_larger_than_tile_and_head_dimension(module, bits, di
                     assert max(option.get(name, 0) for option in options) <= largest
 
 
+def test_all_launches_of_a_kernel_are_timed(module, monkeypatch):
+    monkeypatch.setattr(module.triton_plan, "launch", lambda *args, **options: None)
+    monkeypatch.setattr(module, "seconds", lambda function: 1)
+    inputs = {group: module.make_inputs(mixer, 600, 64, torch.bfloat16) for group, (_, mixer) in module.GROUPS.items()}
+    launches = {
+        kernel: module.kernel_seconds(kernel, module.GROUPS[group][0], inputs[group])
+        for group, grids in module.GRIDS.items()
+        for kernel in grids
+    }
+    twice = {"states": 2, "lit_states": 2}  # once a pass
+    assert launches == dict.fromkeys(module.KERNELS, 1) | twice
+
+
 def test_tables_are_written_and_the_rest_of_the_file_stays(module, tmp_path, monkeypatch):
     file, text = tmp_path / "triton_config.py", Path(triton_config.__file__).read_text()
     file.write_text(text)
