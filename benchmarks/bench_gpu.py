@@ -183,18 +183,18 @@ def kernel_rows(lengths: list[int], batch: int, deadline: float, report: Callabl
 def training_step(name: str, modality: str, batch: int) -> Callable[[], None]:
     """A compiled training step of a model of bench_models.py."""
     size = MODEL_SIZES[modality]
-    model = make_model(name, 12, size).cuda().train()
+    model = make_model(name, 12, size).to(DEVICE).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     if modality == "text":
-        ids = torch.randint(5, 30000, (batch, size), device="cuda")
+        ids = torch.randint(5, 30000, (batch, size), device=DEVICE)
         inputs = {"input_ids": ids, "labels": ids}
     else:
-        labels = torch.randint(0, 1000, (batch,), device="cuda")
-        inputs = {"pixel_values": torch.randn(batch, 3, size, size, device="cuda"), "labels": labels}
+        labels = torch.randint(0, 1000, (batch,), device=DEVICE)
+        inputs = {"pixel_values": torch.randn(batch, 3, size, size, device=DEVICE), "labels": labels}
     compiled = torch.compile(model)
 
     def step():
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             loss = compiled(**inputs).loss
         loss.backward()
         optimizer.step()
@@ -205,23 +205,23 @@ def training_step(name: str, modality: str, batch: int) -> Callable[[], None]:
 
 def model_rows(batch: int, deadline: float, report: Callable[[dict], None]) -> None:
     """Each model beside its softmax twin: two in memory at a time."""
-    for modality in ("image", "text"):
-        twin, *others = names(modality)
-        for name in others:
-            if time.monotonic() > deadline:
-                return
-            steps = {n: training_step(n, modality, batch) for n in (twin, name)}
-            for step in steps.values():
-                for _ in range(3):
-                    step()
-            times = {n: summary(values) for n, values in interleaved(steps, 15).items()}
-            ratio = times[name]["median"] / times[twin]["median"]
-            row = {"part": "models", "pass": "training step", "length": MODEL_SIZES[modality], "batch": batch}
-            row |= {"name": name, "ratio": ratio, "error": None, "note": f"beside {twin}"}
-            report(row | times[name])
-            del steps
-            torch.compiler.reset()
-            torch.cuda.empty_cache()
+    pairs = [(modality, name) for modality in ("image", "text") for name in names(modality)[1:]]
+    for modality, name in sorted(pairs, key=lambda pair: pair[1].split()[0]):  # both modalities of a mixer in turn
+        if time.monotonic() > deadline:
+            return
+        twin = names(modality)[0]
+        steps = {n: training_step(n, modality, batch) for n in (twin, name)}
+        for step in steps.values():
+            for _ in range(3):
+                step()
+        times = {n: summary(values) for n, values in interleaved(steps, 15).items()}
+        ratio = times[name]["median"] / times[twin]["median"]
+        row = {"part": "models", "pass": "training step", "length": MODEL_SIZES[modality], "batch": batch}
+        row |= {"name": name, "ratio": ratio, "error": None, "note": f"beside {twin}"}
+        report(row | times[name])
+        del steps
+        torch.compiler.reset()
+        torch.cuda.empty_cache()
 
 
 def append_rows(path: Path, rows: list[dict]) -> None:

@@ -80,3 +80,20 @@ def test_a_row_per_function(bench, monkeypatch, tmp_path, capsys):
     assert "| 16 | forward | – | 1.000 | 1.500 |" in capsys.readouterr().out
     bench.kernel_rows([16, 32], 1, -math.inf, rows.append)
     assert len(rows) == 5 * len(functions)  # past the deadline, nothing new is started
+
+
+def test_models_beside_their_softmax_twins(bench, monkeypatch):
+    """Both modalities in turn, so that a deadline leaves some of each."""
+    monkeypatch.setattr(bench, "training_step", lambda name, modality, batch: lambda: None)
+    seconds = {"BERT": 2.0, "ViT": 4.0}
+    monkeypatch.setattr(bench, "interleaved", lambda steps, _: {name: [seconds.get(name, 3.0)] for name in steps})
+    rows = []
+    bench.model_rows(256, math.inf, rows.append)
+    ratios = {(row["name"], row["length"]): row["ratio"] for row in rows}
+    expected = {("ModernBERT", 128): 1.5}
+    for mixer in bench.MIXERS:
+        expected |= {(f"LION-{mixer} image", 224): 0.75, (f"LION-{mixer} text", 128): 1.5}
+    assert ratios == expected
+    assert {row["name"] for row in rows[:2]} == {"LION-D image", "LION-D text"}
+    bench.model_rows(256, -math.inf, rows.append)
+    assert len(rows) == len(expected)
