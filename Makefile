@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench bench-gpu results clean
+.PHONY: demo test lint bench bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
 
 # Train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
 demo: $(VENV)/installed
@@ -18,10 +18,22 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench_models.py --quick --output_dir outputs/bench
 	$(BIN)/python benchmarks/bench_memory.py --quick --output_dir outputs/bench
 
-# On a machine with an NVIDIA GPU, in half an hour: correctness, tuning and figures, in outputs/gpu.
-bench-gpu: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[gpu]"
-	$(BIN)/python benchmarks/gpu_session.py --minutes 28 --output_dir outputs/gpu
+# On a machine with an NVIDIA GPU: checks, tuning (into modeling_lion/triton_config.py) and figures (outputs/gpu), each
+# in less than ten minutes; PART=check, tune, figures or models is one of them.
+bench-gpu: $(addprefix bench-gpu-,$(or $(PART),check tune figures models))
+
+bench-gpu-check: $(VENV)/installed_gpu
+	timeout 580 $(BIN)/python -m pytest --numprocesses 4 tests/triton_cases.py
+
+bench-gpu-tune: $(VENV)/installed_gpu
+	timeout 440 $(BIN)/python benchmarks/tune_triton.py --bits 16 --dims 64 --seconds 400
+	timeout 140 $(BIN)/python benchmarks/compile_triton.py --dims 64 --dtypes bfloat16
+
+bench-gpu-figures: $(VENV)/installed_gpu
+	timeout 580 $(BIN)/python benchmarks/bench_gpu.py --parts kernels --minutes 8 --output_dir outputs/gpu
+
+bench-gpu-models: $(VENV)/installed_gpu
+	timeout 580 $(BIN)/python benchmarks/bench_gpu.py --parts models --minutes 7 --output_dir outputs/gpu
 
 # Every mixer on every task, 3 seeds each, into the README; it goes on where it was stopped. SCALE=gpu is larger.
 results: $(VENV)/installed
@@ -34,6 +46,10 @@ lint: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+$(VENV)/installed_gpu: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[gpu]"
 	touch $@
 
 clean:

@@ -3,10 +3,10 @@
 Tile sizes, warps and pipeline stages of the Triton kernels, per GPU architecture: data, so that nothing has to be
 tuned at first use.
 
-`benchmarks/tune_triton.py` measures on a GPU, or estimates without one, and writes this file anew.
+`benchmarks/tune_triton.py` measures on a GPU and writes the tables anew; compile_triton.py checks them without one.
 """
 
-# On which GPU which of CONFIGS were measured; the rest is estimated from machine code.
+# On which GPU which of CONFIGS were measured; the others were chosen by their machine code, without a GPU.
 MEASURED = {}
 
 # By architecture, bits of the values, and head dimension (the larger of both) padded to a power of two:

@@ -52,36 +52,47 @@ def test_on_a_gpu():
     assert " passed" in run("-m", "pytest", "-q", "tests/triton_cases.py", TRITON_INTERPRET="0")
 
 
-# A kernel of each kind, in the form that needs most registers; `python benchmarks/compile_triton.py` does all.
+# Kernels of each kind, in the form that needs most registers; `python benchmarks/compile_triton.py` does all.
 COMPILED = {
-    "sm_80": [("chunk", "S", 64, 16), ("chunk", "LIT", 64, 16)],
-    "sm_90": [("chunk", "S", 64, 16), ("feature_map", "all", 64, 16)],
+    "sm_80": [("chunk", "S", 64, "bfloat16"), ("chunk", "LIT", 256, "float16")],
+    "sm_90": [("chunk", "S", 64, "bfloat16"), ("feature_map", "LIT", 64, "bfloat16")],
 }
 WITHOUT_PRODUCTS = ("decays_kernel", "decay_gradient_kernel", "silu_norm_kernel", "silu_norm_kernel_backward")
 
 
 @pytest.mark.parametrize("architecture", COMPILED)
 def test_compiles_without_spills(architecture, tmp_path):
+    """In float16 the states are float32: twice the shared memory of bfloat16's, and most in LIT with heads of 256."""
     code = f"""
 from compile_triton import compile_case, faults
 for case in {COMPILED[architecture]}:
     for result in compile_case(*case, "{architecture}"):
         assert result["registers"] > 0 and not faults(result), (result, faults(result))
-        assert result["tensor_core_instructions"] or result["kernel"] in {WITHOUT_PRODUCTS}
-        assert bool(result["loop_instructions"]) == bool(result["tensor_core_instructions"])
+        assert result["uses_tensor_cores"] == (result["kernel"] not in {WITHOUT_PRODUCTS}), result
 """
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"), **environment)
 
 
-def test_wide_states_of_float16_fit(tmp_path):
-    """They are float32: twice the shared memory of bfloat16's, most of it in LION-LIT's kernels for heads of 256."""
+def test_faults_of_compiled_kernels_are_seen(tmp_path):
+    """Those that the tuning must leave out: too much shared memory, spilled registers, a size that Triton refuses."""
     code = """
-import torch
-from compile_triton import DTYPES, compile_case, faults
-DTYPES[16] = torch.float16
-for result in compile_case("chunk", "LIT", 256, 16, "sm_80"):
-    assert not faults(result), (result, faults(result))
+import compile_triton
+from tune_triton import configure, fits
+key, fine, wrong = ("sm_80", 16, 64), {"value_block": 32, "num_warps": 1, "num_stages": 1}, {"value_block": 24}
+def rnn_faults(option):
+    configure(key, {"rnn": option})
+    (result,) = compile_triton.compile_case("rnn", "S", 64, "bfloat16", "sm_80")
+    return compile_triton.faults(result)
+assert rnn_faults(fine) == [] and fits(key, "rnn", 0, "rnn", fine)
+(fault,) = rnn_faults(fine | wrong)
+assert "does not compile" in fault and "power of 2" in fault, fault
+assert not fits(key, "rnn", 0, "rnn", fine | wrong)
+compile_triton.SHARED_MEMORY["sm_80"] = 16
+(fault,) = rnn_faults(fine)
+assert "bytes of shared memory" in fault, fault
+compile_triton.SHARED_MEMORY["sm_80"] = 2**20
+assert not fits(key, "tile", 128, "states", {"head_block": 64, "value_block": 64, "num_warps": 1, "num_stages": 1})
 """
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"), **environment)
@@ -91,18 +102,6 @@ def test_every_size_is_configured():
     sizes = {(name, bits, dim) for name in ("sm_80", "sm_90") for bits in (16, 32) for dim in (32, 64, 128, 256)}
     assert set(triton_config.CONFIGS) == sizes
     assert all(config["chunk"] % config["tile"] == 0 for config in triton_config.CONFIGS.values())
-    code = """
-from modeling_lion.triton_config import CONFIGS
-from tune_triton import GROUPS, KERNELS, PIECES, candidates, inners, tiles
-for (_, bits, dim), config in CONFIGS.items():
-    assert all(config[group] in tiles(group, dim, bits) for group in GROUPS), config
-    for kernel in KERNELS:
-        option = dict(config[kernel])
-        assert kernel not in PIECES or option[PIECES[kernel]] <= config["tile"], (kernel, config)
-        assert kernel not in PIECES or option.pop("inner") in inners(dim), config
-        assert option in candidates(kernel, dim), (kernel, config)
-"""
-    run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"))
     assert set(triton_config.PARALLEL_UP_TO) == {"sm_80", "sm_90"}
 
 
@@ -255,19 +254,3 @@ host = {"modeling_lion.triton_config", "modeling_lion.triton_plan"}
 assert {name for name in sys.modules if name.startswith("modeling_lion.triton_")} == host
 """
     run("-c", code)
-
-
-def test_compile_report_is_of_the_kernels_as_configured():
-    """Compiling all takes ten minutes, so that the report is made by hand: `python benchmarks/compile_triton.py`."""
-    code = """
-from pathlib import Path
-from compile_triton import cases, described, faults
-from measure import read_json
-rows = read_json(Path("benchmarks/results/triton_compile.json"))
-for case in cases():
-    for about, _ in described(*case):
-        found = [row for row in rows if about.items() <= row.items()]
-        assert len(found) == 1, about
-        assert not faults(found[0]), found[0]
-"""
-    run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"))
