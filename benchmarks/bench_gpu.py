@@ -32,9 +32,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from modeling_lion.attention import lion_attention
+from modeling_lion.attention_reference import reference_attention
+from modeling_lion.decay import LogDecay
 from modeling_lion.feature_map import plain_silu_norm, silu_norm
-from modeling_lion.kernel_auto import auto_attention
-from modeling_lion.kernel_naive import naive_attention
 from modeling_lion.triton_config import MEASURED
 from modeling_lion.triton_plan import architecture
 
@@ -61,8 +62,8 @@ def make_inputs(mixer: str, batch: int, length: int, heads: int = HEADS) -> list
     return inputs
 
 
-def lion(query, key, value, *log_decay, normalization="sum"):
-    return auto_attention(query, key, value, *log_decay, normalization=normalization)[0]
+def lion(query, key, value, log_decay=None, *, normalization="sum", attention=lion_attention):
+    return attention(query, key, value, LogDecay(log_decay, log_decay), normalization=normalization)[0]
 
 
 def softmax(query, key, value, *log_decay, backend):
@@ -110,7 +111,7 @@ def check(function: Callable, mixer: str, length: int, normalization: str) -> fl
     """The largest error against float64, relative to the largest number; an AssertionError if it is above 2 %."""
     inputs = make_inputs(mixer, 1, min(length, 2048), 2)
     wide = [x.double() for x in inputs]
-    exact = run(lambda *xs: naive_attention(*xs, normalization=normalization)[0], wide, PASSES[1])
+    exact = run(partial(lion, normalization=normalization, attention=reference_attention), wide, PASSES[1])
     results = run(function, inputs, PASSES[1])
     errors = [float((x.double() - y).abs().max() / y.abs().max()) for x, y in zip(results, exact, strict=True)]
     assert max(errors) < 0.02, f"{mixer}, {length} tokens: {errors} of the output and the gradients"

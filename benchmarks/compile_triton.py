@@ -27,7 +27,7 @@ from measure import print_table
 from triton.backends.compiler import GPUTarget
 from triton.errors import TritonError
 
-from modeling_lion import kernel_triton, triton_plan
+from modeling_lion import triton_launch, triton_plan
 
 
 BATCH, HEADS, LENGTH = 8, 12, 4096
@@ -54,31 +54,34 @@ def absent_gpu(architecture: str) -> SimpleNamespace:
 @contextmanager
 def launching(launch: Callable) -> Iterator[None]:
     """Meanwhile, `launch(kernel, programs, *args, **options)` takes the place of the launches."""
-    before, kernel_triton.launch = kernel_triton.launch, launch
+    before, triton_launch.launch = triton_launch.launch, launch
     try:
         yield
     finally:
-        kernel_triton.launch = before
+        triton_launch.launch = before
 
 
 def make_inputs(mixer: str, length: int, dim: int, dtype: torch.dtype, device: str = "meta") -> list:
     """Query, key, value and the log decays of both directions, in the layout that the model has them."""
     make = lambda: torch.rand(BATCH, length, HEADS, dim, dtype=dtype, device=device).transpose(1, 2)
-    shape = {"D": (1, HEADS, 1), "S": (BATCH, HEADS, length)}.get(mixer)
-    return [make(), make(), make(), None if shape is None else -torch.rand(shape, device=device), None]
+    shape = {"D": (HEADS,), "S": (BATCH, HEADS, length)}.get(mixer)
+    log_decay = None if shape is None else -torch.rand(shape, device=device)
+    return [make(), make(), make(), log_decay, log_decay]
 
 
 def run_passes(form: str, inputs: list) -> None:
     """A forward and a backward pass. The RNN form has only the first."""
     if form == "rnn":
-        kernel_triton.rnn_forward(*inputs, 0, True)
+        triton_launch.compute_rnn(*inputs, 0, "sum")
     elif form == "feature_map":
-        kernel_triton.launch_silu_norm(inputs[0])
-        kernel_triton.launch_silu_norm(inputs[0], inputs[0])
+        triton_launch.launch_silu_norm(inputs[0])
+        triton_launch.launch_silu_norm(inputs[0], inputs[0])
     else:
-        chunk_size = kernel_triton.WHOLE if form == "parallel" else 0
-        output, _, *kept = kernel_triton.forward(*inputs, chunk_size, True)
-        kernel_triton.backward(output, *inputs, output, kept, chunk_size, True, inputs[3] is not None)
+        options = {"is_whole": form == "parallel"}
+        output, factor, _, *saved = triton_launch.compute(*inputs, 0, "sum", **options)
+        triton_launch.compute_gradients(
+            output, None, *inputs, output, factor, saved, 0, "sum", inputs[3] is not None, **options
+        )
 
 
 def launches_of(form: str, mixer: str, dim: int, dtype: str, architecture: str) -> dict[str, tuple]:

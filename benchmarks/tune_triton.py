@@ -36,22 +36,22 @@ MEASURED_DTYPES = {16: torch.bfloat16, 32: torch.float32}
 # Form and mixer in which kernels are measured, by the name of the tile that they share in the configurations.
 GROUPS = {"tile": ("chunk", "S"), "lit_tile": ("chunk", "LIT"), "rnn": ("rnn", "S")}  # rnn has no tile
 # What is tried of each kernel of a group, all combinations that are not larger than tile and head dimension.
-PIECES = (64, 32, 16)
+SLICES = (64, 32, 16)
 LAUNCH = {"num_warps": (4, 8), "num_stages": (2, 1)}
-STATES = {"head_block": (64, 32), "value_block": (64, 32), "num_warps": (4, 8), "num_stages": (3, 2)}
+STATES = {"head_tile": (64, 32), "value_tile": (64, 32), "num_warps": (4, 8), "num_stages": (3, 2)}
 GRIDS = {
     "tile": {
-        "output": {"keys": PIECES, "value_block": (256, 128, 64, 32), **LAUNCH, "inner": PIECES},
+        "output": {"keys": SLICES, "value_tile": (256, 128, 64, 32), **LAUNCH, "inner": SLICES},
         "states": STATES,
-        "query_gradient": {"keys": PIECES, **LAUNCH, "inner": PIECES},
-        "key_gradient": {"queries": PIECES, **LAUNCH, "inner": PIECES},
+        "query_gradient": {"keys": SLICES, **LAUNCH, "inner": SLICES},
+        "key_gradient": {"queries": SLICES, **LAUNCH, "inner": SLICES},
     },
     "lit_tile": {
         "lit_states": STATES,
-        "lit_output": {"value_block": (256, 128, 64, 32), **LAUNCH},
-        "lit_gradient": {"head_block": (128, 64, 32), "value_block": (128, 64, 32), **LAUNCH},
+        "lit_output": {"value_tile": (256, 128, 64, 32), **LAUNCH},
+        "lit_gradient": {"head_tile": (128, 64, 32), "value_tile": (128, 64, 32), **LAUNCH},
     },
-    "rnn": {"rnn": {"value_block": (32, 16), "num_warps": (1, 2, 4), "num_stages": (1,)}},
+    "rnn": {"rnn": {"value_tile": (32, 16), "num_warps": (1, 2, 4), "num_stages": (1,)}},
 }
 # Names of the kernels in the code, by those in the configurations.
 KERNELS = {name: f"{name}_kernel" for grids in GRIDS.values() for name in grids}
@@ -65,7 +65,7 @@ def tiles(group: str, bits: int, dim: int) -> list[int]:
 
 
 def candidates(group: str, kernel: str, dim: int, tile: int) -> list[dict[str, int]]:
-    limits = {"keys": tile, "queries": tile, "inner": dim, "head_block": dim, "value_block": dim}
+    limits = {"keys": tile, "queries": tile, "inner": dim, "head_tile": dim, "value_tile": dim}
     grid = GRIDS[group][kernel]
     values = [[x for x in some if x <= limits.get(name, x)] for name, some in grid.items()]
     return [dict(zip(grid, some, strict=True)) for some in itertools.product(*values)]

@@ -65,18 +65,16 @@ def lion_attention(
         ValueError: if shapes, dtypes or names do not fit together.
     """
     check_arguments(query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens)
-    dtype = accumulation_dtype(query.dtype)
     with torch.autocast(query.device.type, enabled=False):
         if form == "eager":
-            inputs = (x.to(dtype) for x in (query, key, value))
+            inputs = (x.to(accumulation_dtype(x.dtype)) for x in (query, key, value))
             output, weights = reference_attention(
                 *inputs, log_decay, normalization=normalization, cu_seqlens=cu_seqlens
             )
             if normalization == "separate":
                 return output, weights
             return output.to(value.dtype), weights.to(value.dtype)
-        like = query[:1, :1, :, :1].to(dtype)
-        forward, backward = finite_log_decay(log_decay, like, cu_seqlens)
+        forward, backward = finite_log_decay(log_decay, query, cu_seqlens)
         is_diagonal = forward is not None and forward.dim() == 4
         if form == "auto":
             form = fastest_form(query, value, forward, chunk_size)

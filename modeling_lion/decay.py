@@ -26,6 +26,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .numerics import accumulation_dtype
+
 
 # Longest run over which sums of log decays are subtracted from each other: a difference of two sums loses the digits
 # that the sums share, so sums start anew at every chunk border.
@@ -73,13 +75,13 @@ def cut_evenly(length: int | torch.SymInt, size: int) -> tuple[int | torch.SymIn
     return num_chunks, -(-length // num_chunks)
 
 
-def finite_log_decay(log_decay: LogDecay, like: Tensor, cu_seqlens: Tensor | None = None) -> LogDecay:
+def finite_log_decay(log_decay: LogDecay, query: Tensor, cu_seqlens: Tensor | None = None) -> LogDecay:
     """
     The log decays as kernels take them: both directions in one shape, no smaller than the floor, with the borders of
     packed sequences.
 
     Args:
-        like: tensor `(batch, heads, length, ...)` that gives the length, the device and the dtype of the result.
+        query: `(batch, heads, length, ...)`; the result is on its device, in its accumulation dtype.
         cu_seqlens: borders of packed sequences along the length, `(num_sequences + 1,)`, from 0 to `length`. The
             same borders hold for every row of the batch.
 
@@ -90,13 +92,14 @@ def finite_log_decay(log_decay: LogDecay, like: Tensor, cu_seqlens: Tensor | Non
     given = [x for x in log_decay if x is not None]
     if not given and cu_seqlens is None:
         return log_decay
-    length, floor = like.shape[2], log_decay_floor(like.dtype)
+    length, dtype = query.shape[2], accumulation_dtype(query.dtype)
+    floor = log_decay_floor(dtype)
     is_per_token = cu_seqlens is not None or any(x.dim() > 1 for x in given)
 
     def finite(x: Tensor | None) -> Tensor:
         if x is None:
-            x = torch.zeros_like(given[0]) if given else like.new_zeros(1, 1, length)
-        x = x.to(like.dtype).clamp(min=floor)
+            x = torch.zeros_like(given[0]) if given else query.new_zeros(1, 1, length)
+        x = x.to(dtype).clamp(min=floor)
         return x.view(1, -1, 1).expand(-1, -1, length) if is_per_token and x.dim() == 1 else x
 
     forward = finite(log_decay.forward)
@@ -105,8 +108,8 @@ def finite_log_decay(log_decay: LogDecay, like: Tensor, cu_seqlens: Tensor | Non
         forward, backward = torch.broadcast_tensors(forward, backward)
     if cu_seqlens is None:
         return LogDecay(forward, backward)
-    borders = cu_seqlens[1:-1].to(device=like.device, dtype=torch.long)
-    last, first = torch.zeros(2, length, *[1] * (forward.dim() - 3), dtype=torch.bool, device=like.device)
+    borders = cu_seqlens[1:-1].to(device=query.device, dtype=torch.long)
+    last, first = torch.zeros(2, length, *[1] * (forward.dim() - 3), dtype=torch.bool, device=query.device)
     last, first = last.index_fill(0, borders - 1, True), first.index_fill(0, borders, True)
     return LogDecay(forward.masked_fill(last, floor), backward.masked_fill(first, floor))
 

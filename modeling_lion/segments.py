@@ -47,12 +47,12 @@ class BorderStates:
     backward_keep: Tensor | None = None
 
 
-def segment_factors(log_decay: LogDecay, like: Tensor) -> ChunkSums:
+def segment_factors(log_decay: LogDecay, query: Tensor) -> ChunkSums:
     """What is left between each token and the borders of a segment, `(1 or b, 1 or h, length, 1 or head_dim)`."""
-    forward, backward = finite_log_decay(log_decay, like)
+    forward, backward = finite_log_decay(log_decay, query)
     if forward is None:
-        forward = backward = like.new_zeros(1, 1, like.shape[2])
-    log_decays = over_tokens(LogDecay(forward, backward), like.shape[2])
+        forward = backward = query.new_zeros(1, 1, query.shape[2])
+    log_decays = over_tokens(LogDecay(forward, backward), query.shape[2])
     sums = chunk_sums(*(x.unsqueeze(-1) if x.dim() == 3 else x for x in log_decays), dim=-2)
     return ChunkSums(*(x.exp() for x in sums))
 

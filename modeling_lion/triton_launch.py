@@ -10,6 +10,7 @@ so that results repeat bit by bit, and no synchronization with the host, so that
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -220,59 +221,60 @@ def _(x, grad=None):
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, *, is_whole):
+    plan = Plan(query, value, forward is not None, is_whole, normalization)
+    return plan.allocate_saved(with_token_dim(forward), value)
+
+
+def compute(query, key, value, forward, backward, chunk_size, normalization, *, is_whole):
+    """
+    As `attention_operator` describes it. `is_whole`: the whole sequence is one chunk, which is the parallel form;
+    otherwise chunks have the configured size, and not `chunk_size`.
+    """
+    plan = Plan(query, value, forward is not None, is_whole, normalization)
+    forward, backward = with_token_dim(forward), with_token_dim(backward)
+    saved = plan.allocate_saved(forward, value)
+    query, key, value = (with_short_strides(x) for x in (query, key, value))
+    output = torch.empty_like(value, dtype=plan.output_dtype)
+    factor = plan.empty(plan.batch, plan.heads, plan.length)
+    with torch.cuda.device_of(query):
+        if forward is None:
+            lit_outputs(plan, query, key, value, output, factor, *saved[2:])
+        else:
+            decay_outputs(plan, query, key, value, forward, backward, output, factor, *saved[1:])
+    return output, factor, *saved
+
+
+def compute_gradients(
+    grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
+    needs_decay, *, is_whole,
+):  # fmt: skip
+    plan = Plan(query, value, forward is not None, is_whole, normalization)
+    delta = torch.empty_like(factor)
+    if plan.is_separate:  # numerators and denominators have gradients of their own: nothing is scaled or taken off
+        grad, factor, delta = grad.to(value.dtype), torch.ones_like(factor), -grad_denominator.contiguous()
+    grad, query, key, value = (with_short_strides(x) for x in (grad, query, key, value))
+    gradients = [torch.empty_like(x) for x in (query, key, value)]
+    tensors = (query, key, value, output, factor, delta, *saved, *gradients)
+    decays = None
+    with torch.cuda.device_of(query):
+        if forward is None:
+            lit_gradients(plan, grad, *tensors)
+        else:
+            decays = decay_gradients(plan, grad, *tensors, needs_decay)
+    if decays is None:
+        return *gradients, grad.new_empty(0), grad.new_empty(0)
+    decays = (
+        d.sum_to_size(with_token_dim(x).shape).view(x.shape) for d, x in zip(decays, (forward, backward), strict=True)
+    )
+    return *gradients, *decays
+
+
 def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
-    """
-    The operator `lion::triton_<name>`.
-
-    Args:
-        plain: the body (attention_plain.py) of the same results.
-        is_whole: whether the whole sequence is one chunk, which is the parallel form.
-    """
-
-    def allocate_saved(query, key, value, forward, backward, chunk_size, normalization):
-        plan = Plan(query, value, forward is not None, is_whole, normalization)
-        return plan.allocate_saved(with_token_dim(forward), value)
-
-    def compute(query, key, value, forward, backward, chunk_size, normalization):
-        plan = Plan(query, value, forward is not None, is_whole, normalization)
-        forward, backward = with_token_dim(forward), with_token_dim(backward)
-        saved = plan.allocate_saved(forward, value)
-        query, key, value = (with_short_strides(x) for x in (query, key, value))
-        output = torch.empty_like(value, dtype=plan.output_dtype)
-        factor = plan.empty(plan.batch, plan.heads, plan.length)
-        with torch.cuda.device_of(query):
-            if forward is None:
-                lit_outputs(plan, query, key, value, output, factor, *saved[2:])
-            else:
-                decay_outputs(plan, query, key, value, forward, backward, output, factor, *saved[1:])
-        return output, factor, *saved
-
-    def compute_gradients(
-        grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
-        needs_decay,
-    ):  # fmt: skip
-        plan = Plan(query, value, forward is not None, is_whole, normalization)
-        delta = torch.empty_like(factor)
-        if plan.is_separate:  # numerators and denominators have gradients of their own: nothing is scaled or taken off
-            grad, factor, delta = grad.to(value.dtype), torch.ones_like(factor), -grad_denominator.contiguous()
-        grad, query, key, value = (with_short_strides(x) for x in (grad, query, key, value))
-        gradients = [torch.empty_like(x) for x in (query, key, value)]
-        tensors = (query, key, value, output, factor, delta, *saved, *gradients)
-        decays = None
-        with torch.cuda.device_of(query):
-            if forward is None:
-                lit_gradients(plan, grad, *tensors)
-            else:
-                decays = decay_gradients(plan, grad, *tensors, needs_decay)
-        if decays is None:
-            return *gradients, grad.new_empty(0), grad.new_empty(0)
-        decays = (
-            d.sum_to_size(with_token_dim(x).shape).view(x.shape)
-            for d, x in zip(decays, (forward, backward), strict=True)
-        )
-        return *gradients, *decays
-
-    return attention_operator(f"triton_{name}", compute, compute_gradients, plain, allocate_saved, 4, empty_like)
+    """The operator `lion::triton_<name>`; `plain` is the body (attention_plain.py) of the same results."""
+    functions = (partial(function, is_whole=is_whole) for function in (compute, compute_gradients, allocate_saved))
+    forward, backward, allocate = functions
+    return attention_operator(f"triton_{name}", forward, backward, plain, allocate, 4, empty_like)
 
 
 triton_parallel = triton_operator("parallel", parallel_body, is_whole=True)

@@ -1,6 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The forms of `lion_attention` as functions of four tensors, for tests in which λ is the same in both directions."""
 
+import sys
+from pathlib import Path
+
+import modeling_lion
 from modeling_lion.attention import lion_attention
 from modeling_lion.attention_reference import reference_attention
 from modeling_lion.decay import LogDecay
@@ -25,3 +29,12 @@ def naive(*args, chunk_size=None, **kwargs):
 FORMS = {name: form_of(name) for name in ("parallel", "chunk", "rnn")}
 EVERY_FORM = {**FORMS, "naive": naive}
 auto = form_of("auto")
+
+
+def our_frames() -> int:
+    """How many functions of modeling_lion/ are being called at the moment."""
+    folder, frame, count = str(Path(modeling_lion.__file__).parent), sys._getframe(1), 0
+    while frame:
+        count += frame.f_code.co_filename.startswith(folder)
+        frame = frame.f_back
+    return count

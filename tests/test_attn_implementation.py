@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from attention_forms import our_frames
 from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 
 import modeling_lion.modeling_lion
@@ -156,3 +157,19 @@ def test_other_models_are_left_alone():
     expected = model(input_ids).last_hidden_state
     model.set_attn_implementation("eager")
     torch.testing.assert_close(model(input_ids).last_hidden_state, expected)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "parallel", "chunk"])
+@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
+def test_the_first_product_is_eight_frames_away(mixer, kernel, masked_lm, monkeypatch):
+    """From `LionForMaskedLM.forward` to the first product of the attention, of our code on a CPU."""
+    model = masked_lm.model(mixer, kernel)
+    frames, bmm = [], torch.bmm
+
+    def counted(*args, **kwargs):
+        frames.append(our_frames())
+        return bmm(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "bmm", counted)
+    model(**masked_lm.inputs(model.config))
+    assert frames and frames[0] <= 8

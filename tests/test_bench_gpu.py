@@ -10,7 +10,6 @@ from types import ModuleType
 
 import pytest
 import torch
-
 from modeling_lion.kernel_naive import naive_attention
 
 

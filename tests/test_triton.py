@@ -4,6 +4,8 @@ The Triton kernels: what they compute (triton_cases.py), in Triton's interpreter
 GPUs that are not there.
 """
 
+import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -11,14 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from modeling_lion.kernel_auto import auto_attention, fastest_kernel
-from modeling_lion.kernel_chunk import chunk_attention
-from modeling_lion.kernel_parallel import parallel_attention
-from modeling_lion.kernel_rnn import rnn_attention
+from attention_forms import form_of, our_frames
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from modeling_lion import LionConfig, LionForMaskedLM, lion_kernel, triton_config, triton_plan
+from modeling_lion import LionConfig, LionForMaskedLM, attention, numerics, triton_config, triton_launch, triton_plan
+from modeling_lion.attention import fastest_form
 from modeling_lion.feature_map import FEATURE_MAPS
 
 
@@ -79,7 +79,7 @@ def test_faults_of_compiled_kernels_are_seen(tmp_path):
     code = """
 import compile_triton
 from tune_triton import configure, fits
-key, fine, wrong = ("sm_80", 16, 64), {"value_block": 32, "num_warps": 1, "num_stages": 1}, {"value_block": 24}
+key, fine, wrong = ("sm_80", 16, 64), {"value_tile": 32, "num_warps": 1, "num_stages": 1}, {"value_tile": 24}
 def rnn_faults(option):
     configure(key, {"rnn": option})
     (result,) = compile_triton.compile_case("rnn", "S", 64, "bfloat16", "sm_80")
@@ -92,7 +92,7 @@ compile_triton.SHARED_MEMORY["sm_80"] = 16
 (fault,) = rnn_faults(fine)
 assert "bytes of shared memory" in fault, fault
 compile_triton.SHARED_MEMORY["sm_80"] = 2**20
-assert not fits(key, "tile", 128, "states", {"head_block": 64, "value_block": 64, "num_warps": 1, "num_stages": 1})
+assert not fits(key, "tile", 128, "states", {"head_tile": 64, "value_tile": 64, "num_warps": 1, "num_stages": 1})
 """
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"), **environment)
@@ -125,8 +125,8 @@ def test_every_way_to_allow_tf32_is_seen(setting, expected):
 @pytest.fixture
 def fake_gpu(monkeypatch):
     """CUDA tensors without a GPU: shapes, strides and dtypes only. Any question about a number raises an error."""
-    monkeypatch.setattr(lion_kernel, "HAS_TRITON", True)
-    monkeypatch.setattr(lion_kernel, "runs_triton", lambda device: True)
+    monkeypatch.setattr(numerics, "HAS_TRITON", True)
+    monkeypatch.setattr(numerics, "runs_triton", lambda device: True)
     monkeypatch.setattr(triton_plan, "architecture", lambda device: "sm_80")
     with FakeTensorMode():
         yield
@@ -144,24 +144,22 @@ class CalledOperators(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def fake_inputs(length=300, head_dim=48, dtype=torch.bfloat16, value_dtype=None, value_dim=None):
-    make = lambda d, t: torch.empty(2, length, 3, d, dtype=t, device="cuda").transpose(1, 2)
-    value = make(value_dim or head_dim, value_dtype or dtype)
-    return make(head_dim, dtype), make(head_dim, dtype), value
+def fake_inputs(length=300, head_dim=48, dtype=torch.bfloat16, value_dim=None):
+    make = lambda dim: torch.empty(2, length, 3, dim, dtype=dtype, device="cuda").transpose(1, 2)
+    return make(head_dim), make(head_dim), make(value_dim or head_dim)
 
 
 @pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
-@pytest.mark.parametrize("kernel", [parallel_attention, chunk_attention, rnn_attention, auto_attention])
-def test_nothing_is_asked_of_the_gpu(kernel, mixer, fake_gpu):
+@pytest.mark.parametrize("form", ["parallel", "chunk", "rnn", "auto"])
+def test_nothing_is_asked_of_the_gpu(form, mixer, fake_gpu):
     shape = {"lit": None, "decay": (3,), "selective": (2, 3, 300)}[mixer]
     decay = None if shape is None else torch.empty(shape, device="cuda")
     inputs = fake_inputs()
     called = []
     with torch.no_grad(), CalledOperators(called):
-        output, _ = kernel(*inputs, decay)
+        output, _ = form_of(form)(*inputs, decay)
     assert output.device.type == "cuda" and output.stride() == inputs[2].stride()
-    names = {parallel_attention: "parallel", chunk_attention: "chunk", rnn_attention: "rnn"}
-    expected = names.get(kernel, "chunk" if mixer == "lit" else "parallel")  # 300 tokens are few
+    expected = form if form != "auto" else "chunk" if mixer == "lit" else "parallel"  # 300 tokens are few
     assert [name for name in called if name.startswith("lion::")] == [f"lion::triton_{expected}"]
 
 
@@ -197,16 +195,18 @@ def test_mixed_precision_gives_kernels_one_dtype(mixer, feature_map, fake_gpu, g
     assert output.logits.dtype == gpu_autocast
 
 
-@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("normalization", ["sum", "none", "separate"])
 @pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
-def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, normalize, fake_gpu):
-    shape = {"lit": None, "decay": (1, 3, 1), "selective": (2, 3, 300)}[mixer]
-    right = None if shape is None else torch.empty(shape, device="cuda")
-    inputs = (*fake_inputs(), right, None)
+def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, normalization, fake_gpu):
+    shape = {"lit": None, "decay": (3,), "selective": (2, 3, 300)}[mixer]
+    log_decay = None if shape is None else torch.empty(shape, device="cuda")
+    inputs = (*fake_inputs(), log_decay, log_decay)
     with torch.no_grad():
-        output, exact, *kept = torch.ops.lion.triton_chunk(*inputs, 0, normalize)
-        gradients = torch.ops.lion.triton_chunk_backward(output, *inputs, output, kept, 0, normalize, True)
-    assert exact.numel() == 0
+        output, factor, wider, *saved = torch.ops.lion.triton_chunk(*inputs, 64, normalization)
+        gradients = torch.ops.lion.triton_chunk_backward(
+            output, factor, *inputs, output, factor, saved, 64, normalization, True
+        )
+    assert wider.numel() == 0 and output.dtype == (torch.float32 if normalization == "separate" else torch.bfloat16)
     for gradient, tensor in zip(gradients, inputs, strict=True):
         assert tensor is None or (gradient.shape, gradient.stride()) == (tensor.shape, tensor.stride())
 
@@ -217,7 +217,6 @@ def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, normalize
         ({}, True),
         ({"dtype": torch.float16}, True),
         ({"dtype": torch.float32}, True),
-        ({"value_dtype": torch.float32}, True),
         ({"value_dim": 256}, True),
         ({"dtype": torch.float64}, False),
         ({"head_dim": 257}, False),
@@ -226,19 +225,18 @@ def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, normalize
 )
 def test_which_inputs_the_triton_kernels_take(change, expected, fake_gpu, monkeypatch):
     query, _, value = fake_inputs(**change)
-    assert lion_kernel.use_triton(query, value) is expected
-    assert not lion_kernel.use_triton(query.to("cpu"), value.to("cpu"))
-    monkeypatch.setattr(lion_kernel, "HAS_TRITON", False)
-    assert not lion_kernel.use_triton(query, value)
+    assert numerics.backend(query, value) == ("triton" if expected else "plain")
+    monkeypatch.setattr(numerics, "HAS_TRITON", False)
+    assert numerics.backend(query, value) == "plain"
 
 
 def test_gpus_have_a_choice_of_their_own(fake_gpu):
     decay = torch.empty(3, device="cuda")
     for length in (100, 500, 600):
-        query, _, _ = fake_inputs(length=length)
+        query, _, value = fake_inputs(length=length)
         limit = triton_config.PARALLEL_UP_TO["sm_80"]
-        assert fastest_kernel(query, decay, 64) is (parallel_attention if length <= limit else chunk_attention)
-        assert fastest_kernel(query, None, 64) is chunk_attention
+        assert fastest_form(query, value, decay, 64) == ("parallel" if length <= limit else "chunk")
+        assert fastest_form(query, value, None, 64) == "chunk"
 
 
 def test_nobody_without_a_gpu_imports_triton_kernels():
@@ -250,7 +248,25 @@ for mixer in ("lit", "decay", "selective"):
     for kernel in ("parallel", "chunk", "rnn"):
         model.set_attn_implementation(kernel)
         model(torch.arange(8)[None]).last_hidden_state.sum().backward()
-host = {"modeling_lion.triton_config", "modeling_lion.triton_plan"}
+host = {f"modeling_lion.triton_{name}" for name in ("config", "launch", "plan")}
 assert {name for name in sys.modules if name.startswith("modeling_lion.triton_")} == host
 """
     run("-c", code)
+
+
+def test_a_launch_is_nine_frames_away(fake_gpu, monkeypatch):
+    """From `LionForMaskedLM.forward` to the first launch, of our code."""
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 20}
+    frames = []
+    monkeypatch.setattr(triton_launch, "launch", lambda *args, **options: frames.append(our_frames()))
+    monkeypatch.setattr(torch.cuda, "device_of", lambda tensor: contextlib.nullcontext())
+    for mixer in ("lit", "decay", "selective"):
+        model = LionForMaskedLM(LionConfig(mixer_type=mixer, num_hidden_layers=1, feature_map="elu", **sizes))
+        weights = {name: torch.empty_like(x, device="cuda") for name, x in model.named_parameters()}
+        # What the operator does: the dispatcher does not run it on tensors without numbers.
+        operator = functools.partial(triton_launch.compute, is_whole=False)
+        monkeypatch.setitem(attention.OPERATORS, ("chunk", "triton"), operator)
+        model.set_attn_implementation("chunk")
+        with torch.no_grad():
+            torch.func.functional_call(model, weights, torch.empty(2, 30, dtype=torch.long, device="cuda"))
+    assert frames and max(frames) <= 9

@@ -96,7 +96,7 @@ def test_candidates_are_not_larger_than_tile_and_head_dimension(module, bits, di
             for kernel in grids:
                 options = module.candidates(group, kernel, dim, tile)
                 assert options and all(x.keys() == triton_config.CONFIGS[CASE][kernel].keys() for x in options)
-                for name, largest in (("keys", tile), ("queries", tile), ("inner", dim), ("value_block", dim)):
+                for name, largest in (("keys", tile), ("queries", tile), ("inner", dim), ("value_tile", dim)):
                     assert max(option.get(name, 0) for option in options) <= largest
 
 
@@ -121,7 +121,7 @@ def test_tables_are_written_and_the_rest_of_the_file_stays(module, tmp_path, mon
     assert file.read_text() == text
     monkeypatch.setitem(triton_config.MEASURED, CASE, "NVIDIA H200")
     monkeypatch.setitem(triton_config.PARALLEL_UP_TO, "sm_90", 1024)
-    module.configure(CASE, {"rnn": {"value_block": 16, "num_warps": 1, "num_stages": 1}}, "tile", 32)
+    module.configure(CASE, {"rnn": {"value_tile": 16, "num_warps": 1, "num_stages": 1}}, "tile", 32)
     module.write()
     written = {}
     exec(file.read_text(), written)
