@@ -9,7 +9,7 @@ from matplotlib.colors import LogNorm
 from transformers import AutoModel, AutoTokenizer
 
 
-LION_S, BLUE, ORANGE, GREY = "#d62728", "#2563a8", "#e07b28", "#8a8f98"
+BLUE, ORANGE, GREY = "#2563a8", "#e07b28", "#8a8f98"  # blue is LION-S's in the pictures of the benchmarks, too
 plt.switch_backend("agg")  # needs no screen
 plt.rcParams.update(
     {
@@ -39,9 +39,9 @@ def draw_losses(path: Path, log: list[dict], unigram_loss: float, losses_by_leng
     figure, (by_step, by_length) = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
     for name, label, style, alpha in (("loss", "training", "-", 0.4), ("eval_loss", "held out", "o-", 1)):
         points = [(entry["step"], entry[name]) for entry in log if name in entry]
-        by_step.plot(*zip(*points, strict=True), style, color=LION_S, alpha=alpha, label=f"LION-S, {label}")
+        by_step.plot(*zip(*points, strict=True), style, color=BLUE, alpha=alpha, label=f"LION-S, {label}")
     lengths, losses = list(losses_by_length), list(losses_by_length.values())
-    by_length.semilogx(lengths, losses, "o-", color=LION_S, label="LION-S, held out")
+    by_length.semilogx(lengths, losses, "o-", color=BLUE, label="LION-S, held out")
     by_length.axvline(lengths[0], color=GREY, linestyle=":", label="length in training")
     by_length.set_xticks(lengths, [f"{n:,}" for n in lengths])
     by_length.minorticks_off()
@@ -52,7 +52,9 @@ def draw_losses(path: Path, log: list[dict], unigram_loss: float, losses_by_leng
         ylabel="masked tokens, cross-entropy (nats)",
     )
     by_length.set(
-        title=f"{lengths[-1] // lengths[0]} × longer than in training: loss {losses[-1] - losses[0]:+.2f}",
+        title=f"{lengths[-1] // lengths[0]} × longer than in training: loss {losses[-1] - losses[0]:+.2f}".replace(
+            "-", "−"
+        ),
         xlabel="tokens read at once",
     )
     for axis in (by_step, by_length):
@@ -100,7 +102,7 @@ def draw_decay_masks(path: Path, model_dir: str, text: str) -> str:
     layers = (0, len(masks) - 1)
     heads = masks.shape[1]
     figure, axes = plt.subplots(
-        len(layers), heads, figsize=(2.35 * heads + 1.2, 2.95 * len(layers) + 0.5), squeeze=False
+        len(layers), heads, figsize=(2.35 * heads + 1.2, 2.62 * len(layers) + 0.9), squeeze=False
     )
     for row, layer in zip(axes, layers, strict=True):
         for head, axis in enumerate(row):
