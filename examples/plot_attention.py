@@ -36,7 +36,7 @@ def draw_receptive_fields(path: Path, reports: list[AttentionReport], names: lis
     medians = torch.cat([report.receptive_field[0].median(-1).values for report in reports])
     for n, (axis, report) in enumerate(zip(axes[:, 0], reports, strict=True)):
         fields = report.receptive_field[0]
-        colors = plt.get_cmap("viridis")(torch.linspace(0, 0.85, len(fields)))
+        colors = plt.get_cmap("viridis")(torch.linspace(0, 0.85, len(fields)).numpy())
         for head, (field, color) in enumerate(zip(fields, colors, strict=True)):
             axis.plot(field.numpy(), linewidth=1 if len(names) > LABELLED_TOKENS else 1.8, color=color)
             axis.text(
