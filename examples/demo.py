@@ -37,6 +37,7 @@ MLM_CONFIG = (
     "hidden_size=128,num_hidden_layers=4,num_attention_heads=4,intermediate_size=512,max_position_embeddings=128,"
     "norm_position=pre,chunk_size=32"
 )
+SENTENCE = "Return the {} of the file, or None if it is not found."  # of common words; to draw
 DIGITS_CONFIG = (
     "image_size=8,patch_size=2,hidden_size=96,num_hidden_layers=4,num_attention_heads=3,intermediate_size=192,"
     "initializer_range=0.05,patch_order=snake,chunk_size=8"
@@ -167,11 +168,11 @@ def write_digits(folder: Path) -> None:
             Image.fromarray(np.round(digits.images[index] * (255 / 16)).astype(np.uint8)).save(path)
 
 
-def image_part(output: Path, epochs: int) -> tuple[dict, Trainer]:
+def image_part(output: Path, epochs: int) -> dict:
     heading("2  Handwritten digits: write image files, train LION-S with the snake scan")
     folder, model_dir = output / "digits", output / "image-classification"
     write_digits(folder)
-    trainer = run_image_classification.main(
+    run_image_classification.main(
         ["--config_name", "lion-s-image-tiny", "--config_overrides", DIGITS_CONFIG, *TRAINING]
         + ["--train_dir", str(folder / "train"), "--validation_dir", str(folder / "validation")]
         + ["--output_dir", str(model_dir), "--cache_dir", str(output / "cache"), "--num_train_epochs", str(epochs)]
@@ -198,7 +199,7 @@ def image_part(output: Path, epochs: int) -> tuple[dict, Trainer]:
         "train_seconds": json.loads((model_dir / "train_results.json").read_text())["train_runtime"],
         "predictions": rows,
     }
-    return figures, trainer
+    return figures
 
 
 def kernel_part(output: Path, validation_file: str) -> dict:
@@ -212,27 +213,16 @@ def kernel_part(output: Path, validation_file: str) -> dict:
     return json.loads(report.read_text())
 
 
-def picture_part(output: Path, text: dict, image: dict, mlm_trainer: Trainer, image_trainer: Trainer) -> list[str]:
+def picture_part(output: Path, text: dict, mlm_trainer: Trainer) -> list[str]:
     heading("4  Pictures")
     folder, model_dir = output / "pictures", str(output / "mlm")
     folder.mkdir()
-    rows = image["predictions"]
-    wrong = [row for row in rows if row["answer"] != row["truth"]][:4]
-    right = [row for row in rows if row["answer"] == row["truth"]]
-    shown = right[:: len(right) // (24 - len(wrong))][: 24 - len(wrong)] + wrong
-    sentence = text["fill_mask"][0]["sentence"]
-    original = sentence.replace("[MASK]", text["fill_mask"][0]["truth"])
     return [
-        pictures.draw_loss_curves(
-            folder / "loss_curves.png",
-            mlm_trainer.state.log_history,
-            text["unigram_loss"],
-            image_trainer.state.log_history,
+        pictures.draw_losses(
+            folder / "losses.png", mlm_trainer.state.log_history, text["unigram_loss"], text["loss_by_length"]
         ),
-        pictures.draw_losses_by_length(folder / "losses_by_length.png", text["loss_by_length"]),
-        pictures.draw_digits(folder / "digits.png", shown, image["accuracy"]),
-        pictures.draw_decay_masks(folder / "decay_masks.png", model_dir, original),
-        pictures.draw_attention_rows(folder / "attention_rows.png", model_dir, sentence),
+        pictures.draw_decay_masks(folder / "decay_masks.png", model_dir, SENTENCE.format("name")),
+        pictures.draw_attention_rows(folder / "attention_rows.png", model_dir, SENTENCE.format("[MASK]")),
     ]
 
 
@@ -251,9 +241,9 @@ def main(args: list[str] | None = None) -> dict:
     empty_folder(output)
 
     text, mlm_trainer = text_part(output, arguments.text_steps, arguments.max_bytes)
-    image, image_trainer = image_part(output, arguments.digits_epochs)
+    image = image_part(output, arguments.digits_epochs)
     kernels = kernel_part(output, text["validation_file"])
-    files = picture_part(output, text, image, mlm_trainer, image_trainer)
+    files = picture_part(output, text, mlm_trainer)
 
     seconds = time.perf_counter() - start
     summary = {"seconds": seconds, "text": text, "image": image, "kernels": kernels, "pictures": files}

@@ -1,18 +1,15 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The pictures of the demo: loss curves, digits, decay masks, attention."""
+"""The pictures of the demo: what it learnt, decay masks, attention."""
 
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.colors import LogNorm
-from PIL import Image
-from transformers import AutoModelForMaskedLM, AutoTokenizer
-
-from modeling_lion.decay_mask import decay_mask, step_decays
+from transformers import AutoModel, AutoTokenizer
 
 
-BLUE, ORANGE, GREY, GREEN, RED = "#2563a8", "#e07b28", "#8a8f98", "#2f8f4e", "#c43c3c"
+BLUE, ORANGE, GREY = "#2563a8", "#e07b28", "#8a8f98"  # blue is LION-S's in the pictures of the benchmarks, too
 plt.switch_backend("agg")  # needs no screen
 plt.rcParams.update(
     {
@@ -34,37 +31,36 @@ def save(figure, path: Path) -> str:
     return str(path)
 
 
-def draw_loss_curves(path: Path, mlm_log: list[dict], unigram_loss: float, digits_log: list[dict]) -> str:
-    """Losses of both trainings by step, from `trainer.state.log_history`."""
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8))
-    for axis, log in zip(axes, (mlm_log, digits_log), strict=True):
-        for name, label, color, style in (("loss", "training", BLUE, "-"), ("eval_loss", "held out", ORANGE, "o-")):
-            points = [(entry["step"], entry[name]) for entry in log if name in entry]
-            axis.plot(*zip(*points, strict=True), style, color=color, label=label, markersize=4, linewidth=1.8)
-        axis.set_xlabel("training step")
-        axis.set_ylabel("cross-entropy (nats)")
+def draw_losses(path: Path, log: list[dict], unigram_loss: float, losses_by_length: dict[int, float]) -> str:
+    """
+    Left: the losses of a masked language model by step, from `trainer.state.log_history`. Right, on the same scale:
+    its loss on the same tokens in windows of several lengths; the first is that of the training.
+    """
+    figure, (by_step, by_length) = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
+    for name, label, style, alpha in (("loss", "training", "-", 0.4), ("eval_loss", "held out", "o-", 1)):
+        points = [(entry["step"], entry[name]) for entry in log if name in entry]
+        by_step.plot(*zip(*points, strict=True), style, color=BLUE, alpha=alpha, label=f"LION-S, {label}")
+    lengths, losses = list(losses_by_length), list(losses_by_length.values())
+    by_length.semilogx(lengths, losses, "o-", color=BLUE, label="LION-S, held out")
+    by_length.axvline(lengths[0], color=GREY, linestyle=":", label="length in training")
+    by_length.set_xticks(lengths, [f"{n:,}" for n in lengths])
+    by_length.minorticks_off()
+    held_out = [entry["eval_loss"] for entry in log if "eval_loss" in entry][-1]
+    by_step.set(
+        title=f"Held-out loss {held_out:.2f}; word frequencies alone give {unigram_loss:.2f}",
+        xlabel="training step",
+        ylabel="masked tokens, cross-entropy (nats)",
+    )
+    by_length.set(
+        title=f"{lengths[-1] // lengths[0]} × longer than in training: loss {losses[-1] - losses[0]:+.2f}".replace(
+            "-", "−"
+        ),
+        xlabel="tokens read at once",
+    )
+    for axis in (by_step, by_length):
+        axis.axhline(unigram_loss, color=GREY, linestyle="--", label="word frequencies (unigram)")
         axis.grid(alpha=0.25)
-    axes[0].axhline(unigram_loss, color=GREY, linestyle="--", linewidth=1.5, label="unigram baseline")
-    axes[0].set_title("Masked language modeling on Python docstrings")
-    axes[1].set_title("Handwritten digits")
-    axes[1].set_ylim(bottom=0)
-    for axis in axes:
         axis.legend()
-    return save(figure, path)
-
-
-def draw_losses_by_length(path: Path, losses: dict[int, float]) -> str:
-    """Loss on the same tokens in windows of several lengths; the first is that of the training."""
-    figure, axis = plt.subplots(figsize=(5.5, 3.4))
-    lengths = list(losses)
-    axis.semilogx(lengths, list(losses.values()), "o-", color=BLUE)
-    axis.axvline(lengths[0], color=GREY, linestyle="--", label="length in training")
-    axis.set_xticks(lengths, [f"{n:,}" for n in lengths])
-    axis.minorticks_off()
-    axis.set_ylim(min(losses.values()) - 0.3, max(losses.values()) + 0.3)
-    axis.set(xlabel="tokens read at once", ylabel="cross-entropy (nats)", title="Masked language modeling, held out")
-    axis.grid(alpha=0.25)
-    axis.legend()
     return save(figure, path)
 
 
@@ -89,90 +85,61 @@ def draw_log(path: Path, log: list[dict]) -> str:
     return save(figure, path)
 
 
-def draw_digits(path: Path, predictions: list[dict], accuracy: float) -> str:
-    """Held-out digits with the answer of the pipeline, green where it is right: `file`, `truth`, `answer`, `score`."""
-    columns = 8
-    rows = -(-len(predictions) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(1.25 * columns, 1.55 * rows))
-    for axis in axes.flat:
-        axis.axis("off")
-    for axis, row in zip(axes.flat, predictions, strict=False):
-        is_right = row["answer"] == row["truth"]
-        axis.imshow(Image.open(row["file"]), cmap="gray_r", vmin=0, vmax=255)
-        title = f"{row['answer']}  {row['score']:.0%}" + ("" if is_right else f", is {row['truth']}")
-        axis.set_title(title, color=GREEN if is_right else RED, fontsize=9)
-    figure.suptitle(f"Held-out digits: answer and confidence (accuracy on all {accuracy:.1%})", fontsize=12)
-    return save(figure, path)
-
-
-def words(tokenizer, input_ids: torch.Tensor) -> list[str]:
-    return tokenizer.convert_ids_to_tokens(input_ids.tolist())
-
-
-@torch.no_grad()
-def sentence_masks(model_dir: str, text: str) -> tuple[list[str], torch.Tensor, torch.Tensor]:
-    """Tokens, decays λ `(layers, heads, length)` and masks M `(layers, heads, length, length)` of a text."""
+def read(model_dir: str, text: str) -> tuple[list[str], torch.Tensor, torch.Tensor]:
+    """Tokens of a text; its decay masks M and attention weights, both `(layers, heads, length, length)`."""
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    model = AutoModelForMaskedLM.from_pretrained(model_dir).eval()
-    log_decays = []
-    hooks = [
-        layer.attention.mixer.register_forward_hook(lambda module, args, output: log_decays.append(output[3]))
-        for layer in model.lion.layers
-    ]
     inputs = tokenizer(text, return_tensors="pt")
-    model(**inputs)
-    for hook in hooks:
-        hook.remove()
-    log_decay = torch.cat(log_decays)
-    like = log_decay.new_empty(*log_decay.shape, 1)
-    return words(tokenizer, inputs["input_ids"][0]), log_decay.exp(), decay_mask(*step_decays(log_decay, like))
+    tokens = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
+    model = AutoModel.from_pretrained(model_dir, add_pooling_layer=False).eval()
+    reports = model.attention_report(list(range(len(tokens))), **inputs)
+    return tokens, *(torch.cat([getattr(report, name) for report in reports]) for name in ("mask", "attention"))
 
 
 def draw_decay_masks(path: Path, model_dir: str, text: str) -> str:
     """The masks M of a sentence in the first and the last layer, one per head."""
-    tokens, decay, masks = sentence_masks(model_dir, text)
+    tokens, masks, _ = read(model_dir, text)
+    reach = masks.sum(-1).median(-1).values  # (layers, heads)
     layers = (0, len(masks) - 1)
     heads = masks.shape[1]
-    figure, axes = plt.subplots(len(layers), heads, figsize=(2.35 * heads + 1.2, 3.45 * len(layers)), squeeze=False)
+    figure, axes = plt.subplots(
+        len(layers), heads, figsize=(2.35 * heads + 1.2, 2.62 * len(layers) + 0.9), squeeze=False
+    )
     for row, layer in zip(axes, layers, strict=True):
         for head, axis in enumerate(row):
             image = axis.imshow(masks[layer, head].clamp(min=1e-3), norm=LogNorm(1e-3, 1), cmap="magma")
-            axis.set_title(f"layer {layer + 1}, head {head + 1}\nmedian λ = {decay[layer, head].median():.2f}")
-            axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=7)
-            axis.set_yticks(range(len(tokens)), tokens if head == 0 else [], fontsize=7)
+            axis.set_title(f"layer {layer + 1}, head {head + 1}: {reach[layer, head]:.1f} tokens")
+            axis.set_xticks(range(len(tokens)), tokens if layer == layers[-1] else [], rotation=90, fontsize=8)
+            axis.set_yticks(range(len(tokens)), tokens if head == 0 else [], fontsize=8)
             axis.tick_params(length=0)
             axis.spines[:].set_visible(False)
-        row[0].set_ylabel("query (reads)")
+        row[0].set_ylabel("token that reads")
     for axis in axes[-1]:
-        axis.set_xlabel("key (is read)")
-    figure.suptitle("Learnt decay masks of LION-S: how much of each token reaches each other", fontsize=12)
+        axis.set_xlabel("token that is read")
+    shown = reach[list(layers)]
+    figure.suptitle(
+        f"Heads of LION-S share the work: the shortest reads {shown.min():.1f} tokens, the longest {shown.max():.1f} "
+        f"of {len(tokens)} (medians)",
+        fontsize=12,
+    )
     bar = figure.colorbar(image, ax=axes, extend="min", pad=0.01, aspect=30)
-    bar.set_label("M (logarithmic)")
+    bar.set_label("decay mask M: what is left of a token (logarithmic)")
     return save(figure, path)
 
 
-@torch.no_grad()
-def draw_attention_rows(path: Path, model_dir: str, text: str, num_rows: int = 3) -> str:
-    """Attention weights of some tokens of a masked sentence over the whole of it, by layer, heads averaged."""
-    tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    model = AutoModelForMaskedLM.from_pretrained(model_dir, attn_implementation="eager").eval()
-    inputs = tokenizer(text, return_tensors="pt")
-    weights = torch.cat(model(**inputs, output_attentions=True).attentions).mean(dim=1)  # (layers, length, length)
-    tokens = words(tokenizer, inputs["input_ids"][0])
-    length = len(tokens)
-    masked = tokens.index(tokenizer.mask_token)
-    chosen = sorted({masked, *(round(length * i / num_rows) for i in range(1, num_rows))})[:num_rows]
-    figure, axes = plt.subplots(len(chosen), 1, figsize=(10, 1.75 * len(chosen) + 1), sharex=True)
-    for axis, query in zip(axes, chosen, strict=True):
-        rows = weights[:, query]
-        image = axis.imshow(rows, cmap="Blues", vmin=0, vmax=float(weights[:, chosen].max()), aspect="auto")
-        axis.add_patch(plt.Rectangle((query - 0.5, -0.5), 1, len(rows), fill=False, edgecolor=ORANGE, linewidth=2))
-        axis.set_yticks(range(len(rows)), [f"layer {i + 1}" for i in range(len(rows))], fontsize=8)
-        axis.set_title(f"“{tokens[query]}” reads", loc="left", color=ORANGE)
-        axis.tick_params(length=0)
-        axis.spines[:].set_visible(False)
-    axes[-1].set_xticks(range(length), tokens, rotation=60, ha="right", rotation_mode="anchor", fontsize=9)
-    axes[-1].set_xlabel("token that is read")
-    figure.suptitle("Attention rows of LION-S (normalised weights, mean over heads)", fontsize=12)
-    figure.colorbar(image, ax=axes, pad=0.01, aspect=30).set_label("weight")
+def draw_attention_rows(path: Path, model_dir: str, text: str) -> str:
+    """Where a masked token looks, by layer (the mean over its heads)."""
+    tokens, _, weights = read(model_dir, text)
+    masked = tokens.index("[MASK]")
+    rows = weights[:, :, masked].mean(1)
+    near = rows[:, max(0, masked - 2) : masked + 3].sum(1).mean()
+    figure, axis = plt.subplots(figsize=(10, 2.9))
+    image = axis.imshow(rows, cmap="Blues", vmin=0, aspect="auto")
+    axis.add_patch(plt.Rectangle((masked - 0.5, -0.5), 1, len(rows), fill=False, edgecolor=ORANGE, linewidth=2))
+    axis.set_yticks(range(len(rows)), [f"layer {i + 1}" for i in range(len(rows))])
+    axis.set_xticks(range(len(tokens)), tokens, rotation=60, ha="right", rotation_mode="anchor")
+    axis.set_xlabel("token that is read")
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    axis.set_title(f"[MASK] gives {near:.0%} of its attention to itself and the two tokens on each side")
+    figure.colorbar(image, ax=axis, pad=0.01).set_label("attention weight")
     return save(figure, path)

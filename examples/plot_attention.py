@@ -27,15 +27,27 @@ def label_tokens(axis, names: list[str]) -> None:
     if len(names) <= LABELLED_TOKENS:
         axis.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor", fontsize=8)
     else:
-        axis.set_xlabel("token")
+        axis.set_xlabel("position of the token")
 
 
 def draw_receptive_fields(path: Path, reports: list[AttentionReport], names: list[str]) -> str:
     """How many tokens reach each token, by layer and head."""
     figure, axes = plt.subplots(len(reports), 1, figsize=(10, 1.7 * len(reports) + 1), sharex=True, squeeze=False)
+    medians = torch.cat([report.receptive_field[0].median(-1).values for report in reports])
     for n, (axis, report) in enumerate(zip(axes[:, 0], reports, strict=True)):
-        for head, field in enumerate(report.receptive_field[0]):
-            axis.plot(field.numpy(), linewidth=1.3, label=f"head {head + 1}")
+        fields = report.receptive_field[0]
+        colors = plt.get_cmap("viridis")(torch.linspace(0, 0.85, len(fields)).numpy())
+        for head, (field, color) in enumerate(zip(fields, colors, strict=True)):
+            axis.plot(field.numpy(), linewidth=1 if len(names) > LABELLED_TOKENS else 1.8, color=color)
+            axis.text(
+                1.005,
+                float(field[-len(names) // 10 :].log().mean().exp()),
+                f"head {head + 1}",
+                color=color,
+                fontsize=8,
+                va="center",
+                transform=axis.get_yaxis_transform(),
+            )
         axis.set_yscale("log")
         axis.margins(x=0)
         axis.set_ylim(0.9, 1.1 * len(names))
@@ -43,7 +55,9 @@ def draw_receptive_fields(path: Path, reports: list[AttentionReport], names: lis
         axis.grid(alpha=0.25)
     label_tokens(axes[-1, 0], names)
     figure.supylabel("tokens that reach it, weighted by the decays")
-    axes[0, 0].legend(ncol=6, loc="lower right", bbox_to_anchor=(1, 1), fontsize=8)
+    figure.suptitle(
+        f"Heads see from {medians.min():.1f} to {medians.max():,.0f} of {len(names):,} tokens (medians over the text)"
+    )
     return save(figure, path)
 
 
