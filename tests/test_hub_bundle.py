@@ -21,7 +21,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertTokenizer, Trainer, TrainingArguments
 from transformers.dynamic_module_utils import get_imports, get_relative_import_files
 
-import configuration_lion
 import modeling_lion
 from configuration_lion import AUTO_MODELS
 from modeling_lion import LionForMaskedLM, LionTokenizer
@@ -29,7 +28,6 @@ from modeling_lion.modeling_lion import KERNELS, parallel_attention
 
 
 CODE = Path(modeling_lion.__file__).parent
-CONFIGURATION = Path(configuration_lion.__file__).with_name("configuration_lion.py")
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +55,7 @@ def test_a_bundle_is_complete(bundle):
 
 def test_the_code_is_that_of_the_package(bundle):
     for path in bundle.folder.glob("*.py"):
-        source = CONFIGURATION if path.name == CONFIGURATION.name else CODE / path.name
-        assert path.read_bytes() == source.read_bytes(), path.name
+        assert path.read_bytes() == (CODE / path.name).read_bytes(), path.name
 
 
 def test_the_code_ships_flat_and_needs_only_torch_and_transformers():
@@ -67,9 +64,8 @@ def test_the_code_ships_flat_and_needs_only_torch_and_transformers():
     reachable = {Path(path).name for path in get_relative_import_files(main_file)} | {main_file.name}
     assert reachable == {path.name for path in CODE.glob("*.py")} - {"__init__.py"}
     allowed = {"torch", "transformers", "safetensors", "huggingface_hub"} | set(sys.stdlib_module_names)
-    for name in reachable - {CONFIGURATION.name}:
+    for name in reachable:
         assert set(get_imports(CODE / name)) <= allowed, name
-    assert set(get_imports(CONFIGURATION)) <= allowed
 
 
 def test_every_auto_class_is_in_the_auto_map():

@@ -24,7 +24,7 @@ PACKAGES = {
 }
 HUB_FILES = sorted(path for path in PACKAGES["modeling_lion"].glob("*.py") if path.name != "__init__.py")
 # Names that transformers looks for before it runs a file from the Hub.
-HUB_REQUIREMENTS = {"torch", "transformers", "safetensors", "configuration_lion"}
+HUB_REQUIREMENTS = {"torch", "transformers", "safetensors", "huggingface_hub"}
 
 
 @pytest.fixture(scope="module")
