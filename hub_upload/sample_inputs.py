@@ -8,7 +8,7 @@ from torch import Tensor
 
 from configuration_lion import LionConfig
 
-from .preprocessor import load_preprocessor
+from .checkpoint import load_preprocessor
 
 
 NUM_SEQUENCES = 3

@@ -106,7 +106,7 @@ def test_a_process_that_computes_otherwise_is_noticed(bundle, monkeypatch):
                 outputs[f"{kernel}.logits"] = model(**load_file(request["inputs"])).logits
         outputs["rnn.logits"][0, 0, 0] += 1e-6
         save_file(outputs, request["outputs"])
-        report = {"classes": {"model": "x"}, "versions": {}, "tokens": {}}
+        report = {"model_class": "x", "versions": {}, "tokens": {}}
         Path(request["report"]).write_text(json.dumps(report))
         return subprocess.CompletedProcess(command, 0)
 
