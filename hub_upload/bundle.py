@@ -30,15 +30,7 @@ CARD_OPTIONS = ("license", "language", "datasets", "base_model")
 
 @dataclass(frozen=True)
 class Bundle:
-    """
-    A folder that is ready to be published.
-
-    Attributes:
-        folder: where it is.
-        files: name in the repository and size in bytes, of every file.
-        metadata: of the model card.
-        verification: how well the kernels agree on it.
-    """
+    """A folder that is ready to be published; `files` are names and sizes in bytes, `metadata` is the model card's."""
 
     folder: Path
     files: dict[str, int]
@@ -186,12 +178,7 @@ def is_bundle(folder: str | Path) -> bool:
 
 
 def open_bundle(folder: str | Path, *, file: str | Path | None = None) -> Bundle:
-    """
-    Check a folder that `create_bundle` made and somebody may have edited.
-
-    Raises:
-        ValueError: if it must not be published; the message says every reason.
-    """
+    """Check a folder that `create_bundle` made and somebody may have edited; a ValueError says why it is refused."""
     folder = Path(folder)
     metadata = read_metadata(folder)
     check_license(metadata)

@@ -111,15 +111,16 @@ def no_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def find_preprocessor(
-    modality: str, *sources: str | Path, **hub
+def load_preprocessor(
+    modality: str, *sources: str | Path, required: bool = True, **hub
 ) -> PreTrainedTokenizerBase | BaseImageProcessor | None:
     """
-    The tokenizer (`modality="text"`) or image processor (`"image"`) in the first of `sources` that has one, or `None`.
-    Never runs code of the checkpoint.
+    The tokenizer (`modality="text"`) or image processor (`"image"`) in the first of `sources` that has one. Never runs
+    code of the checkpoint.
 
     Args:
         sources: folders or Hub repositories.
+        required: raise a ValueError, instead of returning `None`, if there is none.
         hub: `revision` and `token`, for a repository.
 
     Raises:
@@ -141,16 +142,10 @@ def find_preprocessor(
                     "with tokenizer.save_pretrained(...)."
                 )
             return preprocessor
-    return None
-
-
-def load_preprocessor(modality: str, *sources: str | Path, **hub) -> PreTrainedTokenizerBase | BaseImageProcessor:
-    """`find_preprocessor`, with a ValueError if there is none."""
-    preprocessor = find_preprocessor(modality, *sources, **hub)
-    if preprocessor is None:
+    if required:
         name = PREPROCESSOR_NAMES[modality]
         raise ValueError(
             f"There is no {name} in {sources[0]}: save it beside the model ({name.split()[-1]}.save_pretrained(...)), "
             "or nobody else can use the weights."
         )
-    return preprocessor
+    return None

@@ -8,22 +8,10 @@ Reads a request, JSON, from standard input and writes a report, JSON, to the fil
 
 import json
 import sys
-from importlib.abc import MetaPathFinder
-
-
-class Hide(MetaPathFinder):
-    """Makes packages look as if they were not installed."""
-
-    def __init__(self, names):
-        self.names = names
-
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname in self.names:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
 def main(request):
-    sys.meta_path.insert(0, Hide(request["hidden"]))
+    sys.modules.update(dict.fromkeys(request["hidden"]))  # to import one is a ModuleNotFoundError
 
     import torch
     import transformers

@@ -32,11 +32,10 @@ class CleanLoad:
     What the other process reported.
 
     Attributes:
-        kernels: those whose outputs were identical, bit by bit, to this process's.
+        kernels: those whose outputs were bit for bit those of this process.
         model_class: the class that was loaded, with its module.
-        tokenizer_needs_trust: whether the tokenizer, too, loads with `trust_remote_code=True` only; `None` for images.
-        pipeline: the task of the pipeline that ran, or `None` if the library has none for this head.
-        pipeline_output: what it gave, as text.
+        tokenizer_needs_trust: whether the tokenizer loads with `trust_remote_code=True` only; `None` for images.
+        pipeline, pipeline_output: task and output of the pipeline that ran; `None` if the library has none.
         versions: of torch and transformers.
     """
 
@@ -131,7 +130,7 @@ def load_in_clean_process(
 
 
 def model_inputs(model: LionPreTrainedModel, source: str) -> dict[str, Tensor]:
-    """A small batch, random but always the same, with padding if it is text."""
+    """A small batch of `sample_inputs`, with padding if it is text."""
     samples = sample_inputs(model.config, source)
     if model.config.modality == "image":
         return {"pixel_values": torch.stack(samples).to(model.dtype)}

@@ -47,16 +47,13 @@ def convert_checkpoint(
 
     Args:
         checkpoint: `.pt`, `.pth`, `.bin` or `.safetensors` file.
-        output_dir: is made; nothing is left there if anything goes wrong.
+        output_dir: is made only if the conversion succeeds.
         task: one of `TASKS`.
         tokenizer: folder or Hub name of the tokenizer that the text model was trained with; it is saved, too.
         fields: see `infer_config`.
 
     Returns:
-        What was carried, in words, and how far every kernel is from a float64 evaluation, in float32.
-
-    Raises:
-        ValueError, FileNotFoundError, FileExistsError: if anything does not fit; see the functions above.
+        A report in words, and the errors of every kernel in float32.
     """
     with new_folder(output_dir) as folder:
         state_dict = load_checkpoint(checkpoint)

@@ -56,18 +56,13 @@ def complete_metadata(model: LionPreTrainedModel, metadata: dict) -> dict:
 
 
 def read_training(folders: list[Path]) -> tuple[dict, dict]:
-    """
-    The Trainer's records in the first of `folders` that has some: its state and its final metrics. Both may be empty.
-
-    Raises:
-        ValueError: if a file is damaged.
-    """
+    """The Trainer's state and its final metrics, each from the first of `folders` that has it, or empty."""
     metrics = read_first(folders, "all_results.json") or read_first(folders, "eval_results.json")
     return read_first(folders, "trainer_state.json"), metrics
 
 
 def read_first(folders: list[Path], name: str) -> dict:
-    """The JSON file of this name in the first of `folders` that has one; empty without."""
+    """The JSON file of this name in the first of `folders` that has one; empty if none has."""
     path = next((folder / name for folder in folders if (folder / name).is_file()), None)
     if path is None:
         return {}
@@ -87,15 +82,8 @@ def model_card(
     eval_results: list[EvalResultEntry] | None = None,
 ) -> str:
     """
-    The text of a README.md.
-
-    Args:
-        model: what the card is about.
-        name: `user/name` of the repository, or a name alone.
-        metadata: of `complete_metadata`, with the licence.
-        verification: of `verify_checkpoint`.
-        trainer_state, metrics: of `read_training`.
-        eval_results: results on benchmarks of the Hub.
+    The text of a README.md about a model, with `metadata` of `complete_metadata` and the Trainer's records of
+    `read_training`. `name` is `user/name` of the repository, or a name alone.
     """
     config, trainer_state = model.config, trainer_state or {}
     mixer, mixer_in_words = MIXERS[config.mixer_type]
@@ -189,21 +177,14 @@ def quality_metrics(state: dict, metrics: dict) -> dict[str, str]:
 def is_quality(metric: str) -> bool:
     """Whether a metric of the Trainer says how good the model is, rather than how fast it was measured."""
     timings = ("runtime", "samples", "per_second", "steps", "epoch", "flos")
-    return (
-        metric.startswith(("eval_", "test_", "predict_"))
-        and not any(t in metric for t in timings)
-        or (metric == "perplexity")
-    )
+    is_metric = metric.startswith(("eval_", "test_", "predict_")) and not any(t in metric for t in timings)
+    return is_metric or metric == "perplexity"
 
 
 def error_bounds(verification: Verification) -> list[tuple[str, str, str]]:
-    """Kernel, dtype and the largest error, rounded up to a power of ten."""
-    rows = []
-    for kernel, dtype in dict.fromkeys((e.kernel, e.dtype) for e in verification.errors):
-        # The last digits differ from run to run, and a bundle should not.
-        error = verification.worst(kernel, dtype).error
-        rows.append((kernel, dtype, f"{10.0 ** math.ceil(math.log10(error)) if error > 0 else 0.0:.0e}"))
-    return rows
+    """Kernel, dtype and the largest error, rounded up to a power of ten, so that two runs give the same card."""
+    worst = {(kernel, dtype): verification.worst(kernel, dtype).error for kernel, dtype in verification.by_kernel()}
+    return [(*key, f"{10.0 ** math.ceil(math.log10(x)) if x > 0 else 0.0:.0e}") for key, x in worst.items()]
 
 
 def limits(model: LionPreTrainedModel) -> list[str]:
@@ -228,12 +209,7 @@ def limits(model: LionPreTrainedModel) -> list[str]:
 
 
 def read_eval_results(path: str | Path) -> list[EvalResultEntry]:
-    """
-    Results from a file, YAML or JSON, in the Hub's format for `.eval_results/*.yaml`.
-
-    Raises:
-        ValueError: if the file has another form.
-    """
+    """Results from a file, YAML or JSON, in the Hub's format for `.eval_results/*.yaml`."""
     try:
         # BaseLoader leaves scalars as text, so that a date stays as it was written; JSON is YAML, too.
         text = Path(path).read_text(encoding="utf-8")
@@ -247,7 +223,7 @@ def read_eval_results(path: str | Path) -> list[EvalResultEntry]:
                 datetime.fromisoformat(entry.date.replace("Z", "+00:00"))
             if isinstance(entry.value, float) and not math.isfinite(entry.value):
                 raise ValueError(f"the value of {entry.dataset_id} is {entry.value}")
-            # The library takes what it knows and is silent about the rest.
+            # The library ignores fields that it does not know.
             if lost := leaves(given) - leaves(eval_result_entries_to_yaml([entry])[0]):
                 raise ValueError(f"unknown: {', '.join(sorted(lost))}")
         return entries

@@ -61,11 +61,8 @@ class Numerics:
 @torch.no_grad()
 def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numerics:
     """
-    Record the decays and denominators of a model while it computes. Quadratic in the length.
-
-    Args:
-        model: any LION model.
-        samples: tensors of token ids `(length,)`, or of pixels `(channels, height, width)`.
+    Record the decays and denominators of a model while it computes, in memory quadratic in the length. `samples` are
+    tensors of token ids `(length,)`, or of pixels `(channels, height, width)`.
     """
     first_nan = next((f"the weight {name}" for name, x in model.state_dict().items() if not x.isfinite().all()), None)
     attentions = [m for m in model.modules() if isinstance(m, LionAttention) and isinstance(m.mixer, LitMixer)]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
@@ -42,15 +42,7 @@ class UploadError(OSError):
 
 @dataclass(frozen=True)
 class Upload:
-    """
-    What was, or would be, published.
-
-    Attributes:
-        repo_id: `user/name`.
-        bundle: the files and what is known of them.
-        clean_load: the result of loading them in a process without this package.
-        url: of the commit or the pull request; `None` in a dry run.
-    """
+    """What was published, or would be; `url` is of the commit or the pull request, `None` in a dry run."""
 
     repo_id: str
     bundle: Bundle
@@ -160,9 +152,9 @@ def push_folder(
         parent = api.repo_info(repo_id, revision=revision).sha
         state = unchanged
         files = {path.relative_to(folder).as_posix(): path for path in bundle_files(folder)}
-        stale = [name for name in remote_files(api, repo_id, parent) if is_weights(name) and name not in files]
+        held = api.list_repo_files(repo_id, revision=parent)
         operations = [CommitOperationAdd(name, str(path)) for name, path in files.items()]
-        operations += [CommitOperationDelete(name) for name in stale]
+        operations += [CommitOperationDelete(name) for name in held if is_weights(name) and name not in files]
         try:
             # Until the Hub answers, the commit may or may not have been made.
             state = f"{repo_id} holds what it held before or, if the commit had just been sent, all of the new files."
@@ -214,12 +206,6 @@ def check_repo_id(repo_id: str) -> None:
         raise ValueError(f"{repo_id!r} is no name of a repository: give USER/NAME, or ORGANIZATION/NAME.")
 
 
-def remote_files(api: HfApi, repo_id: str, revision: str | None) -> dict[str, RepoFile]:
-    """The files of a revision, by name."""
-    tree = api.list_repo_tree(repo_id, recursive=True, revision=revision)
-    return {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
-
-
 def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path) -> list[str]:
     """The files of the bundle that a revision does not have, or has with another content, one line each."""
     names = {path.relative_to(folder).as_posix() for path in bundle_files(folder)}
@@ -233,7 +219,7 @@ def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path) ->
 
 
 def explain(error: BaseException, repo_id: str, state: str) -> str:
-    """What went wrong, what to do, and what the repository holds."""
+    """The message of an `UploadError`: what went wrong, what to do, and what the repository holds (`state`)."""
     causes = [error]
     while causes[-1].__cause__ is not None:  # the library wraps the errors of large files
         causes.append(causes[-1].__cause__)

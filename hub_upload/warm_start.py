@@ -21,7 +21,7 @@ from configuration_lion import LionConfig
 from modeling_lion.mixer_decay import FixedDecay
 from modeling_lion.mixer_selective import DecayGate
 
-from .checkpoint import PREPROCESSOR_NAMES, find_preprocessor, no_progress_bars
+from .checkpoint import PREPROCESSOR_NAMES, load_preprocessor, no_progress_bars
 from .new_folder import new_folder
 
 
@@ -149,7 +149,7 @@ def warm_start_from_softmax(
             `position_embedding_type="none"` drops the positions.
 
     Returns:
-        The LION, in evaluation mode, and a report of what was carried, new and dropped.
+        The LION, in evaluation mode, and a report of the weights that were copied, initialised and dropped.
 
     Raises:
         ValueError: if the class has no counterpart, or an override changes the shape of a weight.
@@ -211,16 +211,11 @@ def open_decays(model: PreTrainedModel) -> None:
 
 
 def save_warm_start(source: str | Path, output_dir: str | Path, **config_overrides) -> str:
-    """
-    `warm_start_from_softmax` from folder to folder, with the tokenizer or the image processor.
-
-    Returns:
-        The report.
-    """
+    """`warm_start_from_softmax` from folder to folder, with the tokenizer or image processor; returns the report."""
     with new_folder(output_dir) as folder:
         model, report = warm_start_from_softmax(source, **config_overrides)
         model.save_pretrained(folder)
-        preprocessor = find_preprocessor(model.config.modality, source)
+        preprocessor = load_preprocessor(model.config.modality, source, required=False)
         if preprocessor is not None:
             preprocessor.save_pretrained(folder)
     lines = [str(report)]

@@ -26,8 +26,8 @@ from transformers.utils import logging
 logger = logging.get_logger(__name__)
 
 
-# What each Auto class makes of a configuration. Saved with it, so that a stranger's Auto classes find the code that
-# lies beside it.
+# The model class of each Auto class, by modality. It is saved in config.json (`auto_map`), where the Auto classes of a
+# process without this package find it.
 AUTO_MODELS = {
     "text": {
         "AutoModel": "LionModel",
@@ -58,12 +58,12 @@ class LionConfig(PreTrainedConfig):
             What the encoder reads: `input_ids` or `pixel_values`.
         mixer_type (`"lit"`, `"decay"`, `"selective"`, `"diagonal"`, `"softmax"` or `"luna"`, defaults to
             `"selective"`):
-            How tokens decay with distance: not at all (LION-LIT), by one learnt rate per head (LION-D), by a rate
-            computed from each token (LION-S), or by one for each channel of the keys, computed from each token.
-            `"softmax"` is the attention of BERT and ViT, computed by the library's functions (`attn_implementation`
-            `"eager"`, `"sdpa"`, ...) in the same backbone, to compare with, and `"luna"` packs the tokens into a
-            memory of a fixed length and unpacks them (Luna, Ma et al. 2021). Both ignore the fields of linear
-            attention, `feature_map`, `normalization`, `patch_order` and `chunk_size`.
+            How the influence of a token decays with distance: not at all (LION-LIT), by one learnt rate per head
+            (LION-D), by a rate computed from each token (LION-S), or by a rate for each channel of the keys, computed
+            from each token. `"softmax"` is the attention of BERT and ViT, computed by the library's functions
+            (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone, for comparison, and `"luna"` packs
+            the tokens into a memory of a fixed length and unpacks them (Luna, Ma et al. 2021). Both ignore the fields
+            of linear attention, `feature_map`, `normalization`, `patch_order` and `chunk_size`.
         feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"softmax"`, `"performer"` or `"identity"`, defaults to
             `"silu_norm"`):
             The map applied to queries and keys. `"performer"` are positive random features, drawn once per layer and
@@ -73,30 +73,30 @@ class LionConfig(PreTrainedConfig):
         attention_layer_norm (`bool`, defaults to `False`):
             LayerNorm over the concatenated heads, before the output projection.
         position_embedding_type (`"none"` or `"absolute"`, *optional*):
-            Learnt absolute positions, or none. Defaults to `"none"` for texts where the decays of the mixer tell
-            distance, and otherwise to `"absolute"`: for `"lit"`, `"softmax"` and `"luna"`, which have no other sense
-            of order, and for images, which every mixer reads better so. Images of any size need no
-            `interpolate_pos_encoding` with `"none"`.
+            Learnt absolute positions, or none. Defaults to `"none"` for text with a mixer whose decays encode
+            distance, and otherwise to `"absolute"`: for `"lit"`, `"softmax"` and `"luna"`, which are invariant to the
+            order of tokens without positions, and for images, where it improves every mixer. With `"none"`, images of
+            any size need no `interpolate_pos_encoding`.
         norm_position (`"pre"` or `"post"`, *optional*):
             LayerNorm before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
         pooling (`"cls"` or `"mean"`, *optional*):
-            How one vector is made of a sequence. Defaults to `"cls"` for text, `"mean"` for images.
+            How a sequence is reduced to one vector. Defaults to `"cls"` for text, `"mean"` for images.
         patch_order (`"raster"`, `"snake"`, `"zigzag"` or `"hilbert"`, defaults to `"raster"`):
             The order in which patches are scanned. All but `"raster"` average the scan along a curve and the one
-            along its transpose, each with decays of its own: `"snake"` walks the rows, to the right and back in
-            turn, `"zigzag"` the diagonals, and `"hilbert"` follows Hilbert's curve. Images only; the mixer `"lit"`
-            ignores it.
+            along its transpose, each with its own decays: `"snake"` follows the rows, alternately to the right and to
+            the left, `"zigzag"` the diagonals, and `"hilbert"` Hilbert's curve. Images only; the mixer `"lit"` ignores
+            it.
         decay_activation (`"sigmoid"` or `"softplus"`, defaults to `"sigmoid"`):
-            What makes a decay of a logit z, for the mixers `"selective"` and `"diagonal"`: λ = sigmoid(z), or
+            The map from a logit z to a decay, for the mixers `"selective"` and `"diagonal"`: λ = sigmoid(z), or
             exp(-r softplus(z)) with a learnt r as in Mamba-2. Softplus is unbounded: the authors of LION saw NaN in
             the loss with such gates and advise against them.
         decay_rank (`int`, defaults to 16):
-            How many numbers the decays of a token are computed from, for the mixer `"diagonal"`.
+            Rank of the projection that computes the decays of a token, for the mixer `"diagonal"`.
         luna_length (`int`, defaults to 16):
-            How many vectors the memory of the mixer `"luna"` has.
+            Number of vectors in the memory of the mixer `"luna"`.
         luna_activation (`"softmax"`, `"softplus"` or `"elu"`, defaults to `"softmax"`):
-            What makes weights of the scores when tokens are packed; the latter two are divided by their sum. Unpacking
-            is always by softmax.
+            The map from scores to attention weights when tokens are packed; the latter two are divided by their sum.
+            Unpacking always uses softmax.
         luna_tie_kv (`bool`, defaults to `False`):
             Whether keys and values of the mixer `"luna"` are the same projection, in each of its two attentions.
         chunk_size (`int`, defaults to 64):
@@ -177,14 +177,14 @@ class LionConfig(PreTrainedConfig):
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
         """`PreTrainedConfig.save_pretrained`, with an `auto_map` of every class for this modality."""
         ours = {name: f"modeling_lion.{model}" for name, model in AUTO_MODELS[self.modality].items()}
-        # A class of the user's own stays; "user/repo--modeling_lion.X", from a download, becomes the code saved here.
+        # Other classes stay. "user/repo--modeling_lion.X", of a download, now refers to the code that is saved here.
         others = {k: v for k, v in getattr(self, "auto_map", {}).items() if v.split("--")[-1] != ours.get(k)}
         self.auto_map = ours | others
         super().save_pretrained(save_directory, **kwargs)
 
     @property
     def head_dim(self) -> int:
-        return self.hidden_size // max(self.num_attention_heads, 1)  # read before 0 is refused
+        return self.hidden_size // max(self.num_attention_heads, 1)  # 0 heads are refused later
 
     @property
     def patch_shape(self) -> tuple[int, int]:
@@ -214,20 +214,21 @@ class LionConfig(PreTrainedConfig):
 
     @property
     def has_decays(self) -> bool:
-        """Whether tokens decay with distance, which gives them an order."""
+        """Whether the influence of tokens decays with distance, so that their order matters without positions."""
         return self.mixer_type in ("decay", "selective", "diagonal")
 
     @property
     def num_scans(self) -> int:
-        """How many curves each attention layer scans: 2 (a curve and its transpose) unless in raster order."""
+        """The number of curves that an attention layer scans: 2 (a curve and its transpose) unless in raster order."""
         return 2 if self.patch_order != "raster" and self.has_decays else 1
 
     @property
     def base_model_tp_plan(self) -> dict[str, str]:
         """
-        How the library splits a layer among processes: the MLP by its inner features, attention by heads, the decays
-        of a head with it. Attention stays whole where it is not heads side by side: a LayerNorm over all of them, two
-        scans with decays for each, mixers with parameters that heads share, rates of decays beside their logits.
+        How the library splits a layer among processes: the MLP by its inner features, attention by heads, with the
+        decays of each head. Attention is not split where it is not a concatenation of independent heads: a LayerNorm
+        over all heads, two scans with separate decays, mixers with parameters that heads share, decay rates beside
+        the logits.
         """
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
         if self.attention_layer_norm or self.num_scans > 1 or self.decay_activation == "softplus":
@@ -245,13 +246,13 @@ class LionConfig(PreTrainedConfig):
 
     @base_model_tp_plan.setter
     def base_model_tp_plan(self, plan: dict[str, str]):
-        # Called by transformers 5.17 to add a rule for `embed_tokens`, which LION has not. To override the plan use
-        # DistributedConfig(tp_plan=...).
+        # Called by transformers 5.17 to add a rule for `embed_tokens`, which LION does not have. To override the plan
+        # use DistributedConfig(tp_plan=...).
         pass
 
     @property
     def base_model_fsdp_plan(self) -> dict[str, str]:
-        """What the library's FSDP2 gathers at a time."""
+        """The modules that the library's FSDP2 gathers one at a time."""
         plan = {"layers.*": "free_full_weight"}
         if self.modality == "text":
             plan["embeddings.word_embeddings"] = "free_full_weight"
@@ -265,7 +266,7 @@ class LionConfig(PreTrainedConfig):
 
     @output_attentions.setter
     def output_attentions(self, value: bool | None):
-        # The library allows this with "eager" only. Every LION kernel can give its weights.
+        # The library allows this with "eager" only. LION returns attention weights with every kernel.
         self._output_attentions = value
 
     def validate_output_attentions(self):

@@ -28,15 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>' to upload ra
 
 RESULTS = [{"dataset": {"id": "zoo/roars", "task_id": "default"}, "value": 91.5, "notes": "fine-tuned"}]
 LOADED = CleanLoad(("rnn",), "x.y", False, None, None, {"torch": "2", "transformers": "5"})
-HIDE = f"""
-import sys
-from importlib.abc import MetaPathFinder
-class Hide(MetaPathFinder):
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname in {HIDDEN!r}:
-            raise ModuleNotFoundError(fullname)
-sys.meta_path.insert(0, Hide())
-"""
+HIDE = f"import sys; sys.modules.update(dict.fromkeys({HIDDEN!r}))\n"
 
 
 @pytest.fixture
@@ -352,15 +344,14 @@ def test_files_that_the_hub_ignores_are_missed(hub, bundle, monkeypatch):
 
 def test_a_change_in_between_is_not_overwritten(hub, bundle, monkeypatch):
     push_folder(bundle, "me/lion")
-    files = upload_module.remote_files
+    list_repo_files = huggingface_hub.HfApi.list_repo_files
 
-    def somebody_else_commits(api, repo_id, revision):
-        result = files(api, repo_id, revision)
-        monkeypatch.setattr(upload_module, "remote_files", files)
+    def somebody_else_commits(api, repo_id, **kwargs):
+        result = list_repo_files(api, repo_id, **kwargs)
         api.upload_file(path_or_fileobj=b"theirs", path_in_repo="README.md", repo_id=repo_id)
         return result
 
-    monkeypatch.setattr(upload_module, "remote_files", somebody_else_commits)
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", somebody_else_commits)
     changed = bundle.parent / "changed2"
     shutil.copytree(bundle, changed, dirs_exist_ok=True)
     (changed / "README.md").write_text((bundle / "README.md").read_text() + "\nMore.\n")

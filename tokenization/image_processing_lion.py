@@ -12,7 +12,7 @@ from .image_processing_grayscale import LionGrayscaleImageProcessorPil
 if TYPE_CHECKING:  # modeling_lion imports this package
     from modeling_lion import LionConfig
 
-# By backend. Empty without Pillow, which text does not need: the classes are then placeholders that ask for it.
+# By backend. Empty without Pillow, which text does not need: the classes are then placeholders that raise ImportError.
 IMAGE_PROCESSORS = {}
 if is_vision_available():
     IMAGE_PROCESSORS = {"pil": ViTImageProcessorPil, "grayscale": LionGrayscaleImageProcessorPil}
@@ -28,8 +28,8 @@ def lion_image_processor(config: "LionConfig", **kwargs) -> ViTImageProcessorPil
     An image processor that resizes, rescales and normalises images for a model with this configuration.
 
     Args:
-        config: gives `image_size` and `num_channels`. Images become RGB for 3 channels and grey for 1; for any other
-            number they must have that many channels.
+        config: its `image_size` and `num_channels` are used. Images become RGB for 3 channels and grey for 1; for any
+            other number they must have that many channels.
         kwargs: arguments of `ViTImageProcessor`, for example `image_mean` and `image_std`; they replace the defaults.
 
     Returns:
