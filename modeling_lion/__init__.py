@@ -10,17 +10,7 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from . import modeling_lion
 from .attention_report import AttentionReport
 from .configuration_lion import AUTO_MODELS, LionConfig
-from .modeling_lion import (
-    LionForImageClassification,
-    LionForMaskedImageModeling,
-    LionForMaskedLM,
-    LionForMultipleChoice,
-    LionForQuestionAnswering,
-    LionForSequenceClassification,
-    LionForTokenClassification,
-    LionModel,
-    LionPreTrainedModel,
-)
+from .modeling_lion import *  # noqa: F403 (the names in its `__all__`)
 
 
 AutoConfig.register("lion", LionConfig, exist_ok=True)
@@ -47,18 +37,10 @@ def __getattr__(name: str):
 
 
 __all__ = [
+    *modeling_lion.__all__,
     "AttentionReport",
     "LionConfig",
-    "LionForImageClassification",
-    "LionForMaskedImageModeling",
-    "LionForMaskedLM",
-    "LionForMultipleChoice",
-    "LionForQuestionAnswering",
-    "LionForSequenceClassification",
-    "LionForTokenClassification",
-    "LionModel",
-    "LionPreTrainedModel",
     "LionTokenizer",
     "lion_image_processor",
-    "lion_preset",
+    "lion_preset",  # noqa: F405 (see `__getattr__`)
 ]
