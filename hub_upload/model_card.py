@@ -85,29 +85,26 @@ def model_card(
     The text of a README.md about a model, with `metadata` of `complete_metadata` and the Trainer's records of
     `read_training`. `name` is `user/name` of the repository, or a name alone.
     """
-    config, trainer_state = model.config, trainer_state or {}
-    mixer, mixer_in_words = MIXERS[config.mixer_type]
+    trainer_state = trainer_state or {}
+    id2label, (mixer, mixer_in_words) = model.config.id2label, MIXERS[model.config.mixer_type]
     card = ModelCard.from_template(
         ModelCardData(**metadata),
         template_path=TEMPLATE,
+        model=model,
+        config=model.config,
         name=name,
         title=name.split("/")[-1],
-        is_text=config.modality == "text",
-        num_channels=config.num_channels,
-        uses_softmax=config.uses_softmax,
         mixer=mixer,
         mixer_in_words=mixer_in_words,
         auto_class=auto_class_of(model),
         head=TASKS[auto_class_of(model)][0],
         pipeline=pipeline_of(model),
-        facts=model_facts(model),
+        labels=[id2label[i] for i in sorted(id2label)],
         training=training_facts(metadata, trainer_state),
         eval_results=eval_results,
         quality=quality_metrics(trainer_state, metrics or {}),
-        inputs=verification.inputs,
-        scale=f"{verification.scale:.2g}",
+        verification=verification,
         error_bounds=error_bounds(verification),
-        limits=limits(model),
     )
     return str(card).rstrip() + "\n"
 
@@ -115,37 +112,6 @@ def model_card(
 def with_metadata(metadata: dict, text: str) -> str:
     """A README.md of metadata and text."""
     return f"---\n{ModelCardData(**metadata).to_yaml()}\n---\n\n{text.strip()}\n"
-
-
-def model_facts(model: LionPreTrainedModel) -> dict:
-    config = model.config
-    facts = {
-        "parameters": f"{sum(p.numel() for p in model.parameters()):,}",
-        "layers": config.num_hidden_layers,
-        "hidden size": config.hidden_size,
-        "heads": config.num_attention_heads,
-        "MLP size": config.intermediate_size,
-        "mixer": f"`{config.mixer_type}`",
-        "feature map": f"`{config.feature_map}`, normalization `{config.normalization}`",
-        "positions": f"`{config.position_embedding_type}`",
-        "LayerNorm": f"`{config.norm_position}`",
-        "pooling": f"`{config.pooling}`",
-        "weights": f"`{str(model.dtype).removeprefix('torch.')}`",
-    }
-    if config.uses_softmax:
-        del facts["feature map"]
-    if config.modality == "text":
-        facts |= {"vocabulary": f"{config.vocab_size:,}", "context length": config.max_position_embeddings}
-    else:
-        facts |= {
-            "image": "{}x{} pixels".format(*config.image_shape),
-            "patch": "{}x{} pixels".format(*config.patch_shape),
-            "patch order": f"`{config.patch_order}`",
-        }
-    if auto_class_of(model).endswith("Classification"):
-        labels = [str(config.id2label[i]) for i in sorted(config.id2label)]
-        facts["labels"] = ", ".join(labels[:20]) + (f", … ({len(labels)} in all)" if len(labels) > 20 else "")
-    return facts
 
 
 def training_facts(metadata: dict, state: dict) -> dict:
@@ -185,27 +151,6 @@ def error_bounds(verification: Verification) -> list[tuple[str, str, str]]:
     """Kernel, dtype and the largest error, rounded up to a power of ten, so that two runs give the same card."""
     worst = {(kernel, dtype): verification.worst(kernel, dtype).error for kernel, dtype in verification.by_kernel()}
     return [(*key, f"{10.0 ** math.ceil(math.log10(x)) if x > 0 else 0.0:.0e}") for key, x in worst.items()]
-
-
-def limits(model: LionPreTrainedModel) -> list[str]:
-    config = model.config
-    points = ["`trust_remote_code=True` runs the Python files of this repository: read them, or pin a `revision`."]
-    if config.modality == "image":
-        other_sizes = "; other sizes need `interpolate_pos_encoding=True`" * (config.position_embedding_type != "none")
-        points.append(
-            "Images are resized to {}x{} pixels by the processor{}.".format(*config.image_shape, other_sizes)
-        )
-    elif config.position_embedding_type == "absolute":
-        points.append(f"Inputs have at most {config.max_position_embeddings} tokens.")
-    elif config.has_decays:
-        points.append(
-            f"No length is too long, but the decays were initialised for {config.max_position_embeddings} tokens; "
-            "how good the outputs are beyond the training length was not measured."
-        )
-    points.append(
-        "`output_attentions=True` computes the full matrix: time and memory grow with the square of the length."
-    )
-    return points
 
 
 def read_eval_results(path: str | Path) -> list[EvalResultEntry]:

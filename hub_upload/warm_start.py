@@ -37,17 +37,17 @@ ARCHITECTURES = {
     "ViTModel": "LionModel",
     "ViTForImageClassification": "LionForImageClassification",
 }
+# Patterns of names of the library to names of ours, applied in this order. Those of layers are BERT's, and ViT's of
+# earlier releases of the library.
 LAYER_NAMES = {
     r"encoder\.layer\.": "layers.",
+    r"attention\.(self|attention)\.([qkv])(uery|ey|alue)\.": r"attention.mixer.\2_proj.",
     r"attention\.output\.dense\.": "attention.o_proj.",
     r"intermediate\.dense\.": "mlp.up_proj.",
     r"(layers\.\d+)\.output\.dense\.": r"\1.mlp.down_proj.",
 }
 BERT_NAMES = LAYER_NAMES | {
     r"^bert\.": "lion.",
-    r"attention\.self\.query\.": "attention.mixer.q_proj.",
-    r"attention\.self\.key\.": "attention.mixer.k_proj.",
-    r"attention\.self\.value\.": "attention.mixer.v_proj.",
     r"attention\.output\.LayerNorm\.": "attention_norm.",
     r"(layers\.\d+)\.output\.LayerNorm\.": r"\1.mlp_norm.",
     r"^cls\.predictions\.transform\.dense\.": "lm_head.dense.",
@@ -58,10 +58,6 @@ BERT_NAMES = LAYER_NAMES | {
 VIT_NAMES = LAYER_NAMES | {
     r"^vit\.": "lion.",
     r"patch_embeddings\.projection\.": "patch_embeddings.",
-    # Names of earlier releases of the library, then those of 5.23.
-    r"attention\.attention\.query\.": "attention.mixer.q_proj.",
-    r"attention\.attention\.key\.": "attention.mixer.k_proj.",
-    r"attention\.attention\.value\.": "attention.mixer.v_proj.",
     r"attention\.([qkv]_proj)\.": r"attention.mixer.\1.",
     r"layernorm_before\.": "attention_norm.",
     r"layernorm_after\.": "mlp_norm.",
