@@ -87,7 +87,7 @@ def load_in_clean_process(
         # Its caches are empty: nothing may come from an earlier download or run.
         variables = {"HF_HOME": str(folder / "home"), "HF_MODULES_CACHE": str(folder / "modules"), "PYTHONPATH": ""}
         variables |= {"HF_HUB_OFFLINE": "1"} if offline else {}
-        script = Path(__file__).with_name("clean_load.py").read_text(encoding="utf-8")
+        script = Path(__file__).with_name("clean_process_script.py").read_text(encoding="utf-8")
         process = subprocess.run(
             [sys.executable, "-c", script],
             input=json.dumps(request),

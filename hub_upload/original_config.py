@@ -10,8 +10,8 @@ from torch import Tensor
 
 from configuration_lion import LionConfig
 
-from .published_file import listed, unwrap_state_dict
-from .published_weights import DECODER, POSITION_EMBEDDINGS, TOKEN_TYPES, WORD_EMBEDDINGS
+from .original_file import listed, unwrap_state_dict
+from .original_weights import DECODER, POSITION_EMBEDDINGS, TOKEN_TYPES, WORD_EMBEDDINGS
 
 
 def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:

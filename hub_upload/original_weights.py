@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from configuration_lion import LionConfig
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
 
-from .published_file import unwrap_state_dict
+from .original_file import unwrap_state_dict
 
 
 # Constants that some versions of BERT save.
