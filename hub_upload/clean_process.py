@@ -18,7 +18,7 @@ from modeling_lion import LionPreTrainedModel
 from modeling_lion.modeling_lion import attention_names
 
 from .checkpoint import load_model
-from .sample_inputs import pad_sequences, sample_inputs
+from .sample_inputs import model_batches, sample_inputs
 from .tasks import auto_class_of, pipeline_of
 
 
@@ -131,10 +131,7 @@ def load_in_clean_process(
 
 def model_inputs(model: LionPreTrainedModel, source: str) -> dict[str, Tensor]:
     """A small batch of `sample_inputs`, with padding if it is text."""
-    samples = sample_inputs(model.config, source)
-    if model.config.modality == "image":
-        return {"pixel_values": torch.stack(samples).to(model.dtype)}
-    ids, mask = pad_sequences(samples, "right", model.config.pad_token_id or 0)
+    (inputs,) = model_batches(model, sample_inputs(model.config, source), "right")
     if auto_class_of(model) == "AutoModelForMultipleChoice":
-        ids, mask = ids[:, None], mask[:, None]
-    return {"input_ids": ids, "attention_mask": mask}
+        inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
+    return inputs

@@ -14,6 +14,8 @@ from modeling_lion.mixer_lit import LitMixer
 from modeling_lion.modeling_lion import LionAttention
 from modeling_lion.patch_order import scan_attention
 
+from .sample_inputs import model_batches
+
 
 @dataclass(frozen=True)
 class HeadNumerics:
@@ -85,10 +87,7 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
         handles.append(module.register_forward_hook(partial(look_at_output, name or type(model).__name__)))
     try:
         for sample in samples:
-            if model.config.modality == "image":
-                model.base_model(pixel_values=sample[None].to(model.dtype))
-            else:
-                model.base_model(input_ids=sample[None])
+            model.base_model(**model_batches(model, [sample], "none")[0])
     finally:
         for handle in handles:
             handle.remove()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from configuration_lion import LionConfig
 
@@ -60,6 +61,16 @@ def sample_inputs(
         raise ValueError(f"{file} holds no token: give a file with some text.")
     starts = [len(ids) * n // NUM_SEQUENCES for n in range(NUM_SEQUENCES)]
     return [ids[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+
+
+def model_batches(model: PreTrainedModel, samples: list[Tensor], padding: str) -> list[dict[str, Tensor]]:
+    """Arguments of the model: all images at once; texts one by one (`"none"`), or padded as in `pad_sequences`."""
+    if model.config.modality == "image":
+        return [{"pixel_values": torch.stack(samples).to(model.dtype)}]
+    if padding == "none":
+        return [{"input_ids": sample[None]} for sample in samples]
+    ids, mask = pad_sequences(samples, padding, model.config.pad_token_id or 0)
+    return [{"input_ids": ids, "attention_mask": mask}]
 
 
 def pad_sequences(sequences: list[Tensor], side: str, pad_token_id: int, seed: int = 0) -> tuple[Tensor, Tensor]:

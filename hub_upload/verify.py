@@ -13,7 +13,7 @@ from modeling_lion.modeling_lion import attention_names
 
 from .checkpoint import find_checkpoint, load_model
 from .numerics import Numerics, numerics_report
-from .sample_inputs import pad_sequences, sample_inputs
+from .sample_inputs import model_batches, sample_inputs
 
 
 REFERENCE = "eager"
@@ -140,21 +140,14 @@ def verify_checkpoint(
 @torch.no_grad()
 def encode(model: LionPreTrainedModel, samples: list[Tensor], padding: str) -> list[Tensor]:
     """The encoder's outputs at the real tokens of every sample: float64 hidden states, then pooled vectors."""
-    encoder, config = model.base_model, model.config
-    if config.modality == "image":
-        batches = [({"pixel_values": torch.stack(samples).to(model.dtype)}, None)]
-    elif padding == "none":
-        batches = [({"input_ids": sample[None]}, None) for sample in samples]
-    else:
-        ids, mask = pad_sequences(samples, padding, config.pad_token_id or 0)
-        batches = [({"input_ids": ids, "attention_mask": mask}, mask.bool())]
     hidden_states, pooled = [], []
-    for inputs, mask in batches:
-        outputs = encoder(**inputs)
+    for inputs in model_batches(model, samples, padding):
+        outputs = model.base_model(**inputs)
         rows = outputs.last_hidden_state.double()
-        hidden_states += list(rows) if mask is None else [row[m] for row, m in zip(rows, mask, strict=True)]
+        mask = inputs.get("attention_mask")
+        hidden_states += rows if mask is None else [row[m] for row, m in zip(rows, mask.bool(), strict=True)]
         if outputs.pooler_output is not None:
-            pooled += list(outputs.pooler_output.double())
+            pooled += outputs.pooler_output.double()
     return hidden_states + pooled
 
 
