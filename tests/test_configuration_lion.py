@@ -145,9 +145,13 @@ def test_unknown_preset():
 # fields, and what the error must name: field, value, fix
 WRONG = [
     ({"hidden_size": 100}, ["hidden_size", "100", "num_attention_heads", "12", "multiple"]),
+    ({"hidden_size": 0}, ["hidden_size", "0", "at least 1"]),
     ({"num_attention_heads": 0}, ["num_attention_heads", "0", "at least 1"]),
     ({"num_hidden_layers": -1}, ["num_hidden_layers", "-1", "at least 0"]),
     ({"chunk_size": 0}, ["chunk_size", "0", "at least 1"]),
+    ({"decay_rank": 0}, ["decay_rank", "0", "at least 1"]),
+    ({"luna_length": 0}, ["luna_length", "0", "at least 1"]),
+    ({"vocab_size": -3}, ["vocab_size", "-3", "at least 1"]),
     ({"decay_activation": "softplus", "mixer_type": "decay"}, ["decay_activation", "softplus", "decay", "selective"]),
     ({"pad_token_id": 40, "vocab_size": 40}, ["pad_token_id", "40", "vocab_size"]),
     ({"pad_token_id": -1}, ["pad_token_id", "-1", "vocab_size"]),
@@ -172,6 +176,10 @@ WRONG = [
 ]
 WRONG_TYPES = [
     ({"mixer_type": "luna2"}, ["mixer_type", "luna2", "lit", "decay", "selective", "diagonal", "softmax", "luna"]),
+    ({"luna_activation": "relu"}, ["luna_activation", "relu", "softmax", "softplus", "elu"]),
+    ({"decay_activation": "relu"}, ["decay_activation", "relu", "sigmoid", "softplus"]),
+    ({"norm_position": "middle"}, ["norm_position", "middle", "pre", "post"]),
+    ({"pooling": "max"}, ["pooling", "max", "cls", "mean"]),
     ({"modality": "audio"}, ["modality", "audio", "text", "image"]),
     ({"feature_map": "cosine"}, ["feature_map", "cosine", "silu_norm", "performer"]),
     ({"normalization": "softmax"}, ["normalization", "softmax", "sum", "none"]),
