@@ -3,7 +3,7 @@
 
 from difflib import get_close_matches
 
-from .configuration_lion import LionConfig
+from modeling_lion.configuration_lion import LionConfig
 
 
 SIZES = {

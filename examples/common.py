@@ -1,16 +1,26 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the Trainer scripts share: arguments of the model, checks before training, training and its files."""
+"""What the Trainer scripts share: arguments, checks before training, training and the files that it writes."""
 
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import torch
 import yaml
+from datasets import IterableDataset
 from pictures import draw_log
-from transformers import AutoConfig, HfArgumentParser, PreTrainedConfig, PreTrainedModel, Trainer, TrainingArguments
+from transformers import (
+    AutoConfig,
+    EarlyStoppingCallback,
+    HfArgumentParser,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Trainer,
+    TrainingArguments,
+)
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerCallback, TrainerState
 from transformers.trainer_utils import has_length, sort_checkpoints
@@ -31,7 +41,7 @@ class ModelArguments:
     config_overrides: str | None = field(
         default=None, metadata={"help": "Fields to change, as in hidden_size=128,num_hidden_layers=2."}
     )
-    cache_dir: str | None = field(default=None, metadata={"help": "Where downloads and prepared data are kept."})
+    cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads and prepared data."})
     attn_implementation: str | None = field(
         default=None, metadata={"help": "Kernel: auto (default), parallel, chunk, rnn or eager."}
     )
@@ -43,17 +53,28 @@ class ModelArguments:
         },
     )
     ignore_mismatched_sizes: bool = field(
-        default=False, metadata={"help": "Start anew the weights whose shapes differ, as a head for other labels."}
+        default=False, metadata={"help": "Initialise weights whose shapes differ, as a head for other labels."}
     )
     early_stopping_patience: int | None = field(
         default=None, metadata={"help": "Stop after this many evaluations without progress."}
     )
 
 
+@dataclass
+class DataArguments:
+    """Arguments of the data that the scripts share."""
+
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset of the Hub, or a folder."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Use at most so many training examples."})
+    max_eval_samples: int | None = field(default=None, metadata={"help": "Use at most so many validation examples."})
+    preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes that prepare the data."})
+
+
 def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
     """
-    One object per dataclass, from `args` or the command line (`None`). A JSON or YAML file may come first, with
-    arguments by name; those that follow it go before its own.
+    One object per dataclass, from `args` or the command line (`None`). The first may be a JSON or YAML file of
+    arguments by name, which the arguments after it override.
 
     Raises:
         ValueError: if the file holds no arguments, or ones that do not exist.
@@ -74,15 +95,15 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
 
 class EpochCallback(TrainerCallback):
     """
-    Count the epochs of training in the tensor `epoch`, from which random numbers for the data follow: not the steps,
-    for the DataLoader draws batches ahead of them. In shared memory, for the workers of the DataLoader.
+    Count the epochs of training in the tensor `epoch`, which seeds the random changes of the data. (Counting steps
+    would be wrong: the DataLoader prefetches batches.) The tensor is in shared memory, for the DataLoader's workers.
     """
 
     def __init__(self, epoch: torch.Tensor):
         self.epoch = epoch
 
     def on_train_begin(self, args, state, control, train_dataloader, **kwargs):
-        # Without a length, as when streaming, the Trainer resumes in the first epoch: `state.epoch` is of all steps.
+        # Without a length, as when streaming, the Trainer resumes in epoch 0, whatever `state.epoch` is.
         done = int(state.epoch or 0) if has_length(train_dataloader) else 0
         self.epoch.fill_(done - 1)
 
@@ -122,14 +143,14 @@ def check_paths(**paths: str | None) -> None:
 
 def last_whole_checkpoint(folder: str | Path) -> str | None:
     """
-    The newest checkpoint that was written to its end, if there is one: its state comes last. The library's
-    `get_last_checkpoint` also finds one whose writing was cut off, from which no training can go on.
+    The newest complete checkpoint, if there is one: the trainer's state is written last. The library's
+    `get_last_checkpoint` also finds incomplete ones, from which training cannot resume.
     """
     for checkpoint in reversed(sort_checkpoints(str(folder))):
         try:
             TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
         except (FileNotFoundError, json.JSONDecodeError):
-            print(f"{checkpoint} is incomplete: the training was stopped while it was written. It is left out.")
+            print(f"{checkpoint} is incomplete: the training was stopped while it was written. It is ignored.")
         else:
             return checkpoint
     return None
@@ -145,13 +166,13 @@ def find_checkpoint(training_args: TrainingArguments) -> str | None:
     if os.path.isdir(training_args.output_dir):
         checkpoint = last_whole_checkpoint(training_args.output_dir)
     if checkpoint is not None:
-        print(f"Going on from {checkpoint}. To start anew, change --output_dir or empty it.")
+        print(f"Going on from {checkpoint}. To start from scratch, change --output_dir or empty it.")
     return checkpoint
 
 
 def check_same_model(checkpoint: str, config: PreTrainedConfig) -> None:
     """
-    Raise a ValueError if `checkpoint` is of a model that differs from `config` in its labels or in a field of its own.
+    Raise a ValueError if the model of `checkpoint` differs from `config` in its labels or in a field of its class.
 
     Fields that do not change the result (`chunk_size`), or that the Trainer takes from the tokenizer, may differ.
     """
@@ -180,7 +201,7 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
     if overrides is not None and not all("=" in part for part in overrides.split(",")):
         raise ValueError(f"--config_overrides is {overrides!r}; write field=value,field=value.")
     if model_args.config_name in PRESETS:
-        # Given when the configuration is made, not set later: defaults that depend on a field must see its value.
+        # Passed to the constructor, since defaults of other fields depend on them.
         fields = {}
         if overrides is not None:
             parsed = LionConfig()
@@ -219,6 +240,36 @@ def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedC
         ignore_mismatched_sizes=model_args.ignore_mismatched_sizes,
         **options,
     )
+
+
+def early_stopping(model_args: ModelArguments) -> list[TrainerCallback]:
+    """The callback for --early_stopping_patience, if that was given."""
+    patience = model_args.early_stopping_patience
+    return [] if patience is None else [EarlyStoppingCallback(patience)]
+
+
+def needed_splits(training_args: TrainingArguments) -> list[str]:
+    return ["train"] * training_args.do_train + ["validation"] * training_args.do_eval
+
+
+def limit_samples(dataset, count: int | None):
+    """The first `count` examples of a dataset, or all of them."""
+    if count is None:
+        return dataset
+    if isinstance(dataset, IterableDataset):
+        return dataset.take(count)
+    return dataset.select(range(min(count, len(dataset))))
+
+
+def train_and_evaluate(
+    trainer: Trainer, checkpoint: str | None, evaluate: Callable[[Trainer], dict[str, float]] = Trainer.evaluate
+) -> Trainer:
+    """Do what --do_train and --do_eval ask for; `evaluate` computes the metrics."""
+    if trainer.args.do_train:
+        train(trainer, checkpoint)
+    if trainer.args.do_eval:
+        save_metrics(trainer, "eval", evaluate(trainer))
+    return trainer
 
 
 def train(trainer: Trainer, checkpoint: str | None) -> None:

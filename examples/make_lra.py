@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Make the tasks of the Long Range Arena, in its sizes, as data sets for `datasets.load_from_disk`.
+Generate the tasks of the Long Range Arena, in its sizes, as data sets for `datasets.load_from_disk`.
 
     python examples/make_lra.py --output_dir outputs/lra
     python examples/make_lra.py --output_dir outputs/lra --tasks listops pathfinder --train_size 1000 --num_proc 4
@@ -19,8 +19,8 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--train_size", type=int, default=96_000, help="examples for training")
     parser.add_argument("--eval_size", type=int, default=2_000, help="examples for validation, and for the test")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--num_proc", type=int, help="processes that make examples")
-    parser.add_argument("--cache_dir", help="where made examples are kept")
+    parser.add_argument("--num_proc", type=int, help="processes that generate examples")
+    parser.add_argument("--cache_dir", help="folder in which generated examples are cached")
     arguments = parser.parse_args(args)
     sizes = {"train": arguments.train_size, "validation": arguments.eval_size, "test": arguments.eval_size}
     for name in arguments.tasks:

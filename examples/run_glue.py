@@ -12,25 +12,14 @@ columns of the task.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import common
 import numpy as np
-from common import (
-    ModelArguments,
-    check_arguments,
-    check_paths,
-    find_checkpoint,
-    load_config,
-    load_model,
-    parse_arguments,
-    save_metrics,
-    train,
-)
 from datasets import DatasetDict, load_dataset
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    EarlyStoppingCallback,
     EvalPrediction,
     Trainer,
     TrainingArguments,
@@ -90,7 +79,7 @@ def load_task(glue_args: GlueArguments, training_args: TrainingArguments, cache_
     task = TASKS[glue_args.task_name]
     files = {"train": glue_args.train_file, task.validation[0]: glue_args.validation_file}
     files = {split: file for split, file in files.items() if file is not None}
-    check_paths(**{f"{split.split('_')[0]}_file": file for split, file in files.items()})
+    common.check_paths(**{f"{split.split('_')[0]}_file": file for split, file in files.items()})
     if files:
         kind = "csv" if next(iter(files.values())).endswith(".csv") else "json"
         datasets = load_dataset(kind, data_files=files, cache_dir=cache_dir)
@@ -130,25 +119,25 @@ def measure(task: Task) -> Callable[[EvalPrediction], dict[str, float]]:
 
 
 def main(args: list[str] | None = None) -> Trainer:
-    """Run with these arguments, or those of the command line; the Trainer comes back when all is done."""
-    classes = (ModelArguments, GlueArguments, TrainingArguments)
-    model_args, glue_args, training_args = parse_arguments(classes, args)
-    check_arguments(model_args, training_args)
+    """Run with these arguments, or those of the command line; returns the Trainer."""
+    classes = (common.ModelArguments, GlueArguments, TrainingArguments)
+    model_args, glue_args, training_args = common.parse_arguments(classes, args)
+    common.check_arguments(model_args, training_args)
     if model_args.model_name_or_path is None:
         raise ValueError("GLUE is for trained models: give --model_name_or_path.")
     task = TASKS[glue_args.task_name]
-    config = load_config(model_args)
+    config = common.load_config(model_args)
     if task.labels:
         config.id2label = dict(enumerate(task.labels))
         config.label2id = {name: i for i, name in enumerate(task.labels)}
     else:
         config.num_labels, config.problem_type = 1, "regression"
-    checkpoint = find_checkpoint(training_args)
+    checkpoint = common.find_checkpoint(training_args)
     set_seed(training_args.seed)
 
     datasets = load_task(glue_args, training_args, model_args.cache_dir)
     tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
-    model = load_model(AutoModelForSequenceClassification, model_args, config)
+    model = common.load_model(AutoModelForSequenceClassification, model_args, config)
     length = glue_args.max_seq_length or config.max_position_embeddings
 
     def encode(rows: dict[str, list]) -> dict[str, list]:
@@ -158,12 +147,9 @@ def main(args: list[str] | None = None) -> Trainer:
     limits = {"train": glue_args.max_train_samples}
     for split, dataset in datasets.items():
         limit = limits.get(split, glue_args.max_eval_samples)
-        dataset = dataset if limit is None else dataset.select(range(min(limit, len(dataset))))
+        dataset = common.limit_samples(dataset, limit)
         datasets[split] = dataset.map(encode, batched=True, remove_columns=dataset.column_names)
     validation = [split for split in datasets if split != "train"]
-    callbacks = []
-    if model_args.early_stopping_patience is not None:
-        callbacks.append(EarlyStoppingCallback(model_args.early_stopping_patience))
     trainer = Trainer(
         model=model,
         args=training_args,
@@ -171,18 +157,18 @@ def main(args: list[str] | None = None) -> Trainer:
         eval_dataset=datasets[validation[0]] if validation else None,
         processing_class=tokenizer,
         compute_metrics=measure(task),
-        callbacks=callbacks,
+        callbacks=common.early_stopping(model_args),
     )
-    if training_args.do_train:
-        train(trainer, checkpoint)
-    if training_args.do_eval:
+
+    def evaluate(trainer: Trainer) -> dict[str, float]:
         metrics = trainer.evaluate()
         for split in validation[1:]:
             suffix = split.removeprefix("validation_")
             more = trainer.evaluate(datasets[split], metric_key_prefix=f"eval_{suffix}")
             metrics |= {name: value for name, value in more.items() if name != "epoch"}
-        save_metrics(trainer, "eval", metrics)
-    return trainer
+        return metrics
+
+    return common.train_and_evaluate(trainer, checkpoint, evaluate)
 
 
 if __name__ == "__main__":

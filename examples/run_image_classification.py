@@ -14,27 +14,15 @@ from functools import partial
 from pathlib import Path
 from zlib import crc32
 
+import common
 import numpy as np
 import torch
-from common import (
-    EpochCallback,
-    ModelArguments,
-    check_arguments,
-    check_paths,
-    find_checkpoint,
-    load_config,
-    load_model,
-    parse_arguments,
-    save_metrics,
-    train,
-)
 from datasets import ClassLabel, DatasetDict, load_dataset
 from PIL import Image
 from tokenization_lion import lion_image_processor
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageClassification,
-    EarlyStoppingCallback,
     EvalPrediction,
     PreTrainedConfig,
     Trainer,
@@ -44,9 +32,7 @@ from transformers import (
 
 
 @dataclass
-class DataTrainingArguments:
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset of the Hub, or a folder."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
+class DataTrainingArguments(common.DataArguments):
     train_dir: str | None = field(default=None, metadata={"help": "Image folder to train on."})
     validation_dir: str | None = field(default=None, metadata={"help": "Image folder to evaluate on."})
     train_val_split: float = field(
@@ -54,8 +40,6 @@ class DataTrainingArguments:
     )
     image_column_name: str = field(default="image", metadata={"help": "Column of the images."})
     label_column_name: str = field(default="label", metadata={"help": "Column of the labels."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Use only so many training images."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Use only so many validation images."})
     min_crop: float = field(
         default=1.0, metadata={"help": "Train on random crops with at least this share of the width and height."}
     )
@@ -66,14 +50,11 @@ class DataTrainingArguments:
             "help": "Train on mixtures of two images and their labels, in shares drawn from Beta(mixup, mixup)."
         },
     )
-    preprocessing_num_workers: int | None = field(
-        default=None, metadata={"help": "Processes that read the image folder."}
-    )
 
 
 def check_data_arguments(data_args: DataTrainingArguments, training_args: TrainingArguments) -> None:
     """Raise a ValueError or a FileNotFoundError for images that are not there or contradictory arguments."""
-    check_paths(train_dir=data_args.train_dir, validation_dir=data_args.validation_dir)
+    common.check_paths(train_dir=data_args.train_dir, validation_dir=data_args.validation_dir)
     folders = [folder for folder in (data_args.train_dir, data_args.validation_dir) if folder is not None]
     if (data_args.dataset_name is None) == (not folders):
         raise ValueError("Give the images by --train_dir and --validation_dir, or by --dataset_name.")
@@ -126,11 +107,10 @@ def load_images(
             data_args.train_val_split, seed=training_args.seed, stratify_by_column=data_args.label_column_name
         )
         datasets["train"], datasets["validation"] = parts["train"], parts["test"]
-    needed = ["train"] * training_args.do_train + ["validation"] * training_args.do_eval
-    return DatasetDict({split: datasets[split] for split in needed})
+    return DatasetDict({split: datasets[split] for split in common.needed_splits(training_args)})
 
 
-def set_labels(config: PreTrainedConfig, names: list[str], model_args: ModelArguments) -> None:
+def set_labels(config: PreTrainedConfig, names: list[str], model_args: common.ModelArguments) -> None:
     """Give the model the classes `names`, unless it is a trained one that knows them all."""
     if model_args.model_name_or_path is not None:
         known = list(config.id2label.values())
@@ -149,7 +129,7 @@ def set_labels(config: PreTrainedConfig, names: list[str], model_args: ModelArgu
 
 def label_ids(config: PreTrainedConfig, names: list[str], split: str) -> dict[int, int]:
     """
-    From the label of each class in a dataset to its label in the model. Each dataset counts its own classes, from 0.
+    From the label of each class in a dataset to its label in the model.
 
     Raises:
         ValueError: if the model does not have one of the classes `names`. The dataset may have fewer than the model.
@@ -167,8 +147,8 @@ class PixelValues:
     """
     Batches of images to batches of `pixel_values` and `labels`, optionally of random crops and mirror images.
 
-    `ids` gives the model's label for each label of the images. What is random follows from `seed`, the image and the
-    epoch, so that it is the same after a resume as without a stop.
+    `ids` gives the model's label for each label of the images. The random changes depend on `seed`, the image and the
+    epoch only, so that a resumed training makes the same as one without a stop.
     """
 
     def __init__(
@@ -186,7 +166,7 @@ class PixelValues:
         self.data_args = data_args
         self.augment = augment
         self.seed = seed
-        # In shared memory: workers of the DataLoader that outlive an epoch must see the next one.
+        # In shared memory: persistent workers of the DataLoader must see it change.
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def __call__(self, examples: dict[str, list]) -> dict[str, list]:
@@ -217,8 +197,8 @@ def collate(examples: list[dict]) -> dict[str, torch.Tensor]:
 class MixupTrainer(Trainer):
     """
     A Trainer that mixes each image of a batch with another one, and their labels likewise (Zhang et al., arXiv
-    1710.09412). The share of the first is drawn from Beta(mixup, mixup), once per optimizer step; what is drawn
-    follows from the seed and the step, so it is the same after a resume.
+    1710.09412). The share of the first is drawn from Beta(mixup, mixup), once per optimizer step, from a generator
+    seeded by the seed and the step, so that a resumed training draws the same.
     """
 
     def __init__(self, *args, mixup: float, **kwargs):
@@ -246,13 +226,13 @@ def accuracy(prediction: EvalPrediction) -> dict[str, float]:
 
 
 def main(args: list[str] | None = None) -> Trainer:
-    """Run with these arguments, or those of the command line; the Trainer comes back when all is done."""
-    classes = (ModelArguments, DataTrainingArguments, TrainingArguments)
-    model_args, data_args, training_args = parse_arguments(classes, args)
-    check_arguments(model_args, training_args)
+    """Run with these arguments, or those of the command line; returns the Trainer."""
+    classes = (common.ModelArguments, DataTrainingArguments, TrainingArguments)
+    model_args, data_args, training_args = common.parse_arguments(classes, args)
+    common.check_arguments(model_args, training_args)
     check_data_arguments(data_args, training_args)
-    config = load_config(model_args)
-    checkpoint = find_checkpoint(training_args)
+    config = common.load_config(model_args)
+    checkpoint = common.find_checkpoint(training_args)
     training_args.remove_unused_columns = False  # the images are what the pixel values are made of
     set_seed(training_args.seed)
 
@@ -261,26 +241,24 @@ def main(args: list[str] | None = None) -> Trainer:
     if training_args.do_train:
         set_labels(config, names["train"], model_args)
     ids = {split: label_ids(config, names[split], split) for split in names}
-    model = load_model(AutoModelForImageClassification, model_args, config)
+    model = common.load_model(AutoModelForImageClassification, model_args, config)
     if model_args.model_name_or_path is None:
         processor = lion_image_processor(config)
     else:
         processor = AutoImageProcessor.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
 
-    callbacks = []
+    callbacks = common.early_stopping(model_args)
     for split, count in (("train", data_args.max_train_samples), ("validation", data_args.max_eval_samples)):
         if split in datasets:
-            dataset = datasets[split].shuffle(seed=training_args.seed) if count is not None else datasets[split]
-            dataset = dataset.select(range(min(count or len(dataset), len(dataset))))
+            dataset = datasets[split] if count is None else datasets[split].shuffle(seed=training_args.seed)
+            dataset = common.limit_samples(dataset, count)
             is_train = split == "train"
             pixel_values = PixelValues(
                 processor, config.num_channels, ids[split], data_args, augment=is_train, seed=training_args.seed
             )
             datasets[split] = dataset.with_transform(pixel_values)
             if is_train:
-                callbacks.append(EpochCallback(pixel_values.epoch))
-    if model_args.early_stopping_patience is not None:
-        callbacks.append(EarlyStoppingCallback(model_args.early_stopping_patience))
+                callbacks.append(common.EpochCallback(pixel_values.epoch))
     trainer_class = Trainer if data_args.mixup == 0 else partial(MixupTrainer, mixup=data_args.mixup)
     trainer = trainer_class(
         model=model,
@@ -292,11 +270,7 @@ def main(args: list[str] | None = None) -> Trainer:
         compute_metrics=accuracy,
         callbacks=callbacks,
     )
-    if training_args.do_train:
-        train(trainer, checkpoint)
-    if training_args.do_eval:
-        save_metrics(trainer, "eval", trainer.evaluate())
-    return trainer
+    return common.train_and_evaluate(trainer, checkpoint)
 
 
 if __name__ == "__main__":

@@ -14,20 +14,9 @@ from itertools import chain
 from pathlib import Path
 from zlib import crc32
 
+import common
 import numpy as np
 import torch
-from common import (
-    EpochCallback,
-    ModelArguments,
-    check_arguments,
-    check_paths,
-    find_checkpoint,
-    load_config,
-    load_model,
-    parse_arguments,
-    save_metrics,
-    train,
-)
 from datasets import DatasetDict, IterableDataset, IterableDatasetDict, load_dataset
 from tokenization_lion import LionTokenizer
 from tokenization_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
@@ -36,7 +25,6 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
     DataCollatorForLanguageModeling,
-    EarlyStoppingCallback,
     EvalPrediction,
     PreTrainedConfig,
     Trainer,
@@ -50,7 +38,7 @@ SHUFFLE_BUFFER = 10_000
 
 
 @dataclass
-class MlmModelArguments(ModelArguments):
+class MlmModelArguments(common.ModelArguments):
     tokenizer_name: str | None = field(
         default=None, metadata={"help": "Folder or Hub name of a tokenizer. Not given: the model's, or a new one."}
     )
@@ -60,9 +48,7 @@ class MlmModelArguments(ModelArguments):
 
 
 @dataclass
-class DataTrainingArguments:
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset of the Hub, or a folder."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
+class DataTrainingArguments(common.DataArguments):
     train_file: str | None = field(default=None, metadata={"help": "Training text: .txt, .json, .jsonl or .csv."})
     validation_file: str | None = field(default=None, metadata={"help": "Validation text, of the same type."})
     validation_split_percentage: int = field(
@@ -83,25 +69,23 @@ class DataTrainingArguments:
         },
     )
     mlm_probability: float = field(default=0.15, metadata={"help": "Share of the tokens to mask."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Use only so many training sequences."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Use only so many validation sequences."})
-    preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes that prepare the data."})
     overwrite_cache: bool = field(default=False, metadata={"help": "Prepare the data again."})
 
 
 class DataCollatorForSeededMasking(DataCollatorForLanguageModeling):
     """
-    Masks that follow from `seed`, `epoch` and the tokens of a batch alone, so that they are the same after a resume as
-    without a stop: training counts the epochs, so each masks anew; evaluation stays at 0, so that it can be compared.
+    Masks that depend on `seed`, `epoch` and the tokens of a batch only, so that a resumed training draws the same as
+    one without a stop. Training counts the epochs, so that each has other masks; evaluation stays at epoch 0, so
+    that its results are comparable.
     """
 
     def __post_init__(self):
         super().__post_init__()
-        # In shared memory: workers of the DataLoader that outlive an epoch must see the next one.
+        # In shared memory: persistent workers of the DataLoader must see it change.
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def torch_mask_tokens(self, inputs: torch.Tensor, *args, **kwargs) -> tuple[torch.Tensor, torch.Tensor]:
-        checksum = crc32(inputs.numpy().tobytes(), int(self.epoch))  # of the same tokens, other epochs give others
+        checksum = crc32(inputs.numpy().tobytes(), int(self.epoch))  # of the tokens and the epoch
         self.generator = torch.Generator().manual_seed(self.seed + checksum)
         return super().torch_mask_tokens(inputs, *args, **kwargs)
 
@@ -111,12 +95,12 @@ class DataCollatorForSeededPacking(DataCollatorForSeededMasking, DataCollatorFor
 
 
 class MlmTrainer(PackingTrainer):
-    """A Trainer whose `data_collator` is for evaluation; training batches are collated by a copy with epochs."""
+    """A Trainer whose `data_collator` is for evaluation; for training it has a copy, whose masks change by epoch."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.train_collator = replace(self.data_collator)
-        self.add_callback(EpochCallback(self.train_collator.epoch))
+        self.add_callback(common.EpochCallback(self.train_collator.epoch))
 
     def get_train_dataloader(self) -> DataLoader:
         evaluation_collator, self.data_collator = self.data_collator, self.train_collator
@@ -130,7 +114,7 @@ def check_data_arguments(
     data_args: DataTrainingArguments, model_args: MlmModelArguments, training_args: TrainingArguments
 ) -> None:
     """Raise a ValueError or a FileNotFoundError for data that is not there or arguments that contradict each other."""
-    check_paths(train_file=data_args.train_file, validation_file=data_args.validation_file)
+    common.check_paths(train_file=data_args.train_file, validation_file=data_args.validation_file)
     files = [file for file in (data_args.train_file, data_args.validation_file) if file is not None]
     if (data_args.dataset_name is None) == (not files):
         raise ValueError("Give the data by --train_file and --validation_file, or by --dataset_name.")
@@ -175,7 +159,7 @@ def load_texts(
         share = data_args.validation_split_percentage
         datasets["validation"] = load_dataset(**source, split=f"train[:{share}%]")
         datasets["train"] = load_dataset(**source, split=f"train[{share}%:]")
-    needed = ["train"] * training_args.do_train + ["validation"] * training_args.do_eval
+    needed = common.needed_splits(training_args)
     if missing := [split for split in needed if split not in datasets]:
         raise ValueError(f"The data has no split {' and '.join(missing)}; it has {', '.join(datasets)}.")
     return type(datasets)({split: datasets[split] for split in needed})
@@ -205,7 +189,7 @@ def load_tokenizer(
         tokenizer = AutoTokenizer.from_pretrained(name, cache_dir=model_args.cache_dir)
         if size is None or len(tokenizer) == size:
             return tokenizer
-        # It may be smaller because the texts have no more pieces; then a new one would be as small.
+        # A text with few distinct pieces gives a smaller vocabulary than asked for, and would do so again.
         new_size = len(train_tokenizer(datasets["train"], config, size)) if len(tokenizer) < size else size
         if len(tokenizer) != new_size:
             raise ValueError(
@@ -214,7 +198,7 @@ def load_tokenizer(
                 "--output_dir, or empty it."
             )
         return tokenizer
-    # Two trainings may differ (LionTokenizer), so of several processes the first trains, and the others load.
+    # Two trainings of a LionTokenizer may differ, so the first process trains, and the others load the result.
     with training_args.main_process_first(local=False, desc="training the tokenizer"):
         if training_args.process_index > 0:
             return AutoTokenizer.from_pretrained(training_args.output_dir)
@@ -276,16 +260,8 @@ def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, 
     return tokenized
 
 
-def limit_samples(dataset, count: int | None):
-    if count is None:
-        return dataset
-    if isinstance(dataset, IterableDataset):
-        return dataset.take(count)
-    return dataset.select(range(min(count, len(dataset))))
-
-
 def most_likely(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The predicted tokens, so that evaluation keeps these and not all logits."""
+    """The predicted tokens, so that evaluation stores these and not all logits."""
     return logits.argmax(dim=-1)
 
 
@@ -294,34 +270,36 @@ def masked_accuracy(prediction: EvalPrediction) -> dict[str, float]:
     return {"accuracy": float(np.mean(prediction.predictions[is_masked] == prediction.label_ids[is_masked]))}
 
 
+def evaluate(trainer: Trainer) -> dict[str, float]:
+    metrics = trainer.evaluate()
+    return metrics | {"perplexity": math.exp(metrics["eval_loss"])}
+
+
 def main(args: list[str] | None = None) -> Trainer:
-    """Run with these arguments, or those of the command line; the Trainer comes back when all is done."""
+    """Run with these arguments, or those of the command line; returns the Trainer."""
     classes = (MlmModelArguments, DataTrainingArguments, TrainingArguments)
-    model_args, data_args, training_args = parse_arguments(classes, args)
-    check_arguments(model_args, training_args)
+    model_args, data_args, training_args = common.parse_arguments(classes, args)
+    common.check_arguments(model_args, training_args)
     check_data_arguments(data_args, model_args, training_args)
-    config = load_config(model_args)
+    config = common.load_config(model_args)
     length = sequence_length(data_args, config)
-    checkpoint = find_checkpoint(training_args)
+    checkpoint = common.find_checkpoint(training_args)
     set_seed(training_args.seed)
 
     datasets = load_texts(data_args, training_args, model_args.cache_dir)
     tokenizer = load_tokenizer(model_args, config, checkpoint, datasets, training_args)
     if model_args.model_name_or_path is None:
         config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
-    model = load_model(AutoModelForMaskedLM, model_args, config)
+    model = common.load_model(AutoModelForMaskedLM, model_args, config)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
 
     datasets = {
         split: tokenize(dataset, tokenizer, data_args, length, training_args) for split, dataset in datasets.items()
     }
-    train_dataset = limit_samples(datasets.get("train"), data_args.max_train_samples)
+    train_dataset = common.limit_samples(datasets.get("train"), data_args.max_train_samples)
     if data_args.streaming and train_dataset is not None:
         train_dataset = train_dataset.shuffle(seed=training_args.seed, buffer_size=SHUFFLE_BUFFER)
-    callbacks = []
-    if model_args.early_stopping_patience is not None:
-        callbacks.append(EarlyStoppingCallback(model_args.early_stopping_patience))
     is_packed = data_args.max_tokens_per_batch is not None
     collator_class = DataCollatorForSeededPacking if is_packed else DataCollatorForSeededMasking
     collator = collator_class(tokenizer, mlm_probability=data_args.mlm_probability, seed=training_args.seed)
@@ -330,20 +308,14 @@ def main(args: list[str] | None = None) -> Trainer:
         args=training_args,
         data_collator=collator,
         train_dataset=train_dataset,
-        eval_dataset=limit_samples(datasets.get("validation"), data_args.max_eval_samples),
+        eval_dataset=common.limit_samples(datasets.get("validation"), data_args.max_eval_samples),
         processing_class=tokenizer,
         compute_metrics=masked_accuracy,
         preprocess_logits_for_metrics=most_likely,
-        callbacks=callbacks,
+        callbacks=common.early_stopping(model_args),
         max_tokens_per_batch=data_args.max_tokens_per_batch,
     )
-    if training_args.do_train:
-        train(trainer, checkpoint)
-    if training_args.do_eval:
-        metrics = trainer.evaluate()
-        metrics["perplexity"] = math.exp(metrics["eval_loss"])
-        save_metrics(trainer, "eval", metrics)
-    return trainer
+    return common.train_and_evaluate(trainer, checkpoint, evaluate)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
 
 def main(args: list[str] | None = None) -> list[float]:
-    """Train; the loss of every step comes back."""
+    """Train; returns the loss of every step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name_or_path", required=True, help="Folder or Hub name of a LION model for text.")
     parser.add_argument("--train_file", required=True, help="Plain text, read as one sequence after the other.")

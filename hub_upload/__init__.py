@@ -1,5 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Publish a LION checkpoint, check it, and make one of what exists: the command `lion`, as functions."""
+"""
+Publish, check and convert LION checkpoints: the functions of the command `lion` (cli.py).
+
+Each of its sub-commands is a file: bundle.py, upload.py, verify.py and convert.py. Files named original_* read the
+checkpoints of the paper's authors, warm_start.py those of BERT and ViT.
+"""
 
 from importlib import import_module
 
@@ -10,8 +15,8 @@ _MODULES = {
     "create_bundle": ".bundle",
     "load_in_clean_process": ".clean_process",
     "convert_checkpoint": ".convert",
-    "convert_original_state_dict": ".published_weights",
-    "infer_config": ".published_config",
+    "convert_original_state_dict": ".original_weights",
+    "infer_config": ".original_config",
     "numerics_report": ".numerics",
     "UploadError": ".upload",
     "push_folder": ".upload",

@@ -10,7 +10,7 @@ import yaml
 from huggingface_hub import ModelCard, eval_result_entries_to_yaml
 from tokenization_lion import LionTokenizer
 
-from .checkpoint import find_checkpoint, load_model
+from .checkpoint import find_checkpoint, load_model, load_preprocessor
 from .model_card import (
     TAGS,
     complete_metadata,
@@ -21,7 +21,6 @@ from .model_card import (
     with_metadata,
 )
 from .new_folder import new_folder
-from .preprocessor import load_preprocessor
 from .refusals import bad_weights, bundle_files, find_refusals
 from .verify import Verification, verification_table, verify_checkpoint
 
@@ -31,15 +30,7 @@ CARD_OPTIONS = ("license", "language", "datasets", "base_model")
 
 @dataclass(frozen=True)
 class Bundle:
-    """
-    A folder that is ready to be published.
-
-    Attributes:
-        folder: where it is.
-        files: name in the repository and size in bytes, of every file.
-        metadata: of the model card.
-        verification: how well the kernels agree on it.
-    """
+    """A folder that is ready to be published; `files` are names and sizes in bytes, `metadata` is the model card's."""
 
     folder: Path
     files: dict[str, int]
@@ -65,8 +56,8 @@ def create_bundle(
     the code, the tokenizer or image processor, and a model card. `AutoModel*.from_pretrained(...,
     trust_remote_code=True)` and `pipeline()` work from it where this package is not installed.
 
-    A README.md in `source` is kept, with its metadata completed, unless the Trainer wrote it. Nothing else of `source`
-    is taken: no optimizer states, no pickles.
+    A README.md in `source` is copied, with its metadata completed, unless the Trainer wrote it. No other file of
+    `source` is copied: no optimizer states, no pickles.
 
     Args:
         source: a folder of `save_pretrained`, or a Trainer's output (its newest checkpoint, if the weights are not in
@@ -90,9 +81,7 @@ def create_bundle(
     found = read_metadata(source) or read_metadata(checkpoint)
     metadata = found | {key: value for key, value in given.items() if value}
     check_license(metadata)
-    reasons = [r for path in checkpoint.glob("*.safetensors") for r in bad_weights(path)]
-    if reasons:
-        raise ValueError("\n".join([f"{source} must not be published:", *reasons]))
+    refuse(source, [reason for path in checkpoint.glob("*.safetensors") for reason in bad_weights(path)])
     model = load_model(checkpoint)
     preprocessor = load_preprocessor(model.config.modality, checkpoint, source)
     results = read_eval_results(eval_results) if eval_results is not None else []
@@ -103,9 +92,7 @@ def create_bundle(
         preprocessor.save_pretrained(folder)
         if model.config.modality == "text":
             finish_tokenizer_config(folder)
-        verification = verify_checkpoint(folder, file=file)
-        if not verification.passed:
-            raise ValueError(describe_failure(source, verification))
+        verification = check_kernels(folder, file, source)
         card = own_card(source)
         if card is None:
             state, metrics = read_training([source, checkpoint])
@@ -118,14 +105,18 @@ def create_bundle(
             path = folder / ".eval_results" / f"{Path(eval_results).stem}.yaml"
             path.parent.mkdir()
             path.write_text(yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False), encoding="utf-8")
-        reasons = find_refusals(folder)
-        if reasons:
-            raise ValueError("\n".join([f"{source} must not be published:", *reasons]))
+        refuse(source, find_refusals(folder))
     return Bundle(Path(target), file_sizes(target), metadata, verification)
 
 
+def refuse(source: Path, reasons: list[str]) -> None:
+    """A ValueError if there are reasons not to publish."""
+    if reasons:
+        raise ValueError("\n".join([f"{source} must not be published:", *reasons]))
+
+
 def check_license(metadata: dict) -> None:
-    """A ValueError if the licence is open."""
+    """A ValueError if the metadata names no licence."""
     license = str(metadata.get("license") or "").strip().lower()
     if license in ("", "unknown", "none", "tbd", "todo") or license == "other" and not metadata.get("license_name"):
         raise ValueError(
@@ -136,9 +127,9 @@ def check_license(metadata: dict) -> None:
 
 def finish_tokenizer_config(folder: Path) -> None:
     """
-    Let BERT's tokenizer class of the library read the files of a LionTokenizer: it is what that is once it is trained,
-    and it loads everywhere, without code from the repository. (An unknown class would load as a plain backend, which
-    gives no `token_type_ids`, and nobody would be told.)
+    Name the library's BertTokenizer as the class of a saved LionTokenizer: a trained LionTokenizer behaves as one, and
+    it loads without code from the repository. (Without permission to run code, the library loads an unknown class as a
+    plain backend, which gives no `token_type_ids`, and does not warn.)
     """
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
@@ -152,7 +143,7 @@ def finish_tokenizer_config(folder: Path) -> None:
 
 
 def own_card(source: Path) -> str | None:
-    """The text of a README.md that somebody wrote: not the Trainer, which marks its own."""
+    """The text of the README.md in a folder; `None` without one, or if the Trainer wrote it."""
     path = source / "README.md"
     if not path.is_file():
         return None
@@ -161,14 +152,17 @@ def own_card(source: Path) -> str | None:
     return None if is_generated or not card.text.strip() else card.text
 
 
-def describe_failure(source: str | Path, verification: Verification) -> str:
-    """Why a checkpoint whose kernels disagree, or compute NaN, is refused."""
-    lines = [f"{source} must not be published: its kernels do not agree with the float64 reference."]
+def check_kernels(folder: Path, file: str | Path | None, source: Path | None = None) -> Verification:
+    """The result of `verify_checkpoint`; a ValueError about `source` if kernels disagree or compute NaN."""
+    verification = verify_checkpoint(folder, file=file)
+    if verification.passed:
+        return verification
+    reasons = ["Its kernels do not agree with the float64 reference."]
     if verification.numerics.first_nan is not None:
-        lines.append(f"The first number that is not finite: {verification.numerics.first_nan}.")
+        reasons.append(f"The first number that is not finite: {verification.numerics.first_nan}.")
     header, *rows = verification_table(verification)
-    lines += ["  ".join(row) for row in (header, *(row for row in rows if row[-1] == "FAILED"))]
-    return "\n".join([*lines, "`lion verify` shows more."])
+    reasons += ["  ".join(row) for row in (header, *(row for row in rows if row[-1] == "FAILED"))]
+    refuse(source or folder, [*reasons, "`lion verify` shows more."])
 
 
 def file_sizes(folder: str | Path) -> dict[str, int]:
@@ -184,23 +178,13 @@ def is_bundle(folder: str | Path) -> bool:
 
 
 def open_bundle(folder: str | Path, *, file: str | Path | None = None) -> Bundle:
-    """
-    Check a folder that `create_bundle` made and somebody may have edited.
-
-    Raises:
-        ValueError: if it must not be published; the message says every reason.
-    """
+    """Check a folder that `create_bundle` made and somebody may have edited; a ValueError says why it is refused."""
     folder = Path(folder)
     metadata = read_metadata(folder)
     check_license(metadata)
-    reasons = find_refusals(folder)
-    if reasons:
-        raise ValueError("\n".join([f"{folder} must not be published:", *reasons]))
+    refuse(folder, find_refusals(folder))
     load_preprocessor(load_model(folder).config.modality, folder)
-    verification = verify_checkpoint(folder, file=file)
-    if not verification.passed:
-        raise ValueError(describe_failure(folder, verification))
-    return Bundle(folder, file_sizes(folder), metadata, verification)
+    return Bundle(folder, file_sizes(folder), metadata, check_kernels(folder, file))
 
 
 def add_card_arguments(parser: argparse.ArgumentParser) -> None:
@@ -222,8 +206,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    options = {key: getattr(args, key) for key in (*CARD_OPTIONS, "eval_results", "file", "name", "max_shard_size")}
-    print_bundle(create_bundle(args.folder, args.output_dir, **options))
+    options = {name: value for name, value in vars(args).items() if name not in ("command", "run")}
+    print_bundle(create_bundle(options.pop("folder"), options.pop("output_dir"), **options))
     print(f"\nLook at {args.output_dir / 'README.md'}, then: lion upload {args.output_dir} USER/NAME --dry-run")
 
 
@@ -237,9 +221,5 @@ def print_bundle(bundle: Bundle) -> None:
 
 def format_size(size: int) -> str:
     """1.5 MB and the like: powers of 1000, as the Hub counts."""
-    amount, unit = float(size), "B"
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            break
-        amount /= 1000
-    return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
+    power = min((len(str(size)) - 1) // 3, 3)
+    return f"{size / 1000**power:.{1 if power else 0}f} {('B', 'kB', 'MB', 'GB')[power]}"

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Trained folders and Hub repositories, and the LION models in them."""
+"""Read trained folders and Hub repositories: the model, and the tokenizer or image processor saved with it."""
 
 import re
 from collections.abc import Iterator
@@ -7,8 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig
-from transformers.utils import logging
+from transformers import AutoConfig, AutoTokenizer, BaseImageProcessor, PreTrainedTokenizerBase
+
+# transformers 5.17 without torchvision exports a placeholder under the short name; the class itself needs none.
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
+from transformers.utils import cached_file, logging
 
 import modeling_lion
 from configuration_lion import LionConfig
@@ -16,6 +19,11 @@ from configuration_lion import LionConfig
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+PREPROCESSOR_NAMES = {"text": "tokenizer", "image": "image processor"}
+PREPROCESSOR_FILES = {
+    "text": ("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+    "image": ("preprocessor_config.json", "processor_config.json"),
+}
 
 
 def find_checkpoint(folder: str | Path) -> Path:
@@ -93,7 +101,7 @@ def load_model(
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Without the library's bars for steps that take no time."""
+    """Without the library's progress bars."""
     was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -101,3 +109,43 @@ def no_progress_bars() -> Iterator[None]:
     finally:
         if was_enabled:
             logging.enable_progress_bar()
+
+
+def load_preprocessor(
+    modality: str, *sources: str | Path, required: bool = True, **hub
+) -> PreTrainedTokenizerBase | BaseImageProcessor | None:
+    """
+    The tokenizer (`modality="text"`) or image processor (`"image"`) in the first of `sources` that has one. Never runs
+    code of the checkpoint.
+
+    Args:
+        sources: folders or Hub repositories.
+        required: raise a ValueError, instead of returning `None`, if there is none.
+        hub: `revision` and `token`, for a repository.
+
+    Raises:
+        ValueError: if a tokenizer has no vocabulary.
+        OSError: if its files are damaged.
+    """
+    for source in sources:
+        # The files are looked for first: without any, AutoTokenizer makes a tokenizer with an empty vocabulary.
+        files = (
+            cached_file(source, file, _raise_exceptions_for_missing_entries=False, **hub)
+            for file in PREPROCESSOR_FILES[modality]
+        )
+        if any(files):
+            auto_class = AutoTokenizer if modality == "text" else AutoImageProcessor
+            preprocessor = auto_class.from_pretrained(source, trust_remote_code=False, **hub)
+            if modality == "text" and set(preprocessor.get_vocab()) <= set(preprocessor.all_special_tokens):
+                raise ValueError(
+                    f"The tokenizer in {source} knows no words, as if its tokenizer.json had been lost: save it again "
+                    "with tokenizer.save_pretrained(...)."
+                )
+            return preprocessor
+    if required:
+        name = PREPROCESSOR_NAMES[modality]
+        raise ValueError(
+            f"There is no {name} in {sources[0]}: save it beside the model ({name.split()[-1]}.save_pretrained(...)), "
+            "or nobody else can use the weights."
+        )
+    return None

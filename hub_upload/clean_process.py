@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Load a checkpoint as a stranger would: in a process that has transformers and torch, and not this package."""
+"""Load a checkpoint in a process that has transformers and torch, but not this package, and compare the outputs."""
 
 import json
 import os
@@ -14,23 +14,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from configuration_lion import AUTO_MODELS
 from modeling_lion import LionPreTrainedModel
 from modeling_lion.loading import attention_names
 
 from .checkpoint import load_model
-from .sample_inputs import pad_sequences, sample_inputs
+from .sample_inputs import model_batches, sample_inputs
+from .tasks import auto_class_of, pipeline_of
 
 
 HIDDEN = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion")
-# The pipelines of the library, by Auto class. (There is none for the others.)
-PIPELINES = {
-    "AutoModel": {"text": "feature-extraction", "image": "image-feature-extraction"},
-    "AutoModelForMaskedLM": {"text": "fill-mask"},
-    "AutoModelForSequenceClassification": {"text": "text-classification"},
-    "AutoModelForTokenClassification": {"text": "token-classification"},
-    "AutoModelForImageClassification": {"image": "image-classification"},
-}
 TEXT_PAIR = ("The lion sleeps in the shade.", "It hunts at dawn.")
 
 
@@ -40,11 +32,10 @@ class CleanLoad:
     What the other process reported.
 
     Attributes:
-        kernels: those whose outputs were identical, bit by bit, to this process's.
+        kernels: those whose outputs were bit for bit those of this process.
         model_class: the class that was loaded, with its module.
-        tokenizer_needs_trust: whether the tokenizer, too, loads with `trust_remote_code=True` only; `None` for images.
-        pipeline: the task of the pipeline that ran, or `None` if the library has none for this head.
-        pipeline_output: what it gave, as text.
+        tokenizer_needs_trust: whether the tokenizer loads with `trust_remote_code=True` only; `None` for images.
+        pipeline, pipeline_output: task and output of the pipeline that ran; `None` if the library has none.
         versions: of torch and transformers.
     """
 
@@ -60,10 +51,10 @@ def load_in_clean_process(
     source: str | Path, *, offline: bool = True, environment: dict[str, str] | None = None, timeout: float = 600
 ) -> CleanLoad:
     """
-    Load a bundle in a process where this package cannot be imported, run it, and compare.
+    Load a bundle in a process where this package cannot be imported, and compare its outputs with this process's.
 
-    There, the model is loaded with `trust_remote_code=True` by the Auto class of its architecture, in every kernel,
-    and by `AutoModel`; so are its tokenizer (with and without trust) or image processor; and a pipeline is run.
+    That process loads the model with `trust_remote_code=True`, by the Auto class of its architecture, in every kernel,
+    and by `AutoModel`; loads its tokenizer (with and without trust) or image processor; and runs a pipeline.
 
     Args:
         source: a folder or a Hub repository.
@@ -76,7 +67,6 @@ def load_in_clean_process(
     """
     source = str(Path(source).absolute()) if Path(source).is_dir() else str(source)
     model = load_model(source)
-    config, auto_class = model.config, auto_class_of(model)
     with tempfile.TemporaryDirectory(prefix="lion-clean-") as folder:
         folder = Path(folder)
         request = {
@@ -86,18 +76,18 @@ def load_in_clean_process(
             "inputs": str(folder / "inputs.safetensors"),
             "outputs": str(folder / "outputs.safetensors"),
             "report": str(folder / "report.json"),
-            "auto_class": auto_class,
-            "kernels": list(attention_names(config)),
-            "modality": config.modality,
+            "auto_class": auto_class_of(model),
+            "kernels": list(attention_names(model.config)),
+            "modality": model.config.modality,
             "text_pair": TEXT_PAIR,
-            "pipeline": PIPELINES.get(auto_class, {}).get(config.modality),
+            "pipeline": pipeline_of(model),
         }
         inputs = model_inputs(model, source)
         save_file(inputs, request["inputs"])
-        # Caches of its own: nothing may come from an earlier download or run.
+        # Its caches are empty: nothing may come from an earlier download or run.
         variables = {"HF_HOME": str(folder / "home"), "HF_MODULES_CACHE": str(folder / "modules"), "PYTHONPATH": ""}
         variables |= {"HF_HUB_OFFLINE": "1"} if offline else {}
-        script = Path(__file__).with_name("clean_load.py").read_text(encoding="utf-8")
+        script = Path(__file__).with_name("clean_process_script.py").read_text(encoding="utf-8")
         process = subprocess.run(
             [sys.executable, "-c", script],
             input=json.dumps(request),
@@ -131,7 +121,7 @@ def load_in_clean_process(
             raise ValueError(f"{source}: the tokenizer gives other tokens in a process without this package.")
     return CleanLoad(
         kernels=tuple(request["kernels"]),
-        model_class=report["classes"]["model"],
+        model_class=report["model_class"],
         tokenizer_needs_trust="untrusted" not in tokens if tokens else None,
         pipeline=request["pipeline"],
         pipeline_output=report.get("pipeline"),
@@ -139,18 +129,9 @@ def load_in_clean_process(
     )
 
 
-def auto_class_of(model: LionPreTrainedModel) -> str:
-    """The name of the Auto class that makes a model of this class."""
-    names = {model_name: auto_class for auto_class, model_name in AUTO_MODELS[model.config.modality].items()}
-    return names[type(model).__name__]
-
-
 def model_inputs(model: LionPreTrainedModel, source: str) -> dict[str, Tensor]:
-    """A small batch, random but always the same, with padding if it is text."""
-    samples = sample_inputs(model.config, source)
-    if model.config.modality == "image":
-        return {"pixel_values": torch.stack(samples).to(model.dtype)}
-    ids, mask = pad_sequences(samples, "right", model.config.pad_token_id or 0)
+    """A small batch of `sample_inputs`, with padding if it is text."""
+    (inputs,) = model_batches(model, sample_inputs(model.config, source), "right")
     if auto_class_of(model) == "AutoModelForMultipleChoice":
-        ids, mask = ids[:, None], mask[:, None]
-    return {"input_ids": ids, "attention_mask": mask}
+        inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
+    return inputs

@@ -11,11 +11,11 @@ from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from configuration_lion import LionConfig
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
 
+from .checkpoint import load_preprocessor
 from .new_folder import new_folder
-from .preprocessor import load_preprocessor
-from .published_config import infer_config
-from .published_file import load_checkpoint
-from .published_weights import POSITION_EMBEDDINGS, convert_original_state_dict, model_class
+from .original_config import infer_config
+from .original_file import load_checkpoint
+from .original_weights import POSITION_EMBEDDINGS, convert_original_state_dict, model_class
 from .verify import Verification, print_table, verification_table, verify_checkpoint
 from .warm_start import save_warm_start
 
@@ -25,18 +25,18 @@ TASKS = {
     "image-classification": LionForImageClassification,
     "sequence-classification": LionForSequenceClassification,
 }
-REPORTED_FIELDS = (
+# Fields of the configuration that are options of the command.
+FIELDS = (
+    "num_attention_heads",
+    "image_size",
+    "pooling",
+    "position_embedding_type",
     "mixer_type",
-    "patch_order",
     "feature_map",
     "normalization",
-    "attention_layer_norm",
-    "position_embedding_type",
-    "pooling",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "hidden_size",
+    "patch_order",
 )
+REPORTED_FIELDS = (*FIELDS[2:], "attention_layer_norm", "num_hidden_layers", "num_attention_heads", "hidden_size")
 
 
 def convert_checkpoint(
@@ -47,16 +47,13 @@ def convert_checkpoint(
 
     Args:
         checkpoint: `.pt`, `.pth`, `.bin` or `.safetensors` file.
-        output_dir: is made; nothing is left there if anything goes wrong.
+        output_dir: is made only if the conversion succeeds.
         task: one of `TASKS`.
         tokenizer: folder or Hub name of the tokenizer that the text model was trained with; it is saved, too.
         fields: see `infer_config`.
 
     Returns:
-        What was carried, in words, and how far every kernel is from a float64 evaluation, in float32.
-
-    Raises:
-        ValueError, FileNotFoundError, FileExistsError: if anything does not fit; see the functions above.
+        A report in words, and the errors of every kernel in float32.
     """
     with new_folder(output_dir) as folder:
         state_dict = load_checkpoint(checkpoint)
@@ -90,11 +87,7 @@ def convert_checkpoint(
             loaded.save_pretrained(folder)
         else:
             lines.append("No tokenizer: give --tokenizer, or save the one that the model was trained with beside it.")
-        if (
-            config.modality == "text"
-            and config.position_embedding_type == "none"
-            and POSITION_EMBEDDINGS in state_dict
-        ):
+        if config.position_embedding_type == "none" and POSITION_EMBEDDINGS in state_dict:
             lines.append(f"Left out: {POSITION_EMBEDDINGS}, which a model with these decays does not use.")
         lines.append(
             "Configuration: " + ", ".join(f"{name}={getattr(config, name)!r}" for name in REPORTED_FIELDS) + "."
@@ -119,26 +112,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fields = parser.add_argument_group("fields of the configuration, where the checkpoint does not show them")
     fields.add_argument("--num_heads", "--num_attention_heads", type=int, metavar="N", dest="num_attention_heads")
     fields.add_argument("--image_size", type=int, nargs="+", metavar="PIXELS", help="one number, or height and width")
-    for name in ("pooling", "position_embedding_type", "mixer_type", "feature_map", "normalization", "patch_order"):
+    for name in FIELDS[2:]:
         fields.add_argument(f"--{name}", choices=_choices(name))
 
 
 def _choices(field: str) -> list[str]:
-    """The values that a field of the configuration may have."""
-    return [
-        value
-        for part in get_args(LionConfig.__annotations__[field])
-        for value in (get_args(part) or [part])
-        if isinstance(value, str)
-    ]
+    """The values of a field of the configuration: of `Literal[...]`, or of `Literal[...] | None`."""
+    values = get_args(LionConfig.__annotations__[field])
+    return [value for value in values if isinstance(value, str)] or list(get_args(values[0]))
 
 
 def run(args: argparse.Namespace) -> int:
     """The command `lion convert`."""
-    names = ("num_attention_heads", "image_size", "pooling", "position_embedding_type", "mixer_type", "feature_map")
-    fields = {name: getattr(args, name) for name in (*names, "normalization", "patch_order")}
-    fields = {name: value for name, value in fields.items() if value is not None}
-    if (size := fields.get("image_size")) is not None and len(size) == 1:
+    fields = {name: getattr(args, name) for name in FIELDS if getattr(args, name) is not None}
+    if len(size := fields.get("image_size", ())) == 1:
         fields["image_size"] = size[0]
     if args.labels is not None:
         labels = [label.strip() for label in args.labels.read_text(encoding="utf-8").splitlines() if label.strip()]

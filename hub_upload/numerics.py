@@ -1,17 +1,20 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The numbers inside a model that tell whether it is well: decays, denominators, where the first NaN comes from."""
+"""Numbers inside a model that show numerical problems: decays, denominators, where the first NaN comes from."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from modeling_lion import LionPreTrainedModel
 from modeling_lion.attention_reference import reference_attention
 from modeling_lion.mixer import LinearMixer
 from modeling_lion.modeling_lion import LionAttention
 from modeling_lion.patch_order import scan_attention
+
+from .sample_inputs import model_batches
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Numerics:
         heads: every head of every layer of linear attention; softmax attention has neither decays nor denominators
             that could be 0.
         first_nan: the first weight, or else the first module in the order of computing, that holds a number that is
-            not finite; `None` if all is well.
+            not finite; `None` if there is none.
     """
 
     heads: tuple[HeadNumerics, ...]
@@ -60,75 +63,54 @@ class Numerics:
 @torch.no_grad()
 def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numerics:
     """
-    Look into a model while it computes. Quadratic in the length.
-
-    Args:
-        model: any LION model.
-        samples: tensors of token ids `(length,)`, or of pixels `(channels, height, width)`.
+    Record the decays and denominators of a model while it computes, in memory quadratic in the length. `samples` are
+    tensors of token ids `(length,)`, or of pixels `(channels, height, width)`.
     """
-    first_nan = first_bad_weight(model)
-    reports: dict[int, list[tuple[Tensor, Tensor, Tensor]]] = {}
+    first_nan = next((f"the weight {name}" for name, x in model.state_dict().items() if not x.isfinite().all()), None)
+    attentions = [m for m in model.modules() if isinstance(m, LionAttention) and isinstance(m.mixer, LinearMixer)]
+    reports: list[list[Tensor]] = [[] for _ in attentions]
     bad_modules = []
 
-    def look_at_heads(layer, module, args, kwargs):
-        reports.setdefault(layer, []).append(head_numbers(module, *args, **kwargs))
+    def look_at_heads(report, module, args, kwargs):
+        report.append(head_numbers(module, *args, **kwargs))
 
     def look_at_output(name, module, args, output):
         output = output[0] if isinstance(output, tuple) else output
         if isinstance(output, Tensor) and not output.isfinite().all():
             bad_modules.append(name)
 
-    handles = []
-    layers = [m for m in model.modules() if isinstance(m, LionAttention) and isinstance(m.mixer, LinearMixer)]
-    for layer, attention in enumerate(layers):
-        handles.append(attention.register_forward_pre_hook(partial(look_at_heads, layer), with_kwargs=True))
+    handles = [
+        attention.register_forward_pre_hook(partial(look_at_heads, report), with_kwargs=True)
+        for attention, report in zip(attentions, reports, strict=True)
+    ]
     for name, module in model.named_modules():
         handles.append(module.register_forward_hook(partial(look_at_output, name or type(model).__name__)))
     try:
         for sample in samples:
-            if model.config.modality == "image":
-                model.base_model(pixel_values=sample[None].to(model.dtype))
-            else:
-                model.base_model(input_ids=sample[None])
+            model.base_model(**model_batches(model, [sample], "none")[0])
     finally:
         for handle in handles:
             handle.remove()
 
     heads = []
-    for layer, per_sample in sorted(reports.items()):
-        for head in range(model.config.num_attention_heads):
-            decays, denominators, nans = zip(*(tuple(x[head] for x in sample) for sample in per_sample), strict=True)
-            bad = [int(n) for n in nans if n >= 0]
-            divides = model.config.normalization == "sum"
-            heads.append(
-                HeadNumerics(
-                    layer=layer,
-                    head=head,
-                    smallest_decay=float(torch.stack(decays).min()),
-                    smallest_denominator=float(torch.stack(denominators).min()) if divides else None,
-                    first_nan=min(bad) if bad else None,
-                )
-            )
+    for layer, report in enumerate(reports):
+        for head, numbers in enumerate(torch.stack(report).amin(0).tolist()):
+            decay, denominator, bad = numbers
+            denominator = denominator if model.config.normalization == "sum" else None
+            heads.append(HeadNumerics(layer, head, decay, denominator, int(bad) if bad < math.inf else None))
     if first_nan is None and bad_modules:
         first_nan = f"the output of {bad_modules[0]}"
     return Numerics(tuple(heads), first_nan)
 
 
-def first_bad_weight(model: nn.Module) -> str | None:
-    """The name of the first weight with a number that is not finite."""
-    for name, weight in model.state_dict().items():
-        if weight.is_floating_point() and not weight.isfinite().all():
-            return f"the weight {name}"
-    return None
-
-
 def head_numbers(
-    attention: LionAttention, hidden_states: Tensor, attention_mask: Tensor | None, memory=None, scans=None, **kwargs
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Per head: the smallest λ, the smallest |denominator|, and the first token that is not finite (-1 if none)."""
-    query, key, value, log_decay = attention.mixer(hidden_states, attention_mask)
-    kernel = reference_attention if scans is None else partial(scan_attention, reference_attention, scans=scans)
-    _, weights = kernel(query, key, value, log_decay, normalization="none")
+    attention: LionAttention, hidden_states: Tensor, is_real: Tensor | None, memory=None, scans=None, **kwargs
+) -> Tensor:
+    """`(heads, 3)`: the smallest λ, the smallest |denominator|, the first token that is not finite (inf if none)."""
+    query, key, value, log_decays = attention.mixer(hidden_states, is_real)
+    reference = reference_attention if scans is None else partial(scan_attention, reference_attention, scans=scans)
+    _, weights = reference(query, key, value, log_decays, normalization="none")
+    log_decay = log_decays.forward  # the same backward
     denominators = weights[0].sum(-1) * query.shape[-1] ** 0.5  # (heads, length)
     heads, length = denominators.shape
     if log_decay is None:
@@ -138,5 +120,5 @@ def head_numbers(
         decays = log_decay.exp().reshape(-1, heads, length if log_decay.dim() == 3 else 1)  # (scans, heads, length)
         decays = decays.amin(0).expand(heads, length)
     bad = ~(denominators.isfinite() & decays.isfinite())
-    first = torch.where(bad.any(-1), bad.int().argmax(-1), -1)
-    return decays.amin(-1), denominators.abs().amin(-1), first
+    first = torch.where(bad.any(-1), bad.int().argmax(-1), math.inf)
+    return torch.stack([decays.amin(-1), denominators.abs().amin(-1), first.to(decays.dtype)], dim=-1)

@@ -3,6 +3,7 @@
 
 import re
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -23,21 +24,16 @@ SECRETS = {
 
 def bundle_files(folder: str | Path) -> list[Path]:
     """The files of a bundle, sorted: no hidden ones but evaluation results, no caches."""
-    folder = Path(folder)
-    files = []
-    for path in sorted(folder.rglob("*")):
+
+    def is_hidden(path: Path) -> bool:
         parts = path.relative_to(folder).parts
-        hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
-        if path.is_file() and (not hidden or parts[0] == ".eval_results"):
-            files.append(path)
-    return files
+        return parts[0] != ".eval_results" and any(p.startswith(".") or p == "__pycache__" for p in parts)
+
+    return [path for path in sorted(Path(folder).rglob("*")) if path.is_file() and not is_hidden(path)]
 
 
 def find_refusals(folder: str | Path) -> list[str]:
-    """
-    Reasons not to publish the files of a folder, one sentence each: pickles, secrets, weights that are not finite, a
-    tokenizer or image processor that is missing, an open licence. (Kernels that disagree are found by `verify`.)
-    """
+    """Reasons not to publish the files of a folder, a sentence each: pickles, secrets, weights that are not finite."""
     folder = Path(folder)
     reasons = []
     for path in bundle_files(folder):
@@ -66,15 +62,10 @@ def is_pickle(path: Path) -> bool:
         return True
     with path.open("rb") as file:
         start = file.read(2)
-    if len(start) == 2 and start[0] == 0x80 and 2 <= start[1] <= 5:
-        return True
-    if start != b"PK":
-        return False
-    try:
-        with zipfile.ZipFile(path) as archive:
+    if start == b"PK":
+        with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             return any(name.endswith(".pkl") for name in archive.namelist())
-    except zipfile.BadZipFile:
-        return False
+    return len(start) == 2 and start[0] == 0x80 and 2 <= start[1] <= 5
 
 
 def bad_weights(path: Path) -> list[str]:

@@ -1,14 +1,15 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Inputs to measure a model on: from a file of the user's, or random."""
+"""Inputs to measure a model on: from a given file, or random."""
 
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from configuration_lion import LionConfig
 
-from .preprocessor import load_preprocessor
+from .checkpoint import load_preprocessor
 
 
 NUM_SEQUENCES = 3
@@ -21,10 +22,9 @@ def sample_inputs(
     Inputs for one model: sequences of several lengths, or images.
 
     Args:
-        config: says what the model reads.
+        config: of the model.
         checkpoints: folders or a repository; the first tokenizer or image processor found there reads `file`.
-        file: a text or an image; without one, the inputs are random.
-        seed: of the random inputs.
+        file: a text or an image; without one, the inputs are random, from `seed`.
         hub: `revision` and `token`, for a repository.
 
     Returns:
@@ -63,17 +63,20 @@ def sample_inputs(
     return [ids[start : start + length] for start, length in zip(starts, lengths, strict=True)]
 
 
+def model_batches(model: PreTrainedModel, samples: list[Tensor], padding: str) -> list[dict[str, Tensor]]:
+    """Arguments of the model: all images at once; texts one by one (`"none"`), or padded as in `pad_sequences`."""
+    if model.config.modality == "image":
+        return [{"pixel_values": torch.stack(samples).to(model.dtype)}]
+    if padding == "none":
+        return [{"input_ids": sample[None]} for sample in samples]
+    ids, mask = pad_sequences(samples, padding, model.config.pad_token_id or 0)
+    return [{"input_ids": ids, "attention_mask": mask}]
+
+
 def pad_sequences(sequences: list[Tensor], side: str, pad_token_id: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """
-    A batch of sequences, padded.
-
-    Args:
-        sequences: tensors `(length,)`.
-        side: `"right"`, `"left"`, or `"interior"`, which scatters the padding among the tokens.
-        pad_token_id: the padding.
-
-    Returns:
-        Token ids and attention mask (int64), each `(batch, longest + 1)`: every row has some padding.
+    Token ids and attention mask (int64), each `(batch, longest + 1)`, of sequences `(length,)`. `side` says where each
+    row is padded: `"right"`, `"left"`, or `"interior"`, at random places among the tokens.
     """
     generator = torch.Generator().manual_seed(seed)
     width = max(len(s) for s in sequences) + 1

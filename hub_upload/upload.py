@@ -2,19 +2,19 @@
 """
 Publish a checkpoint on the Hugging Face Hub.
 
-Everything arrives in one commit, or nothing does: large files are sent first, beside the repository, and only the
-commit makes them part of it. After a broken connection the same call goes on with what is missing.
+All files arrive in one commit, or none: large files are sent first, and become part of the repository only by the
+commit. After a broken connection the same call sends only what is missing.
 """
 
 import argparse
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
 from huggingface_hub.utils import validate_repo_id
-from huggingface_hub.utils.sha import git_hash, sha_fileobj
 
 from .bundle import CARD_OPTIONS, Bundle, add_card_arguments, create_bundle, is_bundle, open_bundle, print_bundle
 from .clean_process import CleanLoad, load_in_clean_process
@@ -42,15 +42,7 @@ class UploadError(OSError):
 
 @dataclass(frozen=True)
 class Upload:
-    """
-    What was, or would be, published.
-
-    Attributes:
-        repo_id: `user/name`.
-        bundle: the files and what is known of them.
-        clean_load: what a process without this package made of them.
-        url: of the commit or the pull request; `None` in a dry run.
-    """
+    """What was published, or would be; `url` is of the commit or the pull request, `None` in a dry run."""
 
     repo_id: str
     bundle: Bundle
@@ -62,33 +54,22 @@ def upload_checkpoint(
     folder: str | Path,
     repo_id: str,
     *,
-    private: bool | None = None,
-    create_pr: bool = False,
-    revision: str | None = None,
     dry_run: bool = False,
     eval_results: str | Path | None = None,
     file: str | Path | None = None,
-    commit_message: str | None = None,
-    token: str | None = None,
-    on_ready=None,
-    **card,
+    on_ready: Callable[[Bundle, CleanLoad], None] | None = None,
+    **options,
 ) -> Upload:
     """
-    Publish a checkpoint, after checking that it may be published and that strangers can load it.
+    Publish a checkpoint, after checking that it may be published and that it loads without this package.
 
     Args:
-        folder: a bundle (of `create_bundle`), which goes as it is; or a trained checkpoint, which is bundled first.
+        folder: a bundle (of `create_bundle`), which is sent as it is; or a trained checkpoint, which is bundled first.
         repo_id: `user/name`; made if it does not exist.
-        private: whether a repository that is made is private; by default as the user or organization has chosen. If
-            true, one that exists must be private already.
-        create_pr: open a pull request instead of committing.
-        revision: branch to commit to, made if it does not exist; `main` if not given.
         dry_run: check everything, send nothing; uses no network.
         eval_results, file: as in `create_bundle`.
-        commit_message: title of the commit or pull request.
-        token: of the Hub; the one of `hf auth login` or HF_TOKEN if not given.
-        on_ready: called with the `Bundle` and the `CleanLoad` when all checks are done and before anything is sent.
-        card: `license`, `language`, `datasets`, `base_model`, as in `create_bundle`.
+        on_ready: called when all checks are done and before anything is sent.
+        options: `license`, `language`, `datasets`, `base_model` as in `create_bundle`; the others as in `push_folder`.
 
     Raises:
         ValueError: if the checkpoint must not be published, does not load elsewhere, or would be public against
@@ -100,14 +81,13 @@ def upload_checkpoint(
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no folder {folder}.")
     check_repo_id(repo_id)
-    card = {key: value for key, value in card.items() if value}
+    card = {key: value for key in CARD_OPTIONS if (value := options.pop(key, None))}
     with tempfile.TemporaryDirectory(prefix="lion-bundle-") as temporary:
         if is_bundle(folder):
-            if card or eval_results:
-                names = ", ".join([*card, *(["eval_results"] if eval_results else [])])
+            if given := [*card, *(["eval_results"] if eval_results else [])]:
                 raise ValueError(
                     f"{folder} is a complete bundle, which goes as it is: edit its README.md, or make it again with "
-                    f"`lion bundle` and these options: {names}."
+                    f"`lion bundle` and these options: {', '.join(given)}."
                 )
             bundle = open_bundle(folder, file=file)
         else:
@@ -116,17 +96,7 @@ def upload_checkpoint(
         clean_load = load_in_clean_process(bundle.folder)
         if on_ready is not None:
             on_ready(bundle, clean_load)
-        url = None
-        if not dry_run:
-            url = push_folder(
-                bundle.folder,
-                repo_id,
-                private=private,
-                create_pr=create_pr,
-                revision=revision,
-                commit_message=commit_message,
-                token=token,
-            )
+        url = None if dry_run else push_folder(bundle.folder, repo_id, **options)
     return Upload(repo_id, bundle, clean_load, url)
 
 
@@ -141,12 +111,20 @@ def push_folder(
     token: str | None = None,
 ) -> str:
     """
-    Send the files of a bundle in one commit, and compare names, sizes and hashes of what arrived.
+    Send the files of a bundle in one commit, and compare names and hashes of what arrived.
 
     Weights of an earlier upload that are not part of this one are deleted in the same commit: `from_pretrained` might
-    take them for these.
+    load them instead.
 
-    Args: as in `upload_checkpoint`.
+    Args:
+        folder: of the bundle.
+        repo_id: `user/name`; made if it does not exist.
+        private: whether a repository that is made is private; by default as the user or organization has chosen. If
+            true, one that exists must be private already.
+        create_pr: open a pull request instead of committing.
+        revision: branch to commit to, made if it does not exist; `main` if not given.
+        commit_message: title of the commit or pull request.
+        token: of the Hub; the one of `hf auth login` or HF_TOKEN if not given.
 
     Returns:
         The address of the commit or pull request.
@@ -174,17 +152,16 @@ def push_folder(
         parent = api.repo_info(repo_id, revision=revision).sha
         state = unchanged
         files = {path.relative_to(folder).as_posix(): path for path in bundle_files(folder)}
-        stale = [name for name in remote_files(api, repo_id, parent) if is_weights(name) and name not in files]
+        held = api.list_repo_files(repo_id, revision=parent)
         operations = [CommitOperationAdd(name, str(path)) for name, path in files.items()]
-        operations += [CommitOperationDelete(name) for name in stale]
-        message = commit_message or "Upload a LION model"
+        operations += [CommitOperationDelete(name) for name in held if is_weights(name) and name not in files]
         try:
-            # Until the Hub answers nobody knows whether it has done what it was asked for.
+            # Until the Hub answers, the commit may or may not have been made.
             state = f"{repo_id} holds what it held before or, if the commit had just been sent, all of the new files."
             commit = api.create_commit(
                 repo_id,
                 operations,
-                commit_message=message,
+                commit_message=commit_message or "Upload a LION model",
                 create_pr=create_pr,
                 revision=revision,
                 parent_commit=parent,
@@ -229,34 +206,20 @@ def check_repo_id(repo_id: str) -> None:
         raise ValueError(f"{repo_id!r} is no name of a repository: give USER/NAME, or ORGANIZATION/NAME.")
 
 
-def remote_files(api: HfApi, repo_id: str, revision: str | None) -> dict[str, RepoFile]:
-    """The files of a revision, by name."""
-    tree = api.list_repo_tree(repo_id, recursive=True, revision=revision)
-    return {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
-
-
 def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path) -> list[str]:
-    """How the files of a revision differ from those of a folder, in names, sizes or hashes, one line each."""
-    remote = remote_files(api, repo_id, revision)
-    lines = []
-    for path in bundle_files(folder):
-        name = path.relative_to(folder).as_posix()
-        arrived = remote.get(name)
-        if arrived is None:
-            lines.append(f"{name} is missing")
-        elif arrived.size != path.stat().st_size:
-            lines.append(f"{name} has {arrived.size} bytes instead of {path.stat().st_size}")
-        elif arrived.lfs is not None:
-            with path.open("rb") as file:
-                if sha_fileobj(file).hex() != arrived.lfs.sha256:
-                    lines.append(f"{name} has another content (sha256 {arrived.lfs.sha256})")
-        elif git_hash(path.read_bytes()) != arrived.blob_id:
-            lines.append(f"{name} has another content (git blob {arrived.blob_id})")
-    return lines
+    """The files of the bundle that a revision does not have, or has with another content, one line each."""
+    names = {path.relative_to(folder).as_posix() for path in bundle_files(folder)}
+    compared = api.verify_repo_checksums(repo_id, revision=revision, local_dir=folder)
+    lines = [f"{name} is missing" for name in compared.extra_paths if name in names]
+    return lines + [
+        f"{mismatch['path']} has another content ({mismatch['algorithm']} {mismatch['expected']})"
+        for mismatch in compared.mismatches
+        if mismatch["path"] in names
+    ]
 
 
 def explain(error: BaseException, repo_id: str, state: str) -> str:
-    """What went wrong, what to do, and what the repository holds."""
+    """The message of an `UploadError`: what went wrong, what to do, and what the repository holds (`state`)."""
     causes = [error]
     while causes[-1].__cause__ is not None:  # the library wraps the errors of large files
         causes.append(causes[-1].__cause__)
@@ -297,10 +260,9 @@ def run(args: argparse.Namespace) -> None:
         )
 
     print(f"Checking {args.folder}: files, kernels, loading in a process without this package.", flush=True)
-    options = {key: getattr(args, key) for key in (*CARD_OPTIONS, "eval_results", "file", "commit_message")}
-    options |= {key: getattr(args, key) for key in ("private", "create_pr", "revision", "dry_run")}
-    upload = upload_checkpoint(args.folder, args.repo_id, on_ready=show, **options)
+    options = {name: value for name, value in vars(args).items() if name not in ("command", "run")}
+    upload = upload_checkpoint(on_ready=show, **options)
     if upload.url is None:
         print("\nDry run: nothing was sent.")
     else:
-        print(f"\nEverything arrived (names, sizes and hashes compared): {upload.url}")
+        print(f"\nEverything arrived (names and hashes compared): {upload.url}")

@@ -13,14 +13,14 @@ from modeling_lion.loading import attention_names
 
 from .checkpoint import find_checkpoint, load_model
 from .numerics import Numerics, numerics_report
-from .sample_inputs import pad_sequences, sample_inputs
+from .sample_inputs import model_batches, sample_inputs
 
 
 REFERENCE = "eager"
 PADDINGS = {"text": ("none", "right", "left", "interior"), "image": ("none",)}
 DTYPES = ("float64", "float32", "bfloat16")
-# How many times the reference form's own error is tolerated. In half precision all forms round the same things (they
-# add in float32), so they differ little; in the dtype they add in, other orders of adding cost up to 3 times as much.
+# How many times the reference form's own error is tolerated. In half precision all forms round the same values and add
+# in float32, so they differ little; in the dtype that they add in, the order of addition changes errors up to 3 times.
 ALLOWANCE = {"float64": 8, "float32": 8, "bfloat16": 2, "float16": 2}
 
 
@@ -46,9 +46,9 @@ class Verification:
 
     Attributes:
         errors: one entry per kernel, dtype and padding.
-        scale: the largest absolute value of the reference's outputs, to judge the errors by.
-        inputs: what was computed on, in words.
-        numerics: the numbers inside the model.
+        scale: the largest absolute value of the reference's outputs.
+        inputs: a description of the inputs.
+        numerics: of `numerics_report`.
     """
 
     errors: tuple[KernelError, ...]
@@ -60,10 +60,16 @@ class Verification:
     def passed(self) -> bool:
         return self.numerics.first_nan is None and all(error.passed for error in self.errors)
 
+    def by_kernel(self) -> dict[tuple[str, str], list[KernelError]]:
+        """The errors by kernel and dtype."""
+        groups: dict[tuple[str, str], list[KernelError]] = {}
+        for error in self.errors:
+            groups.setdefault((error.kernel, error.dtype), []).append(error)
+        return groups
+
     def worst(self, kernel: str, dtype: str) -> KernelError:
-        """The entry with the largest error over all kinds of padding."""
-        entries = [e for e in self.errors if (e.kernel, e.dtype) == (kernel, dtype)]
-        return max(entries, key=lambda e: (e.error != e.error, e.error))
+        """The entry with the largest error over all kinds of padding; NaN is larger than any number."""
+        return max(self.by_kernel()[kernel, dtype], key=lambda e: (e.error != e.error, e.error))
 
 
 def verify_checkpoint(
@@ -79,9 +85,8 @@ def verify_checkpoint(
     Compare every kernel, in several dtypes and kinds of padding, with the definition in float64 (SPEC §1, §2, §9).
 
     An error is the largest difference of an output (hidden state or pooled vector) at a real token from the float64
-    reference, which computes every sequence by itself, without padding. What a dtype may cost is measured, not
-    assumed: `ALLOWANCE` times the error of the reference form itself in that dtype. (In float64, which the reference
-    is in, its error in float32 counts, scaled by the ratio of the two precisions.)
+    reference, which computes each sequence alone, without padding. The tolerance is measured: `ALLOWANCE` times the
+    error of the reference form itself in that dtype. (For float64: in float32, times the ratio of the precisions.)
 
     Args:
         checkpoint: a folder, a Trainer's output or a Hub repository. Code in it is not run.
@@ -135,21 +140,14 @@ def verify_checkpoint(
 @torch.no_grad()
 def encode(model: LionPreTrainedModel, samples: list[Tensor], padding: str) -> list[Tensor]:
     """The encoder's outputs at the real tokens of every sample: float64 hidden states, then pooled vectors."""
-    encoder, config = model.base_model, model.config
-    if config.modality == "image":
-        batches = [({"pixel_values": torch.stack(samples).to(model.dtype)}, None)]
-    elif padding == "none":
-        batches = [({"input_ids": sample[None]}, None) for sample in samples]
-    else:
-        ids, mask = pad_sequences(samples, padding, config.pad_token_id or 0)
-        batches = [({"input_ids": ids, "attention_mask": mask}, mask.bool())]
     hidden_states, pooled = [], []
-    for inputs, mask in batches:
-        outputs = encoder(**inputs)
+    for inputs in model_batches(model, samples, padding):
+        outputs = model.base_model(**inputs)
         rows = outputs.last_hidden_state.double()
-        hidden_states += list(rows) if mask is None else [row[m] for row, m in zip(rows, mask, strict=True)]
+        mask = inputs.get("attention_mask")
+        hidden_states += rows if mask is None else [row[m] for row, m in zip(rows, mask.bool(), strict=True)]
         if outputs.pooler_output is not None:
-            pooled += list(outputs.pooler_output.double())
+            pooled += outputs.pooler_output.double()
     return hidden_states + pooled
 
 
@@ -160,14 +158,12 @@ def largest_error(outputs: list[Tensor], reference: list[Tensor]) -> float:
 
 def verification_table(verification: Verification) -> list[list[str]]:
     """Rows of text, a header first: kernel and dtype, the largest error per kind of padding, the tolerance."""
-    paddings = list(dict.fromkeys(e.padding for e in verification.errors))
+    paddings = dict.fromkeys(e.padding for e in verification.errors)
     rows = [["kernel", "dtype", *(f"padding: {p}" for p in paddings), "tolerance", ""]]
-    for kernel, dtype in dict.fromkeys((e.kernel, e.dtype) for e in verification.errors):
-        entries = [e for e in verification.errors if (e.kernel, e.dtype) == (kernel, dtype)]
+    for (kernel, dtype), entries in verification.by_kernel().items():
         verdict = "ok" if all(e.passed for e in entries) else "FAILED"
-        rows.append(
-            [kernel, dtype, *(f"{e.error:.1e}" for e in entries), f"{entries[0].tolerance:.1e}", verdict],
-        )
+        errors = (f"{e.error:.1e}" for e in entries)
+        rows.append([kernel, dtype, *errors, f"{entries[0].tolerance:.1e}", verdict])
     return rows
 
 

@@ -2,9 +2,9 @@
 """
 Start a LION from a trained softmax encoder of the library, a BERT or a ViT.
 
-Every weight that has a counterpart is carried over. Softmax attention knows no decays, so these are new and start
-open: λ is so close to 1 that each head sees its whole context, as softmax does. The attention itself is another one,
-so the model needs training before use: `examples/distill_from_softmax.py` heals it.
+Every weight that has a counterpart is copied. Softmax attention has no decays, so these are new, and start with a λ so
+close to 1 that each head reads its whole context, as softmax attention does. Linear attention computes something else,
+so the model needs training before use, for example by `examples/distill_from_softmax.py`.
 """
 
 import re
@@ -20,9 +20,8 @@ import modeling_lion
 from configuration_lion import LionConfig
 from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
-from .checkpoint import no_progress_bars
+from .checkpoint import PREPROCESSOR_NAMES, load_preprocessor, no_progress_bars
 from .new_folder import new_folder
-from .preprocessor import NAMES, find_preprocessor
 
 
 # Class of the library to class of ours.
@@ -37,33 +36,27 @@ ARCHITECTURES = {
     "ViTModel": "LionModel",
     "ViTForImageClassification": "LionForImageClassification",
 }
-BERT_NAMES = {
-    r"^bert\.": "lion.",
+# Patterns of names of the library to names of ours, applied in this order. Those of layers are BERT's, and ViT's of
+# earlier releases of the library.
+LAYER_NAMES = {
     r"encoder\.layer\.": "layers.",
-    r"attention\.self\.query\.": "attention.mixer.q_proj.",
-    r"attention\.self\.key\.": "attention.mixer.k_proj.",
-    r"attention\.self\.value\.": "attention.mixer.v_proj.",
+    r"attention\.(self|attention)\.([qkv])(uery|ey|alue)\.": r"attention.mixer.\2_proj.",
     r"attention\.output\.dense\.": "attention.o_proj.",
-    r"attention\.output\.LayerNorm\.": "attention_norm.",
     r"intermediate\.dense\.": "mlp.up_proj.",
     r"(layers\.\d+)\.output\.dense\.": r"\1.mlp.down_proj.",
+}
+BERT_NAMES = LAYER_NAMES | {
+    r"^bert\.": "lion.",
+    r"attention\.output\.LayerNorm\.": "attention_norm.",
     r"(layers\.\d+)\.output\.LayerNorm\.": r"\1.mlp_norm.",
     r"^cls\.predictions\.transform\.dense\.": "lm_head.dense.",
     r"^cls\.predictions\.transform\.LayerNorm\.": "lm_head.layer_norm.",
     r"^cls\.predictions\.decoder\.": "lm_head.decoder.",
     r"embeddings\.LayerNorm\.": "embeddings.layer_norm.",
 }
-VIT_NAMES = {
+VIT_NAMES = LAYER_NAMES | {
     r"^vit\.": "lion.",
     r"patch_embeddings\.projection\.": "patch_embeddings.",
-    # the names of earlier releases of the library, then those of 5.23
-    r"encoder\.layer\.": "layers.",
-    r"attention\.attention\.query\.": "attention.mixer.q_proj.",
-    r"attention\.attention\.key\.": "attention.mixer.k_proj.",
-    r"attention\.attention\.value\.": "attention.mixer.v_proj.",
-    r"attention\.output\.dense\.": "attention.o_proj.",
-    r"intermediate\.dense\.": "mlp.up_proj.",
-    r"(layers\.\d+)\.output\.dense\.": r"\1.mlp.down_proj.",
     r"attention\.([qkv]_proj)\.": r"attention.mixer.\1.",
     r"layernorm_before\.": "attention_norm.",
     r"layernorm_after\.": "mlp_norm.",
@@ -71,41 +64,17 @@ VIT_NAMES = {
     r"mlp\.fc2\.": "mlp.down_proj.",
     r"^(lion\.)?layernorm\.": r"\1norm.",
 }
-SHARED_FIELDS = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "classifier_dropout",
-    "initializer_range",
-    "layer_norm_eps",
-    "qkv_bias",
-    "tie_word_embeddings",
-    "vocab_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "pad_token_id",
-    "image_size",
-    "patch_size",
-    "num_channels",
-    "id2label",
-    "label2id",
-    "problem_type",
-)
 
 
 @dataclass
 class WarmStartReport:
     """
-    What became of the weights.
+    What happened to the weights.
 
     Attributes:
         source, model: names of the two classes.
-        carried: name in the softmax encoder to name in the LION.
-        new: names in the LION that started anew.
+        carried: of the weights that were copied, name in the softmax encoder to name in the LION.
+        new: names in the LION that were initialised.
         dropped: names in the softmax encoder that have no counterpart.
     """
 
@@ -148,38 +117,39 @@ def warm_start_config(config: PreTrainedConfig, **overrides) -> LionConfig:
         raise ValueError(
             f"`num_attention_heads` is {given}, but the weights are those of {heads} heads: leave it out."
         )
-    fields = {name: getattr(config, name) for name in SHARED_FIELDS if hasattr(config, name)}
+    shared = [*LionConfig.__annotations__, "id2label", "label2id", "problem_type"]
+    fields = {name: getattr(config, name) for name in shared if hasattr(config, name)}
     fields |= {
         "modality": "text" if config.model_type == "bert" else "image",
         "position_embedding_type": "absolute",
         "norm_position": "post" if config.model_type == "bert" else "pre",
         "pooling": "cls",
-        # Keeps the lengths of queries and keys, by which softmax attention is sharp or even. In the distillation of
-        # MiniLM (examples/) it stayed ahead of "silu_norm" from the first evaluation to the last.
+        # Preserves the norms of queries and keys, which decide how peaked softmax attention is. In the distillation of
+        # MiniLM (examples/) it was ahead of "silu_norm" at every evaluation.
         "feature_map": "elu",
     }
     return LionConfig(**(fields | overrides))
 
 
 def warm_start_from_softmax(
-    folder_or_model: str | Path | PreTrainedModel, **config_overrides
+    model_or_folder: str | Path | PreTrainedModel, **config_overrides
 ) -> tuple[PreTrainedModel, WarmStartReport]:
     """
     Make a LION out of a trained BERT or ViT.
 
     Args:
-        folder_or_model: a model, a folder of one, or its name on the Hub. Its class decides that of the LION: see
+        model_or_folder: a model, a folder of one, or its name on the Hub. Its class decides that of the LION: see
             `ARCHITECTURES`.
         config_overrides: fields of `LionConfig`, for example `mixer_type="decay"`, `patch_order="snake"`.
             `position_embedding_type="none"` drops the positions.
 
     Returns:
-        The LION, in evaluation mode, and a report of what was carried, new and dropped.
+        The LION, in evaluation mode, and a report of the weights that were copied, initialised and dropped.
 
     Raises:
         ValueError: if the class has no counterpart, or an override changes the shape of a weight.
     """
-    source = folder_or_model if isinstance(folder_or_model, PreTrainedModel) else load_encoder(folder_or_model)
+    source = model_or_folder if isinstance(model_or_folder, PreTrainedModel) else load_encoder(model_or_folder)
     name = type(source).__name__
     if name not in ARCHITECTURES:
         raise ValueError(f"{name} has no counterpart; a warm start needs one of {', '.join(ARCHITECTURES)}.")
@@ -236,27 +206,19 @@ def open_decays(model: PreTrainedModel) -> None:
 
 
 def save_warm_start(source: str | Path, output_dir: str | Path, **config_overrides) -> str:
-    """
-    `warm_start_from_softmax` from folder to folder, with the tokenizer or the image processor.
-
-    Returns:
-        The report.
-    """
+    """`warm_start_from_softmax` from folder to folder, with the tokenizer or image processor; returns the report."""
     with new_folder(output_dir) as folder:
         model, report = warm_start_from_softmax(source, **config_overrides)
         model.save_pretrained(folder)
-        preprocessor = find_preprocessor(model.config.modality, source)
+        preprocessor = load_preprocessor(model.config.modality, source, required=False)
         if preprocessor is not None:
             preprocessor.save_pretrained(folder)
     lines = [str(report)]
     if preprocessor is None:
-        name = NAMES[model.config.modality]
+        name = PREPROCESSOR_NAMES[model.config.modality]
         lines.append(f"{source} has no {name}: save one beside the model before you use a pipeline.")
     if model.config.uses_softmax:
         lines.append("The attention is the same: the model computes what its source computes.")
     else:
         lines.append("The attention is a new one: train before use, for example by distillation.")
     return "\n".join(lines)
-
-
-__all__ = ["WarmStartReport", "open_decays", "save_warm_start", "warm_start_config", "warm_start_from_softmax"]

@@ -7,21 +7,10 @@ from transformers import AutoConfig, AutoTokenizer
 # transformers 5.17 without torchvision exports a placeholder under the short name; the class itself needs none.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
-from configuration_lion import AUTO_MODELS, LionConfig, lion_preset
-
 from . import modeling_lion
 from .attention_report import AttentionReport
-from .modeling_lion import (
-    LionForImageClassification,
-    LionForMaskedImageModeling,
-    LionForMaskedLM,
-    LionForMultipleChoice,
-    LionForQuestionAnswering,
-    LionForSequenceClassification,
-    LionForTokenClassification,
-    LionModel,
-    LionPreTrainedModel,
-)
+from .configuration_lion import AUTO_MODELS, LionConfig
+from .modeling_lion import *  # noqa: F403 (the names in its `__all__`)
 
 
 AutoConfig.register("lion", LionConfig, exist_ok=True)
@@ -37,19 +26,21 @@ for models in AUTO_MODELS.values():
         model_class = getattr(modeling_lion, model_name)
         getattr(transformers, auto_class).register(LionConfig, model_class, exist_ok=True)
         model_class.register_for_auto_class(auto_class)
+
+
+def __getattr__(name: str):
+    if name == "lion_preset":  # imported when first asked for: configuration_lion imports this package
+        from configuration_lion import lion_preset
+
+        return lion_preset
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
+    *modeling_lion.__all__,
     "AttentionReport",
     "LionConfig",
-    "LionForImageClassification",
-    "LionForMaskedImageModeling",
-    "LionForMaskedLM",
-    "LionForMultipleChoice",
-    "LionForQuestionAnswering",
-    "LionForSequenceClassification",
-    "LionForTokenClassification",
-    "LionModel",
-    "LionPreTrainedModel",
     "LionTokenizer",
     "lion_image_processor",
-    "lion_preset",
+    "lion_preset",  # noqa: F405 (see `__getattr__`)
 ]

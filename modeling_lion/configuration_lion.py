@@ -1,10 +1,362 @@
-# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""
-The configuration, as modeling_lion.py imports it. In a repository on the Hub the configuration's own file takes this
-one's place: saving a model copies the files of modeling_lion first and then, over this one, the configuration's.
-"""
+# Copyright 2026 The LION for transformers authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""LION model configuration."""
 
-from configuration_lion import LionConfig
+import math
+import os
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
+from transformers.utils import logging
 
 
-__all__ = ["LionConfig"]
+logger = logging.get_logger(__name__)
+
+
+# The model class of each Auto class, by modality. It is saved in config.json (`auto_map`), where the Auto classes of a
+# process without this package find it.
+AUTO_MODELS = {
+    "text": {
+        "AutoModel": "LionModel",
+        "AutoModelForMaskedLM": "LionForMaskedLM",
+        "AutoModelForMultipleChoice": "LionForMultipleChoice",
+        "AutoModelForQuestionAnswering": "LionForQuestionAnswering",
+        "AutoModelForSequenceClassification": "LionForSequenceClassification",
+        "AutoModelForTokenClassification": "LionForTokenClassification",
+    },
+    "image": {
+        "AutoModel": "LionModel",
+        "AutoModelForImageClassification": "LionForImageClassification",
+        "AutoModelForMaskedImageModeling": "LionForMaskedImageModeling",
+    },
+}
+
+
+@strict
+class LionConfig(PreTrainedConfig):
+    r"""
+    Configuration of a LION encoder (Afzal et al., arXiv 2502.16249) for text or for images.
+
+    One class serves both modalities. Fields named as in BERT and ViT mean what they mean there. A field whose default
+    is `None` takes its value from the modality or the mixer when the configuration is made; the value is then stored.
+
+    Args:
+        modality (`"text"` or `"image"`, defaults to `"text"`):
+            What the encoder reads: `input_ids` or `pixel_values`.
+        mixer_type (`"lit"`, `"decay"`, `"selective"`, `"diagonal"`, `"softmax"` or `"luna"`, defaults to
+            `"selective"`):
+            How the influence of a token decays with distance: not at all (LION-LIT), by one learnt rate per head
+            (LION-D), by a rate computed from each token (LION-S), or by a rate for each channel of the keys, computed
+            from each token. `"softmax"` is the attention of BERT and ViT, computed by the library's functions
+            (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone, for comparison, and `"luna"` packs
+            the tokens into a memory of a fixed length and unpacks them (Luna, Ma et al. 2021). Both ignore the fields
+            of linear attention, `feature_map`, `normalization`, `patch_order` and `chunk_size`.
+        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"softmax"`, `"performer"` or `"identity"`, defaults to
+            `"silu_norm"`):
+            The map applied to queries and keys. `"performer"` are positive random features, drawn once per layer and
+            saved with the weights. `"identity"` needs `normalization="none"`.
+        normalization (`"sum"` or `"none"`, defaults to `"sum"`):
+            Divide each output by the sum of its attention scores, or scale scores by `head_dim ** -0.5` instead.
+        attention_layer_norm (`bool`, defaults to `False`):
+            LayerNorm over the concatenated heads, before the output projection.
+        position_embedding_type (`"none"` or `"absolute"`, *optional*):
+            Learnt absolute positions, or none. Defaults to `"none"` for text with a mixer whose decays encode
+            distance, and otherwise to `"absolute"`: for `"lit"`, `"softmax"` and `"luna"`, which are invariant to the
+            order of tokens without positions, and for images, where it improves every mixer. With `"none"`, images of
+            any size need no `interpolate_pos_encoding`.
+        norm_position (`"pre"` or `"post"`, *optional*):
+            LayerNorm before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
+        pooling (`"cls"` or `"mean"`, *optional*):
+            How a sequence is reduced to one vector. Defaults to `"cls"` for text, `"mean"` for images.
+        patch_order (`"raster"`, `"snake"`, `"zigzag"` or `"hilbert"`, defaults to `"raster"`):
+            The order in which patches are scanned. All but `"raster"` average the scan along a curve and the one
+            along its transpose, each with its own decays: `"snake"` follows the rows, alternately to the right and to
+            the left, `"zigzag"` the diagonals, and `"hilbert"` Hilbert's curve. Images only; the mixer `"lit"` ignores
+            it.
+        decay_activation (`"sigmoid"` or `"softplus"`, defaults to `"sigmoid"`):
+            The map from a logit z to a decay, for the mixers `"selective"` and `"diagonal"`: λ = sigmoid(z), or
+            exp(-r softplus(z)) with a learnt r as in Mamba-2. Softplus is unbounded: the authors of LION saw NaN in
+            the loss with such gates and advise against them.
+        decay_rank (`int`, defaults to 16):
+            Rank of the projection that computes the decays of a token, for the mixer `"diagonal"`.
+        luna_length (`int`, defaults to 16):
+            Number of vectors in the memory of the mixer `"luna"`.
+        luna_activation (`"softmax"`, `"softplus"` or `"elu"`, defaults to `"softmax"`):
+            The map from scores to attention weights when tokens are packed; the latter two are divided by their sum.
+            Unpacking always uses softmax.
+        luna_tie_kv (`bool`, defaults to `False`):
+            Whether keys and values of the mixer `"luna"` are the same projection, in each of its two attentions.
+        chunk_size (`int`, defaults to 64):
+            Tokens per block of the `"chunk"` kernel. Changes speed and memory, never the result.
+        encoder fields (`hidden_size`, `num_hidden_layers`, `num_attention_heads`, `intermediate_size`, `hidden_act`,
+        `hidden_dropout_prob`, `attention_probs_dropout_prob`, `initializer_range`, `layer_norm_eps`, `qkv_bias`,
+        `classifier_dropout`):
+            As in BERT and ViT. `layer_norm_eps` defaults to 1e-12 for text and 1e-6 for images.
+            `attention_probs_dropout_prob` drops elements of the mixed values, so that it is the same in every kernel.
+        text fields (`vocab_size`, `max_position_embeddings`, `type_vocab_size`, `pad_token_id`):
+            As in BERT. `max_position_embeddings` limits the input length only with absolute positions; without
+            them it is the context length over which the initial decays are spread.
+        image fields (`image_size`, `patch_size`, `num_channels`):
+            As in ViT. Sizes are a number or (height, width).
+
+    Example:
+
+    ```python
+    >>> from configuration_lion import LionConfig
+
+    >>> LionConfig(mixer_type="decay", hidden_size=384, num_attention_heads=6).norm_position
+    'post'
+
+    ```"""
+
+    model_type = "lion"
+
+    modality: Literal["text", "image"] = "text"
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.0
+    attention_probs_dropout_prob: float | int = 0.0
+    classifier_dropout: float | int | None = None
+    initializer_range: float = 0.02
+    layer_norm_eps: float | None = None
+    qkv_bias: bool = True
+    tie_word_embeddings: bool = True
+
+    vocab_size: int = 30522
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    pad_token_id: int | None = 0
+
+    image_size: int | list[int] | tuple[int, int] = 224
+    patch_size: int | list[int] | tuple[int, int] = 16
+    num_channels: int = 3
+
+    mixer_type: Literal["lit", "decay", "selective", "diagonal", "softmax", "luna"] = "selective"
+    feature_map: Literal["silu_norm", "elu", "relu", "softmax", "performer", "identity"] = "silu_norm"
+    normalization: Literal["sum", "none"] = "sum"
+    attention_layer_norm: bool = False
+    position_embedding_type: Literal["none", "absolute"] | None = None
+    norm_position: Literal["pre", "post"] | None = None
+    pooling: Literal["cls", "mean"] | None = None
+    patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
+    decay_activation: Literal["sigmoid", "softplus"] = "sigmoid"
+    decay_rank: int = 16
+    luna_length: int = 16
+    luna_activation: Literal["softmax", "softplus", "elu"] = "softmax"
+    luna_tie_kv: bool = False
+    chunk_size: int = 64
+
+    def __post_init__(self, **kwargs):
+        is_text = self.modality == "text"
+        if self.layer_norm_eps is None:
+            self.layer_norm_eps = 1e-12 if is_text else 1e-6
+        if self.position_embedding_type is None:
+            self.position_embedding_type = "none" if is_text and self.has_decays else "absolute"
+        if self.norm_position is None:
+            self.norm_position = "post" if is_text else "pre"
+        if self.pooling is None:
+            self.pooling = "cls" if is_text else "mean"
+        super().__post_init__(**kwargs)
+
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
+        """`PreTrainedConfig.save_pretrained`, with an `auto_map` of every class for this modality."""
+        ours = {name: f"modeling_lion.{model}" for name, model in AUTO_MODELS[self.modality].items()}
+        # Other classes stay. "user/repo--modeling_lion.X", of a download, now refers to the code that is saved here.
+        others = {k: v for k, v in getattr(self, "auto_map", {}).items() if v.split("--")[-1] != ours.get(k)}
+        self.auto_map = ours | others
+        super().save_pretrained(save_directory, **kwargs)
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // max(self.num_attention_heads, 1)  # 0 heads are refused later
+
+    @property
+    def patch_shape(self) -> tuple[int, int]:
+        """Patch height and width in pixels."""
+        return _height_width(self.patch_size)
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """Image height and width in pixels."""
+        return _height_width(self.image_size)
+
+    @property
+    def patch_grid(self) -> tuple[int, int]:
+        """Rows and columns of patches in an image of the configured size."""
+        return self.image_shape[0] // self.patch_shape[0], self.image_shape[1] // self.patch_shape[1]
+
+    @property
+    def context_length(self) -> int:
+        """Tokens in a sequence of the configured length, the CLS token of an image included."""
+        rows, columns = self.patch_grid
+        return self.max_position_embeddings if self.modality == "text" else 1 + rows * columns
+
+    @property
+    def uses_softmax(self) -> bool:
+        """Whether attention is softmax attention, computed by the library's functions."""
+        return self.mixer_type in ("softmax", "luna")
+
+    @property
+    def has_decays(self) -> bool:
+        """Whether the influence of tokens decays with distance, so that their order matters without positions."""
+        return self.mixer_type in ("decay", "selective", "diagonal")
+
+    @property
+    def num_scans(self) -> int:
+        """The number of curves that an attention layer scans: 2 (a curve and its transpose) unless in raster order."""
+        return 2 if self.patch_order != "raster" and self.has_decays else 1
+
+    @property
+    def base_model_tp_plan(self) -> dict[str, str]:
+        """
+        How the library splits a layer among processes: the MLP by its inner features, attention by heads, with the
+        decays of each head. Attention is not split where it is not a concatenation of independent heads: a LayerNorm
+        over all heads, two scans with separate decays, mixers with parameters that heads share, decay rates beside
+        the logits.
+        """
+        plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
+        if self.attention_layer_norm or self.num_scans > 1 or self.decay_activation == "softplus":
+            return plan
+        if self.mixer_type not in ("lit", "decay", "selective"):
+            return plan
+        mixer = "layers.*.attention.mixer"
+        plan |= {f"{mixer}.{name}_proj": "colwise" for name in ("q", "k", "v")}
+        plan["layers.*.attention.o_proj"] = "rowwise"
+        if self.mixer_type == "selective":
+            plan[f"{mixer}.decay_proj"] = "colwise"
+        elif self.mixer_type == "decay":
+            plan |= {f"{mixer}.decay.bias": "colwise", f"{mixer}.decay": "local_params"}
+        return plan
+
+    @base_model_tp_plan.setter
+    def base_model_tp_plan(self, plan: dict[str, str]):
+        # Called by transformers 5.17 to add a rule for `embed_tokens`, which LION does not have. To override the plan
+        # use DistributedConfig(tp_plan=...).
+        pass
+
+    @property
+    def base_model_fsdp_plan(self) -> dict[str, str]:
+        """The modules that the library's FSDP2 gathers one at a time."""
+        plan = {"layers.*": "free_full_weight"}
+        if self.modality == "text":
+            plan["embeddings.word_embeddings"] = "free_full_weight"
+        if self.norm_position == "pre":
+            plan["norm"] = "keep_full_weight"
+        return plan
+
+    @property
+    def output_attentions(self) -> bool | None:
+        return self._output_attentions
+
+    @output_attentions.setter
+    def output_attentions(self, value: bool | None):
+        # The library allows this with "eager" only. LION returns attention weights with every kernel.
+        self._output_attentions = value
+
+    def validate_output_attentions(self):
+        """No restriction: see the setter above."""
+
+    def validate_positive(self):
+        for name in (
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "vocab_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+            "num_channels",
+            "decay_rank",
+            "luna_length",
+            "chunk_size",
+        ):
+            minimum = 0 if name == "num_hidden_layers" else 1
+            if getattr(self, name) < minimum:
+                raise ValueError(f"`{name}` is {getattr(self, name)}; give at least {minimum}.")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"`{name}` is {value}; give a probability p with 0 <= p < 1.")
+        if not 0 < self.layer_norm_eps < math.inf:  # nor NaN
+            raise ValueError(f"`layer_norm_eps` is {self.layer_norm_eps}; give a number above 0.")
+        if not 0 <= self.initializer_range < math.inf:
+            raise ValueError(f"`initializer_range` is {self.initializer_range}; give 0 or a number above 0.")
+        if self.modality == "text" and self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise ValueError(
+                f"`pad_token_id` is {self.pad_token_id} with `vocab_size` {self.vocab_size}; give an id from 0 to "
+                f"{self.vocab_size - 1}, or None."
+            )
+
+    def validate_heads(self):
+        if self.num_attention_heads > 0 and self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"`hidden_size` ({self.hidden_size}) is not a multiple of `num_attention_heads` "
+                f"({self.num_attention_heads}); change one so that every head has the same size."
+            )
+
+    def validate_activation(self):
+        if self.hidden_act not in ACT2FN:
+            raise ValueError(f"`hidden_act` is {self.hidden_act!r}; give one of {', '.join(sorted(ACT2FN))}.")
+
+    def validate_normalization(self):
+        if self.feature_map == "identity" and self.normalization == "sum":
+            raise ValueError(
+                '`feature_map="identity"` with `normalization="sum"` divides by numbers of either sign; set '
+                '`normalization="none"`, or a positive `feature_map` ("silu_norm", "elu").'
+            )
+
+    def validate_decays(self):
+        if self.decay_activation == "softplus":
+            if self.mixer_type not in ("selective", "diagonal"):
+                raise ValueError(
+                    f"`decay_activation` is 'softplus' with `mixer_type` {self.mixer_type!r}, whose decays are not "
+                    'computed from tokens; leave `decay_activation="sigmoid"`, or set `mixer_type` to "selective" or '
+                    '"diagonal".'
+                )
+            logger.warning_once(
+                '`decay_activation="softplus"` is unbounded. The authors of LION saw NaN in the loss with unbounded '
+                'gates and use "sigmoid": lower the learning rate or clip gradients if training diverges.'
+            )
+
+    def validate_image(self):
+        if self.modality == "text":
+            if self.patch_order != "raster":
+                raise ValueError(
+                    f"`patch_order` is {self.patch_order!r} with `modality` 'text'; text has no patches: leave "
+                    '`patch_order="raster"`, or set `modality="image"`.'
+                )
+            return
+        for name in ("image_size", "patch_size"):
+            size = getattr(self, name)
+            if not isinstance(size, int) and len(size) != 2 or min(_height_width(size)) < 1:
+                raise ValueError(f"`{name}` is {size}; give a positive number, or two: (height, width).")
+        for side, image, patch in zip(("height", "width"), self.image_shape, self.patch_shape, strict=True):
+            if image % patch:
+                raise ValueError(
+                    f"`image_size` ({self.image_size}) is not a multiple of `patch_size` ({self.patch_size}): "
+                    f"{side} {image} leaves {image % patch} pixels over; the nearest sizes that fit are "
+                    f"{image // patch * patch or patch} and {(image // patch + 1) * patch}."
+                )
+
+
+def _height_width(size: int | list[int] | tuple[int, int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+__all__ = ["AUTO_MODELS", "LionConfig"]

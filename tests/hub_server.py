@@ -102,6 +102,10 @@ class Hub:
         return sum(bool(re.search(pattern, request)) for request in self.requests)
 
 
+class Refusal(Exception):
+    """Carries the answer to a request that is refused: status, content and headers."""
+
+
 class Handler(BaseHTTPRequestHandler):
     hub: Hub
     protocol_version = "HTTP/1.1"
@@ -134,7 +138,10 @@ class Handler(BaseHTTPRequestHandler):
             match = re.fullmatch(pattern, url.path)
             if match and self.command in method.split():
                 with hub.lock:
-                    status, content, headers = function(self, body, *map(unquote, match.groups()))
+                    try:
+                        status, content, headers = function(self, body, *map(unquote, match.groups()))
+                    except Refusal as refusal:
+                        status, content, headers = refusal.args
                 if fault is not None and fault.lose_answer:
                     return self.cut()
                 return self.answer(status, content, headers)
@@ -166,22 +173,28 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def refusal(self, repo_id: str | None = None, write: bool = False):
-        """The answer to who may not; `None` for who may."""
+    def check(self, repo_id: str | None = None, write: bool = False) -> None:
+        """A `Refusal` unless the token of the request allows to read (or write) the repository."""
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if token not in (WRITE_TOKEN, READ_TOKEN, ""):
-            return 401, {"error": "Invalid credentials in Authorization header"}, {}
+            raise Refusal(401, {"error": "Invalid credentials in Authorization header"}, {})
         if write and token != WRITE_TOKEN:
-            return (403 if token else 401), {"error": "You may not write here"}, {}
+            raise Refusal(403 if token else 401, {"error": "You may not write here"}, {})
         if repo_id is not None and (repo_id not in self.hub.repos or self.hub.repos[repo_id].private and not token):
-            return 404 if token else 401, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"}
-        return None
+            raise Refusal(404 if token else 401, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
+
+    def find(self, repo_id: str, revision: str, write: bool = False) -> tuple[Repo, str]:
+        """The repository and the commit of a revision, after `check`."""
+        self.check(repo_id, write)
+        repo = self.hub.repos[repo_id]
+        if (sha := repo.sha(revision)) is None:
+            raise Refusal(404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"})
+        return repo, sha
 
     def create_repo(self, body):
         request = json.loads(body)
         repo_id = f"{request['organization'] or 'me'}/{request['name']}"
-        if refusal := self.refusal(write=True):
-            return refusal
+        self.check(write=True)
         url = {"url": f"{self.hub.endpoint}/{repo_id}", "name": repo_id}
         if repo_id in self.hub.repos:
             return 409, url | {"error": "You already created this model repo"}, {}
@@ -190,18 +203,12 @@ class Handler(BaseHTTPRequestHandler):
         return 200, url, {}
 
     def repo_info(self, body, repo_id, revision="main"):
-        if refusal := self.refusal(repo_id):
-            return refusal
-        repo = self.hub.repos[repo_id]
-        sha = repo.sha(revision)
-        if sha is None:
-            return 404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"}
+        repo, sha = self.find(repo_id, revision)
         siblings = [{"rfilename": path} for path in repo.commits[sha]]
         return 200, {"id": repo_id, "modelId": repo_id, "sha": sha, "private": repo.private, "siblings": siblings}, {}
 
     def create_branch(self, body, repo_id, branch):
-        if refusal := self.refusal(repo_id, write=True):
-            return refusal
+        self.check(repo_id, write=True)
         repo = self.hub.repos[repo_id]
         if branch in repo.refs:
             return 409, {"error": "Reference already exists"}, {}
@@ -212,12 +219,8 @@ class Handler(BaseHTTPRequestHandler):
         return 200, {"errors": [], "warnings": []}, {}
 
     def preupload(self, body, repo_id, revision):
-        if refusal := self.refusal(repo_id, write="create_pr" not in self.query):
-            return refusal
-        repo = self.hub.repos[repo_id]
-        if repo.sha(revision) is None:
-            return 404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"}
-        now = repo.commits[repo.sha(revision)]
+        repo, sha = self.find(repo_id, revision, write="create_pr" not in self.query)
+        now = repo.commits[sha]
         files = []
         for file in json.loads(body)["files"]:
             mode = "lfs" if file["path"].endswith(".safetensors") else "regular"
@@ -226,8 +229,7 @@ class Handler(BaseHTTPRequestHandler):
         return 200, {"files": files}, {}
 
     def lfs_batch(self, body, repo_id):
-        if refusal := self.refusal(repo_id):
-            return refusal
+        self.check(repo_id)
         objects = []
         for item in json.loads(body)["objects"]:
             answer = dict(item)
@@ -266,8 +268,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def commit(self, body, repo_id, revision):
         create_pr = "create_pr" in self.query
-        if refusal := self.refusal(repo_id, write=not create_pr):
-            return refusal
+        self.check(repo_id, write=not create_pr)
         repo = self.hub.repos[repo_id]
         lines = [json.loads(line) for line in body.splitlines()]
         parent = lines[0]["value"].get("parentCommit")
@@ -290,21 +291,11 @@ class Handler(BaseHTTPRequestHandler):
         return 200, answer, {}
 
     def tree(self, body, repo_id, revision):
-        if refusal := self.refusal(repo_id):
-            return refusal
-        repo = self.hub.repos[repo_id]
-        sha = repo.sha(revision)
-        if sha is None:
-            return 404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"}
+        repo, sha = self.find(repo_id, revision)
         return 200, [file.entry(path) for path, file in repo.commits[sha].items()], {}
 
     def resolve(self, body, repo_id, revision, path):
-        if refusal := self.refusal(repo_id):
-            return refusal
-        repo = self.hub.repos[repo_id]
-        sha = repo.sha(revision)
-        if sha is None:
-            return 404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"}
+        repo, sha = self.find(repo_id, revision)
         file = repo.commits[sha].get(path)
         if file is None:
             return 404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": sha}

@@ -27,16 +27,8 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>' to upload raw bytes:DeprecationWarning")
 
 RESULTS = [{"dataset": {"id": "zoo/roars", "task_id": "default"}, "value": 91.5, "notes": "fine-tuned"}]
-LOADED = CleanLoad(("rnn",), "x.y", False, None, None, {"torch": "2", "transformers": "5"})
-HIDE = f"""
-import sys
-from importlib.abc import MetaPathFinder
-class Hide(MetaPathFinder):
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname in {HIDDEN!r}:
-            raise ModuleNotFoundError(fullname)
-sys.meta_path.insert(0, Hide())
-"""
+LOADED = CleanLoad(("rnn",), "x.y", False, "fill-mask", None, {"torch": "2", "transformers": "5"})
+HIDE = f"import sys; sys.modules.update(dict.fromkeys({HIDDEN!r}))\n"
 
 
 @pytest.fixture
@@ -90,7 +82,7 @@ def elsewhere(code, hub, home, **variables):
     return result.stdout
 
 
-def test_train_dry_run_push_load_elsewhere(hub, tmp_path, capsys, monkeypatch):
+def test_train_dry_run_push_load_elsewhere(hub, tmp_path, capsys, no_clean_process):
     """The path of a new user, by the commands of the README, to the end: the code of the model card runs."""
     tokenizer = text_tokenizer()
 
@@ -115,8 +107,6 @@ def test_train_dry_run_push_load_elsewhere(hub, tmp_path, capsys, monkeypatch):
     planned = dict(re.findall(r"^(\S+\.\S+)  +(\S+ \S*B)$", out, flags=re.MULTILINE))
     assert "outputs identical in" in out and "pipeline 'fill-mask' ran" in out and "license: apache-2.0" in out
 
-    # Loading takes seconds, and the same bundle would load again.
-    monkeypatch.setattr(upload_module, "load_in_clean_process", lambda folder: LOADED)
     assert main(command) == 0
     assert "Everything arrived" in capsys.readouterr().out
     arrived = hub.files("me/my-lion")
@@ -229,20 +219,12 @@ def test_files_of_the_user_in_the_repository_stay(hub, bundle):
     ("pattern", "status", "advice"),
     [
         ("POST /api/repos/create", 401, "hf auth login"),
-        ("POST /api/repos/create", 429, "wait some minutes"),
         ("POST /api/repos/create", 500, "in trouble"),
-        ("POST .*/preupload/", 401, "hf auth login"),
         ("POST .*/preupload/", 403, "may not write there: use one with write access to me/lion"),
         ("POST .*/objects/batch", 429, "wait some minutes"),
-        ("PUT /lfs/", 403, "may not write there"),
         ("PUT /lfs/", 413, "smaller --max-shard-size"),
-        ("PUT /lfs/", 503, "in trouble"),
         ("POST .*/commit/", 400, "does not accept"),
-        ("POST .*/commit/", 403, "may not write there"),
         ("POST .*/commit/", 409, "Somebody else changed me/lion"),
-        ("POST .*/commit/", 412, "Somebody else changed me/lion"),
-        ("POST .*/commit/", 429, "wait some minutes"),
-        ("POST .*/commit/", 500, "in trouble"),
         ("POST .*/commit/", 418, "The Hub answered 418"),
     ],
 )
@@ -330,7 +312,7 @@ def test_a_lost_answer_to_a_pull_request_is_said(hub, bundle):
 def test_damage_on_the_way_is_found(hub, bundle, monkeypatch):
     monkeypatch.setattr("hub_server.PART_SIZE", 1 << 30)
     hub.fail("PUT /lfs/", damage=True)
-    with pytest.raises(UploadError, match="(?s)is not what was sent.*model.safetensors has [0-9]+ bytes instead of"):
+    with pytest.raises(UploadError, match="(?s)is not what was sent.*model.safetensors has another content"):
         push_folder(bundle, "me/lion")
 
 
@@ -352,15 +334,15 @@ def test_files_that_the_hub_ignores_are_missed(hub, bundle, monkeypatch):
 
 def test_a_change_in_between_is_not_overwritten(hub, bundle, monkeypatch):
     push_folder(bundle, "me/lion")
-    files = upload_module.remote_files
+    list_repo_files = huggingface_hub.HfApi.list_repo_files
 
-    def somebody_else_commits(api, repo_id, revision):
-        result = files(api, repo_id, revision)
-        monkeypatch.setattr(upload_module, "remote_files", files)
+    def somebody_else_commits(api, repo_id, **kwargs):
+        result = list_repo_files(api, repo_id, **kwargs)
+        monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", list_repo_files)
         api.upload_file(path_or_fileobj=b"theirs", path_in_repo="README.md", repo_id=repo_id)
         return result
 
-    monkeypatch.setattr(upload_module, "remote_files", somebody_else_commits)
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", somebody_else_commits)
     changed = bundle.parent / "changed2"
     shutil.copytree(bundle, changed, dirs_exist_ok=True)
     (changed / "README.md").write_text((bundle / "README.md").read_text() + "\nMore.\n")

@@ -3,6 +3,7 @@
 
 import importlib
 import json
+import shutil
 from pathlib import Path
 from statistics import median_low
 
@@ -23,12 +24,21 @@ def lra(monkeypatch):
     return importlib.import_module("lra")
 
 
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory) -> Path:
+    """A folder with some packages of the standard library: to read all of it takes seconds."""
+    folder = tmp_path_factory.mktemp("library")
+    for name in ("asyncio", "ctypes", "email", "multiprocessing", "unittest"):
+        shutil.copytree(LIBRARY / name, folder / name)
+    return folder
+
+
 @pytest.fixture
-def tasks(lra) -> dict:
-    """Small ones."""
+def tasks(lra, packages) -> dict:
+    """With small sizes."""
     return {
         "listops": lra.ListOps(min_length=5, longest=30, max_depth=3, max_arguments=4),
-        "text": lra.Text(longest=128, num_packages=2, folders=(str(LIBRARY),), max_bytes=400_000),
+        "text": lra.Text(longest=128, num_packages=2, folders=(str(packages),)),
         "retrieval": lra.Retrieval(longest=200, folders=FOLDERS),
         "pathfinder": lra.Pathfinder(),
         "digits": lra.Digits(),
@@ -84,7 +94,7 @@ def test_listops_answers(lra, sizes):
 def test_pathfinder_dots_are_connected_or_not(lra):
     """The faintest ink joins the dashes of a curve, and not two curves; dots are what is thicker than a dash."""
     task = lra.Pathfinder()
-    examples = rows(task, "test", 30)
+    examples = rows(task, "test", 20)
     for row in examples:
         image = np.array(row["input_ids"]).reshape(task.grid)
         dots, count = ndimage.label(ndimage.binary_erosion(image > 150))
@@ -93,7 +103,7 @@ def test_pathfinder_dots_are_connected_or_not(lra):
         first, second = (curves[dots == n][0] for n in (1, 2))
         assert (first == second) == row["label"]
         assert len(np.unique(curves)) - 1 >= 2
-    assert 8 < sum(row["label"] for row in examples) < 22
+    assert 4 < sum(row["label"] for row in examples) < 16
 
 
 def test_text_is_of_the_package_without_its_name(tasks):

@@ -24,7 +24,7 @@ PACKAGES = {
 }
 HUB_FILES = sorted(path for path in PACKAGES["modeling_lion"].glob("*.py") if path.name != "__init__.py")
 # Names that transformers looks for before it runs a file from the Hub.
-HUB_REQUIREMENTS = {"torch", "transformers", "safetensors", "configuration_lion"}
+HUB_REQUIREMENTS = {"torch", "transformers", "safetensors", "huggingface_hub"}
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +82,7 @@ def test_wheel_has_the_packages_and_nothing_else(wheel):
         for path in folder.rglob("*.py")
     }
     assert {name for name in code if name.endswith(".py")} == expected
+    assert {name for name in code if not name.endswith(".py")} == {"hub_upload_lion/model_card.md"}
     assert {name.split("/")[0] for name in code} == set(PACKAGES)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

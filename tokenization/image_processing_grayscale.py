@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The image processor of models of one channel: a file of its own, since it goes to the Hub with such models."""
+"""The image processor of models of one channel: a separate file, which is published with such models."""
 
 import numpy as np
 from transformers import ViTImageProcessorPil
@@ -7,14 +7,14 @@ from transformers import ViTImageProcessorPil
 
 class LionGrayscaleImageProcessorPil(ViTImageProcessorPil):
     """
-    ViT's image processor for models of one channel. It takes what the ViT one takes, colour, palettes and transparency
+    ViT's image processor for models of one channel. It accepts the same images, colour, palettes and transparency
     included, and computes the luminance (ITU-R BT.601, as PIL's `convert("L")`).
     """
 
     def process_image(self, image, do_convert_rgb: bool | None = None, **kwargs) -> np.ndarray:
         """An image to an array `(1, height, width)` of the same dtype."""
         image = super().process_image(image, do_convert_rgb=True, **kwargs)
-        if len(image) == 1:  # transformers 5.17 leaves grey arrays grey
+        if len(image) == 1:  # transformers 5.17 does not convert grey arrays
             return image
         red, green, blue = image
         gray = 0.299 * red + 0.587 * green + 0.114 * blue

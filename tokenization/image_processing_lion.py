@@ -1,15 +1,18 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The image processor of a LION configuration: the library's ViT one, at the right size and number of channels."""
 
+from typing import TYPE_CHECKING
+
 from transformers import ViTImageProcessorPil
 from transformers.utils import is_torchvision_available, is_vision_available
-
-from configuration_lion import LionConfig
 
 from .image_processing_grayscale import LionGrayscaleImageProcessorPil
 
 
-# By backend. Empty without Pillow, which text does not need: the classes are then placeholders that ask for it.
+if TYPE_CHECKING:  # modeling_lion imports this package
+    from modeling_lion import LionConfig
+
+# By backend. Empty without Pillow, which text does not need: the classes are then placeholders that raise ImportError.
 IMAGE_PROCESSORS = {}
 if is_vision_available():
     IMAGE_PROCESSORS = {"pil": ViTImageProcessorPil, "grayscale": LionGrayscaleImageProcessorPil}
@@ -20,13 +23,13 @@ if is_vision_available():
         IMAGE_PROCESSORS["torchvision"] = ViTImageProcessor
 
 
-def lion_image_processor(config: LionConfig, **kwargs) -> ViTImageProcessorPil:
+def lion_image_processor(config: "LionConfig", **kwargs) -> ViTImageProcessorPil:
     """
     An image processor that resizes, rescales and normalises images for a model with this configuration.
 
     Args:
-        config: gives `image_size` and `num_channels`. Images become RGB for 3 channels and grey for 1; for any other
-            number they must have that many channels.
+        config: its `image_size` and `num_channels` are used. Images become RGB for 3 channels and grey for 1; for any
+            other number they must have that many channels.
         kwargs: arguments of `ViTImageProcessor`, for example `image_mean` and `image_std`; they replace the defaults.
 
     Returns:

@@ -3,7 +3,7 @@
 Sequences packed into one row instead of padded (SPEC §4): a collator that masks, a sampler that fills batches up to a
 number of tokens, and a Trainer that uses it.
 
-LION needs no special kernel for packed rows, and makes of them what it makes of the sequences one by one.
+LION computes packed rows in every kernel, with the same results as for the sequences one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 from transformers import DataCollatorForLanguageModeling, DataCollatorWithFlattening, Trainer
 
 
-# What a DataLoader is made anew from, with other batches.
+# Arguments of a DataLoader that are copied when it gets another batch sampler.
 LOADER_OPTIONS = (
     "collate_fn",
     "num_workers",
@@ -36,13 +36,13 @@ class DataCollatorForLanguageModelingWithFlattening(DataCollatorForLanguageModel
     `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q`, `max_length_k`.
 
     The library's flattening collator is for causal models: it masks nothing and drops the first label of every
-    sequence. With the same `seed`, this one masks what `DataCollatorForLanguageModeling` masks.
+    sequence. With the same `seed`, this one masks the same tokens as `DataCollatorForLanguageModeling`.
 
     With `mlm=False` the labels are the examples' own: one per token, flattened, or one per sequence, which gives
     `(num_sequences,)`, as the logits of `LionForSequenceClassification`.
 
     Raises:
-        ValueError: for options that make sense with padding only, numpy output, or a sequence without tokens.
+        ValueError: for options of padding, numpy output, or a sequence without tokens.
     """
 
     def __post_init__(self):
@@ -78,18 +78,18 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     """
     Batches of sequences that have at most `max_tokens` tokens together, for a DataLoader's `batch_sampler`.
 
-    Every sequence comes once in an epoch, in an order that follows from `seed` and the epoch alone, and every epoch
-    has the same number of batches: a Trainer or accelerate can shard and resume it, whatever the number of processes.
-    The shuffled sequences are cut at equal numbers of tokens, so that batches differ by less than the longest
-    sequence. A sequence of more than `max_tokens / 2` tokens is a batch of its own.
+    Every epoch contains every sequence once, in an order that depends on `seed` and the epoch only, and has the same
+    number of batches: a Trainer or accelerate can shard and resume it, whatever the number of processes. The shuffled
+    sequences are cut at equal numbers of tokens, so that batches differ by less than the longest sequence. A sequence
+    of more than `max_tokens / 2` tokens is alone in its batch.
 
     Args:
         lengths: tokens of each sequence.
-        max_tokens: most tokens of a batch. Give several times the longest sequence, so that batches get full.
-        shuffle: other orders in other epochs; or always the order of the data.
+        max_tokens: most tokens of a batch; with several times the longest sequence, batches get full.
+        shuffle: whether each epoch has another order; otherwise it is always the order of the data.
         seed: of the order.
         multiple_of: the number of batches is a multiple of this, where there are enough sequences: give the number of
-            processes, and none of them repeats a batch of another.
+            processes, so that none repeats a batch of another.
 
     Raises:
         ValueError: if a sequence has no tokens, or more than `max_tokens`.
@@ -118,7 +118,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             )
         self.is_long = self.lengths > max_tokens // 2
         short = self.lengths[~self.is_long]
-        # Cut at equal numbers of tokens, a batch can have up to one sequence more than its share.
+        # A batch that is cut at equal numbers of tokens can exceed its share by one sequence.
         self.num_shared = -(-int(short.sum()) // (max_tokens - int(short.max()))) if len(short) else 0
         num_batches = self.num_shared + int(self.is_long.sum())
         num_batches = -(-num_batches // multiple_of) * multiple_of
@@ -126,7 +126,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     @property
     def sampler(self) -> "TokenBudgetBatchSampler":
-        """Where accelerate looks for `set_epoch`, below the shards that it makes of a batch sampler."""
+        """accelerate, which wraps batch samplers in shards, calls `set_epoch` of this attribute."""
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -163,7 +163,7 @@ def sequence_lengths(dataset) -> list[int]:
     columns = getattr(dataset, "column_names", None) or []
     if "length" in columns:
         return list(dataset["length"])
-    if "input_ids" in columns and hasattr(dataset, "select_columns"):  # without making lists of what is in Arrow
+    if "input_ids" in columns and hasattr(dataset, "select_columns"):  # without converting Arrow data to lists
         batches = dataset.select_columns("input_ids").with_format("arrow").iter(10_000)
         return [n for batch in batches for part in batch["input_ids"].chunks for n in part.value_lengths().tolist()]
     return [len(dataset[i]["input_ids"]) for i in range(len(dataset))]
@@ -220,6 +220,6 @@ class PackingTrainer(Trainer):
         options = {name: getattr(loader, name) for name in LOADER_OPTIONS if hasattr(loader, name)}
         loader = self.accelerator.prepare_data_loader(DataLoader(loader.dataset, batch_sampler=sampler, **options))
         if loader.batch_sampler is not sampler:
-            # A resumed Trainer sets the epoch of what is skipped from, which is accelerate's shard, and no deeper.
+            # A resumed Trainer calls `set_epoch` of accelerate's shard only, which does not pass it on.
             loader.batch_sampler.set_epoch = sampler.set_epoch
         return loader

@@ -24,7 +24,7 @@ class LionTokenizer(BertTokenizer):
 
     def __init__(self, vocab: str | dict[str, int] | None = None, *args, vocab_file: str | None = None, **kwargs):
         if vocab is None and vocab_file is not None:
-            vocab = vocab_file  # BertTokenizer ignores it in silence: its vocabulary would be empty
+            vocab = vocab_file  # BertTokenizer would ignore it and have an empty vocabulary
         super().__init__(vocab, *args, **kwargs)
 
     @classmethod
@@ -33,7 +33,7 @@ class LionTokenizer(BertTokenizer):
         try:
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         except Exception as error:
-            # The library lets through what readers of JSON raise, and tokenizers raises bare exceptions.
+            # The library does not catch the errors of JSON readers, and tokenizers raises plain `Exception`.
             if type(error) not in (
                 Exception,
                 AttributeError,
@@ -54,7 +54,7 @@ class LionTokenizer(BertTokenizer):
     ) -> "LionTokenizer":
         """
         Train a vocabulary. The library breaks ties between equally frequent pieces at random, so that two runs on the
-        same texts may differ in rare pieces and in the order of ids: save the tokenizer that a model was trained with.
+        same texts may differ in rare pieces and in the order of ids: save the tokenizer together with the model.
 
         Args:
             texts: the training texts; read once, in batches, so a generator over a large corpus is fine.

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The tasks of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006), made on any machine, offline: each is
-generated, or is on text and images that every machine with this package has.
+The tasks of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006), without downloads: each is generated, or uses
+text and images that are installed with Python and scikit-learn.
 """
 
 from .digits import Digits

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Handwritten digits, pixel by pixel: scikit-learn's 1797 scans of 8 x 8 pixels. The Arena's own images, CIFAR-10, are
-not on every machine.
+Handwritten digits, pixel by pixel: scikit-learn's 1797 scans of 8 x 8 pixels, instead of the Arena's CIFAR-10, which
+would have to be downloaded.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .task import SPLITS, Task
 
 @dataclass(frozen=True)
 class Digits(Task):
-    """All scans, as grey values: 60 % for training, 20 % for validation and for the test, each digit alike."""
+    """All scans, as grey values: 60 % for training, 20 % each for validation and test, stratified by digit."""
 
     name = "digits"
     labels = tuple("0123456789")
@@ -34,13 +34,13 @@ class Digits(Task):
 
 @cache
 def scans(seed: int) -> dict[str, list[tuple[np.ndarray, int]]]:
-    """Pixels, from 0 to 255, and label; `seed` decides who is held out."""
+    """Pixels, from 0 to 255, and label; `seed` decides which scans are in which split."""
     digits = load_digits()
     pixels = np.round(digits.data * (255 / 16)).astype(np.uint8)
-    # A few scans come twice: one of each stays, so that no split has what another has.
-    _, kept = np.unique(pixels, axis=0, return_index=True)
+    # A few scans are duplicates, which must not be in different splits.
+    _, unique = np.unique(pixels, axis=0, return_index=True)
     train, others = train_test_split(
-        np.sort(kept), test_size=0.4, random_state=seed, stratify=digits.target[np.sort(kept)]
+        np.sort(unique), test_size=0.4, random_state=seed, stratify=digits.target[np.sort(unique)]
     )
     validation, test = train_test_split(others, test_size=0.5, random_state=seed, stratify=digits.target[others])
     parts = dict(zip(SPLITS, (train, validation, test), strict=True))

@@ -34,7 +34,7 @@ OPERATOR_PROBABILITY = 0.25
 
 
 class TooLong(Exception):
-    """A tree has outgrown the greatest length."""
+    """A tree is longer than the greatest length."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class ListOps(Task):
                 return {"input_ids": [IDS[token] for token in tokens], "label": answer}
 
     def grow(self, generator: np.random.Generator, tokens: list[str], depth: int, is_operator: bool) -> int:
-        """Write a random tree to the end of `tokens`; its value comes back."""
+        """Append a random tree to `tokens`; returns its value."""
         if not is_operator:
             value = int(generator.integers(10))
             tokens.append(DIGITS[value])

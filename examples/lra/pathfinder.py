@@ -3,10 +3,10 @@
 Pathfinder: are two dots the ends of one dashed curve? (Linsley et al., 2018, arXiv 1805.08315; 32 x 32 pixels in the
 Long Range Arena.)
 
-Every image has two curves of equal length, shorter ones that distract, and two dots, at both ends of one curve
-(label 1) or at an end of each (label 0). Every image could have had the other label, with its dots as far from each
-other, so that nothing but following a curve tells which. Curves bend a little from dash to dash and keep a distance
-from each other that is wider than the gaps between dashes.
+Every image has two curves of equal length, shorter distractors, and two dots, at both ends of one curve (label 1) or
+at an end of each (label 0). With the other label the dots of an image would be equally far apart, so that the label
+cannot be told from their distance, only by following a curve. Curves bend a little from dash to dash, and are farther
+from each other than the gaps between dashes are wide.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ GAP = 2.0  # from there to the next dash's
 CLEARANCE = 5.0  # from a curve's middle line to another's, or to a part of its own further along
 MAX_TURN = 0.55  # radians from dash to dash
 DOT_RADIUS = 1.6
-SLACK = 0.8  # pixels by which the distance of the dots may differ from what it were with the other label
-ATTEMPTS = 60  # to place a curve, before all are drawn anew
+SLACK = 0.8  # pixels by which the distance of the dots may differ between the two labels
+ATTEMPTS = 60  # to place a curve, before all are drawn again
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Pathfinder(Task):
                 return {"input_ids": image.flatten().tolist(), "label": label}
 
     def draw(self, generator: np.random.Generator, label: int) -> np.ndarray | None:
-        """`(side, side)`, uint8; `None` if two curves did not fit, or leave no choice of dots."""
+        """`(side, side)`, uint8; `None` if two curves did not fit, or the distance of the dots tells the label."""
         curves: list[np.ndarray] = []
         for _ in range(2):
             curve = self.place(generator, self.dashes, curves)
@@ -86,7 +86,7 @@ class Pathfinder(Task):
             curve = np.cumsum(ends, axis=0)
             if curve.min() < margin or curve.max() > self.side - 1 - margin:
                 continue
-            # Points half a dash apart stand for the whole line.
+            # Distances are measured between points half a dash apart.
             line = thicken(curve)
             if any(distances(line, thicken(other)).min() < CLEARANCE for other in others):
                 continue

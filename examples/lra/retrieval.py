@@ -1,10 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Retrieval, byte by byte: do two documents belong together? Here they are docstrings of one Python file or of two; the
-Arena's own documents, papers that cite each other, are not on every machine.
+Retrieval, byte by byte: are two documents docstrings of the same Python file? (The Arena's documents are papers, which
+cite each other or do not; they would have to be downloaded.)
 
-The two are one sequence, with a separator between them, where the Arena encodes each by itself. Held-out documents are
-from other files.
+The two documents are one sequence, with a separator between them; the Arena encodes each separately. Validation and
+test documents are from other files than those for training.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Retrieval(DocumentTask):
         generator = self.generator(split, index, seed)
         files = long_files(self)[split]
         label = int(generator.integers(2))
-        # Drawn in the same way for both labels: the start of one file, and the rest of it or of another.
+        # Drawn in the same way for both labels: the start of one file, and the rest of the same file or of another.
         first, other = generator.choice(len(files), 2, replace=False)
         second = first if label else other
         length = (self.longest - 1) // 2

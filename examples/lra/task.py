@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the tasks share: an interface, splits that cannot overlap, and data sets on disk."""
+"""What the tasks share: an interface, splits that do not overlap, and data sets on disk."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -52,11 +52,11 @@ class Task(ABC):
 
     @property
     def source(self) -> str:
-        """What the examples depend on beside fields and seed: stored ones are used only while it is the same."""
+        """What the examples depend on beside fields and seed: cached ones are used only while it is the same."""
         return ""
 
     def size_of(self, split: str) -> int | None:
-        """How many examples there are, if they are not made at will."""
+        """The number of examples, if it is limited."""
         return None
 
     @abstractmethod
@@ -64,12 +64,12 @@ class Task(ABC):
         """One example; those of different splits are different."""
 
     def generator(self, split: str, index: int, seed: int) -> np.random.Generator:
-        """Random numbers for one example, so that processes can share the work."""
+        """A random generator for one example, so that several processes generate the same examples as one."""
         return np.random.default_rng([seed, crc32(self.name.encode()), SPLITS.index(split), index])
 
 
 def split_of(content: bytes) -> str:
-    """The split that an example may be in, by a checksum of it: drawing until it fits makes disjoint splits."""
+    """The split of an example, by a checksum of it; drawing until the split is the right one makes disjoint splits."""
     return SPLITS[crc32(content) % len(SPLITS)]
 
 
@@ -82,14 +82,14 @@ def load_task(
     task: Task, sizes: dict[str, int], cache_dir: str | None = None, seed: int = 0, num_proc: int | None = None
 ) -> DatasetDict:
     """
-    The examples of a task, made once and then read from `cache_dir`; a progress bar counts them.
+    The examples of a task, generated once and then read from `cache_dir`.
 
     Args:
         task: with its sizes.
-        sizes: number of examples per split; tasks on data that there is only so much of give all they have.
+        sizes: number of examples per split; a task with fewer gives all it has.
         cache_dir: folder; `None` is that of the datasets library.
         seed: other examples for other seeds.
-        num_proc: processes that make them. The examples are the same for any number.
+        num_proc: processes that generate them. The examples are the same for any number.
 
     Returns:
         A split for each one in `sizes`, with the columns `input_ids` and `label`.

@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Text classification, byte by byte: which package is a docstring from? The Arena's own text, film reviews of IMDb, is
-not on every machine.
+Text classification, byte by byte: which package is a docstring from? (The Arena's texts are film reviews of IMDb,
+which would have to be downloaded.)
 
-The names of the packages are blotted out. Held-out texts are from other files.
+The names of the packages are replaced by "_". Validation and test texts are from other files than those for training.
 """
 
 import re
@@ -54,8 +54,8 @@ def texts(task: Text) -> dict[str, dict[str, list[list[str]]]]:
             f"({task.num_packages}), at least 2, or raise `max_bytes` ({task.max_bytes})."
         )
     names = re.compile("|".join(map(re.escape, packages)), re.IGNORECASE)
-    blot = lambda paragraphs: [names.sub("_", paragraph) for paragraph in paragraphs]
+    anonymise = lambda paragraphs: [names.sub("_", paragraph) for paragraph in paragraphs]
     return {
-        split: {package: [blot(file) for file in found[split][package].values()] for package in packages}
+        split: {package: [anonymise(file) for file in found[split][package].values()] for package in packages}
         for split in SPLITS
     }

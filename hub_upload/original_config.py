@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The configuration of a published checkpoint, from what its weights show and what only its user knows."""
+"""The configuration of a published checkpoint, from its weights and from fields that the user gives."""
 
 import json
 import re
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from configuration_lion import LionConfig
 
-from .published_file import listed, unwrap_state_dict
-from .published_weights import DECODER, POSITION_EMBEDDINGS, WORD_EMBEDDINGS
+from .original_file import listed, unwrap_state_dict
+from .original_weights import DECODER, POSITION_EMBEDDINGS, TOKEN_TYPES, WORD_EMBEDDINGS
 
 
 def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
     """
     The configuration of a published model: what its state dict shows, the published recipe of its kind (SPEC §6, §7),
-    and what only its user knows.
+    and what the user gives.
 
     Args:
         state_dict: names and tensors as published; wrappers are taken off.
@@ -65,7 +65,12 @@ def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
 
 
 def _plain(value):
+    """Sizes as [height, width] and tuples as lists, so that equal values compare equal."""
     return [value, value] if isinstance(value, int) and not isinstance(value, bool) else json.loads(json.dumps(value))
+
+
+def _size(height: int, width: int) -> int | tuple[int, int]:
+    return height if height == width else (height, width)
 
 
 def _num_layers(state_dict: Mapping[str, Tensor], pattern: str) -> int:
@@ -82,29 +87,23 @@ def _mixer(state_dict: Mapping[str, Tensor], decay: str, gate: str) -> tuple[str
 
 
 def _shown_by_image_model(state_dict: Mapping[str, Tensor], fields: Mapping) -> tuple[dict, dict]:
-    patches = state_dict["patch_embed.proj.weight"]
+    hidden_size, num_channels, *patch_size = state_dict["patch_embed.proj.weight"].shape
     mixer_type, num_heads = _mixer(state_dict, "blocks.0.attn.a_i", "blocks.0.attn.a_i")
     fc1 = state_dict.get("blocks.0.mlp.fc1.weight")
-    patch_size = tuple(patches.shape[2:])
     shown = {
         "modality": "image",
         "mixer_type": mixer_type,
-        "hidden_size": patches.shape[0],
-        "num_channels": patches.shape[1],
-        "patch_size": patch_size[0] if patch_size[0] == patch_size[1] else patch_size,
+        "hidden_size": hidden_size,
+        "num_channels": num_channels,
+        "patch_size": _size(*patch_size),
         "num_hidden_layers": _num_layers(state_dict, r"blocks\.(\d+)\."),
-        "intermediate_size": fc1.shape[0] if fc1 is not None else 4 * patches.shape[0],
+        "intermediate_size": fc1.shape[0] if fc1 is not None else 4 * hidden_size,
         "qkv_bias": "blocks.0.attn.qkv.bias" in state_dict,
         "position_embedding_type": "absolute" if "pos_embed" in state_dict else "none",
         "num_labels": state_dict["head.weight"].shape[0] if "head.weight" in state_dict else 0,
     }
-    recipe = {
-        "feature_map": "elu" if mixer_type == "lit" else "silu_norm",
-        "normalization": "sum",
-        "num_attention_heads": None,
-        "pooling": None,
-        "image_size": None,
-    }
+    recipe = {"feature_map": "elu" if mixer_type == "lit" else "silu_norm", "normalization": "sum"}
+    recipe |= dict.fromkeys(("num_attention_heads", "pooling", "image_size"))
     if mixer_type != "lit":
         shown["num_attention_heads"] = num_heads
         is_snake = any(name.startswith("blocks.0.attn.a2_i") for name in state_dict)
@@ -113,8 +112,7 @@ def _shown_by_image_model(state_dict: Mapping[str, Tensor], fields: Mapping) -> 
         num_patches = state_dict["pos_embed"].shape[1] - 1
         side = round(num_patches**0.5)
         if side * side == num_patches:
-            size = (side * patch_size[0], side * patch_size[1])
-            recipe["image_size"] = size[0] if size[0] == size[1] else size
+            recipe["image_size"] = _size(*(side * patch for patch in patch_size))
     return shown, recipe
 
 
@@ -135,10 +133,9 @@ def _shown_by_text_model(state_dict: Mapping[str, Tensor]) -> tuple[dict, dict]:
     }
     if mixer_type != "lit":
         shown["num_attention_heads"] = num_heads
-    if POSITION_EMBEDDINGS in state_dict:
-        shown["max_position_embeddings"] = state_dict[POSITION_EMBEDDINGS].shape[0]
-    if (types := state_dict.get("bert.embeddings.token_type_embeddings.weight")) is not None:
-        shown["type_vocab_size"] = types.shape[0]
+    for name, field in ((POSITION_EMBEDDINGS, "max_position_embeddings"), (TOKEN_TYPES, "type_vocab_size")):
+        if name in state_dict:
+            shown[field] = state_dict[name].shape[0]
     recipe = {"feature_map": "identity", "normalization": "none", "num_attention_heads": None}
     if "classifier.weight" in state_dict:
         shown["num_labels"] = state_dict["classifier.weight"].shape[0]

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Read the files of published checkpoints: nothing in them is executed, and what training put around is taken off."""
+"""Read the files of published checkpoints, without executing code in them, and unwrap the weights."""
 
 import argparse
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 
-# Under any of these keys a training checkpoint keeps its weights, next to the state of the optimizer.
+# The keys under which training checkpoints hold the weights, beside the state of the optimizer.
 WRAPPERS = ("state", "model", "state_dict")
 PREFIXES = ("module.", "_orig_mod.", "model.")
 
@@ -33,8 +33,8 @@ def load_checkpoint(path: str | Path) -> dict[str, Tensor]:
             return unwrap_state_dict(load_file(path))
         except SafetensorError as error:
             raise ValueError(f"{path} is damaged or cut short ({error}): download or save it again.") from error
-    # Plain containers that training scripts save beside the weights: parsed arguments, the state of numpy's random
-    # numbers. Old files have numpy's names from before 2.0.
+    # Training scripts also save parsed arguments and the state of numpy's random number generator; numpy before 2.0
+    # had another name for the function that rebuilds arrays.
     reconstruct = np.empty(0).__reduce__()[0]
     allowed = [
         argparse.Namespace,
@@ -52,7 +52,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Tensor]:
         raise ValueError(
             f"{path} cannot be read as weights only ({reason}). If it is whole and you trust it, save its weights "
             'alone: torch.save(torch.load(path, weights_only=False)["state"]["model"], "weights.pt"), with the keys '
-            "under which it keeps them."
+            "under which it holds them."
         ) from error
     return unwrap_state_dict(checkpoint)
 

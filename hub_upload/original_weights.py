@@ -23,12 +23,13 @@ from transformers import PreTrainedModel
 from configuration_lion import LionConfig
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
 
-from .published_file import unwrap_state_dict
+from .original_file import unwrap_state_dict
 
 
 # Constants that some versions of BERT save.
 BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
+TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
 POSITION_EMBEDDINGS = "bert.embeddings.position_embeddings.weight"
 DECODER = "cls.predictions.decoder.weight"
 DECODER_BIASES = ("cls.predictions.decoder.bias", "cls.predictions.bias")
@@ -36,7 +37,7 @@ DECODER_BIASES = ("cls.predictions.decoder.bias", "cls.predictions.bias")
 
 @dataclass
 class Weight:
-    """How a weight of ours is made: of which published ones, and by what."""
+    """How one of our weights is made: of which published ones, and by which function of them."""
 
     names: tuple[str, ...]
     make: Callable[..., Tensor] = lambda tensor: tensor
@@ -137,7 +138,7 @@ def _is_classifier(state_dict: Mapping[str, Tensor]) -> bool:
 
 
 def model_class(state_dict: Mapping[str, Tensor]) -> type[PreTrainedModel]:
-    """The class of ours for a published state dict, by its head."""
+    """The LION class for a published state dict, by its head."""
     if "patch_embed.proj.weight" in state_dict:
         return LionForImageClassification
     return LionForSequenceClassification if _is_classifier(state_dict) else LionForMaskedLM
@@ -154,7 +155,7 @@ def convert_original_state_dict(state_dict: Mapping[str, Tensor], config: LionCo
 
     Returns:
         All weights of `LionForMaskedLM`, `LionForSequenceClassification` or `LionForImageClassification`, by the
-        head that the state dict has; for `model.load_state_dict(...)`. Dtypes are kept.
+        head that the state dict has; for `model.load_state_dict(...)`. Dtypes are those of the state dict.
 
     Raises:
         ValueError: with the list of names, if weights are missing, are left over, have shapes that do not fit

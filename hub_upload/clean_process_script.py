@@ -1,29 +1,17 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What a stranger does with a checkpoint: the script that clean_process.py runs in a process of its own. Nothing of this
-package may be imported here, and while it runs nothing can be.
+The script that clean_process.py runs in another process: it loads a checkpoint as users without this package do. It
+must not import anything of this package, and makes it impossible to import while it runs.
 
 Reads a request, JSON, from standard input and writes a report, JSON, to the file that the request names.
 """
 
 import json
 import sys
-from importlib.abc import MetaPathFinder
-
-
-class Hide(MetaPathFinder):
-    """Makes packages look as if they were not installed."""
-
-    def __init__(self, names):
-        self.names = names
-
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname in self.names:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
 def main(request):
-    sys.meta_path.insert(0, Hide(request["hidden"]))
+    sys.modules.update(dict.fromkeys(request["hidden"]))  # to import one is a ModuleNotFoundError
 
     import torch
     import transformers
@@ -35,7 +23,7 @@ def main(request):
     torch.set_num_threads(request["num_threads"])
     source, trust = request["source"], {"trust_remote_code": True}
     inputs = load_file(request["inputs"])
-    outputs, classes = {}, {}
+    outputs = {}
     for kernel in request["kernels"]:
         model = getattr(transformers, request["auto_class"]).from_pretrained(
             source, attn_implementation=kernel, **trust
@@ -43,11 +31,13 @@ def main(request):
         with torch.no_grad():
             for name, tensor in model.eval()(**inputs).items():
                 outputs[f"{kernel}.{name}"] = tensor.contiguous()
-    classes["model"] = f"{type(model).__module__}.{type(model).__name__}"
-    classes["AutoModel"] = type(transformers.AutoModel.from_pretrained(source, **trust)).__name__
     save_file(outputs, request["outputs"])
+    transformers.AutoModel.from_pretrained(source, **trust)
 
-    report = {"classes": classes, "versions": {"torch": torch.__version__, "transformers": transformers.__version__}}
+    report = {
+        "model_class": f"{type(model).__module__}.{type(model).__name__}",
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+    }
     if request["modality"] == "text":
         report["tokens"] = {}
         for allow in (True, False):
@@ -60,7 +50,7 @@ def main(request):
                 # Without permission to run code, the library may give another tokenizer and not say so.
                 report["tokens"]["trusted" if allow else "untrusted"] = dict(tokenizer(*request["text_pair"]))
     else:
-        classes["processor"] = type(AutoImageProcessor.from_pretrained(source, **trust)).__name__
+        AutoImageProcessor.from_pretrained(source, **trust)
     if request["pipeline"] is not None:
         pipe = transformers.pipeline(request["pipeline"], model=source, **trust)
         if request["modality"] == "text":
