@@ -23,9 +23,9 @@ bench-gpu: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[gpu]"
 	$(BIN)/python benchmarks/gpu_session.py --minutes 28 --output_dir outputs/gpu
 
-# Every mixer on every task, 3 seeds each, into the README; it goes on where it was stopped. SCALE=gpu is larger.
+# Every mixer on every task, 3 seeds each, into docs/results.md; it goes on where it was stopped. SCALE=gpu is larger.
 results: $(VENV)/installed
-	$(BIN)/python benchmarks/bench_quality.py --scale $(or $(SCALE),cpu) --readme README.md
+	$(BIN)/python benchmarks/bench_quality.py --scale $(or $(SCALE),cpu)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -1,6 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the benchmarks share: interleaved timing, peak memory, a description of the machine, tables."""
+"""What the benchmarks share: interleaved timing, peak memory, tables of results as CSV files, names and colours."""
 
+import csv
+import fcntl
+import io
 import json
 import platform
 import resource
@@ -9,10 +12,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import date
 from pathlib import Path
 
 import torch
 import transformers
+
+
+RESULTS = Path(__file__).parent / "results"
+# One colour per model in every picture. Models with softmax attention are dark or grey.
+COLORS = {
+    "softmax": "#30343b",
+    "BERT": "#30343b",
+    "ViT": "#30343b",
+    "ModernBERT": "#8a8f98",
+    "ModernBERT-base": "#b5977a",
+    "LION-LIT": "#e07b28",
+    "LION-D": "#2f8f4e",
+    "LION-S": "#2563a8",
+    "LION-D♮": "#86c79a",
+    "LION-S♮": "#7fb2e5",
+    "diagonal": "#7a4fb5",
+    "Luna": "#c9a227",
+    "Hydra": "#c43c3c",
+    "Vim": "#d977a8",
+}
 
 
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
@@ -34,6 +59,7 @@ def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dic
 
 
 def summary(seconds: list[float]) -> dict[str, float]:
+    """Columns of a table for the times of one function."""
     return {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)}
 
 
@@ -58,13 +84,11 @@ def print_peak_memory() -> None:
 
 
 def machine() -> dict[str, str | int]:
-    """Versions and CPU, for the JSON beside every result."""
+    """CPU and versions: the last columns of every row."""
     cpu = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [
-            line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
-        ]
+        names = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         cpu = names[0] if names else cpu
     return {
         "cpu": cpu,
@@ -74,6 +98,63 @@ def machine() -> dict[str, str | int]:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
+
+
+def append_rows(path: Path, rows: list[dict]) -> None:
+    """
+    Add rows, the machine and the day to a table, which is made if it is not there. Several processes may add to one
+    table at a time, and a last line that a killed process left without its end is removed.
+
+    Raises:
+        ValueError: if a row has a column that the table has not.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed, and so written
+        file.seek(0)
+        complete = complete_lines(file.read())
+        file.truncate(len(complete.encode()))
+        rows = [row | machine() | {"day": date.today().isoformat()} for row in rows]
+        columns = next(csv.reader(complete.splitlines()), list(rows[0]))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        if not complete:
+            writer.writeheader()
+        for row in rows:
+            writer.writerow({name: f"{x:.8g}" if isinstance(x, float) else x for name, x in row.items()})
+        file.write(text.getvalue().encode())
+
+
+def complete_lines(content: bytes) -> str:
+    return content[: content.rfind(b"\n") + 1].decode()
+
+
+def read_rows(path: Path, **values) -> list[dict]:
+    """The rows of a table that have these values, the latest last; numbers as numbers, an empty cell as `None`."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        lines = complete_lines(file.read()).splitlines()
+    rows = ({name: parse_cell(cell) for name, cell in row.items()} for row in csv.DictReader(lines))
+    return [row for row in rows if values.items() <= row.items()]
+
+
+def parse_cell(cell: str) -> int | float | str | None:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(cell)
+    return cell or None
+
+
+def latest(rows: list[dict], *columns: str) -> dict[tuple, dict]:
+    """By the values of some columns, the last row that has them."""
+    return {tuple(row[name] for name in columns): row for row in rows}
+
+
+def is_measured(path: Path, cases: list[dict]) -> bool:
+    """Whether a table has all of these cases from this machine, with these versions and as many threads."""
+    return all(read_rows(path, **case, **machine()) for case in cases)
 
 
 def write_json(path: Path, results: object) -> None:
@@ -86,7 +167,9 @@ def read_json(path: Path):
     return json.loads(path.read_text())["results"] if path.exists() else None
 
 
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows))
+
+
 def print_table(header: list[str], rows: list[list[str]]) -> None:
-    """A Markdown table."""
-    for row in (header, ["---"] * len(header), *rows):
-        print("| " + " | ".join(row) + " |")
+    print(markdown_table(header, rows))
