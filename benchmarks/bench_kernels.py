@@ -12,11 +12,8 @@ the naive form in float64 on a smaller batch. Rows go to kernels.csv; a case tha
 versions, is measured again only with --again.
 """
 
-import argparse
-from pathlib import Path
-
 import torch
-from measure import RESULTS, append_rows, interleaved, is_measured, summary
+from measure import append_rows, interleaved, is_measured, make_parser, summary
 from report import write_page
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -119,14 +116,10 @@ def say(rows: list[dict]) -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="lengths to 1024 only")
+    parser = make_parser(__doc__, "lengths to 1024 only")
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 197, 512, 1024, 4096, 16384])
     parser.add_argument("--batch_size", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0, help="for softmax attention, per length and pass")
-    parser.add_argument("--again", action="store_true", help="measure what is in the table, too")
-    parser.add_argument("--output_dir", type=Path, default=RESULTS)
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     lengths = [n for n in args.lengths if n <= 1024] if args.quick else args.lengths

@@ -20,14 +20,7 @@ import time
 from pathlib import Path
 
 import torch
-from measure import (
-    RESULTS,
-    append_rows,
-    is_measured,
-    peak_memory,
-    peak_memory_in_new_process,
-    print_peak_memory,
-)
+from measure import append_rows, in_new_process, is_measured, make_parser, peak_memory
 from report import write_page
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel
@@ -57,21 +50,19 @@ def random_text(length: int) -> torch.Tensor:
     return torch.randint(5, 30000, (1, length), generator=torch.Generator().manual_seed(length))
 
 
-def run_once(series: str, mode: str, length: int, layers: int) -> None:
-    """One forward pass without gradients, or one training step with gradient checkpointing."""
+def peak_memory_of(series: str, mode: str, length: int, layers: int) -> int:
+    """Of this process and one forward pass without gradients, or one training step with gradient checkpointing."""
     model = make_model(series, layers, length).train(mode == "training")
     if mode == "training":
         model.gradient_checkpointing_enable()
-    if length == 0:
-        return
-    if mode == "training":
-        model(random_text(length)).last_hidden_state.square().mean().backward()
-        return
-    with torch.no_grad():
-        if series.endswith("segments"):
+    with torch.set_grad_enabled(mode == "training"):
+        if length and series.endswith("segments"):
             model.encode_long(random_text(length), show_progress=False)
-        else:
-            model(random_text(length))
+        elif length:
+            hidden_states = model(random_text(length)).last_hidden_state
+            if mode == "training":
+                hidden_states.square().mean().backward()
+    return peak_memory()
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -83,8 +74,7 @@ def measure(arguments: argparse.Namespace) -> None:
         for layers, length in [(2, 0), *((2, n) for n in lengths), (1, lengths[-1])]:
             case = {"series": series, "mode": mode, "layers": layers, "length": length}
             if arguments.again or not is_measured(path, [case]):
-                one = ("--threads", str(arguments.threads), "--one", series, mode, str(length), str(layers))
-                memory = peak_memory_in_new_process(__file__, *one)
+                memory = in_new_process(peak_memory_of, series, mode, length, layers)
                 append_rows(path, [case | {"peak_memory_bytes": memory}])  # a long run may be cut short
                 print(f"{series}, {mode}, {layers} layers, {length} tokens: {memory / 2**20:.0f} MiB", flush=True)
 
@@ -121,28 +111,19 @@ def encode_million(how: str, output_dir: Path) -> None:
     print(result)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="lengths to 8,192 only")
+def main(args: list[str] | None = None) -> None:
+    parser = make_parser(__doc__, "lengths to 8,192 only")
     parser.add_argument("--lengths", type=int, nargs="+", default=[2**11, 2**13, 2**15, 2**17])
     parser.add_argument("--series", nargs="+", choices=SERIES, default=SERIES)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--million", choices=["segments", "forward"])
-    parser.add_argument("--again", action="store_true", help="measure what is in the table, too")
-    parser.add_argument("--output_dir", type=Path, default=RESULTS)
-    parser.add_argument("--one", nargs=4, metavar=("SERIES", "MODE", "LENGTH", "LAYERS"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(args)
     torch.set_num_threads(arguments.threads)
-    if arguments.one:
-        series, mode, length, layers = arguments.one
-        run_once(series, mode, int(length), int(layers))
-        return print_peak_memory()
-    if arguments.million:
-        encode_million(arguments.million, arguments.output_dir)
-        return write_page(arguments.output_dir)
     if arguments.quick:
         arguments.lengths = [n for n in arguments.lengths if n <= 2**13]
-    measure(arguments)
+    if arguments.million:
+        encode_million(arguments.million, arguments.output_dir)
+    else:
+        measure(arguments)
     write_page(arguments.output_dir)
 
 

@@ -15,18 +15,9 @@ versions, are measured again only with --again.
 import argparse
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from measure import (
-    RESULTS,
-    append_rows,
-    interleaved,
-    is_measured,
-    peak_memory_in_new_process,
-    print_peak_memory,
-    summary,
-)
+from measure import append_rows, in_new_process, interleaved, is_measured, make_parser, peak_memory, summary
 from report import write_page
 from transformers import (
     BertConfig,
@@ -118,6 +109,11 @@ def short(name: str) -> str:
 MODELS = tuple(dict.fromkeys(short(name) for modality in PEERS for name in names(modality)))
 
 
+def peak_memory_of_step(name: str, layers: int, modality: str, size: int, mode: str) -> int:
+    make_step(make_model(name, layers, size), make_inputs(modality, size), mode)()
+    return peak_memory()
+
+
 def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dict]:
     """One row per model: the time of a step on a batch, peak memory and parameters."""
     modality, size, mode = case.values()
@@ -127,34 +123,23 @@ def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dic
     seconds = interleaved({name: make_step(model, inputs, mode) for name, model in models.items()}, args.repeats)
     rows = []
     for name, model in models.items():
-        one = ("--layers", str(args.layers), "--threads", str(args.threads), "--one", name, str(size), mode)
         sizes = {"layers": model.config.num_hidden_layers, "parameters": model.num_parameters(), "tokens": tokens}
-        memory = {"peak_memory_bytes": peak_memory_in_new_process(__file__, *one)}
+        memory = {"peak_memory_bytes": in_new_process(peak_memory_of_step, name, args.layers, modality, size, mode)}
         rows.append(case | {"model": short(name)} | sizes | summary(seconds[name]) | memory)
         print(*case.values(), short(name), f"{tokens / rows[-1]['median']:,.0f} tokens/s", flush=True)
     return rows
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one layer and short inputs, without ModernBERT-base")
+    parser = make_parser(__doc__, "one layer and short inputs, without ModernBERT-base")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--text_lengths", type=int, nargs="*", default=[128, 512, 2048, 8192])
     parser.add_argument("--image_sizes", type=int, nargs="*", default=[224, 1024])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="all need memory at the same time")
-    parser.add_argument("--again", action="store_true", help="measure what is in the table, too")
-    parser.add_argument("--output_dir", type=Path, default=RESULTS)
-    parser.add_argument("--one", nargs=3, metavar=("NAME", "SIZE", "MODE"), help=argparse.SUPPRESS)
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
-    if args.one:
-        name, size, mode = args.one[0], int(args.one[1]), args.one[2]
-        modality = "image" if name in names("image") else "text"
-        make_step(make_model(name, args.layers, size), make_inputs(modality, size), mode)()
-        return print_peak_memory()
     if args.quick:
         args.layers, args.repeats, args.text_lengths, args.image_sizes = 1, 3, [128, 1024], [224]
         args.models = [name for name in args.models if name != "ModernBERT-base"]

@@ -10,14 +10,13 @@ by length, which leaves the least padding and the least random batches, and pack
 packing.csv.
 """
 
-import argparse
 import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from measure import RESULTS, append_rows, interleaved, summary
+from measure import append_rows, interleaved, is_measured, make_parser, summary
 from report import write_page
 from tokenization_lion import LionTokenizer
 from tokenization_lion.packing import DataCollatorForLanguageModelingWithFlattening, TokenBudgetBatchSampler
@@ -63,16 +62,13 @@ def make_epoch(model: torch.nn.Module, batches: list[dict]) -> Callable[[], None
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer sequences and repeats")
+    parser = make_parser(__doc__, "fewer sequences and repeats")
     parser.add_argument("--sequences", type=int, default=512)
     parser.add_argument("--max_tokens", type=int, default=4096, help="of a packed row")
     parser.add_argument("--hidden_size", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--mixers", nargs="*", default=["lit", "decay", "selective"])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output_dir", type=Path, default=RESULTS)
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     if args.quick:
@@ -88,9 +84,13 @@ def main(args: list[str] | None = None) -> None:
     batches = make_batches(tokenizer, rows, args.max_tokens)
     print(f"{len(rows)} sequences of {min(lengths)} to {max(lengths)} tokens, median {statistics.median(lengths):.0f}")
 
+    path = args.output_dir / "packing.csv"
     about = {"sequences": len(rows), "tokens": sum(lengths), "median_length": statistics.median(lengths)}
     settings = {name: getattr(args, name) for name in ("max_tokens", "hidden_size", "layers", "repeats")}
     for mixer in args.mixers:
+        cases = [{"mixer": mixer, "batches": name} | about for name in batches]
+        if is_measured(path, [case | settings for case in cases]) and not args.again:
+            continue
         torch.manual_seed(0)
         config = LionConfig(
             mixer_type=mixer,
@@ -102,12 +102,11 @@ def main(args: list[str] | None = None) -> None:
         )
         model = LionForMaskedLM(config)
         seconds = interleaved({name: make_epoch(model, b) for name, b in batches.items()}, args.repeats)
-        for name, values in seconds.items():
-            computed = sum(batch["input_ids"].numel() for batch in batches[name])
-            row = {"mixer": mixer, "batches": name} | about
-            row |= {"share_of_padding": 1 - sum(lengths) / computed} | summary(values) | settings
-            append_rows(args.output_dir / "packing.csv", [row])
-            print(f"{mixer}, {name}: {sum(lengths) / row['median']:.0f} real tokens/s", flush=True)
+        for case in cases:
+            computed = sum(batch["input_ids"].numel() for batch in batches[case["batches"]])
+            measured = {"share_of_padding": 1 - sum(lengths) / computed} | summary(seconds[case["batches"]])
+            append_rows(path, [case | measured | settings])
+            print(f"{mixer}, {case['batches']}: {sum(lengths) / measured['median']:.0f} real tokens/s", flush=True)
     write_page(args.output_dir)
 
 

@@ -21,15 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from mamba_peers import MAMBA_PEERS, use_mamba
-from measure import (
-    RESULTS,
-    append_rows,
-    interleaved,
-    peak_memory_in_new_process,
-    print_peak_memory,
-    read_rows,
-    summary,
-)
+from measure import RESULTS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
 from report import write_page
 from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
 
@@ -392,20 +384,15 @@ def measure_speed(task: str, names: list[str], experiment: Experiment, data: Dat
         for name, seconds in interleaved(functions, args.repeats).items():
             rows[name] |= {f"{mode}_{key}": value for key, value in summary(seconds).items()}
     for name, row in rows.items():
-        one = ["--scale", args.scale, "--cache_dir", str(args.cache_dir), "--one", task, name]
-        row["peak_memory_bytes"] = peak_memory_in_new_process(__file__, *one)
+        row["peak_memory_bytes"] = in_new_process(inference_memory, args.scale, task, name, args.cache_dir)
     append_rows(args.output_dir / "quality_speed.csv", list(rows.values()))
 
 
-def one(args: argparse.Namespace) -> None:
-    """One forward pass at four times the length; the peak memory is printed last."""
-    task, name = args.one
-    experiment = SCALES[args.scale][task]
-    make_step(name, experiment, load_data(task, experiment, args.cache_dir), "infer")()
-    if torch.cuda.is_available():
-        print(torch.cuda.max_memory_allocated())
-    else:
-        print_peak_memory()
+def inference_memory(scale: str, task: str, name: str, cache_dir: Path) -> int:
+    """Peak memory of one forward pass at four times the length: of a GPU, or else of this process."""
+    experiment = SCALES[scale][task]
+    make_step(name, experiment, load_data(task, experiment, cache_dir), "infer")()
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_memory()
 
 
 def train_once(
@@ -464,11 +451,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="scale quick, one seed; speed of the first task only")
     parser.add_argument("--repeats", type=int, default=7, help="of each timing")
     parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
-    parser.add_argument("--one", nargs=2, metavar=("TASK", "MODEL"), help=argparse.SUPPRESS)
     args = parser.parse_args(args)
-    if args.one:
-        torch.set_num_threads(1)
-        return one(args)
     if args.quick:
         args.scale, args.seeds, args.repeats = "quick", args.seeds[:1], 2
     threads = torch.get_num_threads()

@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What the benchmarks share: interleaved timing, peak memory, tables of results as CSV files, names and colours."""
 
+import argparse
 import csv
 import fcntl
 import io
@@ -8,12 +9,12 @@ import json
 import platform
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import date
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -63,11 +64,11 @@ def summary(seconds: list[float]) -> dict[str, float]:
     return {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)}
 
 
-def peak_memory_in_new_process(script: str, *arguments: str) -> int:
-    """Peak resident memory, in bytes, of `python script *arguments`, which must end with `print_peak_memory()`."""
-    command = [sys.executable, script, *arguments]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return int(output.split()[-1])
+def in_new_process(function: Callable, *args):
+    """What a function at the top of a module returns, in a process of its own with as many threads as this one."""
+    context, threads = get_context("spawn"), torch.get_num_threads()
+    with ProcessPoolExecutor(1, context, torch.set_num_threads, (threads,)) as pool:
+        return pool.submit(function, *args).result()
 
 
 def peak_memory() -> int:
@@ -78,9 +79,14 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def print_peak_memory() -> None:
-    """Print `peak_memory` as the last word of this process's output."""
-    print(peak_memory())
+def make_parser(description: str, quick: str) -> argparse.ArgumentParser:
+    """The arguments that all benchmarks of speed and memory have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--again", action="store_true", help="measure what is in the table, too")
+    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="of the table")
+    return parser
 
 
 def machine() -> dict[str, str | int]:

@@ -14,6 +14,7 @@ import math
 import re
 import statistics
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -29,11 +30,11 @@ PASSES = ("forward", "forward+backward")
 Read = Callable[..., list[dict]]
 
 
-def grid(cells: dict[tuple[str, str], str], corner: str = "") -> str:
+def grid(rows: dict[str, dict[str, str]], corner: str = "") -> str:
     """A Markdown table of cells by row and column, in the order in which these first come."""
-    names, columns = dict.fromkeys(row for row, _ in cells), dict.fromkeys(column for _, column in cells)
-    rows = [[name, *(cells.get((name, column), "") for column in columns)] for name in names]
-    return markdown_table([corner, *columns], rows) if cells else ""
+    columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
+    lines = [[name, *(cells.get(column, "") for column in columns)] for name, cells in rows.items()]
+    return markdown_table([corner, *columns], lines) if rows else ""
 
 
 def number(x: float | None, form: str = ".2f") -> str:
@@ -77,15 +78,15 @@ def kernel_times(read: Read, threads: int = 1) -> tuple[list[int], dict[tuple, f
 
 def kernels(read: Read, threads: int = 1) -> str:
     lengths, times = kernel_times(read, threads)
-    cells = {}
+    rows = defaultdict(dict)
     for mixer, n in product(("softmax", *LIONS), lengths):
         seconds = [times[mixer, direction, n] for direction in PASSES]
         ratios = [x / times["softmax", direction, n] for x, direction in zip(seconds, PASSES, strict=True)]
         if mixer in ("softmax", "LION-S"):
-            cells[f"{mixer}, time per sequence", f"{n:,} tokens"] = " / ".join(map(duration, seconds))
+            rows[f"{mixer}, time per sequence"][f"{n:,} tokens"] = " / ".join(map(duration, seconds))
         if mixer != "softmax":
-            cells[f"{mixer} ÷ softmax", f"{n:,} tokens"] = " / ".join(map(short, ratios))
-    return grid(cells)
+            rows[f"{mixer} ÷ softmax"][f"{n:,} tokens"] = " / ".join(map(short, ratios))
+    return grid(rows)
 
 
 def draw_kernels(read: Read, plt):
@@ -122,15 +123,15 @@ def model_rows(read: Read) -> dict[tuple, dict]:
 
 
 def models(read: Read) -> str:
-    found, cells = model_rows(read), {}
-    cases = dict.fromkeys((modality, size) for modality, size, *_ in found)
-    for model, (modality, size) in product(in_order(name for *_, name in found), cases):
+    found, table = model_rows(read), defaultdict(dict)
+    for model, (modality, size, _, name) in product(COLORS, found):
         rows = [found.get((modality, size, mode, model)) for mode in ("train", "infer")]
-        texts = [duration(x["median"]) if x and model in ("BERT", "ViT") else number(x and x["ratio"]) for x in rows]
-        if any(rows):
+        if model == name:
+            is_peer = model in ("BERT", "ViT")
+            texts = [duration(x["median"]) if x and is_peer else number(x and x["ratio"]) for x in rows]
             column = f"{modality}, {f'{size}²' if modality == 'image' else f'{size:,}'}"
-            cells[(rows[0] or rows[1])["label"], column] = " / ".join(texts)
-    return grid(cells)
+            table[(rows[0] or rows[1])["label"]][column] = " / ".join(texts)
+    return grid(table)
 
 
 def draw_models(read: Read, plt):
@@ -168,15 +169,16 @@ def memory_points(read: Read) -> dict[tuple[str, str, int], dict[int, int]]:
 
 
 def memory(read: Read) -> str:
-    found, cells = memory_points(read), {}
+    found, rows = memory_points(read), {}
     for (series, mode, layers), points in found.items():
         lengths = [n for n in points if n]
         if layers != 2 or len(lengths) < 2:
             continue
         last, one_layer = lengths[-1], found.get((series, mode, 1), {})
+        both = max(points.keys() & one_layer.keys(), default=None)  # the longest input of both depths
         slopes = [(points[b] - points[a]) / (b - a) for a, b in zip(lengths, lengths[1:], strict=False)]
-        further = (points[last] - one_layer[last]) / last if last in one_layer else None
-        columns = {
+        further = (points[both] - one_layer[both]) / both if both else None
+        rows[f"{series}, {mode}"] = {
             "longest input, tokens": f"{last:,}",
             "peak, MiB": f"{points[last] / 2**20:,.0f}",
             "above the loaded model, MiB": number((points[last] - points[0]) / 2**20 if 0 in points else None, ",.0f"),
@@ -184,8 +186,7 @@ def memory(read: Read) -> str:
             "between neighbouring lengths": f"{min(slopes):,.0f} to {max(slopes):,.0f}",
             "bytes per token and further layer": number(further, ",.0f"),
         }
-        cells |= {(f"{series}, {mode}", column): text for column, text in columns.items()}
-    return grid(cells)
+    return grid(rows)
 
 
 def draw_memory(read: Read, plt):
@@ -209,33 +210,36 @@ def draw_memory(read: Read, plt):
         axis.set_ylim(bottom=0)
         axis.legend()
     points = above.get(("LION-S chunk", "inference"), {0: 0})
-    text = f"LION-S reads {max(points):,} tokens in {points[max(points)]:.1f} GiB: memory grows with the length"
-    figure.suptitle(f"{text}, not with its square")
+    text = f"A LION-S of 2 layers reads {max(points):,} tokens in {points[max(points)]:.1f} GiB"
+    figure.suptitle(f"{text}: memory grows with the length, not with its square")
     return figure
 
 
 def million(read: Read) -> str:
-    cells = {}
-    for (how,), row in latest(read("million"), "how").items():
-        columns = {
+    names = {"forward": "one forward pass of the chunk kernel", "segments": "`encode_long`"}
+    rows = {
+        names[how]: {
             "tokens": f"{row['tokens']:,}",
             "peak memory, GiB": f"{row['peak_memory_bytes'] / 2**30:.1f}",
             "CPU time, minutes": f"{row['cpu_seconds'] / 60:.0f}",
             "largest difference to the other way": number(row["max_difference"], ".1e"),
         }
-        name = {"forward": "one forward pass of the chunk kernel", "segments": "`encode_long`"}[how]
-        cells |= {(name, column): text for column, text in columns.items()}
-    return grid(cells)
+        for (how,), row in latest(read("million"), "how").items()
+    }
+    return grid(rows)
 
 
 def packing(read: Read) -> str:
-    found, cells = latest(read("packing"), "mixer", "batches"), {}
-    for (mixer, batches), row in found.items():
-        name = f"{mixer}, {batches}"
-        cells[name, "padding"] = f"{row['share_of_padding']:.0%}"
-        cells[name, "real tokens per second"] = f"{row['tokens'] / row['median']:,.0f}"
-        cells[name, "times as fast as padded"] = f"{found[mixer, 'padded']['median'] / row['median']:.2f}"
-    return grid(cells)
+    found = latest(read("packing"), "mixer", "batches")
+    rows = {
+        f"{mixer}, {batches}": {
+            "padding": f"{100 * row['share_of_padding']:.0f} %",
+            "real tokens per second": f"{row['tokens'] / row['median']:,.0f}",
+            "times as fast as padded": f"{found[mixer, 'padded']['median'] / row['median']:.2f}",
+        }
+        for (mixer, batches), row in found.items()
+    }
+    return grid(rows)
 
 
 # What mixers learn
@@ -262,62 +266,64 @@ def title_of(task: str, split: str) -> str:
 
 
 def scores(read: Read) -> str:
-    cells, seeds = {}, set()
+    rows, seeds = defaultdict(dict), set()
     found = {task: common_seeds(models) for task, models in scores_of(read, "test").items()}
     for model, (task, models) in product(COLORS, found.items()):
         if model in models:
-            cells[model, title_of(task, "test")] = mean_std(models[model], 2 if task == "mlm" else 1)
+            rows[model][title_of(task, "test")] = mean_std(models[model], 2 if task == "mlm" else 1)
             seeds.add(str(len(models[model])))
     for row in read("quality"):
-        cells["most frequent class", title_of(row["task"], "test")] = (
-            "" if row["chance"] is None else f"{100 * row['chance']:.1f}"
-        )
-    return grid(cells) and f"{grid(cells)}\n\nMean ± standard deviation of {' or '.join(sorted(seeds))} seeds."
+        chance = "" if row["chance"] is None else f"{100 * row['chance']:.1f}"
+        rows["most frequent class"][title_of(row["task"], "test")] = chance
+    return grid(rows) and f"{grid(rows)}\n\nMean ± standard deviation of {' or '.join(sorted(seeds))} seeds."
 
 
 def step_times(read: Read) -> str:
-    found, cells, peaks = latest(read("quality_speed"), "task", "model"), {}, {}
+    found, rows, peaks = latest(read("quality_speed"), "task", "model"), defaultdict(dict), defaultdict(list)
     for model, (task, name) in product(COLORS, found):
         if model == name and (task, "softmax") in found:
             row, softmax = found[task, model], found[task, "softmax"]
             ratios = [row[f"{mode}_median"] / softmax[f"{mode}_median"] for mode in ("train", "infer")]
-            cells[model, task] = " / ".join(f"{x:.2f}" for x in ratios)
-            peaks.setdefault(task, []).append(row["peak_memory_bytes"])
-    if not cells:
-        return ""
-    spread = max(max(x) / min(x) for x in peaks.values()) - 1
-    note = f"Peak memory of the process at four times the length differs by at most {spread:.0%} within a task."
-    return f"{grid(cells, 'training step / inference at 4 × length, time ÷ softmax')}\n\n{note}"
+            rows[model][task] = " / ".join(f"{x:.2f}" for x in ratios)
+            peaks[task].append(row["peak_memory_bytes"])
+    spread = max((max(x) / min(x) for x in peaks.values()), default=1) - 1
+    note = (
+        f"Peak memory of the process at four times the length differs by at most {100 * spread:.0f} % within a task."
+    )
+    table = grid(rows, "training step / inference at 4 × length, time ÷ softmax")
+    return table and f"{table}\n\n{note}"
 
 
 def snake(read: Read) -> str:
-    digits, cells = scores_of(read, "test").get("digits", {}), {}
+    digits, rows = scores_of(read, "test").get("digits", {}), {}
     steps = {row["model"]: row["train_median"] for row in read("quality_speed", task="digits")}
     for name, curve in (("LION-D", "LION-D♮"), ("LION-S", "LION-S♮")):
         pair = common_seeds({x: digits.get(x, {}) for x in (name, curve)})
         if len(pair[name]) > 1 and {name, curve} <= steps.keys():
             gains = [b - a for a, b in zip(pair[name], pair[curve], strict=True)]
             error = statistics.stdev(gains) / math.sqrt(len(gains))
-            cells[name, "raster order, test %"] = f"{statistics.mean(pair[name]):.1f}"
-            cells[name, "snake, test %"] = f"{statistics.mean(pair[curve]):.1f}"
-            cells[name, "difference ± standard error"] = f"{statistics.mean(gains):.1f} ± {error:.1f}"
-            cells[name, "seeds"] = str(len(gains))
-            cells[name, "time of a step ÷ raster"] = f"{steps[curve] / steps[name]:.2f}"
-    return grid(cells)
+            rows[name] = {
+                "raster order, test %": f"{statistics.mean(pair[name]):.1f}",
+                "snake, test %": f"{statistics.mean(pair[curve]):.1f}",
+                "difference ± standard error": f"{statistics.mean(gains):.1f} ± {error:.1f}",
+                "seeds": str(len(gains)),
+                "time of a step ÷ raster": f"{steps[curve] / steps[name]:.2f}",
+            }
+    return grid(rows)
 
 
 def initial_decays(read: Read) -> str:
     names = dict.fromkeys(row["initial_decays"] for row in read("quality"))
-    found = {name: scores_of(read, "validation", name) for name in names}
-    others, cells = [name for name in found if name != "default"], {}
-    for task, model in product(*(found[others[0]], ("LION-D", "LION-S")) if others else ((), ())):
+    found, rows = {name: scores_of(read, "validation", name) for name in names}, defaultdict(dict)
+    trained = found[list(found)[-1]] if len(found) > 1 else {}
+    for task, model in ((task, model) for task, models in trained.items() for model in models):
         of_name = common_seeds({name: of_task.get(task, {}).get(model, {}) for name, of_task in found.items()})
         for name, values in of_name.items():
             row = "half a token to the context (the default)" if name == "default" else name
             if values:
                 column = f"{title_of(task, 'validation')}: {model}"
-                cells[row, column] = mean_std(values, 2 if task == "mlm" else 1)
-    return grid(cells, "half-lives")
+                rows[row][column] = mean_std(values, 2 if task == "mlm" else 1)
+    return grid(rows, "half-lives")
 
 
 def lives_of(read: Read) -> dict[str, dict[str, list[dict]]]:
@@ -336,17 +342,17 @@ def octaves(heads: list[dict]) -> float:
 
 
 def half_lives(read: Read) -> str:
-    cells = {}
+    rows = defaultdict(dict)
     for task, of_when in lives_of(read).items():
         for when, heads in of_when.items():
             low, high = min(head["q05"] for head in heads), max(head["q95"] for head in heads)
             middle = statistics.median(head["q50"] for head in heads)
-            cells[task, f"{when} training: median (5 % to 95 %)"] = f"{middle:.1f} ({low:.1f} to {high:.0f})"
+            rows[task][f"{when} training: median (5 % to 95 %)"] = f"{middle:.1f} ({low:.1f} to {high:.0f})"
         pairs = zip(of_when["before"], of_when["after"], strict=True)
         moved = statistics.mean(abs(math.log2(after["q50"] / before["q50"])) for before, after in pairs)
-        cells[task, "octaves between tokens of a head"] = " → ".join(f"{octaves(x):.2f}" for x in of_when.values())
-        cells[task, "octaves that a head moved"] = f"{moved:.2f}"
-    return grid(cells, "half-life in tokens")
+        rows[task]["octaves between tokens of a head"] = " → ".join(f"{octaves(x):.2f}" for x in of_when.values())
+        rows[task]["octaves that a head moved"] = f"{moved:.2f}"
+    return grid(rows, "half-life in tokens")
 
 
 def draw_half_lives(read: Read, plt):
@@ -377,7 +383,7 @@ def draw_scores(read: Read, plt):
     if not found:
         return None
     figure, axes = plt.subplots(1, len(found), figsize=(3.1 * len(found), 3.9), squeeze=False)
-    handles, outcomes = {}, {"ahead of": [], "level with": [], "behind": []}
+    handles, outcomes = {}, {"ahead": [], "level": [], "behind": []}
     for axis, (task, models) in zip(axes[0], found.items(), strict=True):
         means = {name: statistics.mean(values) for name, values in models.items()}
         for name in in_order(name for name in models if (task, name) in times):
@@ -392,24 +398,18 @@ def draw_scores(read: Read, plt):
         if len(ours := models.get("LION-S", [])) > 1:
             gain = (means["LION-S"] - means["softmax"]) * (-1 if task == "mlm" else 1)
             error = math.sqrt(sum(statistics.variance(x) for x in (ours, models["softmax"])) / len(ours))
-            word = "ahead of" if gain > 2 * error else "behind" if gain < -2 * error else "level with"
+            word = "ahead" if gain > 2 * error else "behind" if gain < -2 * error else "level"
             outcomes[word].append(task)
     handles = {name: handles[name] for name in in_order(handles)}
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles))
-    told = "; ".join(f"{word} softmax attention on {', '.join(tasks)}" for word, tasks in outcomes.items() if tasks)
-    figure.suptitle(f"LION-S: {told} (by two standard errors). Up is better, left is faster")
+    told = "; ".join(f"{word} on {', '.join(tasks)}" for word, tasks in outcomes.items() if tasks)
+    figure.suptitle(f"LION-S against softmax attention: {told}. Up is better, left is faster")
     return figure
 
 
 def published(read: Read) -> str:
-    return grid(
-        {
-            (row["model"], name): "" if x is None else str(x)
-            for row in read("published")
-            for name, x in row.items()
-            if name != "model"
-        }
-    )
+    rows = read("published")
+    return grid({row.pop("model"): {name: "" if x is None else str(x) for name, x in row.items()} for row in rows})
 
 
 def machines(read: Read) -> str:
