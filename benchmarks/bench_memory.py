@@ -39,7 +39,9 @@ def make_model(series: str, layers: int, length: int) -> torch.nn.Module:
     torch.manual_seed(0)
     name, kernel = series.split()
     if name == "BERT":
-        config = BertConfig(num_hidden_layers=layers, max_position_embeddings=max(length, 512))
+        # With its usual dropout of attention weights, training on a CPU keeps the matrix of these.
+        sizes = {"num_hidden_layers": layers, "max_position_embeddings": max(length, 512)}
+        config = BertConfig(attention_probs_dropout_prob=0.0, **sizes)
         return BertModel._from_config(config, attn_implementation=kernel, add_pooling_layer=False)
     config = LionConfig(mixer_type="selective", num_hidden_layers=layers)
     kernel = "chunk" if kernel == "segments" else kernel
