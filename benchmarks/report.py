@@ -109,14 +109,21 @@ def draw_kernels(read: Read, plt):
 
 def model_rows(read: Read) -> dict[tuple, dict]:
     """
-    By modality, size, mode and model the latest row, with a `label` and a `ratio`: its time ÷ that of BERT or ViT on
-    the same day.
+    By modality, size, mode and model a row with a `label` and a `ratio`: its time ÷ that of BERT or ViT on the same
+    day. Days are not equally fast: `median` is this ratio times BERT's time on the day on which most models ran.
     """
-    key, peers = ("modality", "size", "mode", "model"), {"text": "BERT", "image": "ViT"}
-    of_day, found = latest(read("models"), *key, "day"), latest(read("models"), *key)
+    days, found = defaultdict(dict), {}
+    for row in read("models"):
+        days[row["modality"], row["size"], row["mode"], row["day"]][row["model"]] = row
+    order = lambda item: (item[0][0] == "image", *item[0][1:3], len(item[1]))
+    for (modality, size, mode, _), rows in sorted(days.items(), key=order):
+        peer = rows.get("BERT" if modality == "text" else "ViT")
+        for model, row in rows.items():
+            ratio = row["median"] / peer["median"] if peer else None
+            found[modality, size, mode, model] = row | {"ratio": ratio}
     for (modality, size, mode, model), row in found.items():
-        peer = of_day.get((modality, size, mode, peers[modality], row["day"]))
-        row["ratio"] = row["median"] / peer["median"] if peer else None
+        peer = found.get((modality, size, mode, "BERT" if modality == "text" else "ViT"))
+        row["median"] = row["ratio"] * peer["median"] if peer and row["ratio"] else row["median"]
         first = next(x for (*_, name), x in found.items() if name == model)  # tables of positions grow with the length
         row["label"] = f"{model}, {row['layers']} layers, {first['parameters'] / 1e6:.0f}M"
     return found

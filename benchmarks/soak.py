@@ -279,7 +279,6 @@ PARTS = {
 
 
 def run_part(name: str, seconds: float) -> dict:
-    torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     return PARTS[name][0](seconds)
@@ -291,6 +290,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--output_dir", type=Path, default=RESULTS)
     args = parser.parse_args()
+    torch.set_num_threads(1)
     failures = {}
     for name in args.parts:
         try:  # in a process of its own, so that a crash is a failure like any other

@@ -135,7 +135,12 @@ def test_ratios_are_of_one_day(report, tmp_path, monkeypatch):
     rows = [
         {"modality": "text", "size": 8, "mode": "infer", "model": model, "median": median, "day": day}
         | {"layers": 1, "parameters": 10**6}
-        for model, median, day in (("BERT", 1.0, "a"), ("LION-S", 0.5, "a"), ("BERT", 3.0, "b"), ("LION-D", 6.0, "b"))
+        for model, median, day in [
+            *(("BERT", 2.0, "a"), ("LION-S", 1.0, "a"), ("LION-LIT", 0.5, "a")),
+            *(("BERT", 3.0, "b"), ("LION-D", 6.0, "b")),
+        ]
     ]
-    found = report.model_rows(lambda name: [dict(row) for row in rows])
-    assert {model: row["ratio"] for (*_, model), row in found.items()} == {"BERT": 1, "LION-S": 0.5, "LION-D": 2}
+    found = {model: row for (*_, model), row in report.model_rows(lambda name: rows).items()}
+    ratios = {"BERT": 1, "LION-S": 0.5, "LION-LIT": 0.25, "LION-D": 2}
+    assert {model: row["ratio"] for model, row in found.items()} == ratios
+    assert {model: row["median"] for model, row in found.items()} == {name: 2 * x for name, x in ratios.items()}
