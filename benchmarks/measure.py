@@ -5,7 +5,6 @@ import argparse
 import csv
 import fcntl
 import io
-import json
 import platform
 import resource
 import statistics
@@ -161,16 +160,6 @@ def latest(rows: list[dict], *columns: str) -> dict[tuple, dict]:
 def is_measured(path: Path, cases: list[dict]) -> bool:
     """Whether a table has all of these cases from this machine, with these versions and as many threads."""
     return all(read_rows(path, **case, **machine()) for case in cases)
-
-
-def write_json(path: Path, results: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": machine(), "results": results}, indent=1) + "\n")
-
-
-def read_json(path: Path):
-    """What `write_json` wrote; `None` if it did not."""
-    return json.loads(path.read_text())["results"] if path.exists() else None
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> str:

@@ -50,6 +50,8 @@ def duration(seconds: float) -> str:
 
 
 def mean_std(values: list[float], digits: int) -> str:
+    if not values:
+        return ""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.{digits}f}{spread}"
 
@@ -59,11 +61,13 @@ def in_order(models) -> list[str]:
     return [name for name in COLORS if name in models]
 
 
-def panel(axis, title: str, xlabel: str, ylabel: str, ticks: list[int]) -> None:
+def panel(axis, title: str, xlabel: str, ylabel: str, ticks: list[int], legend: str = "") -> None:
     axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
     axis.set_xticks(ticks, [f"{n:,}" for n in ticks], rotation=45 if len(ticks) > 5 else 0)
     axis.minorticks_off()
     axis.grid(alpha=0.25)
+    if legend and axis.lines:
+        axis.legend(loc=legend, fontsize=8)
 
 
 # Speed and memory
@@ -156,14 +160,15 @@ def draw_models(read: Read, plt):
             if here:
                 text = found[here[0], mode, model]["label"]
                 axis.semilogx(here, values, style, color=COLORS[model], label=text)
-        panel(axis, title, "length in tokens", "tokens per second (one CPU thread)", lengths)
+        panel(axis, title, "length in tokens", "tokens per second (one CPU thread)", lengths, "lower left")
         axis.set_ylim(bottom=0)
-    axes[0].legend(fontsize=8, loc="lower left")
-    gains = [speed[lengths[-1], mode, "LION-S"] / speed[lengths[-1], mode, "BERT"] for mode in ("infer", "train")]
-    figure.suptitle(
-        f"At {lengths[-1]:,} tokens a whole LION-S model is {gains[0]:.1f} times as fast as BERT in inference and "
-        f"{gains[1]:.1f} times in training"
-    )
+    times = [[speed.get((lengths[-1], mode, x)) for x in ("LION-S", "BERT")] for mode in ("infer", "train")]
+    if all(map(all, times)):
+        gains = [f"{lion / bert:.1f} times" for lion, bert in times]
+        figure.suptitle(
+            f"At {lengths[-1]:,} tokens a whole LION-S model is {gains[0]} as fast as BERT in inference and "
+            f"{gains[1]} in training"
+        )
     return figure
 
 
@@ -213,9 +218,8 @@ def draw_memory(read: Read, plt):
         longest = max((n for case, points in above.items() if case[1] == mode for n in points), default=0)
         title = "inference" if mode == "inference" else "training step with gradient checkpointing"
         ticks = [longest * part // 4 for part in range(5)]
-        panel(axis, title, "length in tokens", "peak memory above that of the loaded model, GiB", ticks)
+        panel(axis, title, "length in tokens", "peak memory above that of the loaded model, GiB", ticks, "upper left")
         axis.set_ylim(bottom=0)
-        axis.legend()
     points = above.get(("LION-S chunk", "inference"), {0: 0})
     text = f"A LION-S of 2 layers reads {max(points):,} tokens in {points[max(points)]:.1f} GiB"
     figure.suptitle(f"{text}: memory grows with the length, not with its square")
@@ -392,8 +396,8 @@ def draw_scores(read: Read, plt):
     figure, axes = plt.subplots(1, len(found), figsize=(3.1 * len(found), 3.9), squeeze=False)
     handles, outcomes = {}, {"ahead": [], "level": [], "behind": []}
     for axis, (task, models) in zip(axes[0], found.items(), strict=True):
-        means = {name: statistics.mean(values) for name, values in models.items()}
-        for name in in_order(name for name in models if (task, name) in times):
+        means = {name: statistics.mean(values) for name, values in models.items() if values}
+        for name in in_order(name for name in means if (task, name) in times):
             spread = statistics.stdev(models[name]) if len(models[name]) > 1 else 0
             time = times[task, name] / times[task, "softmax"]
             handles[name] = axis.errorbar(time, means[name], spread, fmt="o", color=COLORS[name], elinewidth=1)
@@ -402,7 +406,7 @@ def draw_scores(read: Read, plt):
         panel(axis, task, "time of a training step ÷ softmax", unit, [1, 2, 4, 8])
         if task == "mlm":
             axis.invert_yaxis()
-        if len(ours := models.get("LION-S", [])) > 1:
+        if "softmax" in means and len(ours := models.get("LION-S", [])) > 1:
             gain = (means["LION-S"] - means["softmax"]) * (-1 if task == "mlm" else 1)
             error = math.sqrt(sum(statistics.variance(x) for x in (ours, models["softmax"])) / len(ours))
             word = "ahead" if gain > 2 * error else "behind" if gain < -2 * error else "level"
