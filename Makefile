@@ -35,9 +35,9 @@ bench-gpu-figures: $(VENV)/installed_gpu
 bench-gpu-models: $(VENV)/installed_gpu
 	timeout 580 $(BIN)/python benchmarks/bench_gpu.py --parts models --minutes 7 --output_dir outputs/gpu
 
-# Every mixer on every task, 3 seeds each, into the README; it goes on where it was stopped. SCALE=gpu is larger.
+# Every mixer on every task, 3 seeds each, into docs/results.md; it goes on where it was stopped. SCALE=gpu is larger.
 results: $(VENV)/installed
-	$(BIN)/python benchmarks/bench_quality.py --scale $(or $(SCALE),cpu) --readme README.md
+	$(BIN)/python benchmarks/bench_quality.py --scale $(or $(SCALE),cpu)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

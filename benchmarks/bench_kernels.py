@@ -5,29 +5,27 @@ and value, forward and forward + backward, for LION-LIT, -D and -S; and whether 
 
     python benchmarks/bench_kernels.py               # lengths to 16384: about an hour on a small machine
     python benchmarks/bench_kernels.py --quick       # lengths to 1024: minutes
-    python benchmarks/bench_kernels.py --lengths 16384 --batch_size 1     # added to the results of earlier runs
+    python benchmarks/bench_kernels.py --lengths 16384 --batch_size 1
 
 Both sides take turns in one process. Before anything is timed, every kernel's output and gradients are compared with
-the naive form in float64 on a smaller batch. Writes a table, a JSON file and two plots to `--output_dir`.
+the naive form in float64 on a smaller batch. Rows go to kernels.csv; a case that this machine has there, with the same
+versions, is measured again only with --again.
 """
 
-import argparse
-from pathlib import Path
-
 import torch
-from measure import interleaved, print_table, read_json, summary, write_json
+from measure import append_rows, interleaved, is_measured, make_parser, summary
+from report import write_page
 from torch.nn.functional import scaled_dot_product_attention
 
-from modeling_lion.kernel_auto import auto_attention, fastest_kernel
+from modeling_lion.kernel_auto import auto_attention
 from modeling_lion.kernel_chunk import chunk_attention
 from modeling_lion.kernel_naive import naive_attention
 from modeling_lion.kernel_parallel import parallel_attention
 
 
 HEADS, HEAD_DIM = 12, 64
-MIXERS = ("LIT", "D", "S")
+MIXERS = ("LION-LIT", "LION-D", "LION-S")
 PASSES = ("forward", "forward+backward")
-KERNELS = {"parallel": parallel_attention, "chunk": chunk_attention}
 # Quadratic forms take minutes beyond this length, and are known to lose.
 LONGEST_PARALLEL = 1024
 
@@ -37,13 +35,21 @@ def make_inputs(mixer: str, batch: int, length: int, dtype: torch.dtype = torch.
     torch.manual_seed(length)
     query, key = torch.rand(2, batch, HEADS, length, HEAD_DIM)
     inputs = [query, key, torch.randn(batch, HEADS, length, HEAD_DIM)]
-    if mixer != "LIT":
-        inputs.append(-(10.0 ** (-3 * torch.rand((HEADS,) if mixer == "D" else (batch, HEADS, length)))))
+    if mixer != "LION-LIT":
+        inputs.append(-(10.0 ** (-3 * torch.rand((HEADS,) if mixer == "LION-D" else (batch, HEADS, length)))))
     return [x.to(dtype) for x in inputs]
 
 
 def softmax_attention(query, key, value, *log_decay):
     return (scaled_dot_product_attention(query, key, value),)
+
+
+KERNELS = {
+    "sdpa": softmax_attention,
+    "parallel": parallel_attention,
+    "chunk": chunk_attention,
+    "auto": auto_attention,
+}
 
 
 def run(kernel, inputs: list[torch.Tensor], direction: str, grad: torch.Tensor) -> list[torch.Tensor]:
@@ -70,101 +76,67 @@ def check(kernel, mixer: str, length: int) -> None:
         assert error <= max(2 * allowed, floor), f"{kernel.__name__}, {mixer}, {length}: off by {error:.1e}"
 
 
-def measure(length: int, batch: int, direction: str, budget: float) -> dict[str, dict[str, float]]:
-    """Summaries of CPU seconds, by `"softmax"` and `"mixer kernel"`."""
-    functions = {}
-    inputs = {mixer: make_inputs(mixer, batch, length) for mixer in MIXERS}
-    grad = torch.randn_like(inputs["LIT"][2])
-    functions["softmax"] = lambda: run(softmax_attention, inputs["LIT"], direction, grad)
+def functions(length: int) -> list[tuple[str, str]]:
+    """Mixer and kernel of everything that is timed at a length; the first is what the others are compared with."""
+    found = [("softmax", "sdpa")]
     for mixer in MIXERS:
-        for name, kernel in {**KERNELS, "auto": auto_attention}.items():
-            if name == "parallel" and (length > LONGEST_PARALLEL or mixer == "LIT"):
-                continue
-            functions[f"{mixer} {name}"] = lambda m=mixer, k=kernel: run(k, inputs[m], direction, grad)
+        found += [(mixer, "parallel")] if length <= LONGEST_PARALLEL and mixer != "LION-LIT" else []
+        found += [(mixer, "chunk"), (mixer, "auto")]
+    return found
+
+
+def measure(length: int, batch: int, direction: str, budget: float) -> list[dict]:
+    """CPU seconds of all functions, as rows."""
+    inputs = {mixer: make_inputs(mixer, batch, length) for mixer in MIXERS}
+    inputs["softmax"] = inputs["LION-LIT"]
+    grad = torch.randn_like(inputs["softmax"][2])
     softmax_seconds = 4e-8 * batch * length**2 * (4 if direction != "forward" else 1)
     repeats = int(max(3, min(25, budget / softmax_seconds)))
-    return {name: summary(seconds) for name, seconds in interleaved(functions, repeats).items()}
+    timed = {
+        (mixer, name): lambda k=KERNELS[name], m=mixer: run(k, inputs[m], direction, grad)
+        for mixer, name in functions(length)
+    }
+    case = {"length": length, "batch": batch, "pass": direction}
+    return [
+        case | {"mixer": mixer, "kernel": name} | summary(seconds)
+        for (mixer, name), seconds in interleaved(timed, repeats).items()
+    ]
 
 
-def ratio(result: dict, name: str) -> float:
-    return result[name]["median"] / result["softmax"]["median"]
-
-
-def table_row(result: dict) -> list[str]:
-    """Ratios to softmax attention, what "auto" lost by its choice if it lost anything, and the noise."""
-    length, times = result["length"], result["times"]
-    row = [str(length), result["pass"]]
+def say(rows: list[dict]) -> None:
+    """Times relative to softmax attention, and what "auto" lost against the fastest form, or to noise."""
+    times = {(row["mixer"], row["kernel"]): row["median"] for row in rows}
+    softmax = times.pop(("softmax", "sdpa"))
+    words = [f"{rows[0]['length']} tokens, {rows[0]['pass']}, softmax {softmax:.4f} s"]
     for mixer in MIXERS:
-        decay = None if mixer == "LIT" else torch.empty(HEADS)
-        choice = fastest_kernel(torch.empty(1, 1, length, HEAD_DIM), decay, 64).__name__.split("_")[0]
-        forms = {k: ratio(times, f"{mixer} {k}") for k in KERNELS if f"{mixer} {k}" in times}
-        best = min(forms, key=forms.get)
-        note = "" if best == choice else f" (chose {choice}, +{forms[choice] / forms[best] - 1:.0%})"
-        row.append(f"{ratio(times, f'{mixer} auto'):.3f}{note}")
-    return [*row, f"{times['softmax']['max'] / times['softmax']['min']:.2f}"]
+        auto = times.pop((mixer, "auto"))
+        lost = auto / min(time for (name, _), time in times.items() if name == mixer) - 1
+        words.append(f"{mixer} ÷ softmax {auto / softmax:.3f} ({lost:+.0%} against the fastest form)")
+    print(*words, sep=", ", flush=True)
 
 
-def draw(results: list[dict], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(2, 2, figsize=(11, 8), sharex=True, layout="constrained")
-    for column, direction in enumerate(PASSES):
-        rows = [r for r in results if r["pass"] == direction]
-        lengths = [r["length"] for r in rows]
-        time, relative = axes[0][column], axes[1][column]
-        time.loglog(
-            lengths, [r["times"]["softmax"]["median"] / r["batch"] for r in rows], "k--", label="softmax (SDPA)"
-        )
-        relative.axhline(1, color="black", linestyle="--")
-        for mixer in MIXERS:
-            name = f"{mixer} auto"
-            time.loglog(lengths, [r["times"][name]["median"] / r["batch"] for r in rows], "o-", label=f"LION-{mixer}")
-            relative.loglog(lengths, [ratio(r["times"], name) for r in rows], "o-", label=f"LION-{mixer}")
-        time.set(title=direction, ylabel="seconds per sequence")
-        relative.set(xlabel="length in tokens", ylabel="time ÷ time of softmax attention")
-        time.legend()
-        relative.legend()
-        relative.set_xticks(lengths, [str(n) for n in lengths])
-        relative.minorticks_off()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="lengths to 1024 only")
+def main(args: list[str] | None = None) -> None:
+    parser = make_parser(__doc__, "lengths to 1024 only")
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 197, 512, 1024, 4096, 16384])
     parser.add_argument("--batch_size", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0, help="for softmax attention, per length and pass")
-    parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    lengths = [n for n in arguments.lengths if n <= 1024] if arguments.quick else arguments.lengths
-    budget = min(arguments.seconds, 5.0) if arguments.quick else arguments.seconds
-
-    name = f"kernels_{arguments.threads}_thread{'s' if arguments.threads > 1 else ''}"
-    path = arguments.output_dir / f"{name}.json"
-    results = read_json(path) or []
+    args = parser.parse_args(args)
+    torch.set_num_threads(args.threads)
+    lengths = [n for n in args.lengths if n <= 1024] if args.quick else args.lengths
+    budget = min(args.seconds, 5.0) if args.quick else args.seconds
+    path = args.output_dir / "kernels.csv"
     for length in lengths:
         for mixer in MIXERS:
-            for kernel in (auto_attention, chunk_attention, parallel_attention):
+            for kernel in list(KERNELS.values())[1:]:
                 check(kernel, mixer, length)
         for direction in PASSES:
-            times = measure(length, arguments.batch_size, direction, budget)
-            row = {"length": length, "batch": arguments.batch_size, "pass": direction, "times": times}
-            results = [r for r in results if (r["length"], r["pass"]) != (length, direction)] + [row]
-            results.sort(key=lambda r: (r["length"], r["pass"]))
-            write_json(path, results)  # a long run may be cut short
-            print(*table_row(row), flush=True)
-    print_table(
-        ["length", "pass", *(f"LION-{m} ÷ softmax" for m in MIXERS), "softmax max ÷ min"],
-        list(map(table_row, results)),
-    )
-    draw(results, path.with_suffix(".png"))
+            case = {"length": length, "batch": args.batch_size, "pass": direction}
+            cases = [case | {"mixer": mixer, "kernel": kernel} for mixer, kernel in functions(length)]
+            if args.again or not is_measured(path, cases):
+                rows = measure(length, args.batch_size, direction, budget)
+                append_rows(path, rows)  # a long run may be cut short
+                say(rows)
+    write_page(args.output_dir)
 
 
 if __name__ == "__main__":

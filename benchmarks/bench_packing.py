@@ -6,17 +6,18 @@ Training on the same real sequences, padded and packed: real tokens per second o
     python benchmarks/bench_packing.py --quick       # 160 of them, one mixer: a minute or two
 
 Three ways to make batches of the same average number of sequences: padded at random, padded after sorting all of them
-by length, which leaves the least padding and the least random batches, and packed up to a number of tokens.
+by length, which leaves the least padding and the least random batches, and packed up to a number of tokens. Rows go to
+packing.csv.
 """
 
-import argparse
 import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from measure import interleaved, print_table, summary, write_json
+from measure import append_rows, interleaved, is_measured, make_parser, summary
+from report import write_page
 from tokenization_lion import LionTokenizer
 from tokenization_lion.packing import DataCollatorForLanguageModelingWithFlattening, TokenBudgetBatchSampler
 from transformers import DataCollatorForLanguageModeling
@@ -60,18 +61,15 @@ def make_epoch(model: torch.nn.Module, batches: list[dict]) -> Callable[[], None
     return epoch
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer sequences and repeats")
+def main(args: list[str] | None = None) -> None:
+    parser = make_parser(__doc__, "fewer sequences and repeats")
     parser.add_argument("--sequences", type=int, default=512)
     parser.add_argument("--max_tokens", type=int, default=4096, help="of a packed row")
     parser.add_argument("--hidden_size", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--mixers", nargs="*", default=["lit", "decay", "selective"])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results")
-    args = parser.parse_args()
+    args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     if args.quick:
         args.sequences, args.max_tokens, args.repeats, args.layers, args.mixers = 160, 1024, 2, 2, ["selective"]
@@ -86,8 +84,13 @@ def main() -> None:
     batches = make_batches(tokenizer, rows, args.max_tokens)
     print(f"{len(rows)} sequences of {min(lengths)} to {max(lengths)} tokens, median {statistics.median(lengths):.0f}")
 
-    results = []
+    path = args.output_dir / "packing.csv"
+    about = {"sequences": len(rows), "tokens": sum(lengths), "median_length": statistics.median(lengths)}
+    settings = {name: getattr(args, name) for name in ("max_tokens", "hidden_size", "layers", "repeats")}
     for mixer in args.mixers:
+        cases = [{"mixer": mixer, "batches": name} | about for name in batches]
+        if is_measured(path, [case | settings for case in cases]) and not args.again:
+            continue
         torch.manual_seed(0)
         config = LionConfig(
             mixer_type=mixer,
@@ -99,37 +102,12 @@ def main() -> None:
         )
         model = LionForMaskedLM(config)
         seconds = interleaved({name: make_epoch(model, b) for name, b in batches.items()}, args.repeats)
-        baseline = summary(seconds["padded"])["median"]
-        for name, values in seconds.items():
-            computed = sum(batch["input_ids"].numel() for batch in batches[name])
-            median = summary(values)["median"]
-            results.append(
-                {
-                    "mixer": mixer,
-                    "batches": name,
-                    "ratio": baseline / median,
-                    "tokens_per_second": sum(lengths) / median,
-                    "share_of_padding": 1 - sum(lengths) / computed,
-                    "seconds": summary(values),
-                }
-            )
-    folder = args.output_dir
-    sequences = {"count": len(rows), "tokens": sum(lengths), "lengths": statistics.quantiles(lengths, n=10)}
-    settings = {name: getattr(args, name) for name in ("max_tokens", "hidden_size", "layers", "repeats")}
-    write_json(
-        folder / f"packing_{args.threads}_thread.json", {"sequences": sequences, "settings": settings, "ways": results}
-    )
-    table = [
-        [
-            r["mixer"],
-            r["batches"],
-            f"{r['share_of_padding']:.0%}",
-            f"{r['tokens_per_second']:.0f}",
-            f"{r['ratio']:.2f}",
-        ]
-        for r in results
-    ]
-    print_table(["mixer", "batches", "padding", "real tokens/s", "times padded"], table)
+        for case in cases:
+            computed = sum(batch["input_ids"].numel() for batch in batches[case["batches"]])
+            measured = {"share_of_padding": 1 - sum(lengths) / computed} | summary(seconds[case["batches"]])
+            append_rows(path, [case | measured | settings])
+            print(f"{mixer}, {case['batches']}: {sum(lengths) / measured['median']:.0f} real tokens/s", flush=True)
+    write_page(args.output_dir)
 
 
 if __name__ == "__main__":

@@ -5,26 +5,24 @@ What every mixer learns: the same backbone, parameters, steps and data, with one
     python benchmarks/bench_quality.py                   # 3 to 4 hours on a CPU core
     python benchmarks/bench_quality.py --scale gpu       # the sizes of the Long Range Arena
     python benchmarks/bench_quality.py --quick           # a few steps, to see that it runs
-    python benchmarks/bench_quality.py --readme README.md    # also puts the table between the README's markers
+    python benchmarks/bench_quality.py --tasks digits --models LION-S LION-S♮ --seeds 3 4 5    # more seeds
 
-Every training leaves a JSON file in `--output_dir` and is not repeated while that is there, so that a stopped run goes
-on where it was. `results.md` is the table, beside plots.
+Every training is a row of `quality.csv` and is not repeated while that is there, so that a stopped run goes on where
+it was. `quality_speed.csv` has times and memory, `half_lives.csv` the decays of LION-S before and after training.
 """
 
 import argparse
-import json
 import math
-import os
-import statistics
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 from mamba_peers import MAMBA_PEERS, use_mamba
-from measure import interleaved, machine, peak_memory_in_new_process, print_peak_memory, read_json, summary, write_json
+from measure import RESULTS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
+from report import write_page
 from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
 
 
@@ -46,7 +44,7 @@ from modeling_lion import (  # noqa: E402
 from modeling_lion.mixer_lit import LitMixer  # noqa: E402
 
 
-# The first is what times are divided by. LIT has no decays: a scan along a curve does not change it.
+# LIT has no decays: a scan along a curve does not change it.
 MODELS = {
     "softmax": {"mixer_type": "softmax"},
     "LION-LIT": {"mixer_type": "lit"},
@@ -60,39 +58,8 @@ MODELS = {
     "Hydra": {"mixer_type": "selective"},
     "Vim": {"mixer_type": "selective"},
 }
-# Quoted from the authors (arXiv 2502.16249): SPEC §10.
-PUBLISHED = {
-    "ImageNet top-1, 86M, %": {
-        "softmax": 77.9,
-        "softmax, DeiT": 81.8,
-        "LION-LIT": 74.7,
-        "LION-D": 77.8,
-        "LION-S": 76.3,
-        "LION-D♮": 80.2,
-        "LION-S♮": 79.9,
-        "Hydra": 81.0,
-        "Vim": 81.9,
-    },
-    "C4 MLM accuracy, large, %": {
-        "softmax": 69.88,
-        "LION-LIT": 67.11,
-        "LION-D": 68.64,
-        "LION-S": 69.16,
-        "Hydra": 71.18,
-    },
-    "GLUE, large": {"softmax": 82.95, "LION-LIT": 80.76, "LION-D": 81.34, "LION-S": 81.58, "Hydra": 81.77},
-    "training time, images": {
-        "softmax": 1.0,
-        "LION-LIT": 0.73,
-        "LION-D": 1.39,
-        "LION-S": 1.46,
-        "Hydra": 2.51,
-        "Vim": 10.86,
-    },
-    "training time, MLM": {"softmax": 1.0, "LION-LIT": 0.95, "LION-D": 1.10, "LION-S": 1.32, "Hydra": 3.13},
-}
-MARKERS = "<!-- quality: start -->", "<!-- quality: end -->"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+METRICS = ("validation_loss", "validation_accuracy", "test_loss", "test_accuracy")
 
 
 @dataclass(frozen=True)
@@ -113,6 +80,11 @@ class Experiment:
     batch_size: int = 32
     learning_rate: float = 1e-3
     examples: int = 10_000
+
+    def settings(self) -> str:
+        """All of it in one cell of a table."""
+        training = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate", "examples")}
+        return " ".join(f"{name}={value}" for name, value in {**self.task, **self.config, **training}.items())
 
 
 def sizes(hidden_size: int, layers: int, heads: int, **fields) -> dict:
@@ -331,8 +303,10 @@ def quantiles(layers: list[torch.Tensor]) -> list[list[list[float]]]:
     return [torch.nanquantile(rows[:, :: step(rows)], points, dim=1).T.tolist() for rows in layers]
 
 
-def train(model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path) -> dict:
-    """Train one model; metrics, times and decays come back."""
+def train(
+    model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path
+) -> tuple[dict, dict[str, list]]:
+    """Train one model; columns of a row come back, and `quantiles` of its half-lives before and after."""
     set_seed(seed)
     model = make_model(model_name, make_config(model_name, experiment, data), data)
     batch = data.collate([data.splits["validation"][i] for i in range(min(8, len(data.splits["validation"])))])
@@ -349,7 +323,7 @@ def train(model_name: str, seed: int, experiment: Experiment, data: Data, output
         adam_beta2=0.98,
         seed=seed,
         save_strategy="no",
-        logging_steps=max(1, experiment.steps // 20),
+        logging_strategy="no",
         report_to="none",
         remove_unused_columns=False,
         dataloader_pin_memory=torch.cuda.is_available(),
@@ -364,17 +338,13 @@ def train(model_name: str, seed: int, experiment: Experiment, data: Data, output
         **data.trainer,
     )
     result = trainer.train()
-    metrics = {}
+    row = dict.fromkeys(METRICS) | {"chance": data.chance}
     for split in ("validation", "test"):
         if split in data.splits:
-            metrics |= trainer.evaluate(data.splits[split].select_columns(columns), metric_key_prefix=split)
-    return {
-        "parameters": model.num_parameters(),
-        "metrics": {name: value for name, value in metrics.items() if name.endswith(("_loss", "_accuracy"))},
-        "train_seconds": result.metrics["train_runtime"],
-        "losses": [(entry["step"], entry["loss"]) for entry in trainer.state.log_history if "loss" in entry],
-        "half_lives": {"quantiles": QUANTILES, "before": before, "after": quantiles(half_lives(model, batch))},
-    }
+            metrics = trainer.evaluate(data.splits[split].select_columns(columns), metric_key_prefix=split)
+            row |= {name: value for name, value in metrics.items() if name in METRICS}
+    row |= {"parameters": model.num_parameters(), "train_seconds": result.metrics["train_runtime"]}
+    return row, {"before": before, "after": quantiles(half_lives(model, batch))}
 
 
 def make_step(model_name: str, experiment: Experiment, data: Data, mode: str) -> Callable[[], None]:
@@ -406,298 +376,101 @@ def make_step(model_name: str, experiment: Experiment, data: Data, mode: str) ->
     return step
 
 
-def measure_speed(task: str, names: list[str], experiment: Experiment, data: Data, args: argparse.Namespace) -> dict:
+def measure_speed(task: str, names: list[str], experiment: Experiment, data: Data, args: argparse.Namespace) -> None:
     """By model the time of a training step, and time and memory of inference at four times the length."""
-    steps = {mode: {name: make_step(name, experiment, data, mode) for name in names} for mode in ("train", "infer")}
-    results = {name: {} for name in names}
-    for mode, functions in steps.items():
+    rows = {name: {"scale": args.scale, "task": task, "model": name} for name in names}
+    for mode in ("train", "infer"):
+        functions = {name: make_step(name, experiment, data, mode) for name in names}
         for name, seconds in interleaved(functions, args.repeats).items():
-            results[name][mode] = summary(seconds)
-    for name in names:
-        one = ["--scale", args.scale, "--cache_dir", str(args.cache_dir), "--one", task, name]
-        results[name]["peak_memory_bytes"] = peak_memory_in_new_process(__file__, *one)
-    return results
+            rows[name] |= {f"{mode}_{key}": value for key, value in summary(seconds).items()}
+    for name, row in rows.items():
+        row["peak_memory_bytes"] = in_new_process(inference_memory, args.scale, task, name, args.cache_dir)
+    append_rows(args.output_dir / "quality_speed.csv", list(rows.values()))
 
 
-def one(args: argparse.Namespace) -> None:
-    """One forward pass at four times the length; the peak memory is printed last."""
-    task, name = args.one
-    experiment = SCALES[args.scale][task]
-    make_step(name, experiment, load_data(task, experiment, args.cache_dir), "infer")()
-    if torch.cuda.is_available():
-        print(torch.cuda.max_memory_allocated())
-    else:
-        print_peak_memory()
-
-
-def run_path(output_dir: Path, task: str, model: str, seed: int | str) -> Path:
-    return output_dir / f"{task}_{model.replace('♮', '-snake')}_seed{seed}.json"
-
-
-def is_done(path: Path, experiment: Experiment) -> bool:
-    """Whether there is a result; a ValueError if it is of other sizes, steps or data."""
-    result = read_json(path)
-    if result is None:
-        return False
-    if result["experiment"] != json.loads(json.dumps(asdict(experiment))):
-        raise ValueError(f"{path} is of another experiment ({result['experiment']}): give another --output_dir.")
-    return True
+def inference_memory(scale: str, task: str, name: str, cache_dir: Path) -> int:
+    """Peak memory of one forward pass at four times the length: of a GPU, or else of this process."""
+    experiment = SCALES[scale][task]
+    make_step(name, experiment, load_data(task, experiment, cache_dir), "infer")()
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_memory()
 
 
 def train_once(
-    path: Path,
-    title: str,
-    model_name: str,
-    seed: int,
-    experiment: Experiment,
-    data: Data,
-    cache_dir: Path,
-    about: dict,
-) -> dict:
-    """The result in `path`, of a training now if it is not there; `about` is its task and whatever else to note."""
-    if not is_done(path, experiment):
-        print(f"[{title}] {about['task']}, {model_name}, seed {seed}", flush=True)
-        result = train(model_name, seed, experiment, data, cache_dir)
-        result |= {"model": model_name, "seed": seed, "chance": data.chance, **about}
-        write_json(path, result | {"experiment": asdict(experiment)})
-        print(f"    {score(about['task'], result):.3f} in {result['train_seconds']:.0f} s", flush=True)
-    return read_json(path)
-
-
-def mean_std(values: list[float], digits: int) -> str:
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{spread}"
-
-
-def score(task: str, result: dict, split: str = "test") -> float:
-    """Masked-LM loss in nats, of whose text there is one held-out part, or accuracy in per cent."""
-    metrics = result["metrics"]
-    return metrics["validation_loss"] if task == "mlm" else 100 * metrics[f"{split}_accuracy"]
-
-
-def collect(output_dir: Path) -> dict[str, dict]:
-    """Everything in an output folder: by task `runs` (by model, a list), `speed` (by model) and `chance`."""
-    found = {}
-    for task in ALL_TASKS:
-        runs = {}
-        for name in MODELS:
-            paths = sorted(output_dir.glob(run_path(Path(), task, name, "*").name))
-            if paths:
-                runs[name] = [read_json(path) for path in paths]
-        if runs:
-            found[task] = {"runs": runs, "speed": read_json(output_dir / f"{task}_speed.json") or {}}
-    return found
-
-
-def table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
-    for row in (header, ["---"] * len(header), *rows):
-        yield "| " + " | ".join(row) + " |"
-    yield ""
-
-
-def report(found: dict[str, dict], scale: str, pictures: list[str] = ()) -> str:
-    """The results as Markdown."""
-    lines = []
-    tasks = list(found)
-    names = [name for name in MODELS if any(name in found[task]["runs"] for task in tasks)]
-    seeds = sorted({len(runs) for task in tasks for runs in found[task]["runs"].values()})
-    computer, counts = machine(), " or ".join(map(str, seeds))
-    lines += [
-        f"`make results`, scale {scale}, {counts} seeds: mean ± standard deviation. Within a task "
-        "all models have the same backbone, data, steps and learning rate, and parameters within 1 % by the width of "
-        f"the MLP. (torch {computer['torch']}, transformers {computer['transformers']}, {computer['cpu']})",
-        "",
-    ]
-    titles = [f"{task}, loss" if task == "mlm" else f"{task}, %" for task in tasks]
-    rows = [
-        [
-            name,
-            *(
-                mean_std([score(task, run) for run in found[task]["runs"].get(name, [])], 2 if task == "mlm" else 1)
-                for task in tasks
-            ),
-        ]
-        for name in names
-    ]
-    chance = [next(iter(found[task]["runs"].values()))[0].get("chance") for task in tasks]
-    rows.append(["most frequent class", *("" if x is None else f"{100 * x:.1f}" for x in chance)])
-    lines += table(["held out", *titles], rows)
-    timed = [task for task in tasks if found[task]["speed"]]
-    for title, cell in (
-        ("training step, time ÷ softmax", lambda speed, name: ratio(speed, name, "train")),
-        ("inference at 4 × length, time ÷ softmax", lambda speed, name: ratio(speed, name, "infer")),
-        ("inference at 4 × length, peak MiB", lambda speed, name: f"{speed[name]['peak_memory_bytes'] / 2**20:,.0f}"),
-    ):
-        rows = [
-            [name, *(cell(found[task]["speed"], name) if name in found[task]["speed"] else "" for task in timed)]
-            for name in names
-        ]
-        if timed:
-            lines += table([title, *timed], rows)
-    lines += decay_table(found)
-    lines += [f"![{Path(picture).stem.replace('_', ' ')}]({picture})\n" for picture in pictures]
-    lines += ["Published by the authors of LION:", ""]
-    lines += table(
-        ["", *PUBLISHED],
-        [
-            [name, *(str(column.get(name, "")) for column in PUBLISHED.values())]
-            for name in dict.fromkeys((*MODELS, *(name for column in PUBLISHED.values() for name in column)))
-            if any(name in column for column in PUBLISHED.values())
-        ],
-    )
-    lines += [
-        "What can be compared: which mixer is ahead of which, and ratios of time at equal lengths. What cannot: the "
-        "numbers themselves, since the published models are 86M to 334M parameters trained on ImageNet and C4; nor "
-        "memory, which here is that of the whole process, Python and torch included. Text here is docstrings of the "
-        "Python installation, and the digits are scikit-learn's; of the Arena's tasks only ListOps and Pathfinder are "
-        "the published kind, and only at scale gpu the published size."
-        + (" Retrieval and Pathfinder are left out: minutes of training teach no model anything." * (scale == "cpu")),
-        "",
-        "Hydra and Vim are not the authors' blocks: each direction is a Mamba2 or Mamba mixer of transformers with "
-        "weights of its own, in the backbone of the others (`benchmarks/mamba_peers.py`). Without the kernels of "
-        "mamba-ssm, Mamba's scan is that of mambapy, in PyTorch: its time here says nothing of Vim's on a GPU.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def ratio(speed: dict, name: str, mode: str) -> str:
-    if "softmax" not in speed:
-        return ""
-    return f"{speed[name][mode]['median'] / speed['softmax'][mode]['median']:.2f}"
-
-
-def decay_table(found: dict[str, dict]) -> list[str]:
-    """How far LION-S remembers before and after training."""
-    rows = []
-    for task in found:
-        for run in found[task]["runs"].get("LION-S", [])[:1]:
-            values = {when: np.array(run["half_lives"][when]) for when in ("before", "after")}
-            spans = {
-                when: f"{np.median(x[..., 2]):.1f} ({x[..., 0].min():.1f} to {x[..., -1].max():.0f})"
-                for when, x in values.items()
-            }
-            within = [np.median(np.log2(x[..., -1] / x[..., 0])) for x in values.values()]
-            moved = np.abs(np.log2(values["after"][..., 2] / values["before"][..., 2])).mean()
-            rows.append([task, *spans.values(), f"{within[0]:.2f} → {within[1]:.2f}", f"{moved:.2f}"])
-    if not rows:
-        return []
-    header = [
-        "LION-S, half-life in tokens",
-        "before training: median (5 % to 95 %)",
-        "after",
-        "octaves between tokens",
-    ]
-    return list(table([*header, "octaves that a head moved"], rows))
-
-
-def draw(found: dict[str, dict], output_dir: Path) -> list[Path]:
-    """Plots of the scores, and of the decays of LION-S before training, in grey, and after it."""
-    from pictures import BLUE, GREY, ORANGE, plt, save
-
-    paths = [output_dir / "scores.png"]
-    figure, axes = plt.subplots(1, len(found), figsize=(3.2 * len(found), 3.6), squeeze=False)
-    for axis, (task, entry) in zip(axes[0], found.items(), strict=True):
-        names = list(entry["runs"])
-        scores = [[score(task, run) for run in runs] for runs in entry["runs"].values()]
-        spread = [statistics.stdev(x) if len(x) > 1 else 0 for x in scores]
-        axis.errorbar([statistics.mean(x) for x in scores], names, xerr=spread, fmt="o", color=BLUE)
-        chance = next(iter(entry["runs"].values()))[0].get("chance")
-        label = "masked-LM loss (less is better)" if chance is None else f"accuracy, % (guessing: {100 * chance:.0f})"
-        axis.set(title=task, xlabel=label)
-        axis.invert_yaxis()
-        axis.grid(alpha=0.25)
-    save(figure, paths[0])
-    tasks = [task for task in found if "LION-S" in found[task]["runs"]]
-    if tasks:
-        paths.append(output_dir / "decays.png")
-        figure, axes = plt.subplots(1, len(tasks), figsize=(3.2 * len(tasks), 3.6), squeeze=False)
-        for axis, task in zip(axes[0], tasks, strict=True):
-            lives = found[task]["runs"]["LION-S"][0]["half_lives"]
-            for when, color, shift in (("before", GREY, -0.15), ("after", ORANGE, 0.15)):
-                heads = np.array(lives[when]).reshape(-1, len(QUANTILES))
-                where = np.arange(len(heads)) + shift
-                axis.hlines(where, heads[:, 0], heads[:, -1], color=color, linewidth=1.5)
-                axis.plot(heads[:, 2], where, "o", color=color, markersize=4)
-            axis.set(
-                xscale="log",
-                title=f"{task}, before and after",
-                xlabel="half-life, tokens (5 to 95 %)",
-                ylabel="head, layer by layer",
-            )
-            axis.grid(alpha=0.25)
-        save(figure, paths[1])
-    return paths
-
-
-def write_into_readme(readme: Path, text: str) -> None:
+    task: str, model: str, seed: int, data: Data, args: argparse.Namespace, initial_decays: str = "default"
+) -> None:
     """
-    Put `text` between the two `MARKERS` of a Markdown file.
+    Add a training to the table unless it is there.
 
     Raises:
-        ValueError: if the file has not each marker once, in order.
+        ValueError: if it is there with other sizes, steps or data.
     """
-    content = readme.read_text(encoding="utf-8")
-    start, end = MARKERS
-    if content.count(start) != 1 or content.count(end) != 1 or content.index(start) > content.index(end):
-        raise ValueError(f"{readme} needs the lines {start} and {end}, once each and in this order.")
-    before, after = content.split(start)[0], content.split(end)[1]
-    readme.write_text(f"{before}{start}\n{text.strip()}\n{end}{after}", encoding="utf-8")
+    experiment, path = SCALES[args.scale][task], args.output_dir / "quality.csv"
+    case = {"scale": args.scale, "task": task, "model": model, "initial_decays": initial_decays, "seed": seed}
+    settings = {"settings": experiment.settings()}
+    if found := read_rows(path, **case):
+        if found[-1]["settings"] != settings["settings"]:
+            raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}): give another --output_dir.")
+        return
+    print(f"{task}, {model}, initial decays {initial_decays}, seed {seed}", flush=True)
+    row, lives = train(model, seed, experiment, data, args.cache_dir)
+    if model == "LION-S" and initial_decays == "default":
+        heads = [
+            {"scale": args.scale, "task": task, "model": model, "seed": seed, "when": when, "layer": i, "head": j}
+            | {f"q{round(100 * q):02}": value for q, value in zip(QUANTILES, head, strict=True)}
+            for when, layers in lives.items()
+            for i, layer in enumerate(layers)
+            for j, head in enumerate(layer)
+        ]
+        append_rows(args.output_dir / "half_lives.csv", heads)
+    append_rows(path, [case | row | settings])
+    scores = {name: round(row[name], 3) for name in METRICS if row[name] is not None}
+    print(f"    {scores} in {row['train_seconds']:.0f} s", flush=True)
 
 
-def check_tasks(parser: argparse.ArgumentParser, scale: str, tasks: list[str]) -> None:
-    """Stop with a message if a scale has not all of the tasks."""
-    if missing := set(tasks) - set(SCALES[scale]):
-        parser.error(f"scale {scale} has no {' and no '.join(sorted(missing))}: use --scale gpu")
+def common_arguments(description: str, models: list[str], seeds: list[int]) -> argparse.ArgumentParser:
+    """What this script and `bench_decays.py` both ask for."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", choices=SCALES, default="cpu")
+    parser.add_argument("--tasks", nargs="+", choices=ALL_TASKS, help="not given: all of the scale")
+    parser.add_argument("--models", nargs="+", choices=models, default=models)
+    parser.add_argument("--seeds", type=int, nargs="+", default=seeds)
+    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="of the tables")
+    parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
+    return parser
+
+
+def chosen_tasks(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[str]:
+    """Those that were asked for; ends with a message if a scale has not all of them."""
+    if missing := set(args.tasks or []) - set(SCALES[args.scale]):
+        parser.error(f"scale {args.scale} has no {' and no '.join(sorted(missing))}: use --scale gpu")
+    return args.tasks or list(SCALES[args.scale])
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=SCALES, default="cpu")
+    parser = common_arguments(__doc__, list(MODELS), [0, 1, 2])
     parser.add_argument("--quick", action="store_true", help="scale quick, one seed; speed of the first task only")
-    parser.add_argument("--tasks", nargs="+", choices=ALL_TASKS, help="not given: all of the scale")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--repeats", type=int, default=7, help="of each timing")
     parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
-    parser.add_argument("--output_dir", type=Path, help="not given: benchmarks/results/quality_<scale>")
-    parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
-    parser.add_argument("--readme", type=Path, help="Markdown file to put the results in, between its markers")
-    parser.add_argument("--one", nargs=2, metavar=("TASK", "MODEL"), help=argparse.SUPPRESS)
     args = parser.parse_args(args)
-    if args.one:
-        torch.set_num_threads(1)
-        return one(args)
     if args.quick:
         args.scale, args.seeds, args.repeats = "quick", args.seeds[:1], 2
     threads = torch.get_num_threads()
-    output_dir = args.output_dir or Path(__file__).parent / "results" / f"quality_{args.scale}"
-    tasks = args.tasks or list(SCALES[args.scale])
-    check_tasks(parser, args.scale, tasks)
-    for number, task in enumerate(tasks):
+    tasks = chosen_tasks(parser, args)
+    for task in tasks:
         experiment = SCALES[args.scale][task]
         data = load_data(task, experiment, args.cache_dir)
         names = models_of(data, args.models)
         torch.set_num_threads(args.threads or threads)
         for seed in args.seeds:
             for name in names:
-                path = run_path(output_dir, task, name, seed)
-                title = f"task {number + 1} of {len(tasks)}"
-                train_once(path, title, name, seed, experiment, data, args.cache_dir, {"task": task})
-        path = output_dir / f"{task}_speed.json"
-        if (number == 0 or not args.quick) and not set(names) <= set(read_json(path) or {}):
+                train_once(task, name, seed, data, args)
+        timed = {row["model"] for row in read_rows(args.output_dir / "quality_speed.csv", scale=args.scale, task=task)}
+        if (task == tasks[0] or not args.quick) and not set(names) <= timed:
             if not torch.cuda.is_available():
                 torch.set_num_threads(1)  # CPU time of one thread is disturbed least; a GPU is timed by the clock
-            write_json(path, measure_speed(task, names, experiment, data, args))
+            measure_speed(task, names, experiment, data, args)
     torch.set_num_threads(threads)
-    found = collect(output_dir)
-    pictures = draw(found, output_dir)
-    (output_dir / "results.md").write_text(report(found, args.scale, [p.name for p in pictures]), encoding="utf-8")
-    print(report(found, args.scale))
-    if args.readme:
-        links = [Path(os.path.relpath(p, args.readme.resolve().parent)).as_posix() for p in pictures]
-        write_into_readme(args.readme, report(found, args.scale, links))
+    write_page(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,43 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the benchmarks share: interleaved timing, peak memory, a description of the machine, tables."""
+"""What the benchmarks share: interleaved timing, peak memory, tables of results as CSV files, names and colours."""
 
-import json
+import argparse
+import csv
+import fcntl
+import io
 import platform
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from datetime import date
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 import transformers
+
+
+RESULTS = Path(__file__).parent / "results"
+# One colour per model in every picture. Models with softmax attention are dark or grey.
+COLORS = {
+    "softmax": "#30343b",
+    "BERT": "#30343b",
+    "ViT": "#30343b",
+    "ModernBERT": "#8a8f98",
+    "ModernBERT-base": "#b5977a",
+    "LION-LIT": "#e07b28",
+    "LION-D": "#2f8f4e",
+    "LION-S": "#2563a8",
+    "LION-D♮": "#86c79a",
+    "LION-S♮": "#7fb2e5",
+    "diagonal": "#7a4fb5",
+    "Luna": "#c9a227",
+    "Hydra": "#c43c3c",
+    "Vim": "#d977a8",
+}
 
 
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
@@ -34,14 +59,15 @@ def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dic
 
 
 def summary(seconds: list[float]) -> dict[str, float]:
+    """Columns of a table for the times of one function."""
     return {"median": statistics.median(seconds), "min": min(seconds), "max": max(seconds)}
 
 
-def peak_memory_in_new_process(script: str, *arguments: str) -> int:
-    """Peak resident memory, in bytes, of `python script *arguments`, which must end with `print_peak_memory()`."""
-    command = [sys.executable, script, *arguments]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return int(output.split()[-1])
+def in_new_process(function: Callable, *args):
+    """What a function at the top of a module returns, in a process of its own with as many threads as this one."""
+    context, threads = get_context("spawn"), torch.get_num_threads()
+    with ProcessPoolExecutor(1, context, torch.set_num_threads, (threads,)) as pool:
+        return pool.submit(function, *args).result()
 
 
 def peak_memory() -> int:
@@ -52,19 +78,22 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def print_peak_memory() -> None:
-    """Print `peak_memory` as the last word of this process's output."""
-    print(peak_memory())
+def make_parser(description: str, quick: str) -> argparse.ArgumentParser:
+    """The arguments that all benchmarks of speed and memory have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--again", action="store_true", help="measure what is in the table, too")
+    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="of the table")
+    return parser
 
 
 def machine() -> dict[str, str | int]:
-    """Versions and CPU, for the JSON beside every result."""
+    """CPU and versions: the last columns of every row."""
     cpu = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [
-            line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
-        ]
+        names = [line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         cpu = names[0] if names else cpu
     return {
         "cpu": cpu,
@@ -76,17 +105,66 @@ def machine() -> dict[str, str | int]:
     }
 
 
-def write_json(path: Path, results: object) -> None:
+def append_rows(path: Path, rows: list[dict]) -> None:
+    """
+    Add rows, the machine and the day to a table, which is made if it is not there. Several processes may add to one
+    table at a time, and a last line that a killed process left without its end is removed.
+
+    Raises:
+        ValueError: if a row has a column that the table has not.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": machine(), "results": results}, indent=1) + "\n")
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed, and so written
+        file.seek(0)
+        complete = complete_lines(file.read())
+        file.truncate(len(complete.encode()))
+        rows = [row | machine() | {"day": date.today().isoformat()} for row in rows]
+        columns = next(csv.reader(complete.splitlines()), list(rows[0]))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        if not complete:
+            writer.writeheader()
+        for row in rows:
+            writer.writerow({name: f"{x:.8g}" if isinstance(x, float) else x for name, x in row.items()})
+        file.write(text.getvalue().encode())
 
 
-def read_json(path: Path):
-    """What `write_json` wrote; `None` if it did not."""
-    return json.loads(path.read_text())["results"] if path.exists() else None
+def complete_lines(content: bytes) -> str:
+    return content[: content.rfind(b"\n") + 1].decode()
+
+
+def read_rows(path: Path, **values) -> list[dict]:
+    """The rows of a table that have these values, the latest last; numbers as numbers, an empty cell as `None`."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        lines = complete_lines(file.read()).splitlines()
+    rows = ({name: parse_cell(cell) for name, cell in row.items()} for row in csv.DictReader(lines))
+    return [row for row in rows if values.items() <= row.items()]
+
+
+def parse_cell(cell: str) -> int | float | str | None:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(cell)
+    return cell or None
+
+
+def latest(rows: list[dict], *columns: str) -> dict[tuple, dict]:
+    """By the values of some columns, the last row that has them."""
+    return {tuple(row[name] for name in columns): row for row in rows}
+
+
+def is_measured(path: Path, cases: list[dict]) -> bool:
+    """Whether a table has all of these cases from this machine, with these versions and as many threads."""
+    return all(read_rows(path, **case, **machine()) for case in cases)
+
+
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows))
 
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:
-    """A Markdown table."""
-    for row in (header, ["---"] * len(header), *rows):
-        print("| " + " | ".join(row) + " |")
+    print(markdown_table(header, rows))

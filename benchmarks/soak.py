@@ -1,8 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Minutes of what tests/test_reliability.py does for seconds; prints what was tried and what was survived.
+Minutes of what tests/test_reliability.py does for seconds; what was tried and survived goes to soak.csv.
 
     python benchmarks/soak.py --minutes 5
+    python benchmarks/soak.py --minutes 5 --parts kernels models
 
 - kernels, models: random problems (tests/fuzzing.py) in memory full of NaN, compared with the definition in float64
 - training: steps in bfloat16 autocast on batches of changing lengths; loss finite and falling, memory level
@@ -13,23 +14,22 @@ Minutes of what tests/test_reliability.py does for seconds; prints what was trie
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hypothesis
 import torch
 import transformers
-from measure import print_table, write_json
+from measure import RESULTS, append_rows, in_new_process
 from transformers import AutoModel, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer
@@ -124,8 +124,8 @@ def soak_training(seconds: float) -> dict:
     return {
         "steps": len(losses),
         "losses that are not finite": 0,
-        "loss of the first and the last tenth": [round(first, 2), round(last, 2)],
-        "MiB of memory in the third and the last tenth": [round(before), round(after)],
+        "loss of the first and the last tenth": f"{first:.2f} → {last:.2f}",
+        "MiB of memory in the third and the last tenth": f"{before:.0f} → {after:.0f}",
     }
 
 
@@ -280,40 +280,31 @@ PARTS = {
 
 
 def run_part(name: str, seconds: float) -> dict:
-    """In a process of its own, so that a crash is a failure like any other."""
-    command = [sys.executable, __file__, "--part", name, "--seconds", str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        return {"FAILED": done.stderr[-6000:] or f"exit code {done.returncode}"}
-    return json.loads(done.stdout.splitlines()[-1])
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return PARTS[name][0](seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5, help="for all parts together")
-    parser.add_argument("--part", choices=PARTS, help="run one part in this process")
-    parser.add_argument("--seconds", type=float, default=30, help="of --part")
-    parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--output_dir", type=Path, default=RESULTS)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    if args.part:
-        print("\n" + json.dumps(PARTS[args.part][0](args.seconds)))
-        return
-    results = {name: run_part(name, 60 * args.minutes * share) for name, (_, share) in PARTS.items()}
-    write_json(args.output_dir / "soak.json", {"minutes": args.minutes, "parts": results})
-    say = lambda value: " → ".join(map(str, value)) if isinstance(value, list) else str(value)
-    rows = [
-        [name, ", ".join(f"{what}: {say(value)}" for what, value in part.items())]
-        for name, part in results.items()
-        if "FAILED" not in part
-    ]
-    print_table(["part", "figures"], rows)
-    for name, part in results.items():
-        if "FAILED" in part:
-            print(f"\n{name} FAILED:\n{part['FAILED']}")
-    sys.exit(any("FAILED" in part for part in results.values()))
+    failures = {}
+    for name in args.parts:
+        try:  # in a process of its own, so that a crash is a failure like any other
+            figures = in_new_process(run_part, name, 60 * args.minutes * PARTS[name][1])
+        except Exception:
+            failures[name] = traceback.format_exc()
+            figures = {"FAILED": 1}
+        rows = [{"minutes": args.minutes, "part": name, "figure": key, "value": x} for key, x in figures.items()]
+        append_rows(args.output_dir / "soak.csv", rows)
+        print(name, figures, sep=": ", flush=True)
+    for name, text in failures.items():
+        print(f"\n{name} FAILED:\n{text[-6000:]}")
+    sys.exit(bool(failures))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 """The comparison of mixers runs, goes on where it was stopped, compares equals, and reports what it found."""
 
 import importlib
-import json
 import math
 from pathlib import Path
 
@@ -20,32 +19,34 @@ def bench(monkeypatch):
     return importlib.import_module("bench_quality")
 
 
-def test_runs_once_and_reports(bench, tmp_path, capsys):
-    out, readme = tmp_path / "out", tmp_path / "README.md"
-    readme.write_text("\n".join(("above", *bench.MARKERS, "below")))
+def test_runs_once_and_reports(bench, tmp_path):
+    out = tmp_path / "out"
     args = ["--quick", "--tasks", "digits", "--models", "softmax", "LION-S", "LION-S♮", "--output_dir", str(out)]
-    args += ["--cache_dir", str(tmp_path / "cache"), "--readme", str(readme)]
+    args += ["--cache_dir", str(tmp_path / "cache")]
     bench.main(args)
-    files = {path: path.stat().st_mtime_ns for path in out.glob("*.json")}
-    assert len(files) == 4  # three trainings and the speed
-    result = bench.read_json(out / "digits_LION-S-snake_seed0.json")
-    lives = result["half_lives"]
-    assert torch.tensor(lives["before"]).shape == (2, 2 * 2, 5) and lives["before"] != lives["after"]
-    text = readme.read_text()
-    assert text.startswith("above") and text.endswith("below")
-    accuracy = f"{100 * result['metrics']['test_accuracy']:.1f}"
-    assert f"| LION-S♮ | {accuracy} |" in text and "77.9" in text and "out/decays.png" in text
-    assert (out / "scores.png").stat().st_size > 5000
-    speed = bench.read_json(out / "digits_speed.json")
-    assert speed.keys() == {"softmax", "LION-S", "LION-S♮"} and speed["softmax"]["peak_memory_bytes"] > 2**27
+    tables = {name: out / f"{name}.csv" for name in ("quality", "quality_speed", "half_lives")}
+    rows = bench.read_rows(tables["quality"])
+    assert [row["model"] for row in rows] == ["softmax", "LION-S", "LION-S♮"]
+    lives = bench.read_rows(tables["half_lives"])
+    by_time = [[row["q50"] for row in lives if row["when"] == when] for when in ("before", "after")]
+    assert len(lives) == 2 * 2 * 2 and by_time[0] != by_time[1]  # before and after, layers, heads
+    page = (out / "results.md").read_text(encoding="utf-8")
+    assert f"| LION-S♮ | {100 * rows[-1]['test_accuracy']:.1f} |" in page
+    for picture in ("scores_by_time", "half_lives"):
+        assert (out / "images" / f"{picture}.png").stat().st_size > 5000
+    speed = bench.read_rows(tables["quality_speed"])
+    assert [row["model"] for row in speed] == ["softmax", "LION-S", "LION-S♮"]
+    assert speed[0]["peak_memory_bytes"] > 2**27
 
-    (out / "digits_softmax_seed0.json").unlink()
+    lines = {name: path.read_text(encoding="utf-8").splitlines() for name, path in tables.items()}
+    tables["quality"].write_text("\n".join([lines["quality"][0], *lines["quality"][2:], ""]), encoding="utf-8")
     bench.main(args)
-    changed = {path.name for path, time in files.items() if path.stat().st_mtime_ns != time}
-    assert changed == {"digits_softmax_seed0.json"}
-    content = json.loads((out / "digits_softmax_seed0.json").read_text())
-    content["results"]["experiment"]["steps"] += 1
-    (out / "digits_softmax_seed0.json").write_text(json.dumps(content))
+    found = {name: path.read_text(encoding="utf-8").splitlines() for name, path in tables.items()}
+    assert found["quality"][:3] == [lines["quality"][0], *lines["quality"][2:]] and len(found["quality"]) == 4
+    assert found["quality"][3].startswith("quick,digits,softmax,default,0,")
+    assert all(found[name] == lines[name] for name in ("quality_speed", "half_lives"))
+    text = tables["quality"].read_text(encoding="utf-8")
+    tables["quality"].write_text(text.replace("steps=3", "steps=4"), encoding="utf-8")
     with pytest.raises(ValueError, match="of another experiment"):
         bench.main(args)
 
@@ -53,9 +54,9 @@ def test_runs_once_and_reports(bench, tmp_path, capsys):
 def test_masked_language_modeling(bench, tmp_path):
     experiment = bench.SCALES["quick"]["mlm"]
     data = bench.load_data("mlm", experiment, tmp_path)
-    result = bench.train("LION-D", 0, experiment, data, tmp_path)
-    assert abs(result["metrics"]["validation_loss"] - math.log(data.config["vocab_size"])) < 1
-    assert len(result["losses"]) == experiment.steps
+    row, lives = bench.train("LION-D", 0, experiment, data, tmp_path)
+    assert abs(row["validation_loss"] - math.log(data.config["vocab_size"])) < 1
+    assert row["test_loss"] is None and len(lives["before"]) == len(lives["after"]) == 2
 
 
 @pytest.mark.parametrize("scale", ["cpu", "gpu"])
@@ -83,28 +84,25 @@ def test_half_lives_are_of_the_decays(bench):
     torch.testing.assert_close(found.nanmedian(1).values, expected, rtol=1e-5, atol=0)
 
 
-def test_readme_needs_markers(bench, tmp_path):
-    readme = tmp_path / "README.md"
-    readme.write_text("nothing")
-    with pytest.raises(ValueError, match="quality: start"):
-        bench.write_into_readme(readme, "table")
-    assert all((ROOT / "README.md").read_text(encoding="utf-8").count(marker) == 1 for marker in bench.MARKERS)
-
-
-def test_initial_decays_are_what_their_names_say(bench, tmp_path):
+def test_initial_decays_are_what_their_names_say(bench, tmp_path, monkeypatch):
     decays = importlib.import_module("bench_decays")
+    found = {}
+
+    def instead_of_training(name, seed, experiment, data, cache_dir):
+        model = bench.make_model(name, bench.make_config(name, experiment, data), data)
+        batch = data.collate([data.splits["validation"][0]])
+        medians = torch.tensor(bench.quantiles(bench.half_lives(model, batch)))[..., 2].flatten()
+        found[list(decays.INITIAL_DECAYS)[len(found)]] = medians
+        return dict.fromkeys(bench.METRICS, 0.1 + 0.1 * len(found)) | {"chance": 0.1, "train_seconds": 1.0}, {}
+
+    monkeypatch.setattr(bench, "train", instead_of_training)
     args = ["--scale", "quick", "--tasks", "digits", "--seeds", "0", "--models", "LION-D"]
     decays.main([*args, "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")])
-    results = {result["initial_decays"]: result for result in map(bench.read_json, tmp_path.glob("*.json"))}
-    assert results.keys() == decays.INITIAL_DECAYS.keys()
-    medians = {
-        name: torch.tensor(result["half_lives"]["before"])[..., 2].flatten() for name, result in results.items()
-    }
-    context = medians["half a token to the context"].max()
-    for name, shortest in (("half a token", 0.5), ("1 token", 1), ("4 tokens", 4)):
-        found = medians[f"{name} to the context"]
-        expected = torch.tensor([context, shortest]).repeat(len(found) // 2)
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
-    torch.testing.assert_close(medians["16 tokens to 4 contexts"].max(), 4 * context, rtol=1e-3, atol=0)
-    table = (tmp_path / "results.md").read_text()
-    assert all(f"| {name} | " in table for name in decays.INITIAL_DECAYS)
+    assert found.keys() == decays.INITIAL_DECAYS.keys()
+    context = found["default"].max()
+    for name, shortest in (("default", 0.5), ("1 token to the context", 1), ("4 tokens to the context", 4)):
+        expected = torch.tensor([context, shortest]).repeat(len(found[name]) // 2)
+        torch.testing.assert_close(found[name], expected, rtol=1e-3, atol=0)
+    torch.testing.assert_close(found["16 tokens to 4 contexts"].max(), 4 * context, rtol=1e-3, atol=0)
+    rows = bench.read_rows(tmp_path / "quality.csv")
+    assert [row["initial_decays"] for row in rows] == list(decays.INITIAL_DECAYS)

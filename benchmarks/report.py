@@ -1,0 +1,505 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The tables of docs/results.md, and the pictures in docs/images that show them, from the CSV files of the benchmarks.
+
+    python benchmarks/report.py                                # from benchmarks/results
+    python benchmarks/report.py --results_dir outputs/bench    # your own: writes results.md and images/ there
+
+Every benchmark does this when it ends. The text of docs/results.md is written by hand; what stands between
+`<!-- begin: NAME -->` and `<!-- end -->` is made here, by the function of that name in `BLOCKS`.
+"""
+
+import argparse
+import math
+import re
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+from measure import COLORS, RESULTS, latest, markdown_table, read_rows
+
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results.md"
+LIONS = ("LION-LIT", "LION-D", "LION-S")
+PASSES = ("forward", "forward+backward")
+# What gives the rows of a table, by its name and by values of its columns.
+Read = Callable[..., list[dict]]
+
+
+def grid(rows: dict[str, dict[str, str]], corner: str = "") -> str:
+    """A Markdown table of cells by row and column, in the order in which these first come."""
+    columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
+    lines = [[name, *(cells.get(column, "") for column in columns)] for name, cells in rows.items()]
+    return markdown_table([corner, *columns], lines) if rows else ""
+
+
+def number(x: float | None, form: str = ".2f") -> str:
+    return "–" if x is None else format(x, form)
+
+
+def short(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= 0.0995 else f"{ratio:.3f}"
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def mean_std(values: list[float], digits: int) -> str:
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{spread}"
+
+
+def in_order(models) -> list[str]:
+    models = set(models)
+    return [name for name in COLORS if name in models]
+
+
+def panel(axis, title: str, xlabel: str, ylabel: str, ticks: list[int], legend: str = "") -> None:
+    axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axis.set_xticks(ticks, [f"{n:,}" for n in ticks], rotation=45 if len(ticks) > 5 else 0)
+    axis.minorticks_off()
+    axis.grid(alpha=0.25)
+    if legend and axis.lines:
+        axis.legend(loc=legend, fontsize=8)
+
+
+# Speed and memory
+
+
+def kernel_times(read: Read, threads: int = 1) -> tuple[list[int], dict[tuple, float]]:
+    """The lengths, and seconds a sequence by mixer, pass and length, of softmax attention and the "auto" kernel."""
+    rows = [row for row in read("kernels", threads=threads) if row["kernel"] in ("sdpa", "auto")]
+    times = {key: row["median"] / row["batch"] for key, row in latest(rows, "mixer", "pass", "length").items()}
+    return sorted({length for *_, length in times}), times
+
+
+def kernels(read: Read, threads: int = 1) -> str:
+    lengths, times = kernel_times(read, threads)
+    rows = defaultdict(dict)
+    for mixer, n in product(("softmax", *LIONS), lengths):
+        seconds = [times[mixer, direction, n] for direction in PASSES]
+        ratios = [x / times["softmax", direction, n] for x, direction in zip(seconds, PASSES, strict=True)]
+        if mixer in ("softmax", "LION-S"):
+            rows[f"{mixer}, time per sequence"][f"{n:,} tokens"] = " / ".join(map(duration, seconds))
+        if mixer != "softmax":
+            rows[f"{mixer} ÷ softmax"][f"{n:,} tokens"] = " / ".join(map(short, ratios))
+    return grid(rows)
+
+
+def draw_kernels(read: Read, plt):
+    lengths, times = kernel_times(read)
+    if not lengths:
+        return None
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True)
+    for axis, direction in zip(axes, PASSES, strict=True):
+        for mixer in LIONS:
+            gains = [times["softmax", direction, n] / times[mixer, direction, n] for n in lengths]
+            axis.loglog(lengths, gains, "o-", color=COLORS[mixer], label=mixer)
+        axis.axhline(1, color=COLORS["softmax"], linestyle="--", label="softmax (sdpa)")
+        panel(axis, direction.replace("+", " + "), "length in tokens", "times as fast as softmax attention", lengths)
+        axis.set_yticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
+    axes[0].legend()
+    gain = times["softmax", "forward", lengths[-1]] / times["LION-S", "forward", lengths[-1]]
+    figure.suptitle(f"LION-S attention is {gain:.0f} times as fast as softmax attention at {lengths[-1]:,} tokens")
+    return figure
+
+
+def model_rows(read: Read) -> dict[tuple, dict]:
+    """
+    By modality, size, mode and model a row with a `label` and a `ratio`: its time ÷ that of BERT or ViT on the same
+    day. Days are not equally fast: `median` is this ratio times BERT's time on the day on which most models ran.
+    """
+    days, found = defaultdict(dict), {}
+    for row in read("models"):
+        days[row["modality"], row["size"], row["mode"], row["day"]][row["model"]] = row
+    order = lambda item: (item[0][0] == "image", *item[0][1:3], len(item[1]))
+    for (modality, size, mode, _), rows in sorted(days.items(), key=order):
+        peer = rows.get("BERT" if modality == "text" else "ViT")
+        for model, row in rows.items():
+            ratio = row["median"] / peer["median"] if peer else None
+            found[modality, size, mode, model] = row | {"ratio": ratio}
+    for (modality, size, mode, model), row in found.items():
+        peer = found.get((modality, size, mode, "BERT" if modality == "text" else "ViT"))
+        row["median"] = row["ratio"] * peer["median"] if peer and row["ratio"] else row["median"]
+        first = next(x for (*_, name), x in found.items() if name == model)  # tables of positions grow with the length
+        row["label"] = f"{model}, {row['layers']} layers, {first['parameters'] / 1e6:.0f}M"
+    return found
+
+
+def models(read: Read) -> str:
+    found, table = model_rows(read), defaultdict(dict)
+    for model, (modality, size, _, name) in product(COLORS, found):
+        rows = [found.get((modality, size, mode, model)) for mode in ("train", "infer")]
+        if model == name:
+            is_peer = model in ("BERT", "ViT")
+            texts = [duration(x["median"]) if x and is_peer else number(x and x["ratio"]) for x in rows]
+            column = f"{modality}, {f'{size}²' if modality == 'image' else f'{size:,}'}"
+            table[(rows[0] or rows[1])["label"]][column] = " / ".join(texts)
+    return grid(table)
+
+
+def draw_models(read: Read, plt):
+    found = {key[1:]: row for key, row in model_rows(read).items() if key[0] == "text"}
+    if not found:
+        return None
+    lengths = sorted({size for size, *_ in found})
+    speed = {key: row["tokens"] / row["median"] for key, row in found.items()}
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.4))
+    for axis, (mode, title) in zip(axes, {"infer": "inference", "train": "training step"}.items(), strict=True):
+        for model in in_order(name for *_, name in found):
+            here = [n for n in lengths if (n, mode, model) in found]
+            style = "o-" if model in LIONS else "s--"
+            values = [speed[n, mode, model] for n in here]
+            if here:
+                text = found[here[0], mode, model]["label"]
+                axis.semilogx(here, values, style, color=COLORS[model], label=text)
+        panel(axis, title, "length in tokens", "tokens per second (one CPU thread)", lengths, "lower left")
+        axis.set_ylim(bottom=0)
+    times = [[speed.get((lengths[-1], mode, x)) for x in ("LION-S", "BERT")] for mode in ("infer", "train")]
+    if all(map(all, times)):
+        gains = [f"{lion / bert:.1f} times" for lion, bert in times]
+        figure.suptitle(
+            f"At {lengths[-1]:,} tokens a whole LION-S model is {gains[0]} as fast as BERT in inference and "
+            f"{gains[1]} in training"
+        )
+    return figure
+
+
+def memory_points(read: Read) -> dict[tuple[str, str, int], dict[int, int]]:
+    """By series, mode and layers, the bytes by length; a length of 0 is the process that has made the model."""
+    found = {}
+    for row in sorted(read("memory"), key=lambda row: row["length"]):
+        found.setdefault((row["series"], row["mode"], row["layers"]), {})[row["length"]] = row["peak_memory_bytes"]
+    return found
+
+
+def memory(read: Read) -> str:
+    found, rows = memory_points(read), {}
+    for (series, mode, layers), points in found.items():
+        lengths = [n for n in points if n]
+        if layers != 2 or len(lengths) < 2:
+            continue
+        last, one_layer = lengths[-1], found.get((series, mode, 1), {})
+        both = max(points.keys() & one_layer.keys(), default=None)  # the longest input of both depths
+        slopes = [(points[b] - points[a]) / (b - a) for a, b in zip(lengths, lengths[1:], strict=False)]
+        further = (points[both] - one_layer[both]) / both if both else None
+        rows[f"{series}, {mode}"] = {
+            "longest input, tokens": f"{last:,}",
+            "peak, MiB": f"{points[last] / 2**20:,.0f}",
+            "above the loaded model, MiB": number((points[last] - points[0]) / 2**20 if 0 in points else None, ",.0f"),
+            "bytes per token": f"{(points[last] - points[lengths[0]]) / (last - lengths[0]):,.0f}",
+            "between neighbouring lengths": f"{min(slopes):,.0f} to {max(slopes):,.0f}",
+            "bytes per token and further layer": number(further, ",.0f"),
+        }
+    return grid(rows)
+
+
+def draw_memory(read: Read, plt):
+    above = {
+        case[:2]: {n: (x - points[0]) / 2**30 for n, x in points.items()}
+        for case, points in memory_points(read).items()
+        if case[2] == 2 and 0 in points
+    }
+    if not above:
+        return None
+    styles = {"LION-S chunk": "o-", "LION-S rnn": "^:", "LION-S segments": "v-.", "BERT sdpa": "s--"}
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.2))
+    for axis, mode in zip(axes, ("inference", "training"), strict=True):
+        for series, style in styles.items():
+            if points := above.get((series, mode)):
+                axis.plot(points.keys(), points.values(), style, color=COLORS[series.split()[0]], label=series)
+        longest = max((n for case, points in above.items() if case[1] == mode for n in points), default=0)
+        title = "inference" if mode == "inference" else "training step with gradient checkpointing"
+        ticks = [longest * part // 4 for part in range(5)]
+        panel(axis, title, "length in tokens", "peak memory above that of the loaded model, GiB", ticks, "upper left")
+        axis.set_ylim(bottom=0)
+    points = above.get(("LION-S chunk", "inference"), {0: 0})
+    text = f"A LION-S of 2 layers reads {max(points):,} tokens in {points[max(points)]:.1f} GiB"
+    figure.suptitle(f"{text}: memory grows with the length, not with its square")
+    return figure
+
+
+def million(read: Read) -> str:
+    names = {"forward": "one forward pass of the chunk kernel", "segments": "`encode_long`"}
+    rows = {
+        names[how]: {
+            "tokens": f"{row['tokens']:,}",
+            "peak memory, GiB": f"{row['peak_memory_bytes'] / 2**30:.1f}",
+            "CPU time, minutes": f"{row['cpu_seconds'] / 60:.0f}",
+            "largest difference to the other way": number(row["max_difference"], ".1e"),
+        }
+        for (how,), row in latest(read("million"), "how").items()
+    }
+    return grid(rows)
+
+
+def packing(read: Read) -> str:
+    found = latest(read("packing"), "mixer", "batches")
+    rows = {
+        f"{mixer}, {batches}": {
+            "padding": f"{100 * row['share_of_padding']:.0f} %",
+            "real tokens per second": f"{row['tokens'] / row['median']:,.0f}",
+            "times as fast as padded": f"{found[mixer, 'padded']['median'] / row['median']:.2f}",
+        }
+        for (mixer, batches), row in found.items()
+    }
+    return grid(rows)
+
+
+# What mixers learn
+
+
+def scores_of(read: Read, split: str, decays: str = "default") -> dict[str, dict[str, dict[int, float]]]:
+    """By task, model and seed: masked-LM loss in nats, or accuracy in per cent."""
+    found = {}
+    rows = latest(read("quality", initial_decays=decays), "task", "model", "seed")
+    for (task, model, seed), row in rows.items():
+        score = row["validation_loss"] if task == "mlm" else 100 * row[f"{split}_accuracy"]
+        found.setdefault(task, {}).setdefault(model, {})[seed] = score
+    return found
+
+
+def common_seeds(models: dict[str, dict[int, float]]) -> dict[str, list[float]]:
+    """Scores of the seeds that all models have: some have more."""
+    seeds = sorted(set.intersection(*map(set, models.values())))
+    return {model: [of_seed[seed] for seed in seeds] for model, of_seed in models.items()}
+
+
+def title_of(task: str, split: str) -> str:
+    return "mlm, validation loss" if task == "mlm" else f"{task}, {split} %"
+
+
+def scores(read: Read) -> str:
+    rows, seeds = defaultdict(dict), set()
+    found = {task: common_seeds(models) for task, models in scores_of(read, "test").items()}
+    for model, (task, models) in product(COLORS, found.items()):
+        if model in models:
+            rows[model][title_of(task, "test")] = mean_std(models[model], 2 if task == "mlm" else 1)
+            seeds.add(str(len(models[model])))
+    for row in read("quality"):
+        chance = "" if row["chance"] is None else f"{100 * row['chance']:.1f}"
+        rows["most frequent class"][title_of(row["task"], "test")] = chance
+    return grid(rows) and f"{grid(rows)}\n\nMean ± standard deviation of {' or '.join(sorted(seeds))} seeds."
+
+
+def step_times(read: Read) -> str:
+    found, rows, peaks = latest(read("quality_speed"), "task", "model"), defaultdict(dict), defaultdict(list)
+    for model, (task, name) in product(COLORS, found):
+        if model == name and (task, "softmax") in found:
+            row, softmax = found[task, model], found[task, "softmax"]
+            ratios = [row[f"{mode}_median"] / softmax[f"{mode}_median"] for mode in ("train", "infer")]
+            rows[model][task] = " / ".join(f"{x:.2f}" for x in ratios)
+            peaks[task].append(row["peak_memory_bytes"])
+    spread = max((max(x) / min(x) for x in peaks.values()), default=1) - 1
+    note = (
+        f"Peak memory of the process at four times the length differs by at most {100 * spread:.0f} % within a task."
+    )
+    table = grid(rows, "training step / inference at 4 × length, time ÷ softmax")
+    return table and f"{table}\n\n{note}"
+
+
+def snake(read: Read) -> str:
+    digits, rows = scores_of(read, "test").get("digits", {}), {}
+    steps = {row["model"]: row["train_median"] for row in read("quality_speed", task="digits")}
+    for name, curve in (("LION-D", "LION-D♮"), ("LION-S", "LION-S♮")):
+        pair = common_seeds({x: digits.get(x, {}) for x in (name, curve)})
+        if len(pair[name]) > 1 and {name, curve} <= steps.keys():
+            gains = [b - a for a, b in zip(pair[name], pair[curve], strict=True)]
+            error = statistics.stdev(gains) / math.sqrt(len(gains))
+            rows[name] = {
+                "raster order, test %": f"{statistics.mean(pair[name]):.1f}",
+                "snake, test %": f"{statistics.mean(pair[curve]):.1f}",
+                "difference ± standard error": f"{statistics.mean(gains):.1f} ± {error:.1f}",
+                "seeds": str(len(gains)),
+                "time of a step ÷ raster": f"{steps[curve] / steps[name]:.2f}",
+            }
+    return grid(rows)
+
+
+def initial_decays(read: Read) -> str:
+    names = dict.fromkeys(row["initial_decays"] for row in read("quality"))
+    found, rows = {name: scores_of(read, "validation", name) for name in names}, defaultdict(dict)
+    trained = found[list(found)[-1]] if len(found) > 1 else {}
+    for task, model in ((task, model) for task, models in trained.items() for model in models):
+        of_name = common_seeds({name: of_task.get(task, {}).get(model, {}) for name, of_task in found.items()})
+        for name, values in of_name.items():
+            row = "half a token to the context (the default)" if name == "default" else name
+            if values:
+                column = f"{title_of(task, 'validation')}: {model}"
+                rows[row][column] = mean_std(values, 2 if task == "mlm" else 1)
+    return grid(rows, "half-lives")
+
+
+def lives_of(read: Read) -> dict[str, dict[str, list[dict]]]:
+    """By task and "before" or "after", a row for each head of one LION-S."""
+    rows = latest(read("half_lives"), "task", "when", "layer", "head", "seed").values()
+    seeds = {task: min(row["seed"] for row in rows if row["task"] == task) for task in {row["task"] for row in rows}}
+    found = {}
+    for row in rows:
+        if row["seed"] == seeds[row["task"]]:
+            found.setdefault(row["task"], {}).setdefault(row["when"], []).append(row)
+    return found
+
+
+def octaves(heads: list[dict]) -> float:
+    return statistics.median(math.log2(head["q95"] / head["q05"]) for head in heads)
+
+
+def half_lives(read: Read) -> str:
+    rows = defaultdict(dict)
+    for task, of_when in lives_of(read).items():
+        for when, heads in of_when.items():
+            low, high = min(head["q05"] for head in heads), max(head["q95"] for head in heads)
+            middle = statistics.median(head["q50"] for head in heads)
+            rows[task][f"{when} training: median (5 % to 95 %)"] = f"{middle:.1f} ({low:.1f} to {high:.0f})"
+        pairs = zip(of_when["before"], of_when["after"], strict=True)
+        moved = statistics.mean(abs(math.log2(after["q50"] / before["q50"])) for before, after in pairs)
+        rows[task]["octaves between tokens of a head"] = " → ".join(f"{octaves(x):.2f}" for x in of_when.values())
+        rows[task]["octaves that a head moved"] = f"{moved:.2f}"
+    return grid(rows, "half-life in tokens")
+
+
+def draw_half_lives(read: Read, plt):
+    found = lives_of(read)
+    if not found:
+        return None
+    figure, axes = plt.subplots(1, len(found), figsize=(3 * len(found), 3.8), squeeze=False)
+    for axis, (task, of_when) in zip(axes[0], found.items(), strict=True):
+        for when, color, shift in (("before", COLORS["ModernBERT"], -0.15), ("after", COLORS["LION-S"], 0.15)):
+            low, middle, high = ([head[q] for head in of_when[when]] for q in ("q05", "q50", "q95"))
+            where = [i + 1 + shift for i in range(len(middle))]
+            axis.hlines(where, low, high, color=color)
+            axis.plot(middle, where, "o", color=color, markersize=4, label=f"{when} training")
+        axis.set(xscale="log", title=task, xlabel="half-life in tokens", ylabel="head, layer by layer")
+        axis.grid(alpha=0.25)
+    axes[0][0].legend(fontsize=8)
+    spread = [statistics.mean(octaves(of_when[when]) for of_when in found.values()) for when in ("before", "after")]
+    figure.suptitle(
+        "LION-S learns from which tokens to forget: the half-lives in a head (median, 5 to 95 %) span "
+        f"{spread[0]:.1f} octaves before training, {spread[1]:.1f} after"
+    )
+    return figure
+
+
+def draw_scores(read: Read, plt):
+    times = {key: row["train_median"] for key, row in latest(read("quality_speed"), "task", "model").items()}
+    found = {task: common_seeds(x) for task, x in scores_of(read, "test").items() if (task, "softmax") in times}
+    if not found:
+        return None
+    figure, axes = plt.subplots(1, len(found), figsize=(3.1 * len(found), 3.9), squeeze=False)
+    handles, outcomes = {}, {"ahead": [], "level": [], "behind": []}
+    for axis, (task, models) in zip(axes[0], found.items(), strict=True):
+        means = {name: statistics.mean(values) for name, values in models.items() if values}
+        for name in in_order(name for name in means if (task, name) in times):
+            spread = statistics.stdev(models[name]) if len(models[name]) > 1 else 0
+            time = times[task, name] / times[task, "softmax"]
+            handles[name] = axis.errorbar(time, means[name], spread, fmt="o", color=COLORS[name], elinewidth=1)
+        unit = "masked-LM loss, nats (axis reversed)" if task == "mlm" else "test accuracy, %"
+        axis.set_xscale("log")
+        panel(axis, task, "time of a training step ÷ softmax", unit, [1, 2, 4, 8])
+        if task == "mlm":
+            axis.invert_yaxis()
+        if "softmax" in means and len(ours := models.get("LION-S", [])) > 1:
+            gain = (means["LION-S"] - means["softmax"]) * (-1 if task == "mlm" else 1)
+            error = math.sqrt(sum(statistics.variance(x) for x in (ours, models["softmax"])) / len(ours))
+            word = "ahead" if gain > 2 * error else "behind" if gain < -2 * error else "level"
+            outcomes[word].append(task)
+    handles = {name: handles[name] for name in in_order(handles)}
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles))
+    told = "; ".join(f"{word} on {', '.join(tasks)}" for word, tasks in outcomes.items() if tasks)
+    figure.suptitle(f"LION-S against softmax attention: {told}. Up is better, left is faster")
+    return figure
+
+
+def published(read: Read) -> str:
+    rows = read("published")
+    return grid({row.pop("model"): {name: "" if x is None else str(x) for name, x in row.items()} for row in rows})
+
+
+def machines(read: Read) -> str:
+    found = {}
+    for name in ("kernels", "models", "memory", "million", "packing", "quality", "quality_speed"):
+        for row in read(name):
+            about = f"{row['cpu']} ({row['capability']}), Python {row['python']}, torch {row['torch']}"
+            found.setdefault(f"{about}, transformers {row['transformers']}, {row['day']}", {})[name] = None
+    return "\n".join(f"- {about}: {', '.join(names)}" for about, names in found.items())
+
+
+BLOCKS: dict[str, Callable[[Read], str]] = {
+    "machines": machines,
+    "kernels": kernels,
+    "kernels with two threads": lambda read: kernels(read, 2),
+    "models": models,
+    "memory": memory,
+    "million": million,
+    "packing": packing,
+    "scores": scores,
+    "step times": step_times,
+    "snake": snake,
+    "half-lives": half_lives,
+    "initial decays": initial_decays,
+    "published": published,
+}
+PICTURES = {
+    "kernels_by_length": draw_kernels,
+    "models_by_length": draw_models,
+    "memory_by_length": draw_memory,
+    "scores_by_time": draw_scores,
+    "half_lives": draw_half_lives,
+}
+
+
+def fill(page: str, texts: dict[str, str]) -> str:
+    """
+    The page with other texts between its markers.
+
+    Raises:
+        ValueError: if it has not the markers of every text, once each.
+    """
+    parts = re.split(r"(<!-- begin: (?:.*?) -->\n)(.*?)(<!-- end -->)", page, flags=re.DOTALL)
+    names = [part[len("<!-- begin: ") : -len(" -->\n")] for part in parts[1::4]]
+    if sorted(names) != sorted(texts) or page.count("<!-- begin:") != len(names):
+        raise ValueError(f"The page has markers for {names}; needed are, once each, {list(texts)}.")
+    parts[2::4] = [f"\n{texts[name].strip() or 'Not measured.'}\n\n" for name in names]
+    return "".join(parts)
+
+
+def write_page(results_dir: Path, scale: str = "cpu") -> Path:
+    """Write the page and its pictures: docs/results.md from the repository's own tables, else beside the tables."""
+    page = PAGE if results_dir.resolve() == RESULTS.resolve() else results_dir / "results.md"
+
+    def read(name: str, **values) -> list[dict]:
+        folder = RESULTS if name == "published" else results_dir
+        of_scale = {"scale": scale} if name in ("quality", "quality_speed", "half_lives") else {}
+        return read_rows(folder / f"{name}.csv", **of_scale, **values)
+
+    sys.path.insert(0, str(ROOT / "examples"))
+    from pictures import plt, save
+
+    (page.parent / "images").mkdir(parents=True, exist_ok=True)
+    for name, draw in PICTURES.items():
+        if figure := draw(read, plt):
+            save(figure, page.parent / "images" / f"{name}.png")
+    text = fill(PAGE.read_text(encoding="utf-8"), {name: block(read) for name, block in BLOCKS.items()})
+    page.write_text(text, encoding="utf-8")
+    print(f"Tables and pictures: {page}")
+    return page
+
+
+def main(args: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results_dir", type=Path, default=RESULTS)
+    parser.add_argument("--scale", default="cpu", help="of what mixers learn: cpu or gpu")
+    args = parser.parse_args(args)
+    write_page(args.results_dir, args.scale)
+
+
+if __name__ == "__main__":
+    main()
