@@ -12,15 +12,15 @@ the naive form in float64 on a smaller batch. Rows go to kernels.csv; a case tha
 versions, is measured again only with --again.
 """
 
+from functools import partial
+
 import torch
 from measure import append_rows, interleaved, is_measured, make_parser, summary
 from report import write_page
 from torch.nn.functional import scaled_dot_product_attention
 
-from modeling_lion.kernel_auto import auto_attention
-from modeling_lion.kernel_chunk import chunk_attention
-from modeling_lion.kernel_naive import naive_attention
-from modeling_lion.kernel_parallel import parallel_attention
+from modeling_lion.attention import lion_attention
+from modeling_lion.decay import LogDecay
 
 
 HEADS, HEAD_DIM = 12, 64
@@ -44,12 +44,11 @@ def softmax_attention(query, key, value, *log_decay):
     return (scaled_dot_product_attention(query, key, value),)
 
 
-KERNELS = {
-    "sdpa": softmax_attention,
-    "parallel": parallel_attention,
-    "chunk": chunk_attention,
-    "auto": auto_attention,
-}
+def lion(query, key, value, log_decay=None, *, form):
+    return lion_attention(query, key, value, LogDecay(log_decay, log_decay), form=form)
+
+
+KERNELS = {"sdpa": softmax_attention} | {form: partial(lion, form=form) for form in ("parallel", "chunk", "auto")}
 
 
 def run(kernel, inputs: list[torch.Tensor], direction: str, grad: torch.Tensor) -> list[torch.Tensor]:
@@ -63,17 +62,18 @@ def run(kernel, inputs: list[torch.Tensor], direction: str, grad: torch.Tensor) 
     return [output, *torch.autograd.grad(output, inputs, grad, allow_unused=True)]
 
 
-def check(kernel, mixer: str, length: int) -> None:
-    """Raise an AssertionError unless a kernel agrees with the naive form in float64, gradients included."""
+def check(form: str, mixer: str, length: int) -> None:
+    """Raise an AssertionError unless a form agrees with the naive form in float64, gradients included."""
     length = min(length, 512)
     inputs = make_inputs(mixer, 1, length)
     grad = torch.randn_like(inputs[2])
-    exact = run(naive_attention, [x.double() for x in inputs], PASSES[1], grad.double())
-    naive = run(naive_attention, inputs, PASSES[1], grad)
-    for result, right, near in zip(run(kernel, inputs, PASSES[1], grad), exact, naive, strict=True):
+    naive_form = partial(lion, form="eager")
+    exact = run(naive_form, [x.double() for x in inputs], PASSES[1], grad.double())
+    naive = run(naive_form, inputs, PASSES[1], grad)
+    for result, right, near in zip(run(KERNELS[form], inputs, PASSES[1], grad), exact, naive, strict=True):
         error, allowed = ((x.double() - right).abs().max() for x in (result, near))
         floor = 1e-5 * right.abs().max().clamp(min=1)
-        assert error <= max(2 * allowed, floor), f"{kernel.__name__}, {mixer}, {length}: off by {error:.1e}"
+        assert error <= max(2 * allowed, floor), f"{form}, {mixer}, {length}: off by {error:.1e}"
 
 
 def functions(length: int) -> list[tuple[str, str]]:
@@ -127,8 +127,8 @@ def main(args: list[str] | None = None) -> None:
     path = args.output_dir / "kernels.csv"
     for length in lengths:
         for mixer in MIXERS:
-            for kernel in list(KERNELS.values())[1:]:
-                check(kernel, mixer, length)
+            for form in list(KERNELS)[1:]:
+                check(form, mixer, length)
         for direction in PASSES:
             case = {"length": length, "batch": args.batch_size, "pass": direction}
             cases = [case | {"mixer": mixer, "kernel": kernel} for mixer, kernel in functions(length)]

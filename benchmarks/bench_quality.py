@@ -41,7 +41,7 @@ from modeling_lion import (  # noqa: E402
     LionForMaskedLM,
     LionForSequenceClassification,
 )
-from modeling_lion.mixer_lit import LitMixer  # noqa: E402
+from modeling_lion.mixer import LinearMixer  # noqa: E402
 
 
 # LIT has no decays: a scan along a curve does not change it.
@@ -276,7 +276,7 @@ def half_lives(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[t
     found, hooks = [], []
 
     def keep(module, inputs, output):
-        log_decay = output[3]
+        log_decay = output[3].forward  # the same backward
         if log_decay is not None:
             log_decay = log_decay.double().cpu()
             # From (heads,), (batch, heads, length) or (batch, heads, length, head_dim). λ = 1 is padding, or CLS.
@@ -284,7 +284,7 @@ def half_lives(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[t
             found.append((math.log(0.5) / rows.clamp(max=-1e-12)).masked_fill(rows == 0, math.nan))
 
     for module in model.modules():
-        if isinstance(module, LitMixer):
+        if isinstance(module, LinearMixer):
             hooks.append(module.register_forward_hook(keep))
     is_training = model.training
     model.eval()
