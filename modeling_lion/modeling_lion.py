@@ -129,7 +129,9 @@ class LionAttention(nn.Module):
         """
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if not isinstance(self.mixer, LinearMixer):
-            output, weights, memory = self.mixer(hidden_states, layer_mask, memory, output_attentions, cu_seq_lens_q)
+            output, weights, memory = self.mixer(
+                hidden_states, layer_mask, memory, output_attentions=output_attentions, cu_seq_lens_q=cu_seq_lens_q
+            )
             return self.project(output), weights, memory
 
         implementation = self.config._attn_implementation

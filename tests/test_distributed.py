@@ -237,7 +237,7 @@ def test_fsdp_checkpoints_load_anywhere(answers, folder, tmp_path):
     # The code of the model is saved beside its weights, not that of FSDP.
     config = json.loads((folder / "fsdp" / "final" / "config.json").read_text())
     assert config["auto_map"]["AutoModelForMaskedLM"] == "modeling_lion.LionForMaskedLM"
-    assert (folder / "fsdp" / "final" / "kernel_chunk.py").exists()
+    assert (folder / "fsdp" / "final" / "cpu_chunk.py").exists()
 
 
 def test_packed_processes_share_an_epoch_and_resume_in_it(answers, folder):
