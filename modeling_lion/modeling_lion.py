@@ -284,6 +284,13 @@ class LionPooler(nn.Module):
         return pooled if self.dense is None else torch.tanh(self.dense(pooled))
 
 
+class UsesSoftmax:
+    """An attribute of a model that says whether its mixer is softmax attention; False where only the class is known."""
+
+    def __get__(self, model: PreTrainedModel | None, model_class: type | None = None) -> bool:
+        return model is not None and model.config.uses_softmax
+
+
 @auto_docstring
 class LionPreTrainedModel(PreTrainedModel):
     config: LionConfig
@@ -324,17 +331,7 @@ class LionPreTrainedModel(PreTrainedModel):
         self._no_split_modules = ["LionLayer"] + ["LionImageEmbeddings"] * (config.modality == "image")
 
     # Which of the library's attention functions there are: none for linear attention.
-    @property
-    def _supports_sdpa(self) -> bool:
-        return self.config.uses_softmax
-
-    @property
-    def _supports_flash_attn(self) -> bool:
-        return self.config.uses_softmax
-
-    @property
-    def _supports_flex_attn(self) -> bool:
-        return self.config.uses_softmax
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = UsesSoftmax()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         if self.config.uses_softmax:
