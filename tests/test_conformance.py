@@ -91,7 +91,7 @@ def test_mismatched_sizes(find_case, log, tmp_path):
     assert any("classifier.weight" in message and "MISMATCH" in message for message in log)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.axes(dtype=[torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_load_in_a_dtype(case, mixer, kernel, dtype, tmp_path):
     case.model_class(case.config(mixer)).save_pretrained(tmp_path)
     model = case.model_class.from_pretrained(tmp_path, dtype=dtype, attn_implementation=kernel)
@@ -102,7 +102,7 @@ def test_load_in_a_dtype(case, mixer, kernel, dtype, tmp_path):
     assert output.dtype == dtype and output.isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.axes(dtype=[torch.bfloat16, torch.float16])
 def test_half_precision_is_close(encoder, mixer, kernel, dtype):
     """As close to float64 as the same model in half precision is with the reference, within a factor of 2."""
     exact = encoder.model(mixer, "eager")
@@ -164,10 +164,9 @@ def check_initialised(model, config):
             assert 0.5 < std < 1.5, (name, std)  # at least 16 numbers each
 
 
-@pytest.mark.parametrize("way", ["new", "nothing saved", "meta"])
-@pytest.mark.parametrize("order", ["raster", "snake"])
-def test_weights_are_initialised(case, mixer, order, way):
-    order = order if case.modality == "image" else "raster"
+@pytest.mark.axes(way=["new", "nothing saved", "meta"])
+def test_weights_are_initialised(case, mixer, way):
+    order = "snake" if case.modality == "image" else "raster"
     config = case.config(mixer, patch_order=order, position_embedding_type="absolute")
     if way == "nothing saved":
         model = case.model_class.from_pretrained(None, config=config, state_dict={})
@@ -224,9 +223,8 @@ def test_capture_of_hidden_states_and_attentions(case, mixer, kernel):
     assert len(from_config.hidden_states) == 3 and len(from_config.attentions) == 2
 
 
-@pytest.mark.parametrize("order", ["raster", "snake"])
-def test_retained_gradients(encoder, mixer, order):
-    order = order if encoder.modality == "image" else "raster"
+def test_retained_gradients(encoder, mixer):
+    order = "snake" if encoder.modality == "image" else "raster"
     model = encoder.model(mixer, "eager", patch_order=order)
     outputs = model(**encoder.inputs(model.config), output_hidden_states=True, output_attentions=True)
     kept = outputs.hidden_states[:-1] + outputs.attentions
@@ -291,8 +289,7 @@ def test_tied_weights(mixer, tmp_path, find_case):
     assert same_weights(untied, loaded)
 
 
-@pytest.mark.parametrize("size", [30, 40, 55])
-@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.axes(size=[30, 40, 55], is_tied=[True, False])
 def test_resized_vocabulary(text_case, size, is_tied, tmp_path):
     model = text_case.model(tie_word_embeddings=is_tied)
     before = copy.deepcopy(model)
@@ -325,7 +322,7 @@ def trained_gradients(model, inputs):
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.axes(use_reentrant=[True, False])
 def test_gradient_checkpointing(head, mixer, kernel, use_reentrant, equal):
     model = head.model(mixer, kernel, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
     inputs = head.inputs(model.config) | head.labels(model.config)
@@ -342,7 +339,7 @@ def test_gradient_checkpointing(head, mixer, kernel, use_reentrant, equal):
     assert not any(layer.gradient_checkpointing for layer in layers)
 
 
-@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.axes(use_reentrant=[True, False])
 def test_lora_with_gradient_checkpointing(head, mixer, use_reentrant):
     model = head.model(mixer)
     inputs = head.inputs(model.config) | head.labels(model.config)

@@ -45,14 +45,12 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("order", ["raster", "snake"])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_kernels_are_equal(encoder, mixer, variant, order, kernels_of, equal):
-    if order == "snake" and encoder.modality == "text":
-        order = "raster"
-    model = encoder.model(mixer, patch_order=order, **VARIANTS[variant]).train()
-    inputs = encoder.inputs(model.config)
-    if encoder.modality == "text":
+@pytest.mark.axes(reads=["text", "raster", "snake"], variant=VARIANTS)
+def test_kernels_are_equal(reads, mixer, variant, find_case, kernels_of, equal):
+    case = find_case("LionModel", "text" if reads == "text" else "image")
+    model = case.model(mixer, patch_order="raster" if reads == "text" else reads, **VARIANTS[variant]).train()
+    inputs = case.inputs(model.config)
+    if reads == "text":
         inputs["attention_mask"] = torch.arange(9) < torch.tensor([[9], [6], [1]])
     reference, *kernels = kernels_of(mixer)
     model.set_attn_implementation(reference)
@@ -167,8 +165,7 @@ PADDINGS = {
 }
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("positions", ["none", "absolute"])
+@pytest.mark.axes(pooling=["cls", "mean"], positions=["none", "absolute"])
 def test_padding_changes_nothing(text_case, mixer, kernel, pooling, positions, equal):
     model = text_case.model(mixer, kernel, pooling=pooling, position_embedding_type=positions)
     short = {name: x[..., :5] for name, x in text_case.inputs(model.config).items()}
@@ -199,7 +196,7 @@ def test_padding_changes_nothing(text_case, mixer, kernel, pooling, positions, e
             equal(value, reference, f"{patterns} {name}")
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.axes(pooling=["cls", "mean"])
 def test_nothing_but_padding_gives_zeros_not_nan(encoder, mixer, kernel, pooling):
     model = encoder.model(mixer, kernel, pooling=pooling).train()
     mixed = []
@@ -229,8 +226,7 @@ def test_mask_of_ones_is_no_mask(encoder, mixer, kernel):
         assert torch.equal(model(**inputs, attention_mask=mask).last_hidden_state, expected)
 
 
-@pytest.mark.parametrize("told_by", ["cu_seq_lens_q", "position_ids"])
-@pytest.mark.parametrize("positions", ["none", "absolute"])
+@pytest.mark.axes(told_by=["cu_seq_lens_q", "position_ids"], positions=["none", "absolute"])
 def test_packed_sequences_equal_single_ones(mixer, kernel, told_by, positions, find_case, equal):
     case = find_case("LionModel", "text")
     model = case.model(mixer, kernel, position_embedding_type=positions)
@@ -333,8 +329,7 @@ def test_pooled_output(encoder, mixer, equal):
 # Images of other sizes
 
 
-@pytest.mark.parametrize("size", [(6, 8), (10, 4), (4, 14), (2, 2)])
-@pytest.mark.parametrize("order", ["raster", "hilbert"])
+@pytest.mark.axes(size=[(6, 8), (10, 4), (4, 14), (2, 2)], order=["raster", "hilbert"])
 def test_images_of_other_sizes(mixer, kernel, order, size, find_case):
     case = find_case("LionForMaskedImageModeling")
     pixel_values = torch.randn(2, 3, *size, dtype=torch.float64)

@@ -135,11 +135,13 @@ def literal_scan(query, key, value, log_decay, orders, normalization):
     return weights @ value, weights
 
 
-@pytest.mark.parametrize("grid", [(1, 1), (1, 4), (3, 2), (3, 4)])
-@pytest.mark.parametrize("normalization", ["sum", "none"])
-@pytest.mark.parametrize("mixer", ["decay", "selective"])
-@pytest.mark.parametrize("patch_order", CURVES)
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.axes(
+    kernel=KERNELS,
+    patch_order=CURVES,
+    mixer=["decay", "selective"],
+    normalization=["sum", "none"],
+    grid=[(1, 1), (1, 4), (3, 2), (3, 4)],
+)
 def test_attention_along_both_curves(kernel, patch_order, mixer, normalization, grid, equal):
     orders = scan_orders(patch_order, *grid)
     length = 1 + grid[0] * grid[1]
