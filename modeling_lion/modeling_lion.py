@@ -285,7 +285,7 @@ class LionPooler(nn.Module):
 
 
 class UsesSoftmax:
-    """An attribute of a model that says whether its mixer is softmax attention; False where only the class is known."""
+    """An attribute that says whether a model's mixer is softmax attention; False where only the class is known."""
 
     def __get__(self, model: PreTrainedModel | None, model_class: type | None = None) -> bool:
         return model is not None and model.config.uses_softmax
