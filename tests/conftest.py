@@ -164,8 +164,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
-    Run a test for the values of its axes: the arguments named in AXES, and those of its marker `axes`. Every two values
-    of two axes meet in one run, not every value of all axes. What `parametrize` gives multiplies the runs, as always.
+    Run a test for the values of its axes: the arguments named in AXES, and those of its marker `axes`. Every two
+    values of two axes meet in one run, not the values of all axes. What `parametrize` gives multiplies the runs.
     """
     marks = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     given = {name.strip() for names in marks for name in (names.split(",") if isinstance(names, str) else names)}
