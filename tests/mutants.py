@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ import pytest
 
 
 # What takes seconds to import, and is no part of this repository.
-for library in ("torch", "transformers.trainer", "transformers.modeling_utils", "datasets", "hypothesis"):
+for library in ("torch", "transformers.trainer", "transformers.modeling_utils", "datasets"):
     importlib.import_module(library)
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +37,7 @@ PACKAGES = {
 
 
 class Mutant(NamedTuple):
-    """A mistake: in `file`, `old`, which is there once, becomes `new`. `tests` are files of tests/ or tests in them."""
+    """A mistake: in `file`, `old`, which is there once, becomes `new`. `tests`: files of tests/, or tests in them."""
 
     name: str
     file: str
@@ -1050,10 +1051,21 @@ def start_tests(folder: Path, tests: str) -> int:
         os.chdir(folder / "repository")
         os.environ["PYTHONPATH"] = str(folder / "packages")
         sys.path[:1] = [str(folder / "packages")]  # instead of the folder of this file
-        options = ["-q", "-x", "-p", "no:cacheprovider", "--tb=line"]
+        options = [
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "--tb=line",
+            "-W",
+            "ignore::pytest.PytestAssertRewriteWarning",
+        ]
         status = pytest.main([*options, *(f"tests/{test}" for test in dict.fromkeys(tests.split()))])
-        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
     finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(status)
 
 
