@@ -69,6 +69,9 @@ class Case:
     class_name: str
     modality: str
 
+    def __str__(self) -> str:
+        return f"{self.class_name}-{self.modality}"
+
     @property
     def model_class(self) -> type[modeling_lion.LionPreTrainedModel]:
         return getattr(modeling_lion, self.class_name)
@@ -96,10 +99,6 @@ CASES = [
     Case("LionModel", "image"),
     *(Case(name, "image" if "Image" in name else "text") for name in LABEL_MAKERS),
 ]
-
-
-def case_id(case: Case) -> str:
-    return f"{case.class_name}-{case.modality}"
 
 
 def assert_equal(actual: torch.Tensor, expected: torch.Tensor, what: str = "") -> None:

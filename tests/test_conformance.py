@@ -265,6 +265,14 @@ def test_feed_forward_in_chunks(case, mixer, equal):
     equal(chunked(**inputs).to_tuple()[0], expected)
 
 
+def test_attention_functions_of_the_library_are_for_softmax(encoder, mixer):
+    """Asked of the class, as the library's own tests do, of which only the model knows; and of the model."""
+    model = encoder.model(mixer)
+    for name in ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn"):
+        assert getattr(encoder.model_class, name) is False
+        assert getattr(model, name) is (mixer in ("softmax", "luna"))
+
+
 def test_main_input_and_prefix(case):
     model = case.model()
     assert model.main_input_name == ("input_ids" if case.modality == "text" else "pixel_values")
