@@ -137,7 +137,7 @@ FORWARD = [
         "modeling_lion/lion_kernel.py",
         "return torch.float64 if dtype == torch.float64 else torch.float32",
         "return dtype",
-        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+        f"{CONFORMANCE}::test_decays_are_not_rounded_with_the_hidden_states {KERNELS}::test_autocast_does_not_narrow",
     ),
     Mutant(
         "rnn: a token counts itself twice",
@@ -432,14 +432,14 @@ PACKING = [
         "modeling_lion/padding.py",
         "starts = starts & attention_mask",
         "starts = starts | ~attention_mask",
-        f"{PADDING} {MODEL} test_bad_input.py",
+        f"{MODEL}::test_positions_of_padding_start_no_sequence",
     ),
     Mutant(
         "packing: positions of a sequence continue those of the one before",
         "modeling_lion/padding.py",
         "right=True) - 1]",
         "right=False) - 1]",
-        f"{PACKED} test_packing.py",
+        PACKED,
     ),
     Mutant(
         "packing: restarts of position_ids are not noticed",
@@ -453,7 +453,7 @@ PACKING = [
         "modeling_lion/padding.py",
         "if (restarts != restarts[:1]).any():",
         "if False:",
-        f"{MODEL} test_bad_input.py test_packing.py",
+        "test_bad_input.py::test_wrong_inputs",
     ),
     Mutant(
         "packing: linear attention is not told",
@@ -505,7 +505,7 @@ MODELS = [
         "modeling_lion/modeling_lion.py",
         "self.o_proj(self.dropout(output)), weights, memory",
         "self.o_proj(output), weights, memory",
-        f"{MODEL}::test_attention_dropout_is_the_same_in_every_kernel {MODEL}",
+        f"{MODEL}::test_attention_dropout_is_the_same_in_every_kernel",
     ),
     Mutant(
         "model: no LayerNorm after the MLP",
@@ -561,7 +561,7 @@ MODELS = [
         "modeling_lion/modeling_lion.py",
         "return model is not None and model.config.uses_softmax",
         "return model is None or model.config.uses_softmax",
-        CONFORMANCE,
+        f"{CONFORMANCE}::test_attention_functions_of_the_library_are_for_softmax",
     ),
     Mutant(
         "model: no softmax model has the library's attention functions",
@@ -582,7 +582,7 @@ MODELS = [
         "modeling_lion/mixer_selective.py",
         "return logits.to(dtype) + self.bias.to(dtype)",
         "return (logits + self.bias.to(logits.dtype)).to(dtype)",
-        f"{CONFORMANCE}::test_half_precision_is_close {MODEL} test_adapters.py",
+        f"{CONFORMANCE}::test_decays_are_not_rounded_with_the_hidden_states",
     ),
     Mutant(
         "mixers: the rate of softplus gates is its logarithm",
@@ -716,7 +716,7 @@ HEADS = [
         "modeling_lion/modeling_lion.py",
         "dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout",
         "dropout = config.hidden_dropout_prob",
-        f"{MODEL} {CONFORMANCE} test_configuration_lion.py",
+        f"{MODEL}::test_a_classifier_may_have_a_dropout_of_its_own",
     ),
     Mutant(
         "heads: accumulated batches count their own labels only",

@@ -62,6 +62,11 @@ WRONG_INPUTS = {
         {"input_ids": IDS, "cu_seq_lens_q": torch.tensor([0, 3, 4])},
         ["cu_seqlens", "length 5", "[0, 3, 4]"],
     ),
+    "rows packed differently": (
+        "text",
+        {"input_ids": IDS, "position_ids": torch.tensor([[0, 1, 0, 1, 2], [0, 1, 2, 0, 1]])},
+        ["position_ids", "different rows", "one row", "pad"],
+    ),
     "image for text": ("text", {"pixel_values": PIXELS}, ['modality="text"', "input_ids", "pixel_values"]),
     "text for image": ("image", {"input_ids": IDS}, ['modality="image"', "pixel_values"]),
     "image and text": ("image", {"pixel_values": PIXELS, "inputs_embeds": EMBEDS}, ['modality="image"', "no text"]),

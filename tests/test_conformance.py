@@ -118,6 +118,14 @@ def test_half_precision_is_close(encoder, mixer, kernel, dtype):
     assert error[kernel] <= 2 * error["eager"]
 
 
+@pytest.mark.axes(mixer=["decay", "selective", "diagonal"])
+def test_decays_are_not_rounded_with_the_hidden_states(encoder, mixer):
+    """SPEC §5: near 1, the rounding of a logit to bfloat16 changes a decay by percents."""
+    mixer = encoder.model_class(encoder.config(mixer)).get_submodule("layers.0.attention.mixer")
+    nothing = torch.zeros(1, 3, 16)
+    assert torch.equal(mixer.log_decay(nothing.bfloat16()), mixer.log_decay(nothing))
+
+
 def test_device_map_and_disk_offload(case, tmp_path):
     model = case.model_class(case.config()).eval()
     inputs = case.inputs(model.config, torch.float32)

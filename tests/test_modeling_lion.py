@@ -97,6 +97,7 @@ def test_attention_dropout_is_the_same_in_every_kernel(encoder, mixer, kernels_o
         results.append(model(**inputs).last_hidden_state)
     for result in results[1:]:
         equal(result, results[0])
+    assert not torch.allclose(results[0], model.eval()(**inputs).last_hidden_state)
 
 
 @pytest.mark.parametrize(("mixer", "kernel"), [("lit", "chunk"), ("decay", "parallel"), ("selective", "chunk")])
@@ -231,11 +232,23 @@ def test_packed_sequences_equal_single_ones(mixer, kernel, told_by, positions, f
     model = case.model(mixer, kernel, position_embedding_type=positions)
     lengths = [4, 1, 7, 2]
     sequences = [torch.randint(1, 40, (1, n)) for n in lengths]
-    position_ids = torch.cat([torch.arange(n) for n in lengths])[None]
-    borders = {"cu_seq_lens_q": torch.tensor([0, 4, 5, 12, 14])} if told_by == "cu_seq_lens_q" else {}
-    packed = model(torch.cat(sequences, dim=1), position_ids=position_ids, **borders).last_hidden_state
+    if told_by == "cu_seq_lens_q":
+        borders = torch.tensor([0, 4, 5, 12, 14])
+    else:
+        borders = torch.cat([torch.arange(n) for n in lengths])[None]
+    packed = model(torch.cat(sequences, dim=1), **{told_by: borders}).last_hidden_state
     singles = [model(sequence).last_hidden_state for sequence in sequences]
     equal(packed, torch.cat(singles, dim=1))
+
+
+def test_positions_of_padding_start_no_sequence(mixer, find_case, equal):
+    model = find_case("LionModel", "text").model(mixer)
+    input_ids = torch.randint(1, 40, (2, 9))
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0, 0, 0]])
+    expected = model(input_ids, attention_mask=mask).last_hidden_state[mask.bool()]
+    position_ids = (mask.cumsum(1) - 1) * mask  # 0 for padding, as libraries make them
+    actual = model(input_ids, attention_mask=mask, position_ids=position_ids).last_hidden_state
+    equal(actual[mask.bool()], expected)
 
 
 def test_position_ids_choose_the_positions(mixer, find_case, equal):
@@ -294,6 +307,13 @@ def test_problem_types(class_name, problem, is_named, find_case, equal):
     outputs = model(**case.inputs(model.config), labels=labels)
     assert model.config.problem_type == problem
     equal(outputs.loss, LOSSES[problem](outputs.logits, labels))
+
+
+@pytest.mark.parametrize("class_name", ["LionForSequenceClassification", "LionForTokenClassification"])
+def test_a_classifier_may_have_a_dropout_of_its_own(class_name, find_case):
+    case = find_case(class_name)
+    assert case.model(hidden_dropout_prob=0.3).dropout.p == 0.3
+    assert case.model(hidden_dropout_prob=0.3, classifier_dropout=0.1).dropout.p == 0.1
 
 
 def test_masked_positions_are_all_that_reconstruction_scores(find_case, equal):
