@@ -491,11 +491,11 @@ PACKING = [
         "test_packing.py",
     ),
     Mutant(
-        "packing: a resumed training starts with the first epoch's order",
+        "packing: processes that resume start with the first epoch's order",
         "tokenization/packing.py",
         "loader.batch_sampler.set_epoch = sampler.set_epoch",
         "pass",
-        "test_packing.py",
+        "test_distributed.py::test_packed_processes_share_an_epoch_and_resume_in_it",
     ),
 ]
 
