@@ -171,18 +171,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     axes = {name: values for name, values in AXES.items() if name in metafunc.fixturenames and name not in given}
     if "kernel" in given and "mixer" in axes:
         axes["mixer"] = LINEAR_MIXERS
-    if {"mixer", "kernel"} <= axes.keys():
+    given = {name: values for mark in metafunc.definition.iter_markers("axes") for name, values in mark.kwargs.items()}
+    goes_together = lambda row: True
+    if {"mixer", "kernel"} <= axes.keys() - given.keys():
         axes["kernel"] = sorted({kernel for _, kernel in PAIRS})
-    for mark in metafunc.definition.iter_markers("axes"):
-        axes |= mark.kwargs
+        goes_together = lambda row: (row["mixer"], row["kernel"]) in PAIRS
+    axes |= given
     if axes:
-        metafunc.parametrize(list(axes), few_runs(axes), ids=lambda x: str(getattr(x, "__name__", x)))
+        runs = few_runs(axes, goes_together)
+        metafunc.parametrize(list(axes), runs, ids=lambda x: str(getattr(x, "__name__", x)))
 
 
-def few_runs(axes: dict[str, list]) -> list[tuple]:
-    """A few rows with a value of each axis, in which every two values of two axes meet if they go together."""
+def few_runs(axes: dict[str, list], goes_together: Callable[[dict], bool]) -> list[tuple]:
+    """A few rows with a value of each axis, in which every two values of two axes meet that go together at all."""
     rows = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
-    rows = [row for row in rows if not {"mixer", "kernel"} <= axes.keys() or (row["mixer"], row["kernel"]) in PAIRS]
+    rows = [row for row in rows if goes_together(row)]
     meetings = [set(combinations(row.items(), 2)) for row in rows]
     missing = set().union(*meetings)
     chosen = [] if missing else range(len(rows))
