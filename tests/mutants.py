@@ -689,10 +689,10 @@ HEADS = [
         f"{MODEL}::test_masked_positions_are_all_that_reconstruction_scores",
     ),
     Mutant(
-        "heads: rows and columns of a patch in each other's place",
+        "heads: patches of an image column by column",
         "modeling_lion/modeling_lion.py",
-        "patches.permute(0, 3, 1, 4, 2, 5)",
-        "patches.transpose(4, 5).permute(0, 3, 1, 4, 2, 5)",
+        "patches = patches.unflatten(1, (rows, columns))",
+        "patches = patches.unflatten(1, (columns, rows)).transpose(1, 2)",
         f"{MODEL}::test_masked_positions_are_all_that_reconstruction_scores",
     ),
     Mutant(
