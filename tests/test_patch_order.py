@@ -105,6 +105,15 @@ def test_curves_fill_every_grid_and_never_jump(patch_order):
             )
 
 
+@pytest.mark.parametrize("patch_order", CURVES)
+def test_curves_compile_as_one_graph(patch_order):
+    compute = lambda patches: scan_orders(patch_order, *patches.shape)
+    compiled = torch.compile(compute, fullgraph=True, backend="aot_eager", dynamic=True)
+    for grid in ((3, 4), (5, 2)):
+        assert torch.equal(compiled(torch.zeros(grid)), compute(torch.zeros(grid)))
+    torch.compiler.reset()
+
+
 def test_hilbert_keeps_neighbours_together():
     """The mean distance in the image of patches that are 16 steps apart."""
     reach = {}
