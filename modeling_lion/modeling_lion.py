@@ -342,13 +342,14 @@ class LionPreTrainedModel(PreTrainedModel):
                     '"sdpa" (or "auto", the default), "eager" (returns attention weights), "flash_attention_2", ...'
                 )
             requested_attention = None if requested_attention == "auto" else requested_attention
+            chosen = super().get_correct_attn_implementation(requested_attention, is_init_check)
             possible = MIXERS[self.config.mixer_type].attention_functions
-            if possible is not None and requested_attention not in (None, *possible):
+            if possible is not None and chosen not in possible:
                 raise ValueError(
-                    f"`attn_implementation={requested_attention!r}` cannot compute `mixer_type` "
-                    f"{self.config.mixer_type!r}: use one of {', '.join(possible)}."
+                    f"`attn_implementation={chosen!r}` cannot compute `mixer_type` {self.config.mixer_type!r}: use "
+                    f"one of {', '.join(possible)}."
                 )
-            return super().get_correct_attn_implementation(requested_attention, is_init_check)
+            return chosen
         if requested_attention is None:
             return "auto"
         if requested_attention not in (*KERNELS, "eager"):
