@@ -921,14 +921,14 @@ HUB = [
         "hub_upload/upload.py",
         "elif git_hash(path.read_bytes()) != arrived.blob_id:",
         "elif False:",
-        "test_hub_upload.py",
+        "test_hub_upload.py::test_another_content_of_the_same_size_is_found",
     ),
     Mutant(
         "hub: NaN passes the verification",
         "hub_upload/verify.py",
         "return self.error <= self.tolerance",
         "return not self.error > self.tolerance",
-        "test_hub_verify.py",
+        "test_hub_verify.py::test_an_error_that_is_no_number_does_not_pass",
     ),
     Mutant(
         "hub: pickles are known by their names only",
