@@ -522,10 +522,11 @@ MODELS = [
         "test_mixer_softmax.py",
     ),
     Mutant(
-        "model: memory passed by name, which reentrant checkpointing loses",
+        "model: hidden states passed by name, which reentrant checkpointing loses",
         "modeling_lion/modeling_lion.py",
-        "                memory,\n                scans=scans,",
-        "                memory=memory,\n                scans=scans,",
+        "                hidden_states,\n                layer_mask,\n                memory,\n                scans=scans,",
+        "                hidden_states=hidden_states,\n                attention_mask=layer_mask,\n                memory=memory,\n"
+        "                scans=scans,",
         f"{CONFORMANCE}::test_gradient_checkpointing",
     ),
     Mutant(
