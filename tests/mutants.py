@@ -524,9 +524,8 @@ MODELS = [
     Mutant(
         "model: hidden states passed by name, which reentrant checkpointing loses",
         "modeling_lion/modeling_lion.py",
-        "                hidden_states,\n                layer_mask,\n                memory,\n                scans=scans,",
-        "                hidden_states=hidden_states,\n                attention_mask=layer_mask,\n                memory=memory,\n"
-        "                scans=scans,",
+        "                hidden_states,\n                layer_mask,\n                memory,\n",
+        "                hidden_states=hidden_states, attention_mask=layer_mask, memory=memory,\n",
         f"{CONFORMANCE}::test_gradient_checkpointing",
     ),
     Mutant(
