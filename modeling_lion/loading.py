@@ -18,7 +18,7 @@ def attention_names(config: PreTrainedConfig) -> tuple[str, ...]:
     return ("sdpa",) if config.uses_softmax else FORMS
 
 
-def check_linear_attention(requested: str | None) -> str:
+def name_of_linear_attention(requested: str | None) -> str:
     """The name of an `attn_implementation` for linear attention, "auto" by default."""
     if requested is None:
         return "auto"
@@ -32,28 +32,24 @@ def check_linear_attention(requested: str | None) -> str:
     return requested
 
 
-def check_softmax_attention(
-    requested: str | None, config: PreTrainedConfig, possible: tuple[str, ...] | None
-) -> str | None:
-    """
-    The name of an `attn_implementation` for softmax attention, `None` for the library's default.
-
-    Args:
-        possible: the library's names that can compute the mixer, or `None` for all of them.
-    """
+def name_of_softmax_attention(requested: str | None, config: PreTrainedConfig) -> str | None:
+    """The name of an `attn_implementation` for softmax attention, `None` for the library's default."""
     if requested in FORMS and requested != "auto":
         raise ValueError(
             f"`attn_implementation={requested!r}` is a kernel of linear attention, and `mixer_type` "
             f"{config.mixer_type!r} computes softmax attention. Use the library's names: "
             '"sdpa" (or "auto", the default), "eager" (returns attention weights), "flash_attention_2", ...'
         )
-    requested = None if requested == "auto" else requested
-    if possible is not None and requested not in (None, *possible):
+    return None if requested == "auto" else requested
+
+
+def check_softmax_attention(chosen: str, config: PreTrainedConfig, possible: tuple[str, ...] | None) -> None:
+    """Raise a ValueError if the mixer cannot be computed by what was chosen; `possible` is `None` for all names."""
+    if possible is not None and chosen not in possible:
         raise ValueError(
-            f"`attn_implementation={requested!r}` cannot compute `mixer_type` {config.mixer_type!r}: use one of "
+            f"`attn_implementation={chosen!r}` cannot compute `mixer_type` {config.mixer_type!r}: use one of "
             f"{', '.join(possible)}."
         )
-    return requested
 
 
 class SupportsSoftmax:

@@ -48,10 +48,11 @@ from .loading import (
     FORMS,
     SupportsSoftmax,
     check_config,
-    check_linear_attention,
     check_mixer_weights,
     check_softmax_attention,
     explain_damaged_weights,
+    name_of_linear_attention,
+    name_of_softmax_attention,
 )
 from .mixer import LinearMixer
 from .mixer_decay import DecayGate, DecayMixer, DiagonalMixer, FixedDecay, SelectiveMixer, initial_decay_logits
@@ -238,9 +239,7 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
     input_modalities = ("text", "image")
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": LionLayer, "attentions": LionAttention}
-    _supports_sdpa = SupportsSoftmax()
-    _supports_flash_attn = SupportsSoftmax()
-    _supports_flex_attn = SupportsSoftmax()
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = SupportsSoftmax()
     # What the class can be built for; a head for one modality says so.
     _modalities = ("text", "image")
 
@@ -261,10 +260,11 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         if not self.config.uses_softmax:
-            return check_linear_attention(requested_attention)
-        possible = MIXERS[self.config.mixer_type].attention_functions
-        requested_attention = check_softmax_attention(requested_attention, self.config, possible)
-        return super().get_correct_attn_implementation(requested_attention, is_init_check)
+            return name_of_linear_attention(requested_attention)
+        requested_attention = name_of_softmax_attention(requested_attention, self.config)
+        chosen = super().get_correct_attn_implementation(requested_attention, is_init_check)
+        check_softmax_attention(chosen, self.config, MIXERS[self.config.mixer_type].attention_functions)
+        return chosen
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Module:
         """`PreTrainedModel.resize_token_embeddings`, for text."""

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations, product
 
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers reads it: no test may need the network
@@ -68,6 +69,9 @@ class Case:
     class_name: str
     modality: str
 
+    def __str__(self) -> str:
+        return f"{self.class_name}-{self.modality}"
+
     @property
     def model_class(self) -> type[modeling_lion.LionPreTrainedModel]:
         return getattr(modeling_lion, self.class_name)
@@ -95,10 +99,6 @@ CASES = [
     Case("LionModel", "image"),
     *(Case(name, "image" if "Image" in name else "text") for name in LABEL_MAKERS),
 ]
-
-
-def case_id(case: Case) -> str:
-    return f"{case.class_name}-{case.modality}"
 
 
 def assert_equal(actual: torch.Tensor, expected: torch.Tensor, what: str = "") -> None:
@@ -145,47 +145,62 @@ def log():
         logger.removeHandler(handler)
 
 
+# What a test may have as arguments, and goes through: `case` every class of model, the encoder for both modalities,
+# `encoder` LionModel for text and for images, `head` every class that has a loss, `text_case` every class for text.
+AXES = {
+    "case": CASES,
+    "encoder": CASES[:2],
+    "head": CASES[2:],
+    "text_case": [case for case in CASES if case.modality == "text"],
+    "mixer": MIXERS,
+    "kernel": KERNELS,
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "axes(**values): more arguments, with the values that each goes through")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`mixer` is every mixer, `kernel` every kernel of linear attention, and both whatever goes together."""
+    """
+    Run a test for the values of its axes: the arguments named in AXES, and those of its marker `axes`. Every two
+    values of two axes meet in one run, not the values of all axes. What `parametrize` gives multiplies the runs.
+    """
     marks = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     given = {name.strip() for names in marks for name in (names.split(",") if isinstance(names, str) else names)}
-    wanted = [name for name in ("mixer", "kernel") if name in metafunc.fixturenames and name not in given]
-    if len(wanted) == 2:
-        metafunc.parametrize(("mixer", "kernel"), PAIRS)
-    elif wanted == ["mixer"]:
-        metafunc.parametrize("mixer", LINEAR_MIXERS if "kernel" in given else MIXERS)
-    elif wanted == ["kernel"]:
-        metafunc.parametrize("kernel", KERNELS)
+    axes = {name: values for name, values in AXES.items() if name in metafunc.fixturenames and name not in given}
+    if "kernel" in given and "mixer" in axes:
+        axes["mixer"] = LINEAR_MIXERS
+    given = {name: values for mark in metafunc.definition.iter_markers("axes") for name, values in mark.kwargs.items()}
+    goes_together = lambda row: True
+    if {"mixer", "kernel"} <= axes.keys() - given.keys():
+        axes["kernel"] = sorted({kernel for _, kernel in PAIRS})
+        goes_together = lambda row: (row["mixer"], row["kernel"]) in PAIRS
+    axes |= given
+    if axes:
+        runs = few_runs(axes, goes_together)
+        metafunc.parametrize(list(axes), runs, ids=lambda x: str(getattr(x, "__name__", x)))
+
+
+def few_runs(axes: dict[str, list], goes_together: Callable[[dict], bool]) -> list[tuple]:
+    """A few rows with a value of each axis, in which every two values of two axes meet that go together at all."""
+    rows = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    rows = [row for row in rows if goes_together(row)]
+    meetings = [set(combinations(row.items(), 2)) for row in rows]
+    missing = set().union(*meetings)
+    chosen = [] if missing else range(len(rows))
+    for least in range(len(axes) * (len(axes) - 1) // 2, 0, -1):  # first the rows that bring together the most
+        for index, new in enumerate(meetings):
+            if len(new & missing) >= least:
+                missing -= new
+                chosen.append(index)
+    return [tuple(rows[index].values()) for index in chosen]
 
 
 @pytest.fixture
 def kernels_of() -> Callable[[str], list[str]]:
     """The names of `attn_implementation` that a mixer can be computed by, the reference first."""
     return lambda mixer: ["eager", *attention_names(LionConfig(mixer_type=mixer)), "auto"]
-
-
-@pytest.fixture(params=CASES, ids=case_id)
-def case(request) -> Case:
-    """Every class of model, the encoder for both modalities."""
-    return request.param
-
-
-@pytest.fixture(params=CASES[:2], ids=case_id)
-def encoder(request) -> Case:
-    """LionModel for text, and for images."""
-    return request.param
-
-
-@pytest.fixture(params=CASES[2:], ids=case_id)
-def head(request) -> Case:
-    """Every class of model that has a loss."""
-    return request.param
-
-
-@pytest.fixture(params=[case for case in CASES if case.modality == "text"], ids=case_id)
-def text_case(request) -> Case:
-    """Every class of model that reads text."""
-    return request.param
 
 
 @pytest.fixture

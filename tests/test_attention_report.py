@@ -14,7 +14,6 @@ from modeling_lion.decay import LogDecay, decay_mask, decay_mask_rows, finite_lo
 
 
 TOKENS = [0, 3, 6]
-LINEAR_MIXERS = ["lit", "decay", "selective"]
 
 
 @pytest.mark.parametrize("length", [1, 7, 300])
@@ -27,9 +26,11 @@ def test_rows_of_the_mask(length, equal):
     equal(decay_mask_rows(*decays, tokens), decay_mask(*decays)[:, :, tokens])
 
 
-@pytest.mark.parametrize("linear_mixer", LINEAR_MIXERS)
-@pytest.mark.parametrize("normalization", ["sum", "none"])
-@pytest.mark.parametrize("kind", ["whole", "padded", "packed", "raster", "snake"])
+@pytest.mark.axes(
+    kind=["whole", "padded", "packed", "raster", "snake"],
+    linear_mixer=["lit", "decay", "selective"],
+    normalization=["sum", "none"],
+)
 def test_rows_are_those_of_output_attentions(kind, normalization, linear_mixer, find_case, equal):
     is_image = kind in ("raster", "snake")
     case = find_case("LionForImageClassification" if is_image else "LionForMaskedLM")

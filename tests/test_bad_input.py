@@ -62,6 +62,11 @@ WRONG_INPUTS = {
         {"input_ids": IDS, "cu_seq_lens_q": torch.tensor([0, 3, 4])},
         ["cu_seqlens", "length 5", "[0, 3, 4]"],
     ),
+    "rows packed differently": (
+        "text",
+        {"input_ids": IDS, "position_ids": torch.tensor([[0, 1, 0, 1, 2], [0, 1, 2, 0, 1]])},
+        ["position_ids", "different rows", "one row", "pad"],
+    ),
     "image for text": ("text", {"pixel_values": PIXELS}, ['modality="text"', "input_ids", "pixel_values"]),
     "text for image": ("image", {"input_ids": IDS}, ['modality="image"', "pixel_values"]),
     "image and text": ("image", {"pixel_values": PIXELS, "inputs_embeds": EMBEDS}, ['modality="image"', "no text"]),
@@ -140,9 +145,10 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("loader", [LionForMaskedLM, LionModel, AutoModel, AutoModelForMaskedLM])
-@pytest.mark.parametrize("max_shard_size", ["1GB", "4KB"])
-@pytest.mark.parametrize("damage", DAMAGES)
+LOADERS = [LionForMaskedLM, LionModel, AutoModel, AutoModelForMaskedLM]
+
+
+@pytest.mark.axes(damage=DAMAGES, loader=LOADERS, max_shard_size=["1GB", "4KB"])
 def test_damaged_weights(damage, max_shard_size, loader, saved):
     folder = saved(max_shard_size)
     files = sorted(folder.glob("*.safetensors"))
@@ -177,10 +183,9 @@ def test_missing_weights(saved):
         LionForMaskedLM.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("loader", [LionForMaskedLM, AutoModelForMaskedLM, LionModel, AutoModel])
-@pytest.mark.parametrize("ignore", [False, True])
-@pytest.mark.parametrize("told_by", ["override", "config"])
-@pytest.mark.parametrize("other", ["lit", "decay", "selective"])
+@pytest.mark.axes(
+    other=["lit", "decay", "selective"], loader=LOADERS, told_by=["override", "config"], ignore=[False, True]
+)
 def test_weights_of_another_mixer(mixer, other, told_by, ignore, loader, saved, find_case):
     folder = saved(mixer_type=mixer, position_embedding_type="none")
     choice = {"mixer_type": other}

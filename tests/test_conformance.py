@@ -91,7 +91,7 @@ def test_mismatched_sizes(find_case, log, tmp_path):
     assert any("classifier.weight" in message and "MISMATCH" in message for message in log)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.axes(dtype=[torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_load_in_a_dtype(case, mixer, kernel, dtype, tmp_path):
     case.model_class(case.config(mixer)).save_pretrained(tmp_path)
     model = case.model_class.from_pretrained(tmp_path, dtype=dtype, attn_implementation=kernel)
@@ -102,7 +102,7 @@ def test_load_in_a_dtype(case, mixer, kernel, dtype, tmp_path):
     assert output.dtype == dtype and output.isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.axes(dtype=[torch.bfloat16, torch.float16])
 def test_half_precision_is_close(encoder, mixer, kernel, dtype):
     """As close to float64 as the same model in half precision is with the reference, within a factor of 2."""
     exact = encoder.model(mixer, "eager")
@@ -116,6 +116,14 @@ def test_half_precision_is_close(encoder, mixer, kernel, dtype):
         half.set_attn_implementation(name)
         error[name] = (half(**inputs).last_hidden_state.double() - expected).abs().max()
     assert error[kernel] <= 2 * error["eager"]
+
+
+@pytest.mark.axes(mixer=["decay", "selective", "diagonal"])
+def test_decays_are_not_rounded_with_the_hidden_states(encoder, mixer):
+    """SPEC §5: near 1, the rounding of a logit to bfloat16 changes a decay by percents."""
+    mixer = encoder.model_class(encoder.config(mixer)).get_submodule("layers.0.attention.mixer")
+    nothing = torch.zeros(1, 3, 16)
+    assert torch.equal(mixer.log_decay(nothing.bfloat16()), mixer.log_decay(nothing))
 
 
 def test_device_map_and_disk_offload(case, tmp_path):
@@ -164,10 +172,9 @@ def check_initialised(model, config):
             assert 0.5 < std < 1.5, (name, std)  # at least 16 numbers each
 
 
-@pytest.mark.parametrize("way", ["new", "nothing saved", "meta"])
-@pytest.mark.parametrize("order", ["raster", "snake"])
-def test_weights_are_initialised(case, mixer, order, way):
-    order = order if case.modality == "image" else "raster"
+@pytest.mark.axes(way=["new", "nothing saved", "meta"])
+def test_weights_are_initialised(case, mixer, way):
+    order = "snake" if case.modality == "image" else "raster"
     config = case.config(mixer, patch_order=order, position_embedding_type="absolute")
     if way == "nothing saved":
         model = case.model_class.from_pretrained(None, config=config, state_dict={})
@@ -224,9 +231,8 @@ def test_capture_of_hidden_states_and_attentions(case, mixer, kernel):
     assert len(from_config.hidden_states) == 3 and len(from_config.attentions) == 2
 
 
-@pytest.mark.parametrize("order", ["raster", "snake"])
-def test_retained_gradients(encoder, mixer, order):
-    order = order if encoder.modality == "image" else "raster"
+def test_retained_gradients(encoder, mixer):
+    order = "snake" if encoder.modality == "image" else "raster"
     model = encoder.model(mixer, "eager", patch_order=order)
     outputs = model(**encoder.inputs(model.config), output_hidden_states=True, output_attentions=True)
     kept = outputs.hidden_states[:-1] + outputs.attentions
@@ -267,6 +273,14 @@ def test_feed_forward_in_chunks(case, mixer, equal):
     equal(chunked(**inputs).to_tuple()[0], expected)
 
 
+def test_attention_functions_of_the_library_are_for_softmax(encoder, mixer):
+    """Asked of the class, as the library's own tests do, of which only the model knows; and of the model."""
+    model = encoder.model(mixer)
+    for name in ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn"):
+        assert getattr(encoder.model_class, name) is False
+        assert getattr(model, name) is (mixer in ("softmax", "luna"))
+
+
 def test_main_input_and_prefix(case):
     model = case.model()
     assert model.main_input_name == ("input_ids" if case.modality == "text" else "pixel_values")
@@ -291,8 +305,7 @@ def test_tied_weights(mixer, tmp_path, find_case):
     assert same_weights(untied, loaded)
 
 
-@pytest.mark.parametrize("size", [30, 40, 55])
-@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.axes(size=[30, 40, 55], is_tied=[True, False])
 def test_resized_vocabulary(text_case, size, is_tied, tmp_path):
     model = text_case.model(tie_word_embeddings=is_tied)
     before = copy.deepcopy(model)
@@ -325,7 +338,7 @@ def trained_gradients(model, inputs):
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.axes(use_reentrant=[True, False])
 def test_gradient_checkpointing(head, mixer, kernel, use_reentrant, equal):
     model = head.model(mixer, kernel, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
     inputs = head.inputs(model.config) | head.labels(model.config)
@@ -342,7 +355,7 @@ def test_gradient_checkpointing(head, mixer, kernel, use_reentrant, equal):
     assert not any(layer.gradient_checkpointing for layer in layers)
 
 
-@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.axes(use_reentrant=[True, False])
 def test_lora_with_gradient_checkpointing(head, mixer, use_reentrant):
     model = head.model(mixer)
     inputs = head.inputs(model.config) | head.labels(model.config)

@@ -91,8 +91,6 @@ def save_tiny(model_class: type, folder: Path, **fields) -> str:
     ("model_class", "fields", "kernel"),
     [
         (LionForMaskedLM, {}, "chunk"),
-        (LionForMaskedLM, {"mixer_type": "lit"}, "parallel"),
-        (LionForImageClassification, {"modality": "image", "patch_order": "snake"}, "chunk"),
         (LionForImageClassification, {"modality": "image", "mixer_type": "decay", "patch_order": "snake"}, "parallel"),
     ],
 )

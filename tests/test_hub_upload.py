@@ -433,3 +433,14 @@ def test_a_bundle_goes_as_it_is(hub, bundle, capsys, no_clean_process, tmp_path)
     assert "edit its README.md" in capsys.readouterr().err
     assert main(["upload", str(folder), "me/tiger", "--dry-run"]) == 0
     assert "README.md does not say how to load me/tiger" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["README.md", "model.safetensors"])
+def test_another_content_of_the_same_size_is_found(hub, bundle, tmp_path, name):
+    push_folder(bundle, "me/lion")
+    other = tmp_path / "other"
+    shutil.copytree(bundle, other)
+    data = (other / name).read_bytes()
+    (other / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    (found,) = upload_module.differences(huggingface_hub.HfApi(), "me/lion", None, other)
+    assert found.startswith(f"{name} has another content")

@@ -10,6 +10,7 @@ from hub_upload_lion.checkpoint import find_checkpoint, load_model
 from hub_upload_lion.cli import main
 from hub_upload_lion.numerics import numerics_report
 from hub_upload_lion.sample_inputs import pad_sequences, sample_inputs
+from hub_upload_lion.verify import KernelError
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig
@@ -204,3 +205,8 @@ def test_what_is_no_complete_lion_is_refused(tmp_path):
         load_model(folder)
     with pytest.raises(OSError):
         verify_checkpoint("nobody/nothing")
+
+
+def test_an_error_that_is_no_number_does_not_pass():
+    assert KernelError("chunk", "float32", "none", 0.5, 1.0).passed
+    assert not KernelError("chunk", "float32", "none", math.nan, 1.0).passed

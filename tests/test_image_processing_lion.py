@@ -43,9 +43,7 @@ def images(height=20, width=30):
     }
 
 
-@pytest.mark.parametrize("kind", images())
-@pytest.mark.parametrize("num_channels", [1, 3])
-@pytest.mark.parametrize("image_size", [16, (8, 24)])
+@pytest.mark.axes(kind=images(), num_channels=[1, 3], image_size=[16, (8, 24)])
 def test_every_kind_of_image_fits_the_model(kind, num_channels, image_size):
     config = image_config(image_size=image_size, num_channels=num_channels)
     pixel_values = lion_image_processor(config)(images()[kind], return_tensors="pt")["pixel_values"]

@@ -45,14 +45,12 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("order", ["raster", "snake"])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_kernels_are_equal(encoder, mixer, variant, order, kernels_of, equal):
-    if order == "snake" and encoder.modality == "text":
-        order = "raster"
-    model = encoder.model(mixer, patch_order=order, **VARIANTS[variant]).train()
-    inputs = encoder.inputs(model.config)
-    if encoder.modality == "text":
+@pytest.mark.axes(reads=["text", "raster", "snake"], variant=VARIANTS)
+def test_kernels_are_equal(reads, mixer, variant, find_case, kernels_of, equal):
+    case = find_case("LionModel", "text" if reads == "text" else "image")
+    model = case.model(mixer, patch_order="raster" if reads == "text" else reads, **VARIANTS[variant]).train()
+    inputs = case.inputs(model.config)
+    if reads == "text":
         inputs["attention_mask"] = torch.arange(9) < torch.tensor([[9], [6], [1]])
     reference, *kernels = kernels_of(mixer)
     model.set_attn_implementation(reference)
@@ -99,9 +97,10 @@ def test_attention_dropout_is_the_same_in_every_kernel(encoder, mixer, kernels_o
         results.append(model(**inputs).last_hidden_state)
     for result in results[1:]:
         equal(result, results[0])
+    assert not torch.allclose(results[0], model.eval()(**inputs).last_hidden_state)
 
 
-@pytest.mark.parametrize("kernel", ["parallel", "chunk"])
+@pytest.mark.parametrize(("mixer", "kernel"), [("lit", "chunk"), ("decay", "parallel"), ("selective", "chunk")])
 def test_compiles_as_one_graph_for_every_length(mixer, kernel, find_case, equal):
     case = find_case("LionForMaskedLM")
     model = case.model(mixer, kernel, num_hidden_layers=1).train()
@@ -121,11 +120,9 @@ def test_compiles_as_one_graph_for_every_length(mixer, kernel, find_case, equal)
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize("order", ["snake", "zigzag", "hilbert"])
-@pytest.mark.parametrize("kernel", ["parallel", "chunk"])
-def test_image_model_compiles_as_one_graph(kernel, order, find_case, equal):
+def test_image_model_compiles_as_one_graph(find_case, equal):
     case = find_case("LionForImageClassification")
-    model = case.model("selective", kernel, num_hidden_layers=1, patch_order=order)
+    model = case.model("selective", "chunk", num_hidden_layers=1, patch_order="snake")
     inputs = case.inputs(model.config)
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
@@ -167,8 +164,7 @@ PADDINGS = {
 }
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-@pytest.mark.parametrize("positions", ["none", "absolute"])
+@pytest.mark.axes(pooling=["cls", "mean"], positions=["none", "absolute"])
 def test_padding_changes_nothing(text_case, mixer, kernel, pooling, positions, equal):
     model = text_case.model(mixer, kernel, pooling=pooling, position_embedding_type=positions)
     short = {name: x[..., :5] for name, x in text_case.inputs(model.config).items()}
@@ -199,7 +195,7 @@ def test_padding_changes_nothing(text_case, mixer, kernel, pooling, positions, e
             equal(value, reference, f"{patterns} {name}")
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.axes(pooling=["cls", "mean"])
 def test_nothing_but_padding_gives_zeros_not_nan(encoder, mixer, kernel, pooling):
     model = encoder.model(mixer, kernel, pooling=pooling).train()
     mixed = []
@@ -229,18 +225,29 @@ def test_mask_of_ones_is_no_mask(encoder, mixer, kernel):
         assert torch.equal(model(**inputs, attention_mask=mask).last_hidden_state, expected)
 
 
-@pytest.mark.parametrize("told_by", ["cu_seq_lens_q", "position_ids"])
-@pytest.mark.parametrize("positions", ["none", "absolute"])
+@pytest.mark.axes(told_by=["cu_seq_lens_q", "position_ids"], positions=["none", "absolute"])
 def test_packed_sequences_equal_single_ones(mixer, kernel, told_by, positions, find_case, equal):
     case = find_case("LionModel", "text")
     model = case.model(mixer, kernel, position_embedding_type=positions)
     lengths = [4, 1, 7, 2]
     sequences = [torch.randint(1, 40, (1, n)) for n in lengths]
-    position_ids = torch.cat([torch.arange(n) for n in lengths])[None]
-    borders = {"cu_seq_lens_q": torch.tensor([0, 4, 5, 12, 14])} if told_by == "cu_seq_lens_q" else {}
-    packed = model(torch.cat(sequences, dim=1), position_ids=position_ids, **borders).last_hidden_state
+    if told_by == "cu_seq_lens_q":
+        borders = torch.tensor([0, 4, 5, 12, 14])
+    else:
+        borders = torch.cat([torch.arange(n) for n in lengths])[None]
+    packed = model(torch.cat(sequences, dim=1), **{told_by: borders}).last_hidden_state
     singles = [model(sequence).last_hidden_state for sequence in sequences]
     equal(packed, torch.cat(singles, dim=1))
+
+
+def test_positions_of_padding_start_no_sequence(mixer, find_case, equal):
+    model = find_case("LionModel", "text").model(mixer)
+    input_ids = torch.randint(1, 40, (2, 9))
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0, 0, 0]])
+    expected = model(input_ids, attention_mask=mask).last_hidden_state[mask.bool()]
+    position_ids = (mask.cumsum(1) - 1) * mask  # 0 for padding, as libraries make them
+    actual = model(input_ids, attention_mask=mask, position_ids=position_ids).last_hidden_state
+    equal(actual[mask.bool()], expected)
 
 
 def test_position_ids_choose_the_positions(mixer, find_case, equal):
@@ -301,6 +308,13 @@ def test_problem_types(class_name, problem, is_named, find_case, equal):
     equal(outputs.loss, LOSSES[problem](outputs.logits, labels))
 
 
+@pytest.mark.parametrize("class_name", ["LionForSequenceClassification", "LionForTokenClassification"])
+def test_a_classifier_may_have_a_dropout_of_its_own(class_name, find_case):
+    case = find_case(class_name)
+    assert case.model(hidden_dropout_prob=0.3).dropout.p == 0.3
+    assert case.model(hidden_dropout_prob=0.3, classifier_dropout=0.1).dropout.p == 0.1
+
+
 def test_masked_positions_are_all_that_reconstruction_scores(find_case, equal):
     case = find_case("LionForMaskedImageModeling")
     model = case.model()
@@ -333,8 +347,7 @@ def test_pooled_output(encoder, mixer, equal):
 # Images of other sizes
 
 
-@pytest.mark.parametrize("size", [(6, 8), (10, 4), (4, 14), (2, 2)])
-@pytest.mark.parametrize("order", ["raster", "hilbert"])
+@pytest.mark.axes(size=[(6, 8), (10, 4), (4, 14), (2, 2)], order=["raster", "hilbert"])
 def test_images_of_other_sizes(mixer, kernel, order, size, find_case):
     case = find_case("LionForMaskedImageModeling")
     pixel_values = torch.randn(2, 3, *size, dtype=torch.float64)

@@ -162,8 +162,8 @@ def rows_of(tokenizer, count: int) -> list[dict]:
     return [dict(tokenizer(text)) for text in texts]
 
 
-def test_training_on_packed_rows_equals_sequences_one_by_one(tokenizer, tmp_path, mixer, kernel):
-    model, alone = (make_model(tokenizer, mixer, kernel) for _ in range(2))
+def test_training_on_packed_rows_equals_sequences_one_by_one(tokenizer, tmp_path, mixer):
+    model, alone = (make_model(tokenizer, mixer) for _ in range(2))
     start = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     batches = []
 

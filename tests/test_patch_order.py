@@ -104,6 +104,15 @@ def test_curves_fill_every_grid_and_never_jump(patch_order):
             )
 
 
+@pytest.mark.parametrize("patch_order", CURVES)
+def test_curves_compile_as_one_graph(patch_order):
+    compute = lambda patches: scan_orders(patch_order, *patches.shape)
+    compiled = torch.compile(compute, fullgraph=True, backend="aot_eager", dynamic=True)
+    for grid in ((3, 4), (5, 2)):
+        assert torch.equal(compiled(torch.zeros(grid)), compute(torch.zeros(grid)))
+    torch.compiler.reset()
+
+
 def test_hilbert_keeps_neighbours_together():
     """The mean distance in the image of patches that are 16 steps apart."""
     reach = {}
@@ -134,11 +143,13 @@ def literal_scan(query, key, value, log_decay, orders, normalization):
     return weights @ value, weights
 
 
-@pytest.mark.parametrize("grid", [(1, 1), (1, 4), (3, 2), (3, 4)])
-@pytest.mark.parametrize("normalization", ["sum", "none"])
-@pytest.mark.parametrize("mixer", ["decay", "selective"])
-@pytest.mark.parametrize("patch_order", CURVES)
-@pytest.mark.parametrize("kernel", FORMS)
+@pytest.mark.axes(
+    kernel=FORMS,
+    patch_order=CURVES,
+    mixer=["decay", "selective"],
+    normalization=["sum", "none"],
+    grid=[(1, 1), (1, 4), (3, 2), (3, 4)],
+)
 def test_attention_along_both_curves(kernel, patch_order, mixer, normalization, grid, equal):
     orders = scan_orders(patch_order, *grid)
     length = 1 + grid[0] * grid[1]

@@ -1,0 +1,1140 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Mistakes that the tests must catch: `python tests/mutants.py [--list] [--jobs N] [names or parts of names]`.
+
+Each mutant changes one place of the code, in a copy of the repository, and runs the tests that should notice. First
+these tests run on the copy as it is, where all must pass. A test that is left out, or run with fewer parameters, is
+left out rightly if every mutant is still caught. The whole list takes about half an hour on two cores.
+"""
+
+import argparse
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+import pytest
+
+
+# What takes seconds to import, and is no part of this repository.
+for library in ("torch", "transformers.trainer", "transformers.modeling_utils", "datasets"):
+    importlib.import_module(library)
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = {
+    "configuration_lion": "configuration_lion",
+    "hub_upload_lion": "hub_upload",
+    "modeling_lion": "modeling_lion",
+    "tokenization_lion": "tokenization",
+}
+
+
+class Mutant(NamedTuple):
+    """A mistake: in `file`, `old`, which is there once, becomes `new`. `tests`: files of tests/, or tests in them."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+MODEL, CONFORMANCE, KERNELS = "test_modeling_lion.py", "test_conformance.py", "test_kernels.py"
+PADDING = f"{MODEL}::test_padding_changes_nothing"
+PACKED = f"{MODEL}::test_packed_sequences_equal_single_ones"
+SAME_KERNELS = f"{MODEL}::test_kernels_are_equal"
+
+MASK = [
+    Mutant(
+        "mask: the decay of the query counts instead of the key's",
+        "modeling_lion/decay_mask.py",
+        "from_start = torch.cat((zero, right[..., :-1].cumsum(-1)), dim=-1)",
+        "from_start = right.cumsum(-1)",
+        "test_decay_mask.py",
+    ),
+    Mutant(
+        "mask: on the way left the source loses nothing",
+        "modeling_lion/decay_mask.py",
+        "    to_start = left.cumsum(-1)\n",
+        "    to_start = left.cumsum(-1) - left\n",
+        "test_decay_mask.py",
+    ),
+    Mutant(
+        "mask: a border between packed sequences stops what goes right only",
+        "modeling_lion/decay_mask.py",
+        "decay.masked_fill(first, log_zero(like.dtype))",
+        "decay",
+        "test_decay_mask.py",
+    ),
+    Mutant(
+        "mask: borders of packed sequences one token late",
+        "modeling_lion/decay_mask.py",
+        "last.index_fill(0, borders - 1, True)",
+        "last.index_fill(0, borders, True)",
+        "test_decay_mask.py",
+    ),
+    Mutant(
+        "mask: a decay of 0 is not quite 0",
+        "modeling_lion/decay_mask.py",
+        "else -110.0",
+        "else -50.0",
+        "test_decay_mask.py",
+    ),
+    Mutant(
+        "mask: sums over a long sequence in float32",
+        "modeling_lion/decay_mask.py",
+        'return torch.float32 if device.type == "mps" else torch.float64',
+        "return torch.float32",
+        "test_decay_mask.py test_export.py::test_sums_over_many_blocks_keep_their_digits",
+    ),
+    Mutant(
+        "mask: cuts are not counted",
+        "modeling_lion/decay_mask.py",
+        "exponent.masked_fill(num_cuts != 0, -torch.inf).exp()",
+        "exponent.exp()",
+        "test_decay_mask.py",
+    ),
+    Mutant(
+        "mask: differences of sums over more than a block",
+        "modeling_lion/decay_mask.py",
+        "BLOCK_SIZE = 66",
+        "BLOCK_SIZE = 6600",
+        f"test_decay_mask.py {KERNELS}::test_long_blocks_cost_no_digits",
+    ),
+    Mutant(
+        "mask: rows of it start at the key",
+        "modeling_lion/decay_mask.py",
+        "right.unsqueeze(-2).where(position < query, 0)",
+        "right.unsqueeze(-2).where(position <= query, 0)",
+        "test_attention_report.py",
+    ),
+]
+
+FORWARD = [
+    Mutant(
+        "kernels: no scale where nothing is divided",
+        "modeling_lion/lion_kernel.py",
+        "numerator * query.shape[-1] ** -0.5",
+        "numerator",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+    Mutant(
+        "kernels: division by denominators of 0",
+        "modeling_lion/lion_kernel.py",
+        "torch.where(empty, 0, numerator / torch.where(empty, 1, denominator))",
+        "numerator / denominator",
+        f"{KERNELS}::test_zero_denominators_give_zero",
+    ),
+    Mutant(
+        "kernels: half precision is computed in half precision",
+        "modeling_lion/lion_kernel.py",
+        "return torch.float64 if dtype == torch.float64 else torch.float32",
+        "return dtype",
+        f"{CONFORMANCE}::test_decays_are_not_rounded_with_the_hidden_states {KERNELS}::test_autocast_does_not_narrow",
+    ),
+    Mutant(
+        "rnn: a token counts itself twice",
+        "modeling_lion/kernel_rnn.py",
+        "- own / 2, state",
+        ", state",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+    Mutant(
+        "rnn: the way back loses what the way there does",
+        "modeling_lion/kernel_rnn.py",
+        "(per_token(right.exp()), per_token(left.exp()))",
+        "(per_token(right.exp()), per_token(right.exp()))",
+        f"{KERNELS}::test_packed_sequences_are_apart",
+    ),
+    Mutant(
+        "chunk, plain: a state loses its first step in each block",
+        "modeling_lion/kernel_chunk.py",
+        "to_end[..., :1, :])",
+        "from_start[..., -1:, :])",
+        f"test_export.py::test_a_kernel_exported_once_is_right_at_every_length {KERNELS}::test_gradcheck",
+    ),
+    Mutant(
+        "chunk: a state loses the last step of each block only",
+        "modeling_lion/kernel_chunk.py",
+        "((factors[1], 0), (factors[3], -1))",
+        "((factors[1], -1), (factors[3], -1))",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+    Mutant(
+        "chunk, exported: states of the way left include their own block",
+        "modeling_lion/kernel_chunk.py",
+        "position[:, None] < position if reverse",
+        "position[:, None] <= position if reverse",
+        "test_export.py::test_a_kernel_exported_once_is_right_at_every_length",
+    ),
+    Mutant(
+        "parallel: blocks far left of a row lose too much",
+        "modeling_lion/kernel_parallel.py",
+        "through_left = pad(up_to_left, (1, 0))[..., :-1].unsqueeze(-2)",
+        "through_left = up_to_left.unsqueeze(-2)",
+        f"{KERNELS}::test_long_sequence",
+    ),
+    Mutant(
+        "diagonal: halves of a block in each other's place",
+        "modeling_lion/kernel_diagonal.py",
+        "(from_end[..., 0, :, :], from_start[..., 1, :, :])",
+        "(from_start[..., 0, :, :], from_end[..., 1, :, :])",
+        "test_kernel_diagonal.py",
+    ),
+]
+
+GRADIENTS = [
+    Mutant(
+        "gradients: no second derivatives",
+        "modeling_lion/fused_kernel.py",
+        "is_differentiable = torch.is_grad_enabled()",
+        "is_differentiable = False",
+        f"{KERNELS}::test_gradcheck",
+    ),
+    Mutant(
+        "gradients: of the denominators with the wrong sign",
+        "modeling_lion/fused_kernel.py",
+        "torch.sum(product, -1, out=d[..., :length]).neg_()",
+        "torch.sum(product, -1, out=d[..., :length])",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+    Mutant(
+        "gradients: a step takes what ends at it",
+        "modeling_lion/fused_kernel.py",
+        "d_right = from_here - self.query_right +",
+        "d_right = from_here +",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+    Mutant(
+        "chunk: denominators have no gradient inside of blocks",
+        "modeling_lion/kernel_chunk.py",
+        "                g.add_(d)\n",
+        "                g.add_(0 * d)\n",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+    Mutant(
+        "chunk: values have no gradient from other blocks",
+        "modeling_lion/kernel_chunk.py",
+        "    dv.baddbmm_(scaled_k, d_sums)\n",
+        "",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+    Mutant(
+        "chunk: gradients of decays for what goes right counted for the way left",
+        "modeling_lion/kernel_chunk.py",
+        "to_right.add_(dots[..., 0])",
+        "to_left.add_(dots[..., 0])",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+    Mutant(
+        "chunk: denominators passing through a block give its decays no gradient",
+        "modeling_lion/kernel_chunk.py",
+        "through += (totals * d_of_ones).squeeze(-1)",
+        "through += 0 * (totals * d_of_ones).squeeze(-1)",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+    Mutant(
+        "chunk without decays: keys have no gradient from denominators",
+        "modeling_lion/kernel_chunk.py",
+        "            dk.add_(torch.bmm(d.transpose(1, 2), q))\n",
+        "",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+    Mutant(
+        "parallel: values have the gradient of undecayed scores",
+        "modeling_lion/kernel_parallel.py",
+        "add_product(dv, multiply_(scores, mask), n,",
+        "add_product(dv, scores, n,",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+    Mutant(
+        "parallel: keys have the gradient of the last tile only",
+        "modeling_lion/kernel_parallel.py",
+        "add_product(dk, g, q_rows, is_first=start == 0)",
+        "add_product(dk, g, q_rows, is_first=True)",
+        f"{KERNELS}::test_slices_do_not_matter",
+    ),
+    Mutant(
+        "parallel: a fixed decay has the gradient of one sequence of the batch",
+        "modeling_lion/kernel_parallel.py",
+        "by_row.view(-1, len(gradient)).sum(0)",
+        "by_row.view(-1, len(gradient))[0]",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form",
+    ),
+]
+
+SEGMENTS = [
+    Mutant(
+        "segments: what comes from the right is read as from the left",
+        "modeling_lion/border_states.py",
+        "(query * from_end) @ border_states.left",
+        "(query * from_end) @ border_states.right",
+        "test_long_encoding.py",
+    ),
+    Mutant(
+        "segments: a state keeps all of itself on its way right",
+        "modeling_lion/border_states.py",
+        "right.append(torch.addcmul(states.right, right[-1], states.keep_right))",
+        "right.append(states.right + right[-1])",
+        "test_long_encoding.py",
+    ),
+    Mutant(
+        "long encoding: padding is read",
+        "modeling_lion/long_encoding.py",
+        "layer(segment, mask, border_states=border_states)[0]",
+        "layer(segment, None, border_states=border_states)[0]",
+        "test_long_encoding.py",
+    ),
+    Mutant(
+        "processes: positions start anew in every slice",
+        "modeling_lion/sequence_parallel.py",
+        "(before + attention_mask.cumsum(dim=1) - 1)",
+        "(attention_mask.cumsum(dim=1) - 1)",
+        "test_sequence_parallel.py::test_equals_one_process",
+    ),
+    Mutant(
+        "processes: gradients of border states in each other's place",
+        "modeling_lion/sequence_parallel.py",
+        "return got.left, got.right,",
+        "return got.right, got.left,",
+        "test_sequence_parallel.py::test_equals_one_process",
+    ),
+]
+
+SCANS = [
+    Mutant(
+        "scans: their sum, not their mean",
+        "modeling_lion/patch_order.py",
+        "output.split(heads, 1), raster, strict=True)) / num_scans",
+        "output.split(heads, 1), raster, strict=True))",
+        "test_patch_order.py::test_attention_along_both_curves",
+    ),
+    Mutant(
+        "scans: outputs stay in the order of the scan",
+        "modeling_lion/patch_order.py",
+        "raster = scans.argsort(dim=1)",
+        "raster = scans",
+        "test_patch_order.py::test_attention_along_both_curves",
+    ),
+    Mutant(
+        "scans: both with the decays of the first",
+        "modeling_lion/patch_order.py",
+        "log_decay = torch.cat([d[:, :, s] for d, s in zip(log_decay.split(heads, 1), scans, strict=True)], dim=1)",
+        "log_decay = torch.cat([log_decay[:, :heads, s] for s in scans], dim=1)",
+        "test_patch_order.py::test_attention_along_both_curves",
+    ),
+    Mutant(
+        "scans: of columns as of rows",
+        "modeling_lion/patch_order.py",
+        "(curve(grid), curve(grid.T))",
+        "(curve(grid), curve(grid))",
+        "test_patch_order.py",
+    ),
+    Mutant(
+        "scans: the snake starts backwards",
+        "modeling_lion/patch_order.py",
+        "device=grid.device).unsqueeze(1) % 2 == 1",
+        "device=grid.device).unsqueeze(1) % 2 == 0",
+        "test_patch_order.py::test_curves",
+    ),
+    Mutant(
+        "scans: the zigzag goes up where it should go down",
+        "modeling_lion/patch_order.py",
+        "torch.where(diagonal % 2 == 1, row,",
+        "torch.where(diagonal % 2 == 0, row,",
+        "test_patch_order.py::test_curves",
+    ),
+    Mutant(
+        "scans: Hilbert's curve jumps",
+        "modeling_lion/patch_order.py",
+        "half += half % 2 if length > 2 else 0",
+        "half += 0",
+        "test_patch_order.py::test_curves_fill_every_grid_and_never_jump",
+    ),
+]
+
+PADDINGS = [
+    Mutant(
+        "padding: its keys are seen",
+        "modeling_lion/mixer_lit.py",
+        "key = key * attention_mask[:, :, None, None].to(key.dtype)",
+        "key = key * 1",
+        PADDING,
+    ),
+    Mutant(
+        "padding: it decays",
+        "modeling_lion/mixer_lit.py",
+        "log_decay = torch.where(mask, log_decay, 0)",
+        "log_decay = torch.where(mask, log_decay, log_decay)",
+        PADDING,
+    ),
+    Mutant(
+        "padding: ignored where any token is real",
+        "modeling_lion/padding.py",
+        "and attention_mask.all():",
+        "and attention_mask.any():",
+        PADDING,
+    ),
+    Mutant(
+        "padding: it is numbered",
+        "modeling_lion/embeddings.py",
+        "position_ids = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)",
+        "position_ids = torch.arange(length, device=inputs_embeds.device).unsqueeze(0)",
+        PADDING,
+    ),
+    Mutant(
+        "padding: the first token of a row is pooled, real or not",
+        "modeling_lion/modeling_lion.py",
+        "first = attention_mask.int().argmax(dim=1)",
+        "first = attention_mask.int().argmax(dim=1) * 0",
+        PADDING,
+    ),
+    Mutant(
+        "padding: it counts in the mean",
+        "modeling_lion/modeling_lion.py",
+        "/ weights.sum(dim=1).clamp(min=1)",
+        "/ weights.shape[1]",
+        PADDING,
+    ),
+    Mutant(
+        "padding: rows of nothing else are divided by 0",
+        "modeling_lion/modeling_lion.py",
+        "/ weights.sum(dim=1).clamp(min=1)",
+        "/ weights.sum(dim=1)",
+        f"{MODEL}::test_nothing_but_padding_gives_zeros_not_nan",
+    ),
+    Mutant(
+        "padding: Luna packs it",
+        "modeling_lion/mixer_luna.py",
+        "weights = weights if mask is None else weights * mask",
+        "weights = weights * 1",
+        "test_mixer_luna.py",
+    ),
+    Mutant(
+        "padding: eager softmax sees it",
+        "modeling_lion/mixer_softmax.py",
+        "scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1) * seen",
+        "scores.softmax(-1) * seen",
+        "test_mixer_softmax.py",
+    ),
+]
+
+PACKING = [
+    Mutant(
+        "packing: a padded position 0 starts a sequence",
+        "modeling_lion/padding.py",
+        "starts = starts & attention_mask",
+        "starts = starts | ~attention_mask",
+        f"{MODEL}::test_positions_of_padding_start_no_sequence",
+    ),
+    Mutant(
+        "packing: positions of a sequence continue those of the one before",
+        "modeling_lion/padding.py",
+        "right=True) - 1]",
+        "right=False) - 1]",
+        PACKED,
+    ),
+    Mutant(
+        "packing: restarts of position_ids are not noticed",
+        "modeling_lion/padding.py",
+        "if not restarts.any():",
+        "if True:",
+        PACKED,
+    ),
+    Mutant(
+        "packing: rows that are packed differently are taken as the first",
+        "modeling_lion/padding.py",
+        "if (restarts != restarts[:1]).any():",
+        "if False:",
+        "test_bad_input.py::test_wrong_inputs",
+    ),
+    Mutant(
+        "packing: linear attention is not told",
+        "modeling_lion/modeling_lion.py",
+        '"cu_seqlens": cu_seq_lens_q}',
+        '"cu_seqlens": None}',
+        PACKED,
+    ),
+    Mutant(
+        "packing: softmax attention sees the sequences before",
+        "modeling_lion/mixer_softmax.py",
+        "sequence[q] == sequence[k]",
+        "sequence[q] >= sequence[k]",
+        PACKED,
+    ),
+    Mutant(
+        "packing: the labels of the collator that flattens for causal models",
+        "tokenization/packing.py",
+        "flat = layout | {name: values[mask].unsqueeze(0) for name, values in batch.items()}",
+        "flat = {name: values[mask].unsqueeze(0) for name, values in batch.items()} | layout",
+        "test_packing.py",
+    ),
+    Mutant(
+        "packing: the same order in every epoch",
+        "tokenization/packing.py",
+        "manual_seed(self.seed + self.epoch)",
+        "manual_seed(self.seed)",
+        "test_packing.py",
+    ),
+    Mutant(
+        "packing: long sequences share a batch",
+        "tokenization/packing.py",
+        "self.is_long = self.lengths > max_tokens // 2",
+        "self.is_long = self.lengths > max_tokens",
+        "test_packing.py",
+    ),
+    Mutant(
+        "packing: processes that resume start with the first epoch's order",
+        "tokenization/packing.py",
+        "loader.batch_sampler.set_epoch = sampler.set_epoch",
+        "pass",
+        "test_distributed.py::test_packed_processes_share_an_epoch_and_resume_in_it",
+    ),
+]
+
+MODELS = [
+    Mutant(
+        "model: nothing is dropped from mixed values",
+        "modeling_lion/modeling_lion.py",
+        "self.o_proj(self.dropout(output)), weights, memory",
+        "self.o_proj(output), weights, memory",
+        f"{MODEL}::test_attention_dropout_is_the_same_in_every_kernel",
+    ),
+    Mutant(
+        "model: no LayerNorm after the MLP",
+        "modeling_lion/modeling_lion.py",
+        "return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states), memory",
+        "return hidden_states, memory",
+        "test_mixer_softmax.py",
+    ),
+    Mutant(
+        "model: the norm before the attention is left out",
+        "modeling_lion/modeling_lion.py",
+        "self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states, attention_mask, memory, **kwargs",
+        "hidden_states, attention_mask, memory, **kwargs",
+        "test_mixer_softmax.py",
+    ),
+    Mutant(
+        "model: hidden states passed by name, which reentrant checkpointing loses",
+        "modeling_lion/modeling_lion.py",
+        "                hidden_states,\n                layer_mask,\n                memory,\n",
+        "                hidden_states=hidden_states, attention_mask=layer_mask, memory=memory,\n",
+        f"{CONFORMANCE}::test_gradient_checkpointing",
+    ),
+    Mutant(
+        "model: attention weights of the chosen kernel only",
+        "modeling_lion/modeling_lion.py",
+        "        if weights is None and output_attentions:\n            logger.warning_once(\n                f'The",
+        "        if False:\n            logger.warning_once(\n                f'The",
+        f"{CONFORMANCE}::test_capture_of_hidden_states_and_attentions",
+    ),
+    Mutant(
+        "model: auto computes twice for attention weights",
+        "modeling_lion/modeling_lion.py",
+        'if implementation == "auto" and output_attentions:',
+        "if False:",
+        "test_attn_implementation.py::test_auto_shows_weights_without_computing_twice",
+    ),
+    Mutant(
+        "model: another kernel than auto by default",
+        "modeling_lion/modeling_lion.py",
+        '            return "auto"\n',
+        '            return "parallel"\n',
+        "test_attn_implementation.py::test_every_way_to_choose",
+    ),
+    Mutant(
+        "model: sdpa accepted for linear attention",
+        "modeling_lion/modeling_lion.py",
+        'if requested_attention not in (*KERNELS, "eager"):',
+        'if requested_attention not in (*KERNELS, "eager", "sdpa"):',
+        "test_attn_implementation.py::test_other_names_are_refused",
+    ),
+    Mutant(
+        "model: the class claims the library's attention functions",
+        "modeling_lion/modeling_lion.py",
+        "return model is not None and model.config.uses_softmax",
+        "return model is None or model.config.uses_softmax",
+        f"{CONFORMANCE}::test_attention_functions_of_the_library_are_for_softmax",
+    ),
+    Mutant(
+        "model: no softmax model has the library's attention functions",
+        "modeling_lion/modeling_lion.py",
+        "return model is not None and model.config.uses_softmax",
+        "return False",
+        "test_mixer_softmax.py",
+    ),
+    Mutant(
+        "mixers: the CLS token decays",
+        "modeling_lion/mixer_selective.py",
+        "torch.cat((torch.zeros_like(log_decay[..., :1]), log_decay[..., 1:]), dim=-1)",
+        "log_decay",
+        "test_hub_convert.py::test_images_follow_the_published_formulas",
+    ),
+    Mutant(
+        "mixers: the bias of a gate is rounded with the hidden states",
+        "modeling_lion/mixer_selective.py",
+        "return logits.to(dtype) + self.bias.to(dtype)",
+        "return (logits + self.bias.to(logits.dtype)).to(dtype)",
+        f"{CONFORMANCE}::test_decays_are_not_rounded_with_the_hidden_states",
+    ),
+    Mutant(
+        "mixers: the rate of softplus gates is its logarithm",
+        "modeling_lion/mixer_selective.py",
+        "-self.log_rate_bias.to(logits.dtype).exp() * F.softplus(logits)",
+        "-(1 + self.log_rate_bias.to(logits.dtype)) * F.softplus(-logits)",
+        "test_kernel_diagonal.py",
+    ),
+    Mutant(
+        "mixers: Luna forgets its memory from layer to layer",
+        "modeling_lion/mixer_luna.py",
+        "memory = self.memory_norm(packed + memory)",
+        "memory = self.memory_norm(packed)",
+        "test_mixer_luna.py",
+    ),
+    Mutant(
+        "mixers: softmax scores scaled by the hidden size",
+        "modeling_lion/mixer_softmax.py",
+        "self.scaling = config.head_dim**-0.5",
+        "self.scaling = config.hidden_size**-0.5",
+        "test_mixer_softmax.py",
+    ),
+    Mutant(
+        "feature maps: SiLU is raised by less",
+        "modeling_lion/feature_map.py",
+        "u = F.silu(x).add_(0.5)",
+        "u = F.silu(x).add_(0.4)",
+        "test_feature_map.py",
+    ),
+    Mutant(
+        "feature maps: the gradient of a norm with the wrong sign",
+        "modeling_lion/feature_map.py",
+        "along, value=-1)",
+        "along, value=1)",
+        "test_feature_map.py",
+    ),
+    Mutant(
+        "feature maps: ELU of large numbers has no gradient",
+        "modeling_lion/feature_map.py",
+        "x.clamp(max=0).exp())",
+        "x.exp())",
+        "test_feature_map.py",
+    ),
+    Mutant(
+        "feature maps: random features are not saved",
+        "modeling_lion/feature_map.py",
+        'self.register_buffer("projection", torch.empty(head_dim, head_dim))',
+        'self.register_buffer("projection", torch.empty(head_dim, head_dim), persistent=False)',
+        "test_feature_map.py",
+    ),
+]
+
+EMBEDDINGS = [
+    Mutant(
+        "embeddings: texts are of the second type",
+        "modeling_lion/embeddings.py",
+        "token_type_ids = torch.zeros(1, length,",
+        "token_type_ids = torch.ones(1, length,",
+        "test_mixer_softmax.py::test_equals_bert",
+    ),
+    Mutant(
+        "embeddings: the CLS token is last",
+        "modeling_lion/embeddings.py",
+        "torch.cat((cls_token, embeddings), dim=1)",
+        "torch.cat((embeddings, cls_token), dim=1)",
+        "test_mixer_softmax.py::test_equals_vit",
+    ),
+    Mutant(
+        "embeddings: patches that are not masked are hidden",
+        "modeling_lion/embeddings.py",
+        "unsqueeze(-1), self.mask_token, embeddings)",
+        "unsqueeze(-1), embeddings, self.mask_token)",
+        f"{MODEL}::test_masked_positions_are_all_that_reconstruction_scores",
+    ),
+    Mutant(
+        "embeddings: corners are aligned when positions are resized",
+        "modeling_lion/embeddings.py",
+        "align_corners=False",
+        "align_corners=True",
+        f"{MODEL}::test_interpolated_positions_are_those_of_the_resized_table",
+    ),
+    Mutant(
+        "embeddings: positions of a grid with as many patches",
+        "modeling_lion/embeddings.py",
+        "if grid == self.config.patch_grid:",
+        "if grid[0] * grid[1] == self.config.context_length - 1:",
+        f"{MODEL}::test_interpolated_positions_are_those_of_the_resized_table",
+    ),
+    Mutant(
+        "embeddings: ids outside of the table",
+        "modeling_lion/embeddings.py",
+        "if low < 0 or high >= size:",
+        "if high >= size:",
+        "test_bad_input.py::test_wrong_inputs",
+    ),
+]
+
+HEADS = [
+    Mutant(
+        "heads: the error of a masked image is divided by all its pixels",
+        "modeling_lion/modeling_lion.py",
+        "loss = (error * mask).sum() / mask.sum().clamp(min=1)",
+        "loss = (error * mask).mean()",
+        f"{MODEL}::test_masked_positions_are_all_that_reconstruction_scores",
+    ),
+    Mutant(
+        "heads: patches of an image column by column",
+        "modeling_lion/modeling_lion.py",
+        "patches = patches.unflatten(1, (rows, columns))",
+        "patches = patches.unflatten(1, (columns, rows)).transpose(1, 2)",
+        f"{MODEL}::test_masked_positions_are_all_that_reconstruction_scores",
+    ),
+    Mutant(
+        "heads: the first token's pooled vector lacks its tanh",
+        "modeling_lion/modeling_lion.py",
+        "            pooled = hidden_states[torch.arange(first.shape[0], device=first.device), first]\n"
+        "        return pooled if self.dense is None else torch.tanh(self.dense(pooled))",
+        "            pooled = hidden_states[torch.arange(first.shape[0], device=first.device), first]\n"
+        "        return pooled if self.dense is None else self.dense(pooled)",
+        f"{MODEL}::test_pooled_output",
+    ),
+    Mutant(
+        "heads: choices are scored as if each were of another question",
+        "modeling_lion/modeling_lion.py",
+        ".view(-1, num_choices)",
+        ".view(num_choices, -1).T",
+        f"{MODEL}::test_batch_equals_singles",
+    ),
+    Mutant(
+        "heads: classifier_dropout is ignored",
+        "modeling_lion/modeling_lion.py",
+        "dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout",
+        "dropout = config.hidden_dropout_prob",
+        f"{MODEL}::test_a_classifier_may_have_a_dropout_of_its_own",
+    ),
+    Mutant(
+        "heads: accumulated batches count their own labels only",
+        "modeling_lion/modeling_lion.py",
+        "            loss = self.loss_of_slice(labels, logits=logits, config=self.config, **kwargs)",
+        "            loss = self.loss_of_slice(labels, logits=logits, config=self.config)",
+        "test_trainer.py::test_gradient_accumulation_equals_the_big_batch",
+    ),
+]
+
+LOADING = [
+    Mutant(
+        "loading: decays are rounded to half precision",
+        "modeling_lion/modeling_lion.py",
+        'self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}',
+        "self._keep_in_fp32_modules_strict = set()",
+        f"{CONFORMANCE}::test_load_in_a_dtype",
+    ),
+    Mutant(
+        "loading: quantisers round the decays",
+        "modeling_lion/modeling_lion.py",
+        'self._keep_in_fp32_modules = {f".*{part}" for part in self._keep_in_fp32_modules_strict}',
+        "self._keep_in_fp32_modules = set()",
+        "test_adapters.py",
+    ),
+    Mutant(
+        "loading: weights of another mixer are taken",
+        "modeling_lion/modeling_lion.py",
+        "        if others:\n            raise",
+        "        if False:\n            raise",
+        "test_bad_input.py::test_weights_of_another_mixer",
+    ),
+    Mutant(
+        "loading: damaged weights are not explained",
+        "modeling_lion/modeling_lion.py",
+        "except (SafetensorError, JSONDecodeError, UnicodeDecodeError) as error:",
+        "except JSONDecodeError as error:",
+        "test_bad_input.py",
+    ),
+    Mutant(
+        "loading: the encoder of a head has a mask token left over",
+        "modeling_lion/modeling_lion.py",
+        '        r"mask_token$",\n',
+        "",
+        f"{CONFORMANCE}::test_encoder_of_every_head",
+    ),
+    Mutant(
+        "loading: decoder and embeddings are two",
+        "modeling_lion/modeling_lion.py",
+        '_tied_weights_keys = {"lm_head.decoder.weight": "lion.embeddings.word_embeddings.weight"}',
+        "_tied_weights_keys = {}",
+        f"{CONFORMANCE}::test_tied_weights",
+    ),
+    Mutant(
+        "loading: fixed decays start at 1/2",
+        "modeling_lion/modeling_lion.py",
+        "init.copy_(module.bias, initial_decay_logits(self.config))",
+        "init.zeros_(module.bias)",
+        f"{CONFORMANCE}::test_weights_are_initialised",
+    ),
+    Mutant(
+        "loading: the CLS token is not initialised",
+        "modeling_lion/modeling_lion.py",
+        "            init.trunc_normal_(module.cls_token, std=self.config.initializer_range)\n",
+        "",
+        f"{CONFORMANCE}::test_weights_are_initialised",
+    ),
+    Mutant(
+        "loading: buffers of random features are not filled",
+        "modeling_lion/modeling_lion.py",
+        "init.copy_(module.projection, module.random_projection())",
+        "pass",
+        f"test_feature_map.py {CONFORMANCE}::test_weights_are_initialised",
+    ),
+    Mutant(
+        "loading: half-lives to the base of e",
+        "modeling_lion/mixer_decay.py",
+        "decay = torch.exp2(-1 / half_life)",
+        "decay = torch.exp(-1 / half_life)",
+        f"{CONFORMANCE}::test_half_lives_spread_from_half_a_token_to_the_context",
+    ),
+    Mutant(
+        "loading: pickles by their code",
+        "modeling_lion/modeling_lion.py",
+        "        except UnpicklingError as error:",
+        "        except ZeroDivisionError as error:",
+        "test_reliability.py::test_hostile_files_are_never_executed",
+    ),
+]
+
+CONFIGURATION = [
+    Mutant(
+        "configuration: LayerNorm before the blocks of text, after those of images",
+        "configuration_lion/configuration_lion.py",
+        'self.norm_position = "post" if is_text else "pre"',
+        'self.norm_position = "pre" if is_text else "post"',
+        "test_configuration_lion.py",
+    ),
+    Mutant(
+        "configuration: texts whose tokens do not decay have no positions",
+        "configuration_lion/configuration_lion.py",
+        '"none" if is_text and self.has_decays else "absolute"',
+        '"none" if is_text else "absolute"',
+        "test_configuration_lion.py",
+    ),
+    Mutant(
+        "configuration: heads of unequal sizes",
+        "configuration_lion/configuration_lion.py",
+        "if self.num_attention_heads > 0 and self.hidden_size % self.num_attention_heads:",
+        "if False:",
+        "test_configuration_lion.py",
+    ),
+    Mutant(
+        "configuration: images of incomplete patches",
+        "configuration_lion/configuration_lion.py",
+        "            if image % patch:\n",
+        "            if False:\n",
+        "test_configuration_lion.py",
+    ),
+    Mutant(
+        "configuration: what does not decay is scanned twice",
+        "configuration_lion/configuration_lion.py",
+        'return 2 if self.patch_order != "raster" and self.has_decays else 1',
+        'return 2 if self.patch_order != "raster" else 1',
+        SAME_KERNELS,
+    ),
+    Mutant(
+        "configuration: heads of two scans are split among processes",
+        "configuration_lion/configuration_lion.py",
+        "if self.attention_layer_norm or self.num_scans > 1 or",
+        "if self.attention_layer_norm or",
+        "test_distributed.py::test_tensor_parallel_leaves_attention_whole_where_it_is_not_heads_side_by_side",
+    ),
+    Mutant(
+        "configuration: a class of the user's own is forgotten",
+        "configuration_lion/configuration_lion.py",
+        "self.auto_map = ours | others",
+        "self.auto_map = ours",
+        "test_configuration_lion.py test_hub_bundle.py",
+    ),
+]
+
+HUB = [
+    Mutant(
+        "hub: logits of published gates keep their sign",
+        "hub_upload/published_weights.py",
+        "lambda *scans: -torch.cat(scans)",
+        "lambda *scans: torch.cat(scans)",
+        "test_hub_convert.py",
+    ),
+    Mutant(
+        "hub: queries and keys of published images in each other's place",
+        "hub_upload/published_weights.py",
+        'enumerate(("q_proj", "k_proj", "v_proj"))',
+        'enumerate(("k_proj", "q_proj", "v_proj"))',
+        "test_hub_convert.py",
+    ),
+    Mutant(
+        "hub: a published decoder of its own is left out",
+        "hub_upload/published_weights.py",
+        "Weight((DECODER if DECODER in state_dict else WORD_EMBEDDINGS,))",
+        "Weight((WORD_EMBEDDINGS,))",
+        "test_hub_convert.py",
+    ),
+    Mutant(
+        "hub: weights that are left over are dropped in silence",
+        "hub_upload/published_weights.py",
+        '"unexpected": sorted(state_dict.keys() - needed - unused)',
+        '"unexpected": []',
+        "test_hub_convert.py",
+    ),
+    Mutant(
+        "hub: warm starts forget within the context",
+        "hub_upload/warm_start.py",
+        "torch.exp2(-1 / half_life)",
+        "torch.exp2(-100 / half_life)",
+        "test_hub_warm_start.py",
+    ),
+    Mutant(
+        "hub: gates of a warm start depend on the token",
+        "hub_upload/warm_start.py",
+        "            module.weight.zero_()\n",
+        "",
+        "test_hub_warm_start.py",
+    ),
+    Mutant(
+        "hub: the norms of a ViT's layer in each other's place",
+        "hub_upload/warm_start.py",
+        '    r"layernorm_before\\.": "attention_norm.",\n    r"layernorm_after\\.": "mlp_norm.",\n',
+        '    r"layernorm_before\\.": "mlp_norm.",\n    r"layernorm_after\\.": "attention_norm.",\n',
+        "test_hub_warm_start.py test_mixer_softmax.py",
+    ),
+    Mutant(
+        "hub: weights of an earlier upload stay",
+        "hub_upload/upload.py",
+        "        operations += [CommitOperationDelete(name) for name in stale]\n",
+        "",
+        "test_hub_upload.py",
+    ),
+    Mutant(
+        "hub: what arrived is not compared by content",
+        "hub_upload/upload.py",
+        "elif git_hash(path.read_bytes()) != arrived.blob_id:",
+        "elif False:",
+        "test_hub_upload.py::test_another_content_of_the_same_size_is_found",
+    ),
+    Mutant(
+        "hub: NaN passes the verification",
+        "hub_upload/verify.py",
+        "return self.error <= self.tolerance",
+        "return not self.error > self.tolerance",
+        "test_hub_verify.py::test_an_error_that_is_no_number_does_not_pass",
+    ),
+    Mutant(
+        "hub: pickles are known by their names only",
+        "hub_upload/refusals.py",
+        "    if len(start) == 2 and start[0] == 0x80 and 2 <= start[1] <= 5:\n        return True\n",
+        "",
+        "test_hub_bundle.py test_hub_upload.py",
+    ),
+    Mutant(
+        "hub: weights with NaN are published",
+        "hub_upload/refusals.py",
+        "and not torch.isfinite(tensor).all()",
+        "and False",
+        "test_hub_bundle.py",
+    ),
+]
+
+TOKENIZATION = [
+    Mutant(
+        "tokenization: vocab_file is ignored",
+        "tokenization/tokenization_lion.py",
+        "            vocab = vocab_file  #",
+        "            pass  #",
+        "test_tokenization_lion.py",
+    ),
+    Mutant(
+        "tokenization: the first batch of texts is not trained on",
+        "tokenization/tokenization_lion.py",
+        "            yield first\n",
+        "",
+        "test_tokenization_lion.py",
+    ),
+    Mutant(
+        "images: luminance with red and blue in each other's place",
+        "tokenization/image_processing_grayscale.py",
+        "0.299 * red + 0.587 * green + 0.114 * blue",
+        "0.114 * red + 0.587 * green + 0.299 * blue",
+        "test_image_processing_lion.py",
+    ),
+    Mutant(
+        "images: height and width in each other's place",
+        "tokenization/image_processing_lion.py",
+        '"size": {"height": height, "width": width}',
+        '"size": {"height": width, "width": height}',
+        "test_image_processing_lion.py",
+    ),
+]
+
+TRAINING = [
+    Mutant(
+        "training: the epochs of a resumed run are counted from 1",
+        "examples/common.py",
+        "self.epoch.fill_(done - 1)",
+        "self.epoch.fill_(-1)",
+        "test_examples.py",
+    ),
+    Mutant(
+        "training: goes on from the oldest checkpoint",
+        "examples/common.py",
+        "for checkpoint in reversed(sort_checkpoints(str(folder))):",
+        "for checkpoint in sort_checkpoints(str(folder)):",
+        "test_examples.py test_trainer.py",
+    ),
+    Mutant(
+        "training: goes on from a checkpoint that was cut short",
+        "examples/common.py",
+        "except (FileNotFoundError, json.JSONDecodeError):",
+        "except FileNotFoundError:",
+        "test_trainer.py::test_a_run_killed_while_it_writes_a_checkpoint_resumes_to_the_same_weights",
+    ),
+    Mutant(
+        "training: goes on from the checkpoint of another model",
+        "examples/common.py",
+        "    if different := [name",
+        "    if different := [][:0] and [name",
+        "test_examples.py",
+    ),
+    Mutant(
+        "training: a recipe goes before the command line",
+        "examples/common.py",
+        "args = words + args[1:]",
+        "args = args[1:] + words",
+        "test_examples.py",
+    ),
+    Mutant(
+        "training: starts anew instead of going on",
+        "examples/common.py",
+        "trainer.train(resume_from_checkpoint=checkpoint)",
+        "trainer.train()",
+        "test_examples.py",
+    ),
+]
+
+NO_MUTANT = Mutant("no mutant at all, which has to survive", "LICENSE", "Version 2.0,", "Version 2.0,", "")
+MUTANTS = [
+    *(MASK + FORWARD + GRADIENTS + SEGMENTS + SCANS + PADDINGS + PACKING + MODELS + EMBEDDINGS + HEADS),
+    *(LOADING + CONFIGURATION + HUB + TOKENIZATION + TRAINING),
+]
+
+
+def copy_repository(folder: Path) -> Path:
+    """The files of the repository in `folder`, and links by which its packages are imported."""
+    ignored = shutil.ignore_patterns(".*", "build", "dist", "outputs", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, folder / "repository", ignore=ignored)
+    (folder / "packages").mkdir()
+    for package, source in PACKAGES.items():
+        (folder / "packages" / package).symlink_to(folder / "repository" / source)
+    return folder
+
+
+def start_tests(folder: Path, tests: str) -> int:
+    """Run pytest in a fork of this process, which has the libraries already; its output goes to a file."""
+    if pid := os.fork():
+        return pid
+    status = 3
+    try:
+        output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(folder / "repository")
+        os.environ["PYTHONPATH"] = str(folder / "packages")
+        sys.path[:1] = [str(folder / "packages")]  # instead of the folder of this file
+        options = [
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            "--tb=line",
+            "-W",
+            "ignore::pytest.PytestAssertRewriteWarning",
+        ]
+        status = pytest.main([*options, *(f"tests/{test}" for test in dict.fromkeys(tests.split()))])
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def restore(mutant: Mutant, folder: Path, source: str) -> None:
+    (folder / "repository" / mutant.file).write_text(source, encoding="utf-8")
+
+
+def plant(mutant: Mutant, folder: Path) -> str:
+    """Write the mutant into the copy; returns the file as it was."""
+    path = folder / "repository" / mutant.file
+    source = path.read_text(encoding="utf-8") if path.exists() else ""
+    if source.count(mutant.old) != 1:
+        raise ValueError(
+            f"{mutant.name!r}: its old text is {source.count(mutant.old)} times in {mutant.file}, and must be there "
+            f"once:\n{mutant.old}"
+        )
+    path.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
+    return source
+
+
+def verdict(folder: Path, status: int) -> str:
+    """What a finished run of the tests says of its mutant, and the test that caught it."""
+    printed = (folder / "output.txt").read_text(encoding="utf-8")
+    if os.waitstatus_to_exitcode(status) == 0:
+        return "SURVIVED"
+    if os.waitstatus_to_exitcode(status) != 1:
+        return f"BROKEN: the tests could not run.\n{printed[-2000:]}\n"
+    failed = [line.removeprefix("FAILED ").split(" - ")[0] for line in printed.splitlines() if line[:6] == "FAILED"]
+    return f"caught by {' '.join(failed)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="parts of names of mutants; all if not given")
+    parser.add_argument("--list", action="store_true", help="print the names and check that all fit; run nothing")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
+    args = parser.parse_args()
+    mutants = [m for m in MUTANTS if not args.names or any(name in m.name for name in args.names)]
+    verdicts = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as temporary:
+        idle = [copy_repository(Path(temporary, str(n))) for n in range(args.jobs)]
+        for mutant in mutants:  # before anything runs: all must fit
+            restore(mutant, idle[0], plant(mutant, idle[0]))
+            if args.list:
+                print(mutant.name)
+        if args.list:
+            return 0
+        waiting = [NO_MUTANT._replace(tests=" ".join(mutant.tests for mutant in mutants)), *mutants]
+        running = {}
+        while waiting or running:
+            if waiting and idle:
+                mutant, folder = waiting.pop(0), idle.pop()
+                source = plant(mutant, folder)
+                running[start_tests(folder, mutant.tests)] = (mutant, folder, source)
+                continue
+            pid, status = os.wait()
+            mutant, folder, source = running.pop(pid)
+            restore(mutant, folder, source)
+            idle.append(folder)
+            said = verdict(folder, status)
+            print(f"{mutant.name}: {said}", flush=True)
+            if mutant.old != mutant.new:
+                verdicts.append(said.startswith("caught"))
+            elif said != "SURVIVED":
+                print("The tests fail without a mutant, and so tell nothing.")
+                return 1
+    print(f"{sum(verdicts)} of {len(verdicts)} caught")
+    return int(not all(verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
