@@ -32,10 +32,10 @@ def reference_attention(
     scores = query @ key.transpose(-1, -2)
     if forward is not None and forward.dim() == 4:  # one mask for every channel of the keys
         query_by_channel, key_by_channel = query.transpose(2, 3).unsqueeze(-1), key.transpose(2, 3).unsqueeze(-2)
-        mask = decay_mask(forward.transpose(2, 3), backward.transpose(2, 3))
+        mask = decay_mask(forward.transpose(2, 3), backward.transpose(2, 3)).to(scores.dtype)
         scores = (query_by_channel * mask * key_by_channel).sum(2)
     elif forward is not None:
-        scores = scores * decay_mask(*over_tokens(LogDecay(forward, backward), query.shape[2]))
+        scores = scores * decay_mask(*over_tokens(LogDecay(forward, backward), query.shape[2])).to(scores.dtype)
     if normalization == "separate":
         return (scores @ value, scores.sum(-1, keepdim=True)), scores
     weights = query.shape[-1] ** -0.5 * scores

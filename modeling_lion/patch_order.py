@@ -129,4 +129,5 @@ def scan_attention(
         weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
         weights = mean_in_raster_order(torch.cat(weights, dim=1))
         weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1]).to(value.dtype)
+        output = weights @ value  # the same, by way of the weights, so that they have a gradient
     return output, weights

@@ -26,14 +26,16 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 BATCH, HEADS, HEAD_DIM, VALUE_DIM = 2, 3, 5, 6
 
 
-def make_inputs(mixer, length, *, dtype=torch.float64, seed=0, batch=BATCH, heads=HEADS, positive=True):
+def make_inputs(
+    mixer, length, *, dtype=torch.float64, seed=0, batch=BATCH, heads=HEADS, dims=(HEAD_DIM, VALUE_DIM), positive=True
+):
     """Query, key, value in `dtype` and the log decay in the accumulation dtype, all rounded already."""
     generator = torch.Generator().manual_seed(seed)
     rand = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)
-    query, key = (rand(2, batch, heads, length, HEAD_DIM) + (0.1 if positive else -0.5)).to(dtype)
-    value = torch.randn(batch, heads, length, VALUE_DIM, generator=generator, dtype=torch.float64).to(dtype)
+    query, key = (rand(2, batch, heads, length, dims[0]) + (0.1 if positive else -0.5)).to(dtype)
+    value = torch.randn(batch, heads, length, dims[1], generator=generator, dtype=torch.float64).to(dtype)
     per_token = (batch, heads, length)
-    shape = {"lit": None, "decay": (heads,), "selective": per_token, "diagonal": (*per_token, HEAD_DIM)}[mixer]
+    shape = {"lit": None, "decay": (heads,), "selective": per_token, "diagonal": (*per_token, dims[0])}[mixer]
     log_decay = None if shape is None else torch.log(0.02 + 0.98 * rand(*shape)).to(accumulation_dtype(dtype))
     return query, key, value, log_decay
 
@@ -83,10 +85,7 @@ def references(*inputs, reference=naive, **kwargs):
     return exact, tolerances
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("normalization", ["sum", "none"])
-@pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("length", [1, 2, 3, 17, 64, 65, 130])
+@pytest.mark.axes(length=[1, 2, 3, 17, 64, 65, 130], mixer=MIXERS, dtype=DTYPES, normalization=["sum", "none"])
 def test_kernels_agree_with_the_naive_form(length, mixer, normalization, dtype):
     inputs = make_inputs(mixer, length, dtype=dtype)
     expected = references(*inputs, normalization=normalization)
@@ -101,7 +100,8 @@ def test_kernels_agree_with_the_naive_form(length, mixer, normalization, dtype):
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_long_sequence(mixer, kernel):
     """Long enough for the kernels to work in several slices."""
-    inputs = make_inputs(mixer, 700, dtype=torch.float32, batch=3, heads=4)
+    size = (300, 1, 2) if mixer == "diagonal" else (700, 3, 4)
+    inputs = make_inputs(mixer, size[0], dtype=torch.float32, batch=size[1], heads=size[2])
     assert_as_good_as_naive(kernel, *inputs)
 
 
@@ -111,43 +111,37 @@ def test_long_blocks_cost_no_digits(mixer):
     assert_as_good_as_naive(FORMS["chunk"], *inputs, chunk_size=700)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("length", [200, 210])
-@pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("kernel", [FORMS["parallel"], FORMS["chunk"]], ids=["parallel", "chunk"])
-def test_slices_do_not_matter(kernel, mixer, length, dtype, monkeypatch):
+@pytest.mark.axes(form=["parallel", "chunk"], mixer=MIXERS, dtype=DTYPES, length=[200, 210])
+def test_slices_do_not_matter(form, mixer, length, dtype, monkeypatch):
     """Slices of a few heads, then parts of one head's sequence: what long sequences have."""
     inputs = make_inputs(mixer, length, dtype=dtype)
     expected = references(*inputs)
     for elements in (3, 300, 15_000, 1_000_000):
         monkeypatch.setattr(cpu_parallel, "TILE_ELEMENTS", elements)
         monkeypatch.setattr(cpu_chunk, "TOKENS_AT_ONCE", elements // 10)
-        assert_as_good_as_naive(kernel, *inputs, expected=expected, chunk_size=16)
+        assert_as_good_as_naive(FORMS[form], *inputs, expected=expected, chunk_size=16)
 
 
-@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize(
-    "kept",
-    [
-        [False] * 7 + [True] * 33,
-        [True] * 33 + [False] * 7,
-        [True, False, False, True] * 10,
-        [False, True] + [False] * 20 + [True] * 18,
-        [False] * 40,
-        [True] * 40,
-    ],
-    ids=["left", "right", "interior", "mixed", "all", "none"],
-)
-def test_padding_is_absence(kept, mixer, kernel):
+PADDINGS = {
+    "left": [False] * 7 + [True] * 33,
+    "right": [True] * 33 + [False] * 7,
+    "interior": [True, False, False, True] * 10,
+    "mixed": [False, True] + [False] * 20 + [True] * 18,
+    "all": [False] * 40,
+    "none": [True] * 40,
+}
+
+
+@pytest.mark.axes(padding=PADDINGS, mixer=MIXERS, form=FORMS)
+def test_padding_is_absence(padding, mixer, form):
     query, key, value, log_decay = make_inputs(mixer, 40)
     log_decay = log_decay[None, :, None].repeat(BATCH, 1, 40) if mixer == "decay" else log_decay
-    kept = torch.tensor(kept)
+    kept = torch.tensor(PADDINGS[padding])
 
     def padded(query, key, value, log_decay=None, **kwargs):
         if log_decay is not None:
             log_decay = torch.where(kept if log_decay.dim() == 3 else kept[:, None], log_decay, 0)
-        output, _ = kernel(query, key * kept[:, None], value, log_decay, chunk_size=16, **kwargs)
+        output, _ = FORMS[form](query, key * kept[:, None], value, log_decay, chunk_size=16, **kwargs)
         assert output.isfinite().all()
         return output * kept[:, None], None
 
@@ -169,11 +163,13 @@ def test_padding_is_absence(kept, mixer, kernel):
         assert all((x == 0).all() for x in results)
 
 
-@pytest.mark.parametrize("kernel", EVERY_FORM.values(), ids=EVERY_FORM)
-@pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("lengths", [(1,), (1, 1), (3, 1, 20), (17, 40, 5), (1,) * 9, (7,) * 12, (64, 66), (30,)])
-def test_packed_sequences_are_apart(lengths, dtype, mixer, kernel):
+@pytest.mark.axes(
+    lengths=[(1,), (1, 1), (3, 1, 20), (17, 40, 5), (1,) * 9, (7,) * 12, (64, 66), (30,)],
+    mixer=MIXERS,
+    form=EVERY_FORM,
+    dtype=[torch.float64, torch.float32],
+)
+def test_packed_sequences_are_apart(lengths, dtype, mixer, form):
     """As exactly as one by one, however many there are."""
     inputs = make_inputs(mixer, sum(lengths), dtype=dtype)
     borders = torch.tensor([0, *lengths]).cumsum(0).int()
@@ -185,7 +181,7 @@ def test_packed_sequences_are_apart(lengths, dtype, mixer, kernel):
         outputs = [naive(*part)[0] for part in zip(*parts, decays, strict=True)]
         return torch.cat(outputs, dim=2), None
 
-    packed = lambda *xs, **kwargs: kernel(*xs, cu_seqlens=borders, chunk_size=32, **kwargs)
+    packed = lambda *xs, **kwargs: EVERY_FORM[form](*xs, cu_seqlens=borders, chunk_size=32, **kwargs)
     assert_as_good_as_naive(packed, *inputs, reference=one_by_one)
 
 
@@ -206,27 +202,27 @@ def extreme_decays(kind, shape, dtype):
 EXTREMES = ["all zero", "all one", "zeros and ones", "all kinds", "far below", "underflow"]
 
 
-@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("mixer", ["decay", "selective", "diagonal"])
-@pytest.mark.parametrize("kind", EXTREMES)
-def test_extreme_decays(kind, mixer, dtype, kernel):
+@pytest.mark.axes(
+    kind=EXTREMES,
+    mixer=["decay", "selective", "diagonal"],
+    form=FORMS,
+    dtype=[torch.float64, torch.float32, torch.bfloat16],
+)
+def test_extreme_decays(kind, mixer, dtype, form):
     query, key, value, log_decay = make_inputs(mixer, 70, dtype=dtype)
     log_decay = extreme_decays(kind, log_decay.shape, log_decay.dtype)
-    for chunk_size in [1, 16, 64] if kernel is FORMS["chunk"] else [64]:
-        assert_as_good_as_naive(kernel, query, key, value, log_decay, chunk_size=chunk_size)
-    gradient = outputs_and_gradients(kernel, query, key, value, log_decay)[-1]
+    for chunk_size in [1, 16, 64] if form == "chunk" else [64]:
+        assert_as_good_as_naive(FORMS[form], query, key, value, log_decay, chunk_size=chunk_size)
+    gradient = outputs_and_gradients(FORMS[form], query, key, value, log_decay)[-1]
     assert (gradient[log_decay == -torch.inf] == 0).all()
 
 
-@pytest.mark.parametrize("kernel", EVERY_FORM.values(), ids=EVERY_FORM)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_zero_denominators_give_zero(mixer, dtype, kernel):
+@pytest.mark.axes(mixer=MIXERS, form=EVERY_FORM, dtype=[torch.float64, torch.float32, torch.float16])
+def test_zero_denominators_give_zero(mixer, dtype, form):
     query, key, value, log_decay = make_inputs(mixer, 20, dtype=dtype)
     query[0, 0, 3] = 0  # one query that sees nothing
     key[1, 1] = 0  # one head where there is nothing to see
-    results = outputs_and_gradients(kernel, query, key, value, log_decay, chunk_size=8)
+    results = outputs_and_gradients(EVERY_FORM[form], query, key, value, log_decay, chunk_size=8)
     assert all(x.isfinite().all() for x in results)
     output, d_query, d_key, d_value = results[:4]
     assert (output[0, 0, 3] == 0).all() and (d_query[0, 0, 3] == 0).all()
@@ -280,13 +276,11 @@ def test_gradients_only_where_asked(wanted, kernel):
     assert [x.grad is None for x in inputs].count(False) == 1
 
 
-@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("normalization", ["sum", "none"])
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_gradcheck(mixer, normalization, kernel):
-    inputs = [x for x in make_inputs(mixer, 7, batch=1, heads=2) if x is not None]
+@pytest.mark.axes(mixer=MIXERS, form=FORMS, normalization=["sum", "none"])
+def test_gradcheck(mixer, normalization, form):
+    inputs = [x for x in make_inputs(mixer, 6, batch=1, heads=1, dims=(2, 3)) if x is not None]
     inputs = [x.requires_grad_() for x in inputs]
-    function = lambda *xs: kernel(*xs, normalization=normalization, chunk_size=3)[0]
+    function = lambda *xs: FORMS[form](*xs, normalization=normalization, chunk_size=3)[0]
     assert torch.autograd.gradcheck(function, inputs)
     assert torch.autograd.gradgradcheck(function, inputs)
 
@@ -358,11 +352,10 @@ def test_exports_to_plain_operators(mixer, kernel):
         ({"cu_seqlens": torch.tensor([1, 8])}, "cu_seqlens must rise"),
     ],
 )
-@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-def test_what_does_not_fit_is_refused(kernel, change, message):
+def test_what_does_not_fit_is_refused(change, message):
     arguments = {name: torch.zeros(2, 3, 8, 5) for name in ("query", "key", "value")}
     with pytest.raises(ValueError, match=message):
-        kernel(**(arguments | change))
+        auto(**(arguments | change))
 
 
 @st.composite
@@ -453,7 +446,7 @@ PAIRS += ["one way", "one way, fixed", "one way, nothing else decays"]
 @pytest.mark.parametrize("kind", PAIRS)
 @pytest.mark.parametrize("length", [2, 40, 140])
 def test_the_directions_may_differ(length, kind, dtype):
-    """A pair of log decays (SPEC §2, edge view; §11), with gradients of each of them, packed or not."""
+    """A pair of log decays (SPEC §11), with gradients of each of them, packed or not."""
     inputs = make_inputs("lit", length, dtype=dtype)[:3]
     log_decay = pairs(kind, length, dtype)
     is_given = [x is not None for x in log_decay]
@@ -516,17 +509,12 @@ def test_numerators_and_denominators(mixer, form, dtype):
             assert (result.double() - right).abs().max() <= 64 * eps * max(1, right.abs().max())
 
 
-@pytest.mark.parametrize("length", [1, 128, 197, 512, 16384])
-@pytest.mark.parametrize("decay", [None, torch.zeros(2), torch.zeros(1, 2, 1)], ids=["lit", "decay", "selective"])
-def test_full_form_for_short_inputs_that_decay(decay, length):
-    query = torch.empty(1, 2, length, 64)
-    expected = "parallel" if decay is not None and length <= 197 else "chunk"
-    assert fastest_form(query, query, decay, chunk_size=64) == expected
-
-
-def test_wider_heads_make_states_dearer():
-    queries = [torch.empty(1, 2, 256, dim) for dim in (32, 64, 128)]
-    assert [fastest_form(query, query, torch.zeros(2), 64) for query in queries] == ["chunk", "chunk", "parallel"]
+def test_full_form_for_short_inputs_that_decay():
+    """Wider heads make states dearer, and without decays one state serves all."""
+    choose = lambda length, dim, decay: fastest_form(*[torch.empty(1, 2, length, dim)] * 2, decay, chunk_size=64)
+    assert [choose(n, 64, torch.zeros(2)) for n in (1, 128, 512, 16384)] == ["parallel"] * 2 + ["chunk"] * 2
+    assert [choose(256, dim, torch.zeros(1, 2, 1)) for dim in (32, 128)] == ["chunk", "parallel"]
+    assert choose(1, 64, None) == "chunk"
 
 
 @pytest.mark.parametrize("length", [20, 80])
