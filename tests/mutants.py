@@ -1047,7 +1047,7 @@ TRAINING = [
         "examples/common.py",
         "args = words + args[1:]",
         "args = args[1:] + words",
-        "test_examples.py",
+        "test_examples.py::test_recipe_for_mlm",
     ),
     Mutant(
         "training: starts anew instead of going on",

@@ -214,17 +214,18 @@ def test_recipe_for_mlm(example, text_files, tmp_path):
     more = more[more.index("--config_overrides") :]  # the recipe names the configuration
     trainer = example("run_mlm").main(
         [str(EXAMPLES / "recipes" / "mlm-base.yaml"), *more, "--streaming", "--logging_steps", "2"]
+        + ["--adam_beta2", "0.97"]
     )
     arguments = trainer.args
     assert trainer.data_collator.mlm_probability == 0.3
     assert (arguments.learning_rate, arguments.adam_beta1, arguments.adam_beta2, arguments.weight_decay) == (
         8e-4,
         0.9,
-        0.98,
+        0.97,  # given after the recipe, and so instead of its own
         1e-5,
     )
     assert arguments.get_warmup_steps(1000) == 60 and arguments.optim.startswith("adamw")
-    assert trainer.state.global_step == 6 and trainer.model.config.hidden_size == 32  # given after the recipe
+    assert trainer.state.global_step == 6 and trainer.model.config.hidden_size == 32
     assert list((tmp_path / "out").rglob("events.out.tfevents*"))
     with Image.open(tmp_path / "out" / "training.png") as image:
         assert image.size[0] > 500
