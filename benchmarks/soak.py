@@ -33,7 +33,7 @@ from measure import RESULTS, append_rows, in_new_process
 from transformers import AutoModel, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer
-from modeling_lion.loading import attention_names
+from modeling_lion.attention_names import attention_names
 from modeling_lion.modeling_lion import MIXERS
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from modeling_lion import LionPreTrainedModel
-from modeling_lion.loading import attention_names
+from modeling_lion.attention_names import attention_names
 
 from .checkpoint import load_model
 from .sample_inputs import model_batches, sample_inputs

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from modeling_lion import LionPreTrainedModel
-from modeling_lion.loading import attention_names
+from modeling_lion.attention_names import attention_names
 
 from .checkpoint import find_checkpoint, load_model
 from .numerics import Numerics, numerics_report

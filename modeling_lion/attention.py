@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from .attention_diagonal import diagonal_chunk_body, diagonal_parallel_body
+from .attention_names import FORMS
 from .attention_plain import chunk_body, parallel_body, rnn_body, run_plain
 from .attention_reference import reference_attention
 from .cpu_chunk import cpu_chunk
@@ -129,7 +130,7 @@ def check_arguments(query, key, value, log_decay, form, normalization, chunk_siz
             )
     if {4} < {x.dim() for x in log_decay if x is not None}:
         raise ValueError("Both log decays must have the channels of the keys, or none.")
-    if form not in ("auto", "eager", *PLAIN_BODIES):
+    if form not in (*FORMS, "eager"):
         raise ValueError(f'form is {form!r}; give "auto", "parallel", "chunk", "rnn" or "eager".')
     if normalization not in ("sum", "none", "separate"):
         raise ValueError(f'normalization is {normalization!r}; give "sum", "none" or "separate".')

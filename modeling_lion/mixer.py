@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig
 
 from .decay import NO_DECAY, LogDecay
 from .feature_map import FEATURE_MAPS
+from .padding import make_padding_absent
 
 
 class Mixer(nn.Module):
@@ -34,8 +35,8 @@ class LinearMixer(Mixer):
     """
     LION-LIT, where nothing decays (SPEC §2): the bidirectional Linear Transformer. The base of all linear mixers.
 
-    A padded token is exactly an absent one if its key is 0 and its λ is 1 (SPEC §4), so this is also where padding
-    goes. A subclass that decays overrides `log_decay` and has "decay" in the names of its parameters.
+    This is also where padding ends: from here on a padded token is one without effect (padding.py). A subclass that
+    decays overrides `log_decay` and has "decay" in the names of its parameters.
     """
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
@@ -60,11 +61,7 @@ class LinearMixer(Mixer):
             query, key = self.feature_map(query), self.feature_map(key)
         log_decay = self.log_decay(hidden_states)
         if is_real is not None:
-            key = key * is_real[:, :, None, None].to(key.dtype)
-            if log_decay is not None:
-                log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
-                by_head = is_real[:, None] if log_decay.dim() == 3 else is_real[:, None, :, None]
-                log_decay = torch.where(by_head, log_decay, 0)
+            key, log_decay = make_padding_absent(key, log_decay, is_real)
         log_decay = NO_DECAY if log_decay is None else LogDecay(log_decay, log_decay)
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay
 

@@ -40,20 +40,18 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import lion_attention
+from .attention_names import (
+    FORMS,
+    SupportsSoftmax,
+    check_softmax_attention,
+    name_of_linear_attention,
+    name_of_softmax_attention,
+)
 from .attention_report import AttentionReport, attention_report
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, check_inputs, join_patches, patch_grid
 from .feature_map import PositiveRandomFeatures
-from .loading import (
-    FORMS,
-    SupportsSoftmax,
-    check_config,
-    check_mixer_weights,
-    check_softmax_attention,
-    explain_damaged_weights,
-    name_of_linear_attention,
-    name_of_softmax_attention,
-)
+from .loading import check_config, check_mixer_weights, explain_damaged_weights
 from .mixer import LinearMixer
 from .mixer_decay import DecayGate, DecayMixer, DiagonalMixer, FixedDecay, SelectiveMixer, initial_decay_logits
 from .mixer_luna import LunaMixer

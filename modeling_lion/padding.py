@@ -75,3 +75,20 @@ def check_borders(cu_seqlens: Tensor, length: int) -> None:
     borders = cu_seqlens.tolist()
     if borders[0] != 0 or borders[-1] != length or borders != sorted(set(borders)):
         raise ValueError(f"cu_seqlens must rise from 0 to the length {length}; got {borders}.")
+
+
+def make_padding_absent(key: Tensor, log_decay: Tensor | None, is_real: Tensor) -> tuple[Tensor, Tensor | None]:
+    """
+    Keys and log decays with which a padded token is exactly an absent one: its key is 0, its λ is 1 (SPEC §4).
+
+    Args:
+        key: `(batch, length, heads, head_dim)`.
+        log_decay: `(heads,)`, `(batch, heads, length)`, `(batch, heads, length, head_dim)`, or `None`.
+        is_real: of `real_tokens`, `(batch, length)`.
+    """
+    key = key * is_real[:, :, None, None].to(key.dtype)
+    if log_decay is not None:
+        log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
+        by_head = is_real[:, None] if log_decay.dim() == 3 else is_real[:, None, :, None]
+        log_decay = torch.where(by_head, log_decay, 0)
+    return key, log_decay

@@ -16,7 +16,7 @@ import transformers
 
 import modeling_lion
 from modeling_lion import LionConfig
-from modeling_lion.loading import attention_names
+from modeling_lion.attention_names import attention_names
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]

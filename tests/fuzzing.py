@@ -17,8 +17,8 @@ from test_attention import DTYPES, EXTREMES, extreme_decays
 from torch import Tensor
 
 from modeling_lion import LionConfig, LionModel, cpu_chunk, cpu_parallel
+from modeling_lion.attention_names import attention_names
 from modeling_lion.decay import LogDecay, decay_mask, finite_log_decay, over_tokens
-from modeling_lion.loading import attention_names
 from modeling_lion.numerics import accumulation_dtype, divide
 
 

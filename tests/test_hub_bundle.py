@@ -25,7 +25,7 @@ import modeling_lion
 from configuration_lion import AUTO_MODELS
 from modeling_lion import LionForMaskedLM, LionTokenizer
 from modeling_lion.attention import lion_attention
-from modeling_lion.loading import FORMS
+from modeling_lion.attention_names import FORMS
 
 
 CODE = Path(modeling_lion.__file__).parent

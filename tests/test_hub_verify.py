@@ -17,7 +17,7 @@ from transformers import BertConfig
 
 from modeling_lion import LionConfig, LionModel
 from modeling_lion.attention import lion_attention
-from modeling_lion.loading import FORMS
+from modeling_lion.attention_names import FORMS
 from modeling_lion.modeling_lion import ALL_ATTENTION_FUNCTIONS
 
 
