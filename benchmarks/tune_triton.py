@@ -193,24 +193,27 @@ def longest_parallel(before: int, deadline: float) -> int:
     return longest
 
 
-def literal(value, levels: int, indent: str = "") -> str:
-    """Python code of a value, with a line for each item of the outer `levels` of dictionaries."""
-    if levels == 0 or not value:
-        return repr(value).replace("'", '"')
-    inner = indent + "    "
-    rows = (f"{inner}{literal(key, 0)}: {literal(x, levels - 1, inner)},\n" for key, x in value.items())
-    return "{\n" + "".join(rows) + indent + "}"
+def table() -> str:
+    """`triton_config.TABLE` of the configurations as they are now."""
+    rows = []
+    for (architecture, bits, dim), config in triton_config.CONFIGS.items():
+        groups = [f"{architecture} {bits:3} {dim:3}"]
+        for kernel, names in triton_config.COLUMNS.items():
+            values = config if kernel == "sizes" else config[kernel]
+            groups.append(" ".join(f"{values[name]:{1 if name.startswith('num') else 3}}" for name in names))
+        rows.append("|".join(groups))
+    return "\n".join(rows) + "\n"
 
 
 def write() -> None:
     """The tables, in the file that holds them; the rest of it stays."""
-    levels = {"MEASURED": 1, "CONFIGS": 2, "PARALLEL_UP_TO": 0}
+    values = {name: repr(getattr(triton_config, name)).replace("'", '"') for name in ("MEASURED", "PARALLEL_UP_TO")}
+    values["TABLE"] = f'"""\\\n{table()}"""'
     text = FILE.read_text()
     lines = text.splitlines()
     for node in reversed(ast.parse(text).body):
-        if isinstance(node, ast.Assign) and (name := node.targets[0].id) in levels:
-            value = literal(getattr(triton_config, name), levels[name])
-            lines[node.lineno - 1 : node.end_lineno] = [f"{name} = {value}"]
+        if isinstance(node, ast.Assign) and (name := node.targets[0].id) in values:
+            lines[node.lineno - 1 : node.end_lineno] = [f"{name} = {values[name]}"]
     FILE.write_text("\n".join(lines) + "\n")
 
 

@@ -97,10 +97,14 @@ def finish(output: Tensor, numerator: Tensor, factor: Tensor, normalization: str
     if normalization == "sum":
         is_zero = is_zero_denominator(factor)
         factor.reciprocal_().masked_fill_(is_zero, 0)
-    if normalization != "separate":
+    is_there = numerator.data_ptr() == output.data_ptr()  # computed in place
+    if normalization == "separate":
+        if not is_there:
+            output.copy_(numerator)
+    elif is_there:
+        output.mul_(factor.unsqueeze(-1))
+    else:
         torch.mul(numerator, factor.unsqueeze(-1), out=output)
-    elif numerator.data_ptr() != output.data_ptr():
-        output.copy_(numerator)
 
 
 def output_gradients(

@@ -9,221 +9,58 @@ tuned at first use.
 # On which GPU which of CONFIGS were measured; the others were chosen by their machine code, without a GPU.
 MEASURED = {}
 
-# By architecture, bits of the values, and head dimension (the larger of both) padded to a power of two:
-#   tile: tokens of a tile; lit_tile: without decays. chunk: tokens between two states, a multiple of a tile.
-#   Per kernel: num_warps, num_stages, the largest blocks of head and value dimension at a time if not all, how many
-#   keys or queries meet a tile at a time, and of what a product with a state sums up at a time (inner).
-# "sm_80" needs at most 99 KB of shared memory and serves every GPU that has no more; "sm_90" needs up to 227 KB.
-CONFIGS = {
-    ("sm_80", 16, 32): {
-        "tile": 128,
-        "chunk": 256,
-        "lit_tile": 64,
-        "output": {"keys": 64, "value_tile": 32, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "states": {"head_tile": 32, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 32, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "key_gradient": {"queries": 16, "num_warps": 4, "num_stages": 2, "inner": 16},
-        "lit_states": {"head_tile": 32, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 32, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_tile": 32, "value_tile": 32, "num_warps": 4, "num_stages": 2},
-        "rnn": {"value_tile": 32, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_80", 16, 64): {
-        "tile": 128,
-        "chunk": 256,
-        "lit_tile": 64,
-        "output": {"keys": 32, "value_tile": 64, "num_warps": 8, "num_stages": 2, "inner": 64},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 32, "num_warps": 8, "num_stages": 2, "inner": 64},
-        "key_gradient": {"queries": 16, "num_warps": 8, "num_stages": 1, "inner": 16},
-        "lit_states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 64, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 2},
-        "rnn": {"value_tile": 32, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_80", 16, 128): {
-        "tile": 32,
-        "chunk": 256,
-        "lit_tile": 64,
-        "output": {"keys": 16, "value_tile": 128, "num_warps": 4, "num_stages": 2, "inner": 64},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 16, "num_warps": 4, "num_stages": 2, "inner": 64},
-        "key_gradient": {"queries": 16, "num_warps": 8, "num_stages": 2, "inner": 64},
-        "lit_states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 128, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_tile": 128, "value_tile": 128, "num_warps": 4, "num_stages": 2},
-        "rnn": {"value_tile": 32, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_80", 16, 256): {
-        "tile": 16,
-        "chunk": 256,
-        "lit_tile": 32,
-        "output": {"keys": 16, "value_tile": 256, "num_warps": 4, "num_stages": 2, "inner": 64},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 16, "num_warps": 4, "num_stages": 2, "inner": 16},
-        "key_gradient": {"queries": 16, "num_warps": 8, "num_stages": 2, "inner": 64},
-        "lit_states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 64, "num_warps": 8, "num_stages": 2},
-        "lit_gradient": {"head_tile": 64, "value_tile": 64, "num_warps": 8, "num_stages": 2},
-        "rnn": {"value_tile": 16, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_80", 32, 32): {
-        "tile": 64,
-        "chunk": 256,
-        "lit_tile": 64,
-        "output": {"keys": 32, "value_tile": 32, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "states": {"head_tile": 32, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 32, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "key_gradient": {"queries": 32, "num_warps": 4, "num_stages": 2, "inner": 16},
-        "lit_states": {"head_tile": 32, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 32, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_tile": 32, "value_tile": 32, "num_warps": 8, "num_stages": 2},
-        "rnn": {"value_tile": 32, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_80", 32, 64): {
-        "tile": 32,
-        "chunk": 256,
-        "lit_tile": 64,
-        "output": {"keys": 32, "value_tile": 64, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 32, "num_warps": 8, "num_stages": 1, "inner": 64},
-        "key_gradient": {"queries": 16, "num_warps": 8, "num_stages": 2, "inner": 32},
-        "lit_states": {"head_tile": 32, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 64, "num_warps": 8, "num_stages": 2},
-        "lit_gradient": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 1},
-        "rnn": {"value_tile": 32, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_80", 32, 128): {
-        "tile": 32,
-        "chunk": 256,
-        "lit_tile": 32,
-        "output": {"keys": 16, "value_tile": 128, "num_warps": 4, "num_stages": 2, "inner": 16},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 32, "num_warps": 8, "num_stages": 2, "inner": 32},
-        "key_gradient": {"queries": 32, "num_warps": 8, "num_stages": 2, "inner": 16},
-        "lit_states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 64, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_tile": 64, "value_tile": 64, "num_warps": 8, "num_stages": 2},
-        "rnn": {"value_tile": 32, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_80", 32, 256): {
-        "tile": 16,
-        "chunk": 256,
-        "lit_tile": 16,
-        "output": {"keys": 16, "value_tile": 256, "num_warps": 8, "num_stages": 2, "inner": 16},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 16, "num_warps": 8, "num_stages": 2, "inner": 16},
-        "key_gradient": {"queries": 16, "num_warps": 8, "num_stages": 1, "inner": 16},
-        "lit_states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 32, "num_warps": 8, "num_stages": 2},
-        "lit_gradient": {"head_tile": 32, "value_tile": 32, "num_warps": 8, "num_stages": 2},
-        "rnn": {"value_tile": 32, "num_warps": 4, "num_stages": 1},
-    },
-    ("sm_90", 16, 32): {
-        "tile": 128,
-        "chunk": 256,
-        "lit_tile": 64,
-        "output": {"keys": 64, "value_tile": 32, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "states": {"head_tile": 32, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 32, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "key_gradient": {"queries": 32, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "lit_states": {"head_tile": 32, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 32, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_tile": 32, "value_tile": 32, "num_warps": 4, "num_stages": 2},
-        "rnn": {"value_tile": 32, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_90", 16, 64): {
-        "tile": 128,
-        "chunk": 256,
-        "lit_tile": 64,
-        "output": {"keys": 64, "value_tile": 64, "num_warps": 8, "num_stages": 2, "inner": 64},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 64, "num_warps": 8, "num_stages": 2, "inner": 64},
-        "key_gradient": {"queries": 64, "num_warps": 8, "num_stages": 2, "inner": 64},
-        "lit_states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 64, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 2},
-        "rnn": {"value_tile": 32, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_90", 16, 128): {
-        "tile": 32,
-        "chunk": 256,
-        "lit_tile": 64,
-        "output": {"keys": 16, "value_tile": 128, "num_warps": 4, "num_stages": 2, "inner": 64},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 16, "num_warps": 4, "num_stages": 2, "inner": 64},
-        "key_gradient": {"queries": 16, "num_warps": 8, "num_stages": 2, "inner": 64},
-        "lit_states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 128, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_tile": 128, "value_tile": 128, "num_warps": 4, "num_stages": 2},
-        "rnn": {"value_tile": 16, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_90", 16, 256): {
-        "tile": 32,
-        "chunk": 256,
-        "lit_tile": 32,
-        "output": {"keys": 32, "value_tile": 256, "num_warps": 8, "num_stages": 2, "inner": 64},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 32, "num_warps": 8, "num_stages": 2, "inner": 64},
-        "key_gradient": {"queries": 32, "num_warps": 8, "num_stages": 2, "inner": 16},
-        "lit_states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 128, "num_warps": 8, "num_stages": 2},
-        "lit_gradient": {"head_tile": 128, "value_tile": 128, "num_warps": 8, "num_stages": 2},
-        "rnn": {"value_tile": 16, "num_warps": 2, "num_stages": 1},
-    },
-    ("sm_90", 32, 32): {
-        "tile": 64,
-        "chunk": 256,
-        "lit_tile": 64,
-        "output": {"keys": 32, "value_tile": 32, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "states": {"head_tile": 32, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 32, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "key_gradient": {"queries": 32, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "lit_states": {"head_tile": 32, "value_tile": 64, "num_warps": 4, "num_stages": 2},
-        "lit_output": {"value_tile": 32, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_tile": 32, "value_tile": 32, "num_warps": 4, "num_stages": 2},
-        "rnn": {"value_tile": 32, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_90", 32, 64): {
-        "tile": 32,
-        "chunk": 256,
-        "lit_tile": 64,
-        "output": {"keys": 32, "value_tile": 64, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 32, "num_warps": 4, "num_stages": 2, "inner": 32},
-        "key_gradient": {"queries": 32, "num_warps": 4, "num_stages": 2, "inner": 16},
-        "lit_states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 64, "num_warps": 4, "num_stages": 2},
-        "lit_gradient": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 2},
-        "rnn": {"value_tile": 32, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_90", 32, 128): {
-        "tile": 32,
-        "chunk": 256,
-        "lit_tile": 32,
-        "output": {"keys": 16, "value_tile": 128, "num_warps": 4, "num_stages": 2, "inner": 16},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 32, "num_warps": 8, "num_stages": 2, "inner": 32},
-        "key_gradient": {"queries": 32, "num_warps": 8, "num_stages": 2, "inner": 32},
-        "lit_states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 128, "num_warps": 8, "num_stages": 3},
-        "lit_gradient": {"head_tile": 128, "value_tile": 128, "num_warps": 8, "num_stages": 2},
-        "rnn": {"value_tile": 16, "num_warps": 1, "num_stages": 1},
-    },
-    ("sm_90", 32, 256): {
-        "tile": 16,
-        "chunk": 256,
-        "lit_tile": 16,
-        "output": {"keys": 16, "value_tile": 256, "num_warps": 8, "num_stages": 2, "inner": 16},
-        "states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "query_gradient": {"keys": 16, "num_warps": 8, "num_stages": 2, "inner": 16},
-        "key_gradient": {"queries": 16, "num_warps": 8, "num_stages": 1, "inner": 16},
-        "lit_states": {"head_tile": 64, "value_tile": 64, "num_warps": 4, "num_stages": 3},
-        "lit_output": {"value_tile": 64, "num_warps": 8, "num_stages": 2},
-        "lit_gradient": {"head_tile": 64, "value_tile": 64, "num_warps": 8, "num_stages": 2},
-        "rnn": {"value_tile": 32, "num_warps": 4, "num_stages": 1},
-    },
-}
-
 # Tokens up to which the full form is faster than chunks and states.
 PARALLEL_UP_TO = {"sm_80": 512, "sm_90": 512}
+
+# What stands in TABLE for each kernel:
+#   num_warps, num_stages; head_tile, value_tile: the largest tiles of head and value dimension; keys, queries: how
+#   many of them meet a tile at a time; inner: of what a product with a state sums up at a time.
+# First, for all kernels: tokens of a tile, tokens between two states (a multiple of a tile), of a tile without decays.
+COLUMNS = {
+    "sizes": ("tile", "chunk", "lit_tile"),
+    "output": ("keys", "value_tile", "num_warps", "num_stages", "inner"),
+    "states": ("head_tile", "value_tile", "num_warps", "num_stages"),
+    "query_gradient": ("keys", "num_warps", "num_stages", "inner"),
+    "key_gradient": ("queries", "num_warps", "num_stages", "inner"),
+    "lit_states": ("head_tile", "value_tile", "num_warps", "num_stages"),
+    "lit_output": ("value_tile", "num_warps", "num_stages"),
+    "lit_gradient": ("head_tile", "value_tile", "num_warps", "num_stages"),
+    "rnn": ("value_tile", "num_warps", "num_stages"),
+}
+
+# A row by architecture, bits of the values, and head dimension (the larger of both) padded to a power of two. "sm_80"
+# needs at most 99 KB of shared memory and serves every GPU that has no more; "sm_90" needs up to 227 KB.
+TABLE = """\
+sm_80  16  32|128 256  64| 64  32 4 2  32| 32  64 4 3| 32 4 2  32| 16 4 2  16| 32  64 4 3| 32 4 2| 32  32 4 2| 32 1 1
+sm_80  16  64|128 256  64| 32  64 8 2  64| 64  64 4 3| 32 8 2  64| 16 8 1  16| 64  64 4 3| 64 4 2| 64  64 4 2| 32 1 1
+sm_80  16 128| 32 256  64| 16 128 4 2  64| 64  64 4 3| 16 4 2  64| 16 8 2  64| 64  64 4 3|128 4 2|128 128 4 2| 32 1 1
+sm_80  16 256| 16 256  32| 16 256 4 2  64| 64  64 4 3| 16 4 2  16| 16 8 2  64| 64  64 4 3| 64 8 2| 64  64 8 2| 16 1 1
+sm_80  32  32| 64 256  64| 32  32 4 2  32| 32  64 4 3| 32 4 2  32| 32 4 2  16| 32  64 4 3| 32 4 2| 32  32 8 2| 32 1 1
+sm_80  32  64| 32 256  64| 32  64 4 2  32| 64  64 4 3| 32 8 1  64| 16 8 2  32| 32  64 4 3| 64 8 2| 64  64 4 1| 32 1 1
+sm_80  32 128| 32 256  32| 16 128 4 2  16| 64  64 4 3| 32 8 2  32| 32 8 2  16| 64  64 4 3| 64 4 2| 64  64 8 2| 32 1 1
+sm_80  32 256| 16 256  16| 16 256 8 2  16| 64  64 4 3| 16 8 2  16| 16 8 1  16| 64  64 4 3| 32 8 2| 32  32 8 2| 32 4 1
+sm_90  16  32|128 256  64| 64  32 4 2  32| 32  64 4 3| 32 4 2  32| 32 4 2  32| 32  64 4 3| 32 4 2| 32  32 4 2| 32 1 1
+sm_90  16  64|128 256  64| 64  64 8 2  64| 64  64 4 3| 64 8 2  64| 64 8 2  64| 64  64 4 3| 64 4 2| 64  64 4 2| 32 1 1
+sm_90  16 128| 32 256  64| 16 128 4 2  64| 64  64 4 3| 16 4 2  64| 16 8 2  64| 64  64 4 3|128 4 2|128 128 4 2| 16 1 1
+sm_90  16 256| 32 256  32| 32 256 8 2  64| 64  64 4 3| 32 8 2  64| 32 8 2  16| 64  64 4 3|128 8 2|128 128 8 2| 16 2 1
+sm_90  32  32| 64 256  64| 32  32 4 2  32| 32  64 4 3| 32 4 2  32| 32 4 2  32| 32  64 4 2| 32 4 2| 32  32 4 2| 32 1 1
+sm_90  32  64| 32 256  64| 32  64 4 2  32| 64  64 4 3| 32 4 2  32| 32 4 2  16| 64  64 4 3| 64 4 2| 64  64 4 2| 32 1 1
+sm_90  32 128| 32 256  32| 16 128 4 2  16| 64  64 4 3| 32 8 2  32| 32 8 2  32| 64  64 4 3|128 8 3|128 128 8 2| 16 1 1
+sm_90  32 256| 16 256  16| 16 256 8 2  16| 64  64 4 3| 16 8 2  16| 16 8 1  16| 64  64 4 3| 64 8 2| 64  64 8 2| 32 4 1
+"""
+
+
+def read_table(table: str) -> dict[tuple[str, int, int], dict]:
+    """By architecture, bits and dimension: the sizes, and the options of each kernel by its name."""
+    configs = {}
+    for line in table.splitlines():
+        key, *groups = (group.split() for group in line.split("|"))
+        by_kernel = {
+            kernel: dict(zip(names, map(int, numbers), strict=True))
+            for (kernel, names), numbers in zip(COLUMNS.items(), groups, strict=True)
+        }
+        configs[key[0], int(key[1]), int(key[2])] = by_kernel.pop("sizes") | by_kernel
+    return configs
+
+
+CONFIGS = read_table(TABLE)

@@ -39,14 +39,10 @@ from .triton_tiles import (
     store_tile,
     times_state,
     times_totals,
+    tl,
+    triton,
 )
 
-
-try:
-    import triton
-    import triton.language as tl
-except ImportError as error:
-    raise ImportError("triton is not installed; it comes with torch for CUDA.") from error
 
 # Kinds of `decays`, and shares of their gradients.
 FACTOR_FROM_START, FACTOR_TO_END, FACTOR_FROM_END, FACTOR_TO_START = (tl.constexpr(i) for i in range(4))

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 Random problems for kernels and models, and the float64 truth to compare with. tests/test_reliability.py tries a few of
-them, benchmarks/soak.py as many as there is time for.
+them, tests/soak.py as many as there is time for.
 """
 
 from collections.abc import Iterator

@@ -276,7 +276,7 @@ DIRECTIONS = [
         "modeling_lion/decay.py",
         "log_decay.backward is log_decay.forward else finite(log_decay.backward)",
         "log_decay.backward is log_decay.forward else forward",
-        f"{KERNELS}::test_the_directions_may_differ",
+        "test_decay.py",
     ),
     Mutant(
         "directions: fixed decays are those of the way there",

@@ -263,6 +263,13 @@ def test_strides_do_not_matter(mixer, kernel):
             torch.testing.assert_close(result, right, rtol=1e-12, atol=1e-13)
 
 
+def test_slices_that_are_computed_in_place(monkeypatch):
+    """Single numbers of one projection: their memory is contiguous, whatever their strides say."""
+    monkeypatch.setattr(cpu_chunk, "TOKENS_AT_ONCE", 1)
+    query, key, value = (x.view(2, 1, 2, 1).transpose(1, 2) for x in torch.rand(2, 1, 6).split(2, dim=-1))
+    assert_as_good_as_naive(FORMS["chunk"], query, key, value, torch.tensor([-0.5, -1.0]), chunk_size=1)
+
+
 @pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("wanted", range(4))
 def test_gradients_only_where_asked(wanted, kernel):

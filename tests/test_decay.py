@@ -76,6 +76,27 @@ def test_nothing_crosses_the_border_between_packed_sequences(borders, dtype):
     assert (mask[expected == 0] == 0).all()
 
 
+def test_the_directions_have_decays_of_their_own():
+    """SPEC §11: the step j→j+1 costs the forward decay of j, j→j-1 its backward one; one of them may be None."""
+    forward, backward = some_decays("all kinds", 70), some_decays("random", 70)
+    none = torch.zeros(70, dtype=torch.float64)
+    below, above = (literal_mask(x.tolist()) for x in (forward, backward))
+    for pair, expected in (
+        ((forward, backward), below.tril() + above.triu(1)),
+        ((forward, None), below.tril() + torch.ones(70, 70).triu(1)),
+        ((None, backward), torch.ones(70, 70).tril() + above.triu(1)),
+        ((none, none - torch.inf), torch.ones(70, 70).tril()),
+    ):
+        log_decay = LogDecay(*(x if x is None else x[None, None] for x in pair))
+        found = decay_mask(*finite_log_decay(log_decay, torch.zeros(1, 1, 70, 1, dtype=torch.float64)))[0, 0]
+        torch.testing.assert_close(found, expected.double(), rtol=1e-11, atol=1e-300)
+    per_head = LogDecay(torch.tensor([-0.1, -1.0]), torch.tensor([-2.0, -torch.inf]))
+    mask = decay_mask(*over_tokens(finite_log_decay(per_head, torch.zeros(1, 2, 3, 1)), 3))[0]
+    never = -torch.inf
+    expected = [[[0.0, -2, -4], [-0.1, 0, -2], [-0.2, -0.1, 0]], [[0.0, never, never], [-1, 0, never], [-2, -1, 0]]]
+    torch.testing.assert_close(mask, torch.tensor(expected).exp())
+
+
 @pytest.mark.parametrize("length", [3000])
 def test_far_and_near_are_equally_precise_in_long_sequences(length):
     log_decay = torch.full((length,), -0.3, dtype=torch.float64)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Random problems, threads, long trainings, hostile files: a little of what benchmarks/soak.py does for minutes."""
+"""Random problems, threads, long trainings, hostile files: a little of what tests/soak.py does for minutes."""
 
 import json
 import os

@@ -2,8 +2,8 @@
 """
 Minutes of what tests/test_reliability.py does for seconds; what was tried and survived goes to soak.csv.
 
-    python benchmarks/soak.py --minutes 5
-    python benchmarks/soak.py --minutes 5 --parts kernels models
+    python tests/soak.py --minutes 5
+    python tests/soak.py --minutes 5 --parts kernels models
 
 - kernels, models: random problems (tests/fuzzing.py) in memory full of NaN, compared with the definition in float64
 - training: steps in bfloat16 autocast on batches of changing lengths; loss finite and falling, memory level
@@ -29,7 +29,6 @@ from pathlib import Path
 import hypothesis
 import torch
 import transformers
-from measure import RESULTS, append_rows, in_new_process
 from transformers import AutoModel, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer
@@ -38,10 +37,11 @@ from modeling_lion.modeling_lion import MIXERS
 
 
 ROOT = Path(__file__).parents[1]
-sys.path += [str(ROOT / "tests"), str(ROOT / "examples")]
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "examples")]
 
 from common import last_whole_checkpoint  # noqa: E402
 from fuzzing import inference_and_gradient, kernel_problems, model_problems  # noqa: E402
+from measure import RESULTS, append_rows, in_new_process  # noqa: E402
 
 
 SIZES = {
