@@ -10,7 +10,7 @@ demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py --output_dir outputs/demo
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 # Minutes; the full measurements are the same scripts without --quick.
 bench: $(VENV)/installed

@@ -877,7 +877,7 @@ CONFIGURATION = [
         "modeling_lion/configuration_lion.py",
         'return 2 if self.patch_order != "raster" and self.has_decays else 1',
         'return 2 if self.patch_order != "raster" else 1',
-        SAME_KERNELS,
+        "test_configuration_lion.py",
     ),
     Mutant(
         "configuration: heads of two scans are split among processes",
