@@ -161,6 +161,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "axes(**values): more arguments, with the values that each goes through")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes minutes comes first, so that no process is left alone with it at the end."""
+    items.sort(key=lambda item: "test_in_the_interpreter" not in item.name)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     Run a test for the values of its axes: the arguments named in AXES, and those of its marker `axes`. Every two
