@@ -38,6 +38,8 @@ DIMS = (32, 64, 128, 256)
 # Form and mixer. The last one is the feature map, which all mixers share.
 CASES = [("chunk", "LIT"), ("chunk", "D"), ("chunk", "S"), ("parallel", "D"), ("parallel", "S")]
 CASES += [("rnn", "LIT"), ("rnn", "S"), ("feature_map", "LIT")]
+# For scans and segments, which divide by themselves.
+CASES += [("chunk separate", "LIT"), ("chunk separate", "S"), ("parallel separate", "S"), ("rnn separate", "S")]
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 
 
@@ -71,16 +73,18 @@ def make_inputs(mixer: str, length: int, dim: int, dtype: torch.dtype, device: s
 
 def run_passes(form: str, inputs: list) -> None:
     """A forward and a backward pass. The RNN form has only the first."""
+    form, *separate = form.split()
+    normalization = "separate" if separate else "sum"
     if form == "rnn":
-        triton_launch.compute_rnn(*inputs, 0, "sum")
+        triton_launch.compute_rnn(*inputs, 0, normalization)
     elif form == "feature_map":
         triton_launch.launch_silu_norm(inputs[0])
         triton_launch.launch_silu_norm(inputs[0], inputs[0])
     else:
         options = {"is_whole": form == "parallel"}
-        output, factor, _, *saved = triton_launch.compute(*inputs, 0, "sum", **options)
+        output, factor, _, *saved = triton_launch.compute(*inputs, 0, normalization, **options)
         triton_launch.compute_gradients(
-            output, None, *inputs, output, factor, saved, 0, "sum", inputs[3] is not None, **options
+            output, factor, *inputs, output, factor, saved, 0, normalization, inputs[3] is not None, **options
         )
 
 
@@ -96,7 +100,7 @@ def launches_of(form: str, mixer: str, dim: int, dtype: str, architecture: str) 
     try:
         with launching(record):
             # The full form is for short sequences; this length divides nothing.
-            run_passes(form, make_inputs(mixer, 509 if form == "parallel" else LENGTH, dim, DTYPES[dtype]))
+            run_passes(form, make_inputs(mixer, 509 if form.startswith("parallel") else LENGTH, dim, DTYPES[dtype]))
     finally:
         triton_plan.architecture = before
     return launches

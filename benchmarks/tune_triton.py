@@ -161,7 +161,7 @@ def tune(key: tuple, deadline: float) -> None:
     for (group, tile), some in options.items():
         if not all(some.values()) or time.monotonic() > deadline:
             continue
-        kept = triton_config.CONFIGS[key]
+        configured = triton_config.CONFIGS[key]
         configure(key, {kernel: few[0] for kernel, few in some.items()}, group, tile)
         form, mixer = GROUPS[group]
         inputs = make_inputs(mixer, RNN_LENGTH if form == "rnn" else LENGTH, dim, dtype, "cuda")
@@ -169,14 +169,14 @@ def tune(key: tuple, deadline: float) -> None:
         if total < best[group]:
             best[group] = total
         else:
-            triton_config.CONFIGS[key] = kept
+            triton_config.CONFIGS[key] = configured
     inputs, times = make_inputs("S", LENGTH, dim, dtype, "cuda"), {}
-    kept = triton_config.CONFIGS[key]
-    for chunk in dict.fromkeys((kept["chunk"], 128, 256, 512, 1024)):
+    configured = triton_config.CONFIGS[key]
+    for chunk in dict.fromkeys((configured["chunk"], 128, 256, 512, 1024)):
         if time.monotonic() < deadline:
-            triton_config.CONFIGS[key] = kept | {"chunk": chunk}
+            triton_config.CONFIGS[key] = configured | {"chunk": chunk}
             times[chunk] = seconds(partial(run_passes, "chunk", inputs))
-    triton_config.CONFIGS[key] = kept | {"chunk": min(times, key=times.get, default=kept["chunk"])}
+    triton_config.CONFIGS[key] = configured | {"chunk": min(times, key=times.get, default=configured["chunk"])}
 
 
 def longest_parallel(before: int, deadline: float) -> int:

@@ -83,10 +83,10 @@ def lion_attention(
         operator = None if is_diagonal else OPERATORS.get((form, backend(query, value)))
         if operator is None:
             body = (DIAGONAL_BODIES if is_diagonal else PLAIN_BODIES)[form]
-            output, denominator = run_plain(body, *inputs)
+            output, factor = run_plain(body, *inputs)
         else:
-            output, denominator, *_ = operator(*inputs)
-    return ((output, denominator.unsqueeze(-1)) if normalization == "separate" else output), None
+            output, factor, *_ = operator(*inputs)
+    return ((output, factor.unsqueeze(-1)) if normalization == "separate" else output), None
 
 
 def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_size: int) -> str:

@@ -11,9 +11,9 @@ The log decays are those of `finite_log_decay`, not per channel. What the result
     "none"       output y = numerator · head_dim^-1/2 in the dtype of the values; factor head_dim^-1/2
     "separate"   output the numerator, factor the denominator, both in the accumulation dtype and differentiable
 
-The factor is `(batch, heads, length)`. `saved` is what the gradients need besides; the first of it is the output in
-the accumulation dtype where `output` is narrower (rounded to bfloat16, it would cost the gradients of the decays most
-of their digits), or nothing, `(0,)`.
+The factor is `(batch, heads, length)`; where no gradient reads it, it may be left unwritten. `saved` is what the
+gradients need besides; the first of it is the output in the accumulation dtype where `output` is narrower (rounded to
+bfloat16, it would cost the gradients of the decays most of their digits), or nothing, `(0,)`.
 """
 
 from collections.abc import Callable
@@ -81,33 +81,37 @@ def attention_operator(
         output, factor, *saved = output
         if saved and saved[0].dim() > 1:
             output = saved[0]
-        ctx.save_for_backward(*tensors, output, factor, *saved[1:])
+        results = () if compute_gradients is None else (output, factor, *saved[1:])
+        ctx.save_for_backward(*tensors, *results)
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx, grad, grad_factor, *_):
         saved = ctx.saved_tensors  # asked for once: checkpointing computes them for it
-        inputs, (output, factor), saved = saved[:5], saved[5:7], saved[7:]
+        inputs, results = saved[:5], saved[5:]
         needs = ctx.needs_input_grad[:5]
         is_separate = ctx.normalization == "separate"
         if not is_separate:
             grad_factor = None
         if grad is None and grad_factor is None:
             return (None,) * 7
-        grad = torch.zeros_like(output) if grad is None else grad
-        if is_separate and grad_factor is None:
-            grad_factor = torch.zeros_like(factor)
         is_differentiable = torch.is_grad_enabled()  # create_graph=True: the gradient itself will be differentiated
         if is_differentiable or compute_gradients is None:
             with torch.enable_grad():
-                if not is_differentiable:
-                    inputs = [None if x is None else x.detach().requires_grad_() for x in inputs]
+                # Both log decays may be one tensor: as different ones, each gets its own part of the gradient.
+                apart = (lambda x: x.view_as(x)) if is_differentiable else (lambda x: x.detach().requires_grad_())
+                inputs = [None if x is None else apart(x) for x in inputs]
                 wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
                 results = run_plain(plain, *inputs, ctx.chunk_size, ctx.normalization)
                 results, grads = (results, (grad, grad_factor)) if is_separate else (results[:1], (grad,))
+                grads = [torch.zeros_like(x) if d is None else d for x, d in zip(results, grads, strict=True)]
                 found = iter(
                     torch.autograd.grad(results, wanted, grads, create_graph=is_differentiable, allow_unused=True)
                 )
             return *(next(found) if needed else None for needed in needs), None, None
+        output, factor, *saved = results
+        grad = torch.zeros_like(output) if grad is None else grad
+        if is_separate and grad_factor is None:
+            grad_factor = torch.zeros_like(factor)
         with torch.autocast(grad.device.type, enabled=False):
             grads = backward_operator(
                 grad, grad_factor, *inputs, output, factor, saved, ctx.chunk_size, ctx.normalization, any(needs[3:])

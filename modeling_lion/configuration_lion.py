@@ -100,7 +100,7 @@ class LionConfig(PreTrainedConfig):
         luna_tie_kv (`bool`, defaults to `False`):
             Whether keys and values of the mixer `"luna"` are the same projection, in each of its two attentions.
         chunk_size (`int`, defaults to 64):
-            Tokens per block of the `"chunk"` kernel. Changes speed and memory, never the result.
+            Tokens of a chunk, for `attn_implementation="chunk"`. Changes speed and memory, never the result.
         encoder fields (`hidden_size`, `num_hidden_layers`, `num_attention_heads`, `intermediate_size`, `hidden_act`,
         `hidden_dropout_prob`, `attention_probs_dropout_prob`, `initializer_range`, `layer_norm_eps`, `qkv_bias`,
         `classifier_dropout`):

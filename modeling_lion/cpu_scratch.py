@@ -82,7 +82,7 @@ def slices_of_all(pairs: int, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
 
 
 def allocate_outputs(query: Tensor, value: Tensor) -> tuple[Scratch, Tensor, Tensor]:
-    """Scratch memory, and memory for output and factor (attention_operator.py), which is head_dim^-1/2 yet."""
+    """Scratch memory, and memory for output and factor: head_dim^-1/2, which `finish` may replace."""
     scratch = Scratch(query, accumulation_dtype(query.dtype))
     output = torch.empty_like(value, dtype=scratch.dtype)
     return scratch, output, torch.full(query.shape[:3], query.shape[-1] ** -0.5, dtype=scratch.dtype)

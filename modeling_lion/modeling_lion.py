@@ -117,7 +117,8 @@ class LionAttention(nn.Module):
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             layer_mask: for linear mixers which tokens are real (`real_tokens`), for others what their `layer_mask`
-            gives. memory: a second stream of hidden states, which only some mixers read and write (mixer_luna.py).
+                gives.
+            memory: a second stream of hidden states, which only some mixers read and write (mixer_luna.py).
             scans: the orders in which the patches of an image are read (patch_order.py).
             border_states: what this segment gets of a longer sequence (segments.py).
             shared_sequence: the processes that have the other segments of this sequence.
@@ -126,6 +127,8 @@ class LionAttention(nn.Module):
         Returns:
             The mixed hidden states, the weights if asked for, and the memory for the next layer.
         """
+        if "attention_mask" in kwargs:
+            raise ValueError("Layers take no `attention_mask`: give `layer_mask`, or call the model.")
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if not isinstance(self.mixer, LinearMixer):
             output, weights, memory = self.mixer(

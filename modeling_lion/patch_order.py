@@ -124,10 +124,12 @@ def scan_attention(
     )
     inputs = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value))
     sums, weights = attention(*inputs, log_decay, normalization="separate", **kwargs)
-    output = normalize(*(mean_in_raster_order(x) for x in sums), normalization, query.shape[-1]).to(value.dtype)
-    if weights is not None:
-        weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
-        weights = mean_in_raster_order(torch.cat(weights, dim=1))
-        weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1]).to(value.dtype)
-        output = weights @ value  # the same, by way of the weights, so that they have a gradient
-    return output, weights
+    if weights is None:
+        output = normalize(*(mean_in_raster_order(x) for x in sums), normalization, query.shape[-1])
+        return output.to(value.dtype), None
+    weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
+    weights = mean_in_raster_order(torch.cat(weights, dim=1))
+    weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
+    with torch.autocast(value.device.type, enabled=False):  # by way of the weights, so that they have a gradient
+        output = weights @ value.to(weights.dtype)
+    return output.to(value.dtype), weights.to(value.dtype)

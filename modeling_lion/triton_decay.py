@@ -26,7 +26,8 @@ Gradients of the decays are what crosses each step (`DecayGradient` in cpu_decay
 with row and column sums of R inside the chunk, what queries take from and keys give to other chunks, and what passes
 the chunk from one side to the other. Sums of the diagonal tile are of float32 tiles, so that they cancel.
 
-If SEPARATE, the output is the numerators, the denominators are kept apart, and their gradients come in as -delta.
+If SEPARATE, the output is the numerators and the denominators stand apart. In the gradients c is 1 / den all the same,
+dy the gradient of the numerator times den, and delta that of the denominator times -den.
 """
 
 from .triton_tiles import (
@@ -150,7 +151,7 @@ def mask_on_diagonal(
     QUERIES: tl.constexpr, KEYS: tl.constexpr, TRANSPOSED: tl.constexpr, COUNT_CUTS: tl.constexpr,
 ):  # fmt: skip
     """
-    M inside a tile: a bh for each of QUERIES queries and a column for each of KEYS keys, or the other way round if
+    M inside a tile: a row for each of QUERIES queries and a column for each of KEYS keys, or the other way round if
     TRANSPOSED; `query` and `key` are the first of them. Of both exponents the one that does not apply is never below
     0: the minimum chooses.
     """
@@ -166,7 +167,7 @@ def mask_on_diagonal(
 
 @triton.jit
 def chunk_of(tile, chunk_tiles, num_tiles):
-    """The number of a tile's chunk, its first tile, and the first tile end it."""
+    """The number of a tile's chunk, its first tile, and the first tile behind it."""
     chunk = tile // chunk_tiles
     return chunk, chunk * chunk_tiles, tl.minimum((chunk + 1) * chunk_tiles, num_tiles)
 
@@ -206,10 +207,10 @@ def states_kernel(
     d = head_start + tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
-    first_block = (d < HEAD_DIM) & (value_start == 0)  # the one that takes care of the totals
+    sums_totals = (d < HEAD_DIM) & (value_start == 0)  # the one that takes care of the totals
     state = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
     total = tl.zeros([HEAD_TILE], tl.float32)
-    # As far as the border of the last chunk on the way, whose own tiles nobody end it needs.
+    # As far as the border of the last chunk on the way, whose own tiles nobody behind it needs.
     steps = tl.where(ascends, (num_chunks - 1) * chunk_tiles, num_tiles - chunk_tiles) + 1
     for step in range(steps):
         tile = tl.where(ascends, step, num_tiles - 1 - step)
@@ -220,11 +221,11 @@ def states_kernel(
             at = place * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :]
             tl.store(states + at, state.to(states.dtype.element_ty), mask=inside)
             if NORMALIZE:
-                tl.store(totals + place * HEAD_DIM + d, total, mask=first_block)
+                tl.store(totals + place * HEAD_DIM + d, total, mask=sums_totals)
             if NEEDS_THROUGH:
                 passed = tl.sum(tl.load(given_states + at, mask=inside, other=0.0).to(tl.float32) * state)
                 if NORMALIZE:
-                    z = tl.load(given_totals + place * HEAD_DIM + d, mask=first_block, other=0.0)
+                    z = tl.load(given_totals + place * HEAD_DIM + d, mask=sums_totals, other=0.0)
                     passed += tl.sum(z * total)
                 tl.store(through + place * state_tiles + state_tile, passed)
         tokens = tile * TILE + tl.arange(0, TILE)
@@ -249,7 +250,7 @@ def states_kernel(
 def neighbor(tile, step, IS_BEFORE: tl.constexpr, TILE: tl.constexpr, SLICE: tl.constexpr):
     """
     Where a walk away from a tile, SLICE tokens a step and the nearest tile first, has come to: the other tile, the
-    offset's place in it, and its first token.
+    slice's place in it, and its first token.
     """
     slices: tl.constexpr = TILE // SLICE
     other = tile - 1 - step // slices if IS_BEFORE else tile + 1 + step // slices
@@ -418,7 +419,7 @@ def query_gradient_kernel(
     dy = held_tile(grad, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
     if SEPARATE:
         along = tl.load(delta + at, mask=tokens < length, other=0.0)
-        factor = along * 0.0 + 1.0
+        factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
     elif NORMALIZE:
         y = load_tile(output, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM)
         whole = load_tile(grad, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM) if dy is None else dy
@@ -495,7 +496,7 @@ def add_key_gradients(
     SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add Gᵀ q and Wᵀ dy of QUERIES queries. `weights` are c_i M_ij, a bh per key and a column per query. The third
+    Add Gᵀ q and Wᵀ dy of QUERIES queries. `weights` are c_i M_ij, a row per key and a column per query. The third
     result is Rᵀ, float32.
     """
     scores = dots(key, begin, keys, query, first, length, TILE, QUERIES, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
@@ -540,7 +541,7 @@ def key_gradient_kernel(
         row_weight = load_decays(decays, FACTOR_TO_START if is_before else FACTOR_TO_END, tile, 0, TILE)
         steps = tile - first if is_before else end - 1 - tile
         between = 1.0
-        # Read anew for every phase: kept, they would take registers from the states.
+        # Reloaded per phase, to limit register pressure.
         keys = held_tile(key, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
         values = held_tile(value, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
         for step in range(steps * (TILE // QUERIES)):

@@ -5,7 +5,8 @@ The kernels on a GPU: operators (attention_operator.py) that allocate memory and
 The device code is in triton_decay.py (D and S), triton_lit.py, triton_rnn.py and triton_feature_map.py, which need
 triton and are imported lazily, with the first CUDA tensor. Sizes and options of the launches are in triton_plan.py.
 
-Launches, forward and backward: D and S 2 and 3 in the full form, 3 and 4 in chunks; LIT 2 and 2. There are no atomics,
+Launches of Triton kernels, forward and backward: D and S 2 and 3 in the full form, 3 and 4 in chunks; LIT 2 and 2.
+Torch bounds the log decays before and adds up the gradients of both directions behind. There are no atomics,
 so that results repeat bit by bit, and no synchronization with the host, so that CUDA graphs can capture them.
 """
 
@@ -18,7 +19,7 @@ from torch import Tensor
 from .attention_operator import attention_operator
 from .attention_plain import chunk_body, parallel_body, rnn_body
 from .decay import log_decay_floor
-from .numerics import smallest_denominator
+from .numerics import is_zero_denominator, smallest_denominator
 from .triton_plan import Plan, launch, padded, with_strides
 
 
@@ -250,9 +251,13 @@ def compute_gradients(
     needs_decay, *, is_whole,
 ):  # fmt: skip
     plan = Plan(query, value, forward is not None, is_whole, normalization)
-    delta = torch.empty_like(factor)
-    if plan.is_separate:  # numerators and denominators have gradients of their own: nothing is scaled or taken off
-        grad, factor, delta = grad.to(value.dtype), torch.ones_like(factor), -grad_denominator.contiguous()
+    if plan.is_separate:
+        # As if divided: scaled with the denominators, gradients of half precision keep their range.
+        denominator = torch.where(is_zero_denominator(factor), 1.0, factor)
+        grad, factor = (grad * denominator.unsqueeze(-1)).to(value.dtype), 1 / denominator
+        delta = -grad_denominator * denominator
+    else:
+        delta = torch.empty_like(factor)
     grad, query, key, value = (with_short_strides(x) for x in (grad, query, key, value))
     gradients = [torch.empty_like(x) for x in (query, key, value)]
     tensors = (query, key, value, output, factor, delta, *saved, *gradients)

@@ -73,7 +73,7 @@ class Plan:
     """
 
     def __init__(self, query: Tensor, value: Tensor, is_decaying: bool, is_whole: bool, normalization: str):
-        self.query, self.normalization = query, normalization
+        self.query = query
         self.is_separate = normalization == "separate"
         self.has_denominators = normalization != "none"
         self.output_dtype = torch.float32 if self.is_separate else value.dtype

@@ -106,7 +106,7 @@ MASK = [
         "modeling_lion/decay.py",
         "LONGEST_CHUNK = 66",
         "LONGEST_CHUNK = 6600",
-        f"test_decay.py {KERNELS}::test_long_blocks_cost_no_digits",
+        f"test_decay.py {KERNELS}::test_long_chunks_cost_no_digits",
     ),
     Mutant(
         "mask: rows of it start at the key",
@@ -271,6 +271,20 @@ GRADIENTS = [
 ]
 
 DIRECTIONS = [
+    Mutant(
+        "directions: where gradients are differentiated, each gets that of both",
+        "modeling_lion/attention_operator.py",
+        "apart = (lambda x: x.view_as(x)) if is_differentiable",
+        "apart = (lambda x: x) if is_differentiable",
+        f"{KERNELS}::test_gradients_that_are_differentiated_are_the_same",
+    ),
+    Mutant(
+        "gradients: of decays in memory that compilers do not expect",
+        "modeling_lion/cpu_decay.py",
+        "x.flatten(2)[..., :length].contiguous()",
+        "x.flatten(2)[..., :length]",
+        f"{KERNELS}::test_gradients_have_the_memory_that_compilers_expect",
+    ),
     Mutant(
         "directions: what is lost on the way back is what is lost on the way there",
         "modeling_lion/decay.py",

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from modeling_lion import cpu_chunk, cpu_parallel, cpu_scratch
 from modeling_lion.attention import fastest_form, lion_attention
 from modeling_lion.attention_reference import reference_attention
-from modeling_lion.decay import LogDecay
+from modeling_lion.decay import LogDecay, finite_log_decay
 from modeling_lion.numerics import accumulation_dtype
 
 
@@ -106,7 +106,7 @@ def test_long_sequence(mixer, kernel):
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_long_blocks_cost_no_digits(mixer):
+def test_long_chunks_cost_no_digits(mixer):
     inputs = make_inputs(mixer, 700, dtype=torch.float32)
     assert_as_good_as_naive(FORMS["chunk"], *inputs, chunk_size=700)
 
@@ -136,27 +136,27 @@ PADDINGS = {
 def test_padding_is_absence(padding, mixer, form):
     query, key, value, log_decay = make_inputs(mixer, 40)
     log_decay = log_decay[None, :, None].repeat(BATCH, 1, 40) if mixer == "decay" else log_decay
-    kept = torch.tensor(PADDINGS[padding])
+    is_real = torch.tensor(PADDINGS[padding])
 
     def padded(query, key, value, log_decay=None, **kwargs):
         if log_decay is not None:
-            log_decay = torch.where(kept if log_decay.dim() == 3 else kept[:, None], log_decay, 0)
-        output, _ = FORMS[form](query, key * kept[:, None], value, log_decay, chunk_size=16, **kwargs)
+            log_decay = torch.where(is_real if log_decay.dim() == 3 else is_real[:, None], log_decay, 0)
+        output, _ = FORMS[form](query, key * is_real[:, None], value, log_decay, chunk_size=16, **kwargs)
         assert output.isfinite().all()
-        return output * kept[:, None], None
+        return output * is_real[:, None], None
 
     def absent(query, key, value, log_decay=None, **kwargs):
-        query, key, value = (x[:, :, kept] for x in (query, key, value))
+        query, key, value = (x[:, :, is_real] for x in (query, key, value))
         output = torch.zeros(*value.shape[:2], 40, VALUE_DIM, dtype=value.dtype)
-        if kept.any():
-            log_decay = None if log_decay is None else log_decay[:, :, kept]
-            output = output.masked_scatter(kept[:, None], naive(query, key, value, log_decay)[0])
+        if is_real.any():
+            log_decay = None if log_decay is None else log_decay[:, :, is_real]
+            output = output.masked_scatter(is_real[:, None], naive(query, key, value, log_decay)[0])
         else:
             output = output + 0 * value.sum()
         return output, None
 
     results = outputs_and_gradients(padded, query, key, value, log_decay)
-    if kept.any():
+    if is_real.any():
         for result, expected in zip(results, outputs_and_gradients(absent, query, key, value, log_decay), strict=True):
             torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
     else:
@@ -294,6 +294,40 @@ def test_gradcheck(mixer, normalization, form):
 
 @pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
+def test_gradients_that_are_differentiated_are_the_same(mixer, kernel):
+    """`create_graph=True` takes another way; both directions often share one tensor of log decays."""
+    for normalization in ("sum", "none"):
+        inputs = [x.requires_grad_() for x in make_inputs(mixer, 9) if x is not None]
+        output = kernel(*inputs, normalization=normalization, chunk_size=4)[0]
+        expected = torch.autograd.grad(output.square().sum(), inputs, retain_graph=True)
+        found = torch.autograd.grad(output.square().sum(), inputs, create_graph=True)
+        for gradient, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(gradient, right)
+
+
+@pytest.mark.parametrize("name", ["parallel", "chunk"])
+@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
+def test_gradients_have_the_memory_that_compilers_expect(mixer, name):
+    """Of lengths that are padded inside, packed or not: else torch.compile fails where it trains."""
+    query, key, value, log_decay = make_inputs(mixer, 101, dtype=torch.float32)
+    pairs = [LogDecay(log_decay, log_decay)]
+    if mixer != "lit":
+        pairs.append(finite_log_decay(pairs[0], query, torch.tensor([0, 40, 101])))
+    for pair in pairs:
+        for normalization in ("sum", "separate"):
+            inputs = (query, key, value, *pair)
+            output, factor, _, *saved = getattr(torch.ops.lion, name)(*inputs, 16, normalization)
+            grad_denominator = factor if normalization == "separate" else None
+            gradients = (output, grad_denominator, *inputs, output, factor, saved, 16, normalization, mixer != "lit")
+            torch.library.opcheck(
+                getattr(torch.ops.lion, f"{name}_backward").default,
+                gradients,
+                test_utils=("test_schema", "test_faketensor"),
+            )
+
+
+@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("mixer", MIXERS)
 def test_function_transforms(mixer, kernel):
     inputs = [x for x in make_inputs(mixer, 9, batch=1, heads=2) if x is not None]
     function = lambda *xs: kernel(*xs, chunk_size=4)[0]
@@ -377,8 +411,8 @@ def problems(draw, mixers):
     if mixer != "lit" and draw(st.booleans()):
         log_decay = extreme_decays(draw(st.sampled_from(EXTREMES)), log_decay.shape, log_decay.dtype)
     if mixer == "selective" and draw(st.booleans()):
-        kept = torch.rand(batch, 1, length, generator=torch.Generator().manual_seed(seed)) < draw(st.floats(0, 1))
-        key, log_decay = key * kept[..., None], torch.where(kept, log_decay, 0)
+        is_real = torch.rand(batch, 1, length, generator=torch.Generator().manual_seed(seed)) < draw(st.floats(0, 1))
+        key, log_decay = key * is_real[..., None], torch.where(is_real, log_decay, 0)
     borders = sorted(draw(st.sets(st.integers(1, length - 1), max_size=5))) if length > 1 else []
     options = {
         "cu_seqlens": draw(st.sampled_from([None, torch.tensor([0, *borders, length])])),

@@ -103,7 +103,7 @@ def test_far_and_near_are_equally_precise_in_long_sequences(length):
     distance = (torch.arange(length)[:, None] - torch.arange(length)).abs()
     expected = torch.exp(-0.3 * distance.double())
     single = mask_of(log_decay, torch.float32)
-    # Without blocks, sums would reach 900 here, and the first off-diagonal would be off by 3e-5.
+    # Without chunks, sums would reach 900 here, and the first off-diagonal would be off by 3e-5.
     assert ((single.double() - expected)[distance <= 8]).abs().max() < 4e-6
 
 

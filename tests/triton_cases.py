@@ -263,6 +263,23 @@ def test_float16_gradients_of_a_scaled_loss(mixer, kernel):
         assert (half - exact).abs().max() <= 0.02 * exact.abs().max()
 
 
+def test_float16_gradients_of_what_is_divided_later():
+    """Divided by large denominators outside, gradients are small: they keep their digits all the same."""
+    *inputs, log_decay = make_inputs("selective", 85, heads=1, dtype=torch.float16)
+    results = {}
+    for dtype in (torch.float16, torch.float64):
+        leaves = [x.detach().to(dtype).requires_grad_() for x in inputs]
+        form = FORMS["chunk"] if dtype == torch.float16 else naive
+        (numerator, denominator), _ = form(
+            *leaves, log_decay.to(torch.promote_types(dtype, torch.float32)), normalization="separate"
+        )
+        grad = torch.randn(numerator.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 1e-3
+        (numerator / (50 * denominator)).backward(grad.to(DEVICE, numerator.dtype))
+        results[dtype] = [x.grad.double() for x in leaves]
+    for half, exact in zip(*results.values(), strict=True):
+        assert (half - exact).abs().max() <= 0.02 * exact.abs().max() + 2 * torch.finfo(torch.float16).smallest_normal
+
+
 def test_strides_do_not_matter():
     inputs = make_inputs("selective", 40, heads=2)
     expected = outputs_and_gradients(FORMS["chunk"], inputs)
@@ -287,7 +304,7 @@ def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
         checked.append(kernel.__name__)
 
     monkeypatch.setattr(triton_launch, "launch", launch)
-    inputs = make_inputs(mixer, 85, heads=3, batch=2, head_dim=24, value_dim=40)
+    inputs = make_inputs(mixer, 70, heads=2, batch=2, head_dim=24, value_dim=40)
     outputs_and_gradients(FORMS[kernel], inputs)
     expected = 1 if kernel == "rnn" else 4 if mixer == "lit" else {"parallel": 5, "chunk": 7}[kernel]
     assert len(checked) == expected, checked
