@@ -316,8 +316,8 @@ DIRECTIONS = [
     Mutant(
         "separate: numerators are divided",
         "modeling_lion/cpu_scratch.py",
-        'if normalization != "separate":\n        torch.mul',
-        "if normalization:\n        torch.mul",
+        'if normalization == "separate":\n        if not is_there',
+        "if False:\n        if not is_there",
         f"{KERNELS}::test_numerators_and_denominators",
     ),
 ]
