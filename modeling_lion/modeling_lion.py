@@ -327,13 +327,7 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
 @auto_docstring
 class LionModel(LionPreTrainedModel):
     # Heads and the mask token of pre-training are no part of the encoder: loading it alone leaves them out.
-    _keys_to_ignore_on_load_unexpected = [
-        r"^classifier\.",
-        r"^qa_outputs\.",
-        r"^lm_head\.",
-        r"^decoder\.",
-        r"mask_token$",
-    ]
+    _keys_to_ignore_on_load_unexpected = [r"^(classifier|qa_outputs|lm_head|decoder)\.", r"mask_token$"]
 
     def __init__(self, config: LionConfig, add_pooling_layer: bool = True, use_mask_token: bool = False):
         r"""
@@ -527,9 +521,7 @@ class LionForMaskedLM(LionPreTrainedModel):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
         logits = self.lm_head(outputs.last_hidden_state)
-        loss = None
-        if labels is not None:
-            loss = self.loss_of_segment(labels, logits=logits, vocab_size=self.config.vocab_size, **kwargs)
+        loss = self.loss_of_segment(labels, logits=logits, vocab_size=self.config.vocab_size, **kwargs)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -576,9 +568,7 @@ class LionForSequenceClassification(LionTextClassifier):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
         logits = self.classifier(self.dropout(outputs.pooler_output))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **kwargs)
+        loss = None if labels is None else self.loss_function(labels, logits, self.config, **kwargs)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -609,9 +599,7 @@ class LionForTokenClassification(LionTextClassifier):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        loss = None
-        if labels is not None:
-            loss = self.loss_of_segment(labels, logits=logits, config=self.config, **kwargs)
+        loss = self.loss_of_segment(labels, logits=logits, config=self.config, **kwargs)
         return TokenClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

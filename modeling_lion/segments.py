@@ -378,8 +378,10 @@ class SequenceParallelModel:
             raise ValueError("There is no group of processes: call `set_sequence_parallel` first.")
         return segment_of_inputs(inputs, self.base_model.sequence_group)
 
-    def loss_of_segment(self, labels: Tensor, **kwargs) -> Tensor:
-        """`loss_function` for labels per token, each with the weight that it has in the whole sequences."""
+    def loss_of_segment(self, labels: Tensor | None, **kwargs) -> Tensor | None:
+        """`loss_function` for labels per token, if any, each with the weight that it has in the whole sequences."""
+        if labels is None:
+            return None
         group = self.base_model.sequence_group
         if group is not None and kwargs.get("num_items_in_batch") is None:
             kwargs["num_items_in_batch"] = labels_per_process(labels, group)

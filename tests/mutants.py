@@ -771,8 +771,8 @@ HEADS = [
     Mutant(
         "heads: accumulated batches count their own labels only",
         "modeling_lion/modeling_lion.py",
-        "            loss = self.loss_of_segment(labels, logits=logits, config=self.config, **kwargs)",
-        "            loss = self.loss_of_segment(labels, logits=logits, config=self.config)",
+        "loss = self.loss_of_segment(labels, logits=logits, config=self.config, **kwargs)",
+        "loss = self.loss_of_segment(labels, logits=logits, config=self.config)",
         "test_trainer.py::test_gradient_accumulation_equals_the_big_batch",
     ),
 ]
@@ -809,8 +809,8 @@ LOADING = [
     Mutant(
         "loading: the encoder of a head has a mask token left over",
         "modeling_lion/modeling_lion.py",
-        '        r"mask_token$",\n',
-        "",
+        'decoder)\\.", r"mask_token$"]',
+        'decoder)\\."]',
         f"{CONFORMANCE}::test_encoder_of_every_head",
     ),
     Mutant(
