@@ -155,8 +155,23 @@ def run_example(rank: int, folder: Path) -> list[list[float]]:
     return [alone, main(options)]
 
 
+def keep_process_groups() -> None:
+    """
+    Process groups of gloo live until the process leaves: their destructor may wait, with Python's lock in hand, for a
+    thread that waits for this lock.
+    """
+    destroy, groups = dist.destroy_process_group, []
+
+    def destroy_but_keep() -> None:
+        groups.append(dist.group.WORLD)
+        destroy()
+
+    dist.destroy_process_group = destroy_but_keep
+
+
 def work(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
+    keep_process_groups()
     store = f"file://{folder}/store"
     dist.init_process_group("gloo", store, timedelta(seconds=60), rank=rank, world_size=PROCESSES)
     answer = {name: compare(case) for name, case in CASES.items()}
@@ -166,7 +181,7 @@ def work(rank: int, folder: str) -> None:
     dist.destroy_process_group()
     answer["example"] = run_example(rank, Path(folder))
     Path(folder, f"{rank}.json").write_text(json.dumps(answer))
-    os._exit(0)  # without the destructors of gloo, which can wait for Python's lock for ever
+    os._exit(0)  # without destructors
 
 
 def start(folder: str) -> None:
