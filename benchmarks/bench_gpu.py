@@ -18,7 +18,6 @@ Adds a row per function to `gpu.csv` in `--output_dir`, and prints the ratios at
 """
 
 import argparse
-import csv
 import itertools
 import time
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from pathlib import Path
 
 import torch
 from bench_models import make_model, names
-from measure import print_table, summary
+from measure import append_rows, print_table, summary
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -223,16 +222,6 @@ def model_rows(batch: int, deadline: float, report: Callable[[dict], None]) -> N
         del steps
         torch.compiler.reset()
         torch.cuda.empty_cache()
-
-
-def append_rows(path: Path, rows: list[dict]) -> None:
-    """Add rows to a table, which is made if it is not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        if not file.tell():
-            writer.writeheader()
-        writer.writerows(rows)
 
 
 def print_ratios(rows: list[dict]) -> None:

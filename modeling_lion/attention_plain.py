@@ -38,7 +38,7 @@ def run_plain(
     decays are those of `finite_log_decay`.
     """
     if forward is not None:
-        forward, backward = over_tokens(LogDecay(forward, backward), query.shape[2])
+        forward, backward = over_tokens(LogDecay(forward, backward), query)
     dtype = accumulation_dtype(query.dtype)
     numerator, denominator = body(*(x.to(dtype) for x in (query, key, value)), forward, backward, chunk_size)
     if normalization == "separate":

@@ -35,7 +35,7 @@ def reference_attention(
         mask = decay_mask(forward.transpose(2, 3), backward.transpose(2, 3)).to(scores.dtype)
         scores = (query_by_channel * mask * key_by_channel).sum(2)
     elif forward is not None:
-        scores = scores * decay_mask(*over_tokens(LogDecay(forward, backward), query.shape[2])).to(scores.dtype)
+        scores = scores * decay_mask(*over_tokens(LogDecay(forward, backward), query)).to(scores.dtype)
     if normalization == "separate":
         return (scores @ value, scores.sum(-1, keepdim=True)), scores
     weights = query.shape[-1] ** -0.5 * scores

@@ -77,11 +77,8 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
     for n, order in enumerate(orders):
         along_scan = LogDecay(*(of_scan(x, n, query.shape[1], order) for x in log_decay))
         raster = order.argsort()
-        # Without decays and borders there are no log decays; a zero stands for λ = 1.
-        log_decays = finite_log_decay(along_scan, query, cu_seqlens)
-        if log_decays.forward is None:
-            log_decays = LogDecay(query.new_zeros(1), query.new_zeros(1))
-        rows = decay_mask_rows(*over_tokens(log_decays, length), raster[tokens])
+        log_decays = over_tokens(finite_log_decay(along_scan, query, cu_seqlens), query)
+        rows = decay_mask_rows(*log_decays, raster[tokens])
         mask = mask + rows[..., raster] / len(orders)
         reached, _ = lion_attention(
             ones,

@@ -96,23 +96,22 @@ class ChunkDecays:
         sums, for_mask = base2_sums(forward, backward)
         # By slice: (bh, n, c, 1).
         self.forward_query_factor, self.forward_key_factor, self.backward_query_factor, self.backward_key_factor = (
-            self.views(x.exp2().unsqueeze(-1).expand(batch, heads, *chunks, 1)) for x in sums
+            slices_of(x.exp2().unsqueeze(-1).expand(batch, heads, *chunks, 1), self.pairs) for x in sums
         )
         if self.is_fixed:
             tables = forward.new_empty(heads, 1, self.chunk, self.chunk)
             write_mask(tables, MaskSums(*(x if x is None else x[0] for x in for_mask)), Scratch(query, tables.dtype))
             self.tables = tables.split(self.pairs)
         else:
-            self.mask_sums = [self.views(x.expand(batch, heads, *chunks)) for x in for_mask if x is not None]
+            self.mask_sums = [
+                slices_of(x.expand(batch, heads, *chunks), self.pairs) for x in for_mask if x is not None
+            ]
         # What is left of a state behind each chunk, by slice and chunk: (bh, 1, 1).
         self.forward_keep, self.backward_keep = (
             [x[:, :, border, None].unbind(1) for x in by_slice]
             for by_slice, border in ((self.forward_key_factor, 0), (self.backward_key_factor, -1))
         )
         self.halves: dict[tuple, list[tuple[Tensor, ...]]] = {}
-
-    def views(self, x: Tensor) -> list[Tensor]:
-        return slices_of(x, self.pairs)
 
     def slices(self, *tensors: Tensor):
         """Slices of tensors `(b, h, ...)`, numbered."""

@@ -73,9 +73,9 @@ class DecayGradient:
         up_to_here = shares.backward_query.cumsum(-1)
         d_backward = up_to_here - shares.backward_query + shares.backward_key.flip(-1).cumsum(-1).flip(-1)
         d_backward += shares.backward_through.unsqueeze(-1)
-        found = (x.flatten(2)[..., :length].contiguous() for x in (d_forward, d_backward))
+        found = (x.flatten(2)[..., :length] for x in (d_forward, d_backward))
         return tuple(
-            d.sum((0, 2)) if x.dim() == 1 else d.sum_to_size(x.shape)
+            d.sum((0, 2)) if x.dim() == 1 else d.sum_to_size(x.shape).contiguous()
             for d, x in zip(found, (forward, backward), strict=True)
         )
 

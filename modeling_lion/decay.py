@@ -99,11 +99,12 @@ def finite_log_decay(log_decay: LogDecay, query: Tensor, cu_seqlens: Tensor | No
     def finite(x: Tensor | None) -> Tensor:
         if x is None:
             x = torch.zeros_like(given[0]) if given else query.new_zeros(1, 1, length)
-        x = x.to(dtype).clamp(min=floor)
-        return x.view(1, -1, 1).expand(-1, -1, length) if is_per_token and x.dim() == 1 else x
+        return x.to(dtype).clamp(min=floor)
 
     forward = finite(log_decay.forward)
     backward = forward if log_decay.backward is log_decay.forward else finite(log_decay.backward)
+    if is_per_token:
+        forward, backward = over_tokens(LogDecay(forward, backward), query)
     if backward.shape != forward.shape:
         forward, backward = torch.broadcast_tensors(forward, backward)
     if cu_seqlens is None:
@@ -114,9 +115,14 @@ def finite_log_decay(log_decay: LogDecay, query: Tensor, cu_seqlens: Tensor | No
     return LogDecay(forward.masked_fill(last, floor), backward.masked_fill(first, floor))
 
 
-def over_tokens(log_decay: LogDecay, length: int) -> LogDecay:
-    """`(heads,)` to `(1, heads, length)`, without a copy; others as they are."""
-    return LogDecay(*(x.view(1, -1, 1).expand(-1, -1, length) if x.dim() == 1 else x for x in log_decay))
+def over_tokens(log_decay: LogDecay, query: Tensor) -> LogDecay:
+    """
+    Log decays with the length of `query`, `(batch, heads, length, ...)`: `(heads,)` to `(1, heads, length)`, without a
+    copy, and `None` to zeros `(1, 1, length)`; others as they are.
+    """
+    length = query.shape[2]
+    given = (query.new_zeros(1, 1, length) if x is None else x for x in log_decay)
+    return LogDecay(*(x.view(1, -1, 1).expand(-1, -1, length) if x.dim() == 1 else x for x in given))
 
 
 class ChunkSums(NamedTuple):

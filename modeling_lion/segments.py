@@ -49,10 +49,7 @@ class BorderStates:
 
 def segment_factors(log_decay: LogDecay, query: Tensor) -> ChunkSums:
     """What is left between each token and the borders of a segment, `(1 or b, 1 or h, length, 1 or head_dim)`."""
-    forward, backward = finite_log_decay(log_decay, query)
-    if forward is None:
-        forward = backward = query.new_zeros(1, 1, query.shape[2])
-    log_decays = over_tokens(LogDecay(forward, backward), query.shape[2])
+    log_decays = over_tokens(finite_log_decay(log_decay, query), query)
     sums = chunk_sums(*(x.unsqueeze(-1) if x.dim() == 3 else x for x in log_decays), dim=-2)
     return ChunkSums(*(x.exp() for x in sums))
 

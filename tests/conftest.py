@@ -26,7 +26,7 @@ KERNELS = ["parallel", "chunk", "rnn"]
 PAIRS = [(mixer, kernel) for mixer in LINEAR_MIXERS for kernel in KERNELS]
 PAIRS += [("diagonal", "chunk"), ("softmax", "sdpa"), ("luna", "sdpa")]
 BATCH, LENGTH, CHOICES, LABELS = 3, 9, 4, 3
-# Weights large enough for a mistake to show, several blocks per sequence, a grid that is not square.
+# Weights large enough for a mistake to show, several chunks per sequence, a grid that is not square.
 TINY = {
     "hidden_size": 16,
     "num_hidden_layers": 2,

@@ -99,9 +99,9 @@ class KernelProblem:
         query, key, value, *decays = (x.double() for x in self.inputs)
         weights, borders = self.weights.double(), self.options["cu_seqlens"]
 
-        def mask(decays: list[Tensor]) -> Tensor | float:
+        def mask(decays: list[Tensor]) -> Tensor:
             log_decay = finite_log_decay(LogDecay(*(decays or [None]) * 2), query, borders)
-            return 1.0 if log_decay.forward is None else decay_mask(*over_tokens(log_decay, query.shape[2]))
+            return decay_mask(*over_tokens(log_decay, query))
 
         scores = (query @ key.transpose(2, 3)) * mask(decays)
         if is_sum := self.options["normalization"] == "sum":

@@ -90,8 +90,9 @@ def test_the_directions_have_decays_of_their_own():
         log_decay = LogDecay(*(x if x is None else x[None, None] for x in pair))
         found = decay_mask(*finite_log_decay(log_decay, torch.zeros(1, 1, 70, 1, dtype=torch.float64)))[0, 0]
         torch.testing.assert_close(found, expected.double(), rtol=1e-11, atol=1e-300)
+    like = torch.zeros(1, 2, 3, 1)
     per_head = LogDecay(torch.tensor([-0.1, -1.0]), torch.tensor([-2.0, -torch.inf]))
-    mask = decay_mask(*over_tokens(finite_log_decay(per_head, torch.zeros(1, 2, 3, 1)), 3))[0]
+    mask = decay_mask(*over_tokens(finite_log_decay(per_head, like), like))[0]
     never = -torch.inf
     expected = [[[0.0, -2, -4], [-0.1, 0, -2], [-0.2, -0.1, 0]], [[0.0, never, never], [-1, 0, never], [-2, -1, 0]]]
     torch.testing.assert_close(mask, torch.tensor(expected).exp())
@@ -111,7 +112,7 @@ def test_fixed_decays_give_a_toeplitz_mask_per_head():
     like = torch.zeros(2, 3, 70, 4, dtype=torch.float64)
     decay = torch.tensor([0.1, 0.9, 1.0], dtype=torch.float64)
     log_decay = finite_log_decay(LogDecay(decay.log(), decay.log()), like)
-    mask = decay_mask(*over_tokens(log_decay, 70))
+    mask = decay_mask(*over_tokens(log_decay, like))
     distance = (torch.arange(70)[:, None] - torch.arange(70)).abs()
     torch.testing.assert_close(mask, (decay[:, None, None] ** distance)[None])
 

@@ -95,7 +95,7 @@ def plain_attention(query, key, value, log_decay=None, **kwargs):
     weights = query @ key.transpose(-1, -2)
     log_decay = finite_log_decay(LogDecay(log_decay, log_decay), query.float(), kwargs.get("cu_seqlens"))
     if log_decay.forward is not None:
-        weights = (weights * decay_mask(*over_tokens(log_decay, query.shape[2]))).to(query.dtype)
+        weights = (weights * decay_mask(*over_tokens(log_decay, query))).to(query.dtype)
     if kwargs.get("normalization", "sum") == "sum":
         weights = divide(weights, weights.float().sum(-1, keepdim=True)).to(query.dtype)
     else:
