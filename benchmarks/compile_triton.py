@@ -82,9 +82,9 @@ def run_passes(form: str, inputs: list) -> None:
         triton_launch.launch_silu_norm(inputs[0], inputs[0])
     else:
         options = {"is_whole": form == "parallel"}
-        output, factor, _, *saved = triton_launch.compute(*inputs, 0, normalization, **options)
+        output, factor, _, *saved = triton_launch.compute(*inputs, 0, normalization, "both", **options)
         triton_launch.compute_gradients(
-            output, factor, *inputs, output, factor, saved, 0, normalization, inputs[3] is not None, **options
+            output, factor, *inputs, output, factor, saved, 0, normalization, "both", inputs[3] is not None, **options
         )
 
 

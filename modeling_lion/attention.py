@@ -39,6 +39,7 @@ def lion_attention(
     normalization: str = "sum",
     chunk_size: int = 64,
     cu_seqlens: Tensor | None = None,
+    head_directions: str = "both",
 ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
     """
     SPEC §1 and §2 for every query.
@@ -55,6 +56,9 @@ def lion_attention(
         chunk_size: tokens per chunk, for the chunk form. Never changes the result: the CPU takes fewer where more
             would cost digits. Triton kernels use their tuned sizes.
         cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, the same for every row of the batch.
+        head_directions: `"both"`, or `"alternate"` (SPEC §11): even heads read forward only, odd ones backward only,
+            whatever the log decay of their closed direction is. One state per head, in one direction, is all that the
+            chunk form on a CPU computes of them.
 
     Returns:
         The output `(batch, heads, length, value_dim)` in the dtype of `value`; for "separate" numerators
@@ -65,21 +69,25 @@ def lion_attention(
     Raises:
         ValueError: if shapes, dtypes or names do not fit together.
     """
-    check_arguments(query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens)
+    check_arguments(query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens, head_directions)
     with torch.autocast(query.device.type, enabled=False):
         if form == "eager":
             inputs = (x.to(accumulation_dtype(x.dtype)) for x in (query, key, value))
             output, weights = reference_attention(
-                *inputs, log_decay, normalization=normalization, cu_seqlens=cu_seqlens
+                *inputs,
+                log_decay,
+                normalization=normalization,
+                cu_seqlens=cu_seqlens,
+                head_directions=head_directions,
             )
             if normalization == "separate":
                 return output, weights
             return output.to(value.dtype), weights.to(value.dtype)
-        forward, backward = finite_log_decay(log_decay, query, cu_seqlens)
+        forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
         is_diagonal = forward is not None and forward.dim() == 4
         if form == "auto":
             form = fastest_form(query, value, forward, chunk_size)
-        inputs = (query, key, value, forward, backward, chunk_size, normalization)
+        inputs = (query, key, value, forward, backward, chunk_size, normalization, head_directions)
         operator = None if is_diagonal else OPERATORS.get((form, backend(query, value)))
         if operator is None:
             body = (DIAGONAL_BODIES if is_diagonal else PLAIN_BODIES)[form]
@@ -110,7 +118,9 @@ def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_s
     return "parallel" if length <= longest else "chunk"
 
 
-def check_arguments(query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens) -> None:
+def check_arguments(
+    query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens, head_directions
+) -> None:
     """Raise a ValueError that says which argument of `lion_attention` does not fit."""
     if query.dim() != 4 or key.shape != query.shape or value.shape[:-1] != query.shape[:-1]:
         raise ValueError(
@@ -134,6 +144,8 @@ def check_arguments(query, key, value, log_decay, form, normalization, chunk_siz
         raise ValueError(f'form is {form!r}; give "auto", "parallel", "chunk", "rnn" or "eager".')
     if normalization not in ("sum", "none", "separate"):
         raise ValueError(f'normalization is {normalization!r}; give "sum", "none" or "separate".')
+    if head_directions not in ("both", "alternate"):
+        raise ValueError(f'head_directions is {head_directions!r}; give "both" or "alternate".')
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}; give at least 1.")
     if cu_seqlens is not None and cu_seqlens.device.type == "cpu":

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from .decay import LogDecay, chunk_sums, cut_evenly, decay_mask, over_tokens, wide_dtype
+from .decay import LogDecay, chunk_sums, close_directions, cut_evenly, decay_mask, over_tokens, wide_dtype
 from .numerics import accumulation_dtype, normalize
 
 
@@ -32,11 +32,10 @@ def run_plain(
     backward: Tensor | None,
     chunk_size: int,
     normalization: str,
+    head_directions: str = "both",
 ) -> tuple[Tensor, Tensor]:
-    """
-    Output and denominators `(batch, heads, length)` of a plain body, as `attention_operator` describes them; the log
-    decays are those of `finite_log_decay`.
-    """
+    """Output and denominators `(batch, heads, length)` of a plain body, as `attention_operator` describes them."""
+    forward, backward = close_directions(forward, backward, query.shape[1], head_directions)
     if forward is not None:
         forward, backward = over_tokens(LogDecay(forward, backward), query)
     dtype = accumulation_dtype(query.dtype)

@@ -19,6 +19,7 @@ def reference_attention(
     *,
     normalization: str = "sum",
     cu_seqlens: Tensor | None = None,
+    head_directions: str = "both",
 ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor]:
     """
     Arguments as in `lion_attention`.
@@ -28,7 +29,7 @@ def reference_attention(
         their row sums if `normalization` is `"sum"`. For `"separate"` numerators and denominators, and the weights
         without their factor D^-1/2.
     """
-    forward, backward = finite_log_decay(log_decay, query, cu_seqlens)
+    forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions)
     scores = query @ key.transpose(-1, -2)
     if forward is not None and forward.dim() == 4:  # one mask for every channel of the keys
         query_by_channel, key_by_channel = query.transpose(2, 3).unsqueeze(-1), key.transpose(2, 3).unsqueeze(-2)

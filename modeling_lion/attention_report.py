@@ -71,13 +71,14 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
     real_keys = ones if is_real is None else ones * is_real[:, None, :, None]
 
     scans, cu_seqlens = kwargs.get("scans"), kwargs.get("cu_seq_lens_q")
+    directions = attention.config.head_directions
     tokens = torch.tensor(tokens, device=query.device)
     orders = torch.arange(length, device=query.device).unsqueeze(0) if scans is None else scans
     mask, receptive_field = 0, 0
     for n, order in enumerate(orders):
         along_scan = LogDecay(*(of_scan(x, n, query.shape[1], order) for x in log_decay))
         raster = order.argsort()
-        log_decays = over_tokens(finite_log_decay(along_scan, query, cu_seqlens), query)
+        log_decays = over_tokens(finite_log_decay(along_scan, query, cu_seqlens, directions), query)
         rows = decay_mask_rows(*log_decays, raster[tokens])
         mask = mask + rows[..., raster] / len(orders)
         reached, _ = lion_attention(
@@ -89,6 +90,7 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
             normalization="none",
             chunk_size=attention.config.chunk_size,
             cu_seqlens=cu_seqlens,
+            head_directions=directions,
         )
         receptive_field = receptive_field + reached[:, :, raster, 0] / len(orders)
     weights = (query[:, :, tokens] @ key.transpose(-1, -2)) * mask

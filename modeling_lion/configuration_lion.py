@@ -86,6 +86,11 @@ class LionConfig(PreTrainedConfig):
             along its transpose, each with its own decays: `"snake"` follows the rows, alternately to the right and to
             the left, `"zigzag"` the diagonals, and `"hilbert"` Hilbert's curve. Images only; the mixer `"lit"` ignores
             it.
+        head_directions (`"both"` or `"alternate"`, defaults to `"both"`):
+            Which way the heads of linear attention read. With `"both"`, as published, every head sees all tokens;
+            without positions such a model computes the same from the left as from the right. With `"alternate"` heads
+            0, 2, … read forward only and heads 1, 3, … backward only, so that the model can tell left from right, in
+            no more parameters and less time.
         decay_activation (`"sigmoid"` or `"softplus"`, defaults to `"sigmoid"`):
             The map from a logit z to a decay, for the mixers `"selective"` and `"diagonal"`: λ = sigmoid(z), or
             exp(-r softplus(z)) with a learnt r as in Mamba-2. Softplus is unbounded: the authors of LION saw NaN in
@@ -155,6 +160,7 @@ class LionConfig(PreTrainedConfig):
     norm_position: Literal["pre", "post"] | None = None
     pooling: Literal["cls", "mean"] | None = None
     patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
+    head_directions: Literal["both", "alternate"] = "both"
     decay_activation: Literal["sigmoid", "softplus"] = "sigmoid"
     decay_rank: int = 16
     luna_length: int = 16
@@ -308,6 +314,13 @@ class LionConfig(PreTrainedConfig):
             raise ValueError(
                 f"`hidden_size` ({self.hidden_size}) is not a multiple of `num_attention_heads` "
                 f"({self.num_attention_heads}); change one so that every head has the same size."
+            )
+
+    def validate_directions(self):
+        if self.head_directions == "alternate" and self.num_attention_heads % 2:
+            raise ValueError(
+                f"`head_directions` is 'alternate' with `num_attention_heads` {self.num_attention_heads}; give an "
+                'even number of heads, so that as many read forward as backward, or `head_directions="both"`.'
             )
 
     def validate_activation(self):

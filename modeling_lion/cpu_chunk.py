@@ -22,7 +22,10 @@ from the other end:
 `DecayGradient` turns q_F · dq_F, k_F · dk_F, exp(A) dX_F · S_F and R = G ∘ (q kᵀ) into gradients of the decays. States
 are computed again for the gradients: saving them would take twice the memory of the queries and save no time.
 
-Dimensions: bh = (batch, head) pairs, n = chunks, c = tokens of a chunk, d = head_dim, e = value_dim.
+A head that reads one way (SPEC §11) has the terms of its direction only, F or B.
+
+Dimensions: bh = (batch, head) pairs, n = chunks, c = tokens of a chunk, d = head_dim, e = value_dim, w = 2 directions,
+or 1 where each head has its own.
 """
 
 import torch
@@ -37,12 +40,22 @@ from .cpu_scratch import (
     allocate_outputs,
     cpu_operator,
     finish,
+    first_head,
     output_gradients,
     pairs_per_slice,
     slices_of,
     slices_of_all,
+    slices_of_sums,
 )
-from .decay import LONGEST_CHUNK, MaskSums, base2_sums, cut_evenly, write_mask
+from .decay import (
+    LONGEST_CHUNK,
+    MaskSums,
+    base2_sums,
+    cut_evenly,
+    one_way_base2_sums,
+    one_way_rows,
+    write_mask,
+)
 
 
 # Tokens at a time, of some heads together or of a part of one head's.
@@ -79,11 +92,22 @@ class ChunkDecays:
     of some (batch, head) pairs, and those of long sequences into slices n of their chunks.
     """
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backward: Tensor, chunk_size: int):
+    def __init__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        forward: Tensor,
+        backward: Tensor,
+        chunk_size: int,
+        head_directions: str,
+    ):
         batch, heads, length, _ = query.shape
+        self.is_one_way = head_directions == "alternate"
         # Masks of longer chunks would be differences of long sums, with few digits left.
         self.num_chunks, self.chunk = self.chunks = chunks = cut_evenly(length, min(chunk_size, LONGEST_CHUNK))
         self.pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, length), query, key, value)
+        self.heads = heads
         step = self.num_chunks if length <= TOKENS_AT_ONCE else max(1, TOKENS_AT_ONCE // max(1, self.chunk))
         self.chunk_slices = [slice(n, min(n + step, self.num_chunks)) for n in range(0, self.num_chunks, step)]
         self.is_whole = len(self.chunk_slices) == 1
@@ -93,25 +117,32 @@ class ChunkDecays:
         else:
             padding = chunks[0] * chunks[1] - length
             forward, backward = (pad(x, (0, padding)).unflatten(2, chunks) for x in (forward, backward))
-        sums, for_mask = base2_sums(forward, backward)
-        # By slice: (bh, n, c, 1).
-        self.forward_query_factor, self.forward_key_factor, self.backward_query_factor, self.backward_key_factor = (
-            slices_of(x.exp2().unsqueeze(-1).expand(batch, heads, *chunks, 1), self.pairs) for x in sums
+        if self.is_one_way:
+            sums, for_mask, is_forward = one_way_base2_sums(forward, backward)
+            query_sums = [sums.from_start.where(is_forward, sums.from_end)]
+            key_sums = [sums.to_end.where(is_forward, sums.to_start)]
+        else:
+            sums, for_mask = base2_sums(forward, backward)
+            query_sums, key_sums = [sums.from_start, sums.from_end], [sums.to_end, sums.to_start]
+        # By direction and slice: (bh, n, c, 1).
+        self.query_factors, self.key_factors = (
+            [slices_of(x.exp2().unsqueeze(-1).expand(batch, heads, *chunks, 1), self.pairs) for x in by_direction]
+            for by_direction in (query_sums, key_sums)
         )
         if self.is_fixed:
             tables = forward.new_empty(heads, 1, self.chunk, self.chunk)
             write_mask(tables, MaskSums(*(x if x is None else x[0] for x in for_mask)), Scratch(query, tables.dtype))
             self.tables = tables.split(self.pairs)
         else:
-            self.mask_sums = [
-                slices_of(x.expand(batch, heads, *chunks), self.pairs) for x in for_mask if x is not None
-            ]
-        # What is left of a state behind each chunk, by slice and chunk: (bh, 1, 1).
-        self.forward_keep, self.backward_keep = (
-            [x[:, :, border, None].unbind(1) for x in by_slice]
-            for by_slice, border in ((self.forward_key_factor, 0), (self.backward_key_factor, -1))
-        )
-        self.halves: dict[tuple, list[tuple[Tensor, ...]]] = {}
+            self.mask_sums = slices_of_sums(for_mask.expand(batch, heads, *chunks), self.pairs)
+        self.views: dict[tuple, list[tuple[Tensor, ...]]] = {}
+
+    def lanes(self, s: int) -> list[tuple[slice, int, bool]]:
+        """Of slice s, what reads in one direction: (batch, head) pairs, number of the direction, is it backward."""
+        if not self.is_one_way:
+            return [(slice(None), 0, False), (slice(None), 1, True)]
+        forward, backward = one_way_rows(first_head(s, self.pairs, self.heads))
+        return [(forward, 0, False), (backward, 0, True)]
 
     def slices(self, *tensors: Tensor):
         """Slices of tensors `(b, h, ...)`, numbered."""
@@ -125,9 +156,9 @@ class ChunkDecays:
         """The diagonal tiles of M, `(h, 1, c, c)` or `(bh, n, c, c)`."""
         if self.is_fixed:
             return self.tables[s % len(self.tables)]
-        sums = MaskSums(*(x[s][:, n] for x in self.mask_sums))
+        sums = self.mask_sums[s].of_chunks(n)
         out = scratch("mask", *sums.from_start.shape, self.chunk)
-        write_mask(out, sums, scratch)
+        write_mask(out, sums, scratch, first_head(s, self.pairs, self.heads))
         return out
 
     def multiply_(self, x: Tensor, mask: Tensor, n: slice) -> Tensor:
@@ -136,42 +167,45 @@ class ChunkDecays:
         return x
 
     def scale_queries(self, q: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
-        """[q_F | q_B], `(bh * n, c, 2 d)`, of `(bh * n, c, d)`."""
-        return scale(q, self.forward_query_factor[s][:, n], self.backward_query_factor[s][:, n], scratch, "scaled q")
+        """[q_F | q_B], `(bh * n, c, w d)`, of `(bh * n, c, d)`."""
+        return scale(q, [x[s][:, n] for x in self.query_factors], scratch, "scaled q")
 
     def scale_keys(self, k: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
         """[k_F | k_B], likewise."""
-        return scale(k, self.forward_key_factor[s][:, n], self.backward_key_factor[s][:, n], scratch, "scaled k")
+        return scale(k, [x[s][:, n] for x in self.key_factors], scratch, "scaled k")
 
     def pass_sums(self, sums: Tensor, s: int, out: Tensor, transpose: bool = False) -> Tensor:
         """
-        `pass_states` (attention_plain.py) for the halves [F | B] of `sums`, `(bh * n, 2 d, e)`, into `out`;
+        `pass_states` (attention_plain.py) for each direction [F | B] of `sums`, `(bh * n, w d, e)`, into `out`;
         `transpose` runs both directions from the other end, as their derivative does.
         """
-        for half, keeps, reverse in ((0, self.forward_keep, transpose), (1, self.backward_keep, not transpose)):
-            adds, states, keep = self.chunks_of_half(sums, half), self.chunks_of_half(out, half), keeps[s]
-            if reverse:
+        lanes = zip(self.lanes(s), self.by_chunk(sums, s), self.by_chunk(out, s), strict=True)
+        for (pairs, way, is_backward), adds, states in lanes:
+            # What is left of a state behind each chunk: (bh, 1, 1).
+            keep = self.key_factors[way][s][pairs, :, -1 if is_backward else 0, None].unbind(1)
+            if is_backward != transpose:
                 adds, states, keep = adds[::-1], states[::-1], keep[::-1]
             states[0].zero_()
             for add, state, factor, following in zip(adds, states, keep, states[1:], strict=False):
                 torch.addcmul(add, state, factor, out=following)
         return out
 
-    def chunks_of_half(self, x: Tensor, half: int) -> tuple[Tensor, ...]:
-        """The chunks `(bh, d, e)` of one half of scratch memory `(bh * n, 2 d, e)`."""
-        key = (x.data_ptr(), x.shape)
-        if key not in self.halves:
-            by_chunk = x.view(-1, self.num_chunks, 2, x.shape[1] // 2, x.shape[2])
-            self.halves[key] = [by_chunk[:, :, i].unbind(1) for i in (0, 1)]
-        return self.halves[key][half]
+    def by_chunk(self, x: Tensor, s: int) -> list[tuple[Tensor, ...]]:
+        """The chunks `(bh, d, e)` of scratch memory `(bh * n, w d, e)`, for each of the `lanes`."""
+        key = (x.data_ptr(), x.shape, first_head(s, self.pairs, self.heads) % 2)
+        if key not in self.views:
+            x = x.view(-1, self.num_chunks, len(self.key_factors), x.shape[1] // len(self.key_factors), x.shape[2])
+            self.views[key] = [x[pairs, :, way].unbind(1) for pairs, way, _ in self.lanes(s)]
+        return self.views[key]
 
 
-def scale(x: Tensor, forward_factor: Tensor, backward_factor: Tensor, scratch: Scratch, name: str) -> Tensor:
-    shape, dim = forward_factor.shape[:-1], x.shape[-1]
-    out, x = scratch(name, *shape, 2 * dim), x.view(*shape, dim)
-    torch.mul(x, forward_factor, out=out[..., :dim])
-    torch.mul(x, backward_factor, out=out[..., dim:])
-    return out.view(-1, shape[-1], 2 * dim)
+def scale(x: Tensor, factors: list[Tensor], scratch: Scratch, name: str) -> Tensor:
+    """`x`, `(bh * n, c, d)`, times each of the factors `(bh, n, c, 1)`, side by side."""
+    shape, dim = factors[0].shape[:-1], x.shape[-1]
+    out, x = scratch(name, *shape, len(factors) * dim), x.view(*shape, dim)
+    for factor, part in zip(factors, out.split(dim, dim=-1), strict=True):
+        torch.mul(x, factor, out=part)
+    return out.view(-1, shape[-1], len(factors) * dim)
 
 
 def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, totals: Tensor) -> None:
@@ -183,19 +217,19 @@ def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, tota
         torch.bmm(of_ones.transpose(1, 2), scaled, out=totals.transpose(1, 2))
 
 
-def compute(query, key, value, forward, backward, chunk_size, normalization):
+def compute(query, key, value, forward, backward, chunk_size, normalization, head_directions):
     if forward is None:
         pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
         return compute_without_decay(query, key, value, pairs, normalization)
     head_dim, length = query.shape[-1], query.shape[2]
     scratch, output, factor = allocate_outputs(query, value)
-    decays = ChunkDecays(query, key, value, forward, backward, chunk_size)
+    decays = ChunkDecays(query, key, value, forward, backward, chunk_size, head_directions)
     chunks = decays.chunks
     for s, (q, k, v, out, factors) in decays.slices(query, key, value, output, factor):
         q, k, v = (read_chunks(x, *chunks, scratch, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
         if chunks[0] > 1:
-            sums = scratch("sums", len(q), 2 * head_dim, v.shape[-1])
-            of_ones = scratch("sums of ones", len(q), 2 * head_dim, 1)
+            width = len(decays.key_factors) * head_dim
+            sums, of_ones = scratch("sums", len(q), width, v.shape[-1]), scratch("sums of ones", len(q), width, 1)
             for n in decays.chunk_slices:
                 scaled_k = decays.scale_keys(decays.select(k, n), s, n, scratch)
                 add_up(scaled_k, *(decays.select(x, n) for x in (v, None, sums, of_ones)))
@@ -222,7 +256,7 @@ def compute(query, key, value, forward, backward, chunk_size, normalization):
 
 def compute_gradients(
     grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
-    needs_decay,
+    head_directions, needs_decay,
 ):  # fmt: skip
     batch, heads, length, _ = query.shape
     scratch = Scratch(query, factor.dtype)
@@ -233,9 +267,9 @@ def compute_gradients(
         pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, length), query, key, value)
         compute_gradients_without_decay(slices_of_all(pairs, *tensors, *saved), normalization, scratch)
         return *gradients, grad.new_empty(0), grad.new_empty(0)
-    decays = ChunkDecays(query, key, value, forward, backward, chunk_size)
+    decays = ChunkDecays(query, key, value, forward, backward, chunk_size, head_directions)
     chunks = decays.chunks
-    d_decays = DecayGradient(factor, batch, heads, *chunks) if needs_decay else None
+    d_decays = DecayGradient(factor, batch, heads, *chunks, head_directions) if needs_decay else None
     all_shares = d_decays.slices(decays.pairs) if needs_decay else None
     for s, (q, k, v, dy, d_denominator, y, factors, *outs) in decays.slices(*tensors):
         q, k, v = (read_chunks(x, *chunks, scratch, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
@@ -264,7 +298,8 @@ def compute_gradients(
                 if not decays.is_whole:  # those of the only slice are still there
                     decays.scale_queries(q_n, s, some, scratch)
                     decays.scale_keys(k_n, s, some, scratch)
-                scaled = [scratch(name, *shape[:2], 2 * dq.shape[-1]) for name in ("scaled q", "scaled k")]
+                width = len(decays.key_factors) * dq.shape[-1]
+                scaled = [scratch(name, *shape[:2], width) for name in ("scaled q", "scaled k")]
                 between = [decays.select(x, some) for x in passed]
                 add_between_chunks(v_n, n, d, *scaled, *between, dq, dk, dv, decays, shares, s, some, scratch)
         for out, result in zip(outs, found, strict=True):
@@ -276,8 +311,8 @@ def compute_gradients(
 
 
 def pass_both_ways(q, k, v, n_all, d_all, decays, s, scratch):
-    """S and dX of every chunk, `(bh * n, 2 d, e)` each, and their columns for v = 1, `(bh * n, 2 d, 1)` each."""
-    shape = (len(v), 2 * q.shape[-1], v.shape[-1])
+    """S and dX of every chunk, `(bh * n, w d, e)` each, and their columns for v = 1, `(bh * n, w d, 1)` each."""
+    shape = (len(v), len(decays.key_factors) * q.shape[-1], v.shape[-1])
     sums, d_states = scratch("sums", *shape), scratch("d states", *shape)
     of_ones, d_totals = scratch("sums of ones", *shape[:2], 1), scratch("d totals", *shape[:2], 1)
     for n in decays.chunk_slices:
@@ -306,28 +341,22 @@ def add_between_chunks(
         d_scaled_k.add_(d_of_ones.transpose(1, 2))
     dim = dq.shape[-1]
     shape = (-1, some.stop - some.start, dq.shape[1])
-    for out, d_scaled, forward_factor, backward_factor in (
-        (dq, d_scaled_q, decays.forward_query_factor[s], decays.backward_query_factor[s]),
-        (dk, d_scaled_k, decays.forward_key_factor[s], decays.backward_key_factor[s]),
-    ):
-        d_scaled, out = d_scaled.view(*shape, 2 * dim), out.view(*shape, dim)
-        out.addcmul_(d_scaled[..., :dim], forward_factor[:, some])
-        out.addcmul_(d_scaled[..., dim:], backward_factor[:, some])
+    for out, d_scaled, factors in ((dq, d_scaled_q, decays.query_factors), (dk, d_scaled_k, decays.key_factors)):
+        d_scaled, out = d_scaled.view(*shape, len(factors) * dim), out.view(*shape, dim)
+        for part, factor in zip(d_scaled.split(dim, dim=-1), factors, strict=True):
+            out.addcmul_(part, factor[s][:, some])
     if shares is None:
         return
-    for scaled, d_scaled, forward_share, backward_share in (
-        (scaled_q, d_scaled_q, shares.forward_query, shares.backward_query),
-        (scaled_k, d_scaled_k, shares.forward_key, shares.backward_key),
-    ):
-        dots = d_scaled.mul_(scaled).view(*shape, 2, dim).sum(-1)
-        forward_share.add_(dots[..., 0])
-        backward_share.add_(dots[..., 1])
+    for scaled, d_scaled, share in ((scaled_q, d_scaled_q, shares.query), (scaled_k, d_scaled_k, shares.key)):
+        dots = d_scaled.mul_(scaled).view(*shape, share.shape[2], dim).sum(-1)
+        share.add_(dots.movedim(3, 2))
     through = torch.mul(states, d_sums, out=scratch("product of states", *states.shape)).sum(-1)
     if d is not None:
         through += (totals * d_of_ones).squeeze(-1)
-    through = through.view(*shape[:2], 2, dim).sum(-1)
-    torch.mul(through[..., 0], decays.forward_key_factor[s][:, some, 0, 0], out=shares.forward_through)
-    torch.mul(through[..., 1], decays.backward_key_factor[s][:, some, -1, 0], out=shares.backward_through)
+    through = through.view(*shape[:2], len(decays.key_factors), dim).sum(-1)
+    for pairs, way, is_backward in decays.lanes(s):
+        keep = decays.key_factors[way][s][pairs, some, -1 if is_backward else 0, 0]
+        torch.mul(through[pairs, :, way], keep, out=shares.through[pairs, :, way])
 
 
 cpu_chunk = cpu_operator("chunk", compute, compute_gradients, chunk_body, allocate_state)

@@ -15,19 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .cpu_scratch import Scratch, slices_of, slices_of_all
-from .decay import LOG2_E, LogDecay, MaskSums, base2_sums, write_mask
+from .cpu_scratch import Scratch, first_head, slices_of, slices_of_all, slices_of_sums
+from .decay import LOG2_E, LogDecay, base2_sums, close_directions, one_way_base2_sums, one_way_rows, write_mask
 
 
 class DecayShares(NamedTuple):
-    """A `DecayGradient` of some (batch, head) pairs: `(bh, n, c)`, and `(bh, n)` for `through`."""
+    """A `DecayGradient` of some (batch, head) pairs: `(bh, n, w, c)`, and `(bh, n, w)` for `through`."""
 
-    forward_query: Tensor
-    forward_key: Tensor
-    backward_query: Tensor
-    backward_key: Tensor
-    forward_through: Tensor
-    backward_through: Tensor
+    query: Tensor
+    key: Tensor
+    through: Tensor
 
     def of_chunks(self, n: slice) -> "DecayShares":
         return DecayShares(*(x[:, n] for x in self))
@@ -36,19 +33,20 @@ class DecayShares(NamedTuple):
 class DecayGradient:
     """
     The gradients of the log decays, from what crosses each step inside a chunk (never from sums over the whole
-    sequence, which would cancel):
+    sequence, which would cancel). In the directions forward and backward, or in the one that a head reads:
 
-        d forward_t  = Σ_{i>t} forward_query_i  + Σ_{j≤t} forward_key_j  + forward_through
-        d backward_t = Σ_{i<t} backward_query_i + Σ_{j≥t} backward_key_j + backward_through
+        d forward_t  = Σ_{i>t} query_i + Σ_{j≤t} key_j + through
+        d backward_t = Σ_{i<t} query_i + Σ_{j≥t} key_j + through
 
-    `forward_query_i` is the gradient of the log of what query i gets from the chunks before its own, `forward_key_j`
-    of what key j gives to the chunks behind its own, `forward_through` of what passes the chunk from its start to its
-    end.
+    `query_i` is the gradient of the log of what query i gets from the chunks before its own (behind it, if backward),
+    `key_j` of what key j gives to the chunks behind its own, `through` of what passes the chunk from end to end.
     """
 
-    def __init__(self, like: Tensor, batch: int, heads: int, num_chunks: int, chunk: int):
-        queries_and_keys = [like.new_zeros(batch, heads, num_chunks, chunk) for _ in range(4)]
-        self.shares = DecayShares(*queries_and_keys, *(like.new_zeros(batch, heads, num_chunks) for _ in range(2)))
+    def __init__(self, like: Tensor, batch: int, heads: int, num_chunks: int, chunk: int, head_directions: str):
+        self.is_one_way = head_directions == "alternate"
+        ways = 1 if self.is_one_way else 2
+        queries_and_keys = [like.new_zeros(batch, heads, num_chunks, ways, chunk) for _ in range(2)]
+        self.shares = DecayShares(*queries_and_keys, like.new_zeros(batch, heads, num_chunks, ways))
         self.below = like.new_ones(chunk, chunk).tril_(-1)
 
     def slices(self, pairs: int) -> list[DecayShares]:
@@ -56,24 +54,31 @@ class DecayGradient:
 
     def add_inside_chunks(self, shares: DecayShares, r: Tensor, scratch: Scratch) -> None:
         """
-        Take R of diagonal tiles, `(bh, n, c, c)`; it is lost. The row i counts from i on and the column j is taken
-        back from j on, so that only what crosses t is left.
+        Take R of diagonal tiles, `(bh, n, c, c)`; it is lost. What crosses t is counted in the row i from i on, and
+        taken back in the column j from j on. (The diagonal cancels.)
         """
+        if self.is_one_way:
+            shares.query[:, :, 0].add_(r.sum(-1).sub_(r.sum(-2)))
+            return
         below = torch.mul(r, self.below, out=scratch("below", *r.shape))
-        above = r.sub_(below)  # with the diagonal, which cancels
-        shares.forward_query.add_(below.sum(-1).sub_(below.sum(-2)))
-        shares.backward_key.add_(above.sum(-2).sub_(above.sum(-1)))
+        above = r.sub_(below)
+        shares.query[:, :, 0].add_(below.sum(-1).sub_(below.sum(-2)))
+        shares.query[:, :, 1].add_(above.sum(-1).sub_(above.sum(-2)))
 
     def result(self, length: int, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients in the shapes of `forward` and `backward`."""
-        shares = self.shares
-        from_here = shares.forward_query.flip(-1).cumsum(-1).flip(-1)
-        d_forward = from_here - shares.forward_query + shares.forward_key.cumsum(-1)
-        d_forward += shares.forward_through.unsqueeze(-1)
-        up_to_here = shares.backward_query.cumsum(-1)
-        d_backward = up_to_here - shares.backward_query + shares.backward_key.flip(-1).cumsum(-1).flip(-1)
-        d_backward += shares.backward_through.unsqueeze(-1)
-        found = (x.flatten(2)[..., :length] for x in (d_forward, d_backward))
+        query, key, through = self.shares
+        batch, heads = query.shape[:2]
+        found = [query.new_zeros(batch, heads, length) for _ in range(2)]
+        lanes = zip(one_way_rows(0), (0, 0), strict=True) if self.is_one_way else ((slice(None), 0), (slice(None), 1))
+        for (rows, way), out, is_backward in zip(lanes, found, (False, True), strict=True):
+            from_queries, from_keys = query[:, rows, :, way], key[:, rows, :, way]
+            if not is_backward:
+                from_queries, from_keys = from_queries.flip(-1), from_keys.flip(-1)
+            # Σ_{i<t} query_i + Σ_{j≥t} key_j, or with the chunk turned round.
+            d = from_queries.cumsum(-1) - from_queries + from_keys.flip(-1).cumsum(-1).flip(-1)
+            d = (d if is_backward else d.flip(-1)) + through[:, rows, :, way, None]
+            out[:, rows] = d.flatten(2)[..., :length]
         return tuple(
             d.sum((0, 2)) if x.dim() == 1 else d.sum_to_size(x.shape).contiguous()
             for d, x in zip(found, (forward, backward), strict=True)
@@ -119,13 +124,14 @@ class ToeplitzMask:
 class ChunkedMask:
     """M of any log decays: diagonal tiles from exponents, the others products of what is left of rows and columns."""
 
-    def __init__(self, log_decay: LogDecay, num_chunks: int, chunk: int, pairs: int):
+    def __init__(self, log_decay: LogDecay, num_chunks: int, chunk: int, pairs: int, head_directions: str):
         """`log_decay`: `(b, h, l)`."""
         self.length = log_decay.forward.shape[-1]
         padding = num_chunks * chunk - self.length
         forward, backward = (pad(x, (0, padding)).unflatten(-1, (num_chunks, chunk)) for x in log_decay)
-        sums, for_mask = base2_sums(forward, backward)
-        self.mask_sums = slices_of_all(pairs, *(x for x in for_mask if x is not None))
+        is_one_way = head_directions == "alternate"
+        sums, for_mask, *_ = (one_way_base2_sums if is_one_way else base2_sums)(forward, backward)
+        self.mask_sums = slices_of_sums(for_mask, pairs)
         # What is left of keys at the border of chunk n, behind the chunks between: (..., n, chunks, chunk).
         forward_up_to, backward_up_to = (x.double().sum(-1).cumsum(-1) * LOG2_E for x in (forward, backward))
         forward_through = pad(forward_up_to, (1, 0))[..., :-1].unsqueeze(-1) - forward_up_to.unsqueeze(-2)
@@ -134,19 +140,22 @@ class ChunkedMask:
         through = torch.where(is_before, forward_through, backward_through).clamp_(max=0).to(forward.dtype)
         keys = torch.where(is_before.unsqueeze(-1), sums.to_end.unsqueeze(-3), sums.to_start.unsqueeze(-3))
         keys = keys.add_(through.unsqueeze(-1)).exp2_().flatten(-2).unsqueeze(-2)
+        forward_rows, backward_rows = (x.exp2().unsqueeze(-1) for x in (sums.from_start, sums.from_end))
+        if is_one_way and num_chunks > 1:
+            for closed, heads in zip((backward_rows, forward_rows), one_way_rows(0), strict=True):
+                closed[:, heads] = 0
         self.keys, self.forward_rows, self.backward_rows = (
-            [x.unbind(1) for x in slices_of(factors, pairs)]
-            for factors in (keys, sums.from_start.exp2().unsqueeze(-1), sums.from_end.exp2().unsqueeze(-1))
+            [x.unbind(1) for x in slices_of(factors, pairs)] for factors in (keys, forward_rows, backward_rows)
         )
         self.shape, self.pairs, self.gradients = forward.shape, pairs, None
 
     def rows(self, s: int, start: int, stop: int, scratch: Scratch) -> Tensor:
         """M of slice s, `(bh, r, l)`."""
-        _, num_chunks, size = self.mask_sums[s][0].shape
+        _, num_chunks, size = self.mask_sums[s].from_start.shape
         first, last = start // size, -(-stop // size)
-        sums = MaskSums(*(x[:, first:last] for x in self.mask_sums[s]))
+        sums = self.mask_sums[s].of_chunks(slice(first, last))
         mask = scratch("mask", *sums.from_start.shape, num_chunks * size)
-        write_mask(self.diagonal(mask, first), sums, scratch)
+        write_mask(self.diagonal(mask, first), sums, scratch, first_head(s, self.pairs, self.shape[1]))
         for n, out in zip(range(first, last), mask.unbind(1), strict=True):
             before, behind = n * size, (n + 1) * size
             if n > 0:
@@ -163,7 +172,7 @@ class ChunkedMask:
         """Take R of slice s, `(bh, r, l)`; it is lost."""
         batch, heads, num_chunks, size = self.shape
         if self.gradients is None:
-            self.inside = DecayGradient(r, *self.shape)
+            self.inside = DecayGradient(r, *self.shape, "both")
             self.by_row = r.new_empty(*self.shape, num_chunks)
             self.by_column = r.new_empty(batch, heads, num_chunks, num_chunks, size)
             by_slice = slices_of_all(self.pairs, self.by_row, self.by_column)
@@ -181,20 +190,27 @@ class ChunkedMask:
         behind = before.T
         pairs = self.by_column.sum(-1)
         shares = self.inside.shares
-        shares.forward_query.add_((self.by_row * before.unsqueeze(1)).sum(-1))
-        shares.backward_query.add_((self.by_row * behind.unsqueeze(1)).sum(-1))
-        shares.forward_key.add_((self.by_column * before.unsqueeze(-1)).sum(2))
-        shares.backward_key.add_((self.by_column * behind.unsqueeze(-1)).sum(2))
-        shares.forward_through.add_(((behind @ pairs) * before).sum(-1))
-        shares.backward_through.add_(((before @ pairs) * behind).sum(-1))
+        for way, (ahead, back) in enumerate(((before, behind), (behind, before))):
+            shares.query[:, :, :, way].add_((self.by_row * ahead.unsqueeze(1)).sum(-1))
+            shares.key[:, :, :, way].add_((self.by_column * ahead.unsqueeze(-1)).sum(2))
+            shares.through[:, :, :, way].add_(((back @ pairs) * ahead).sum(-1))
         return self.inside.result(self.length, forward, backward)
 
 
 def make_mask(
-    log_decay: LogDecay, batch: int, heads: int, length: int, chunks: tuple[int, int], rows: int, pairs: int
+    log_decay: LogDecay,
+    batch: int,
+    heads: int,
+    length: int,
+    chunks: tuple[int, int],
+    rows: int,
+    pairs: int,
+    head_directions: str,
 ) -> ToeplitzMask | ChunkedMask:
     """The mask of `finite_log_decay`s, cut into tiles of `rows` queries and slices of `pairs`; chunks: n and c."""
     if log_decay.forward.dim() == 1:
+        if head_directions == "alternate":
+            log_decay = close_directions(*log_decay, heads)
         return ToeplitzMask(*log_decay, length, rows, pairs)
     log_decay = LogDecay(*(x.expand(batch, heads, length) for x in log_decay))
-    return ChunkedMask(log_decay, *chunks, pairs)
+    return ChunkedMask(log_decay, *chunks, pairs, head_directions)

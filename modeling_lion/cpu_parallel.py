@@ -41,7 +41,7 @@ TILE_ELEMENTS = 400_000
 class Tiles:
     """How W is cut: tiles of some rows for a slice of (batch, head) pairs; and the mask, by rows."""
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay):
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay, head_directions: str):
         batch, heads, length, _ = query.shape
         chunks = num_chunks, chunk = cut_evenly(length, LONGEST_CHUNK)
         rows = min(length, chunk * max(1, TILE_ELEMENTS // max(1, chunk * length)))
@@ -50,7 +50,7 @@ class Tiles:
         self.pairs = pairs_per_slice(TILE_ELEMENTS // max(1, rows * length), query, key, value)
         self.mask = None
         if log_decay.forward is not None:
-            self.mask = make_mask(log_decay, batch, heads, length, chunks, rows, self.pairs)
+            self.mask = make_mask(log_decay, batch, heads, length, chunks, rows, self.pairs, head_directions)
 
     def slices(self, *tensors: Tensor):
         """Slices of tensors `(b, h, ...)`, numbered."""
@@ -67,9 +67,9 @@ def multiply_(x: Tensor, mask: Tensor | None) -> Tensor:
     return x
 
 
-def compute(query, key, value, forward, backward, chunk_size, normalization):
+def compute(query, key, value, forward, backward, chunk_size, normalization, head_directions):
     scratch, output, factor = allocate_outputs(query, value)
-    tiles = Tiles(query, key, value, LogDecay(forward, backward))
+    tiles = Tiles(query, key, value, LogDecay(forward, backward), head_directions)
     length = query.shape[2]
     for s, (q, k, v, out, factors) in tiles.slices(query, key, value, output, factor):
         q, k, v = scratch.cast(q, k, v)
@@ -87,11 +87,11 @@ def compute(query, key, value, forward, backward, chunk_size, normalization):
 
 def compute_gradients(
     grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
-    needs_decay,
+    head_directions, needs_decay,
 ):  # fmt: skip
     scratch = Scratch(query, factor.dtype)
     gradients = [torch.empty_like(x) for x in (query, key, value)]
-    tiles = Tiles(query, key, value, LogDecay(forward, backward))
+    tiles = Tiles(query, key, value, LogDecay(forward, backward), head_directions)
     length = query.shape[2]
     grad_denominator = factor if grad_denominator is None else grad_denominator
     tensors = (query, key, value, grad, grad_denominator, output, factor, *gradients)

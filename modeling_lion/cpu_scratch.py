@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers.utils import logging
 
 from .attention_operator import attention_operator
+from .decay import MaskSums
 from .numerics import accumulation_dtype, is_zero_denominator
 
 
@@ -61,9 +62,12 @@ class Scratch:
 def pairs_per_slice(wanted: int, *tensors: Tensor) -> int:
     """
     How many (batch, head) pairs of `(b, h, ...)` a slice has: about `wanted`, some heads of one sequence, or several
-    sequences with all their heads if all tensors have these side by side in memory.
+    sequences with all their heads if all tensors have these side by side in memory. (Of an odd number of heads one
+    sequence at most: the directions of heads alternate within a slice.)
     """
     batch, heads = tensors[0].shape[:2]
+    if heads % 2 and batch > 1:
+        wanted = min(wanted, heads)
     if wanted >= 2 * heads and all(batch == 1 or heads == 1 or x.stride(0) == heads * x.stride(1) for x in tensors):
         return wanted // max(heads, 1) * heads
     return -(-heads // -(-heads // max(1, min(wanted, heads))))
@@ -79,6 +83,18 @@ def slices_of(x: Tensor, pairs: int) -> list[Tensor]:
 def slices_of_all(pairs: int, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
     """The slices of several tensors."""
     return list(zip(*(slices_of(x, pairs) for x in tensors), strict=True))
+
+
+def slices_of_sums(sums: MaskSums, pairs: int) -> list[MaskSums]:
+    """The slices of sums `(b, h, ...)`."""
+    given = {name: slices_of(x, pairs) for name, x in sums._asdict().items() if x is not None}
+    by_slice = zip(*given.values(), strict=True)
+    return [MaskSums(**{"to_start": None} | dict(zip(given, some, strict=True))) for some in by_slice]
+
+
+def first_head(s: int, pairs: int, heads: int) -> int:
+    """The first head of slice s."""
+    return s % -(-heads // pairs) * pairs
 
 
 def allocate_outputs(query: Tensor, value: Tensor) -> tuple[Scratch, Tensor, Tensor]:
@@ -165,25 +181,27 @@ def cpu_operator(
     The operator `lion::<name>` of a hand-written forward and backward for the CPU.
 
     Args:
-        compute: `(query, key, value, forward, backward, chunk_size, normalization) -> (output, factor, *more)` as in
-            `attention_operator`, but with the output in the accumulation dtype.
+        compute: `(query, key, value, forward, backward, chunk_size, normalization, head_directions) -> (output,
+            factor, *more)` as in `attention_operator`, but with the output in the accumulation dtype.
         compute_gradients, plain: as in `attention_operator`.
         allocate_more: memory for one more tensor that `compute` returns and `compute_gradients` takes, from the
             arguments of `compute`.
     """
 
-    def compute_and_round(query, key, value, forward, backward, chunk_size, normalization):
+    def compute_and_round(query, key, value, forward, backward, chunk_size, normalization, head_directions):
         if not has_native_product(query.dtype):
             logger.warning_once(
                 f"This CPU has no matrix product in {query.dtype}: LION's kernels compute in float32, as fast as for "
                 "float32 inputs. Linear layers do not: load the model with dtype=torch.float32 for speed."
             )
-        output, factor, *more = compute(query, key, value, forward, backward, chunk_size, normalization)
+        output, factor, *more = compute(
+            query, key, value, forward, backward, chunk_size, normalization, head_directions
+        )
         if output.dtype == value.dtype or normalization == "separate":
             return output, factor, output.new_empty(0), *more
         return output.to(value.dtype), factor, output, *more
 
-    def allocate_saved(query, key, value, forward, backward, chunk_size, normalization):
+    def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions):
         dtype = accumulation_dtype(query.dtype)
         has_wider = value.dtype != dtype and normalization != "separate"
         wider = torch.empty_like(value, dtype=dtype) if has_wider else value.new_empty(0, dtype=dtype)

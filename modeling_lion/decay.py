@@ -9,7 +9,8 @@ Going from key j to query i, the decay of the **source** j and of every token be
 Every step from a token to its neighbour has a log decay: `forward` that of the step from t to t + 1, `backward` that
 of the step from t to t - 1 (SPEC §2, edge view). With P_i = Σ_{k<i} forward_k and Q_i = Σ_{k≤i} backward_k the mask is
 M_ij = exp(P_i - P_j) below the diagonal and exp(Q_j - Q_i) above it. In SPEC §2 both log decays are log λ. They differ
-at a border between packed sequences, where the last token's forward and the first token's backward one are -inf.
+at a border between packed sequences, where the last token's forward and the first token's backward one are -inf, and
+in heads that read one way only (SPEC §11), where every step of the other direction is.
 
 Four words are used for what a sequence is cut into:
 
@@ -75,21 +76,47 @@ def cut_evenly(length: int | torch.SymInt, size: int) -> tuple[int | torch.SymIn
     return num_chunks, -(-length // num_chunks)
 
 
-def finite_log_decay(log_decay: LogDecay, query: Tensor, cu_seqlens: Tensor | None = None) -> LogDecay:
+def reads_forward(heads: int, device: torch.device | None = None) -> Tensor:
+    """Which heads read forward only where directions alternate, `(heads,)`: the even ones (SPEC §11)."""
+    return torch.arange(heads, device=device) % 2 == 0
+
+
+def close_directions(
+    forward: Tensor | None, backward: Tensor | None, heads: int, head_directions: str = "alternate"
+) -> LogDecay:
+    """Log decays of `finite_log_decay` with the floor in the directions that heads do not read."""
+    if head_directions == "both" or forward is None:
+        return LogDecay(forward, backward)
+    floor = log_decay_floor(forward.dtype)
+    is_forward = reads_forward(heads, forward.device).view(-1, *[1] * (max(2, forward.dim()) - 2))
+    return LogDecay(forward.where(is_forward, floor), backward.where(~is_forward, floor))
+
+
+def finite_log_decay(
+    log_decay: LogDecay,
+    query: Tensor,
+    cu_seqlens: Tensor | None = None,
+    head_directions: str = "both",
+    closes: bool = True,
+) -> LogDecay:
     """
     The log decays as kernels take them: both directions in one shape, no smaller than the floor, with the borders of
-    packed sequences.
+    packed sequences and the closed directions of heads.
 
     Args:
         query: `(batch, heads, length, ...)`; the result is on its device, in its accumulation dtype.
         cu_seqlens: borders of packed sequences along the length, `(num_sequences + 1,)`, from 0 to `length`. The
             same borders hold for every row of the batch.
+        head_directions: `"both"`, or `"alternate"` for even heads that read forward and odd ones that read backward.
+        closes: whether the result has the closed directions; if not, they are left to who computes with it.
 
     Returns:
         Both `None`, both `(heads,)`, both `(1 or batch, 1 or heads, length)`, or both `(batch, heads, length,
         head_dim)`.
     """
     given = [x for x in log_decay if x is not None]
+    if not given and head_directions == "alternate":
+        given = [query.new_zeros(query.shape[1])]
     if not given and cu_seqlens is None:
         return log_decay
     length, dtype = query.shape[2], accumulation_dtype(query.dtype)
@@ -107,6 +134,8 @@ def finite_log_decay(log_decay: LogDecay, query: Tensor, cu_seqlens: Tensor | No
         forward, backward = over_tokens(LogDecay(forward, backward), query)
     if backward.shape != forward.shape:
         forward, backward = torch.broadcast_tensors(forward, backward)
+    if closes:
+        forward, backward = close_directions(forward, backward, query.shape[1], head_directions)
     if cu_seqlens is None:
         return LogDecay(forward, backward)
     borders = cu_seqlens[1:-1].to(device=query.device, dtype=torch.long)
@@ -243,25 +272,58 @@ def decay_mask_rows(forward: Tensor, backward: Tensor, tokens: Tensor) -> Tensor
 
 
 class MaskSums(NamedTuple):
-    """What `write_mask` needs of chunks: sums in base 2 and, where there are cuts, their numbers; `(..., chunk)`."""
+    """
+    What `write_mask` needs of chunks: sums in base 2 and, where there are cuts, their numbers; `(..., chunk)`. Where
+    heads read one way, `from_start` is -to_start for those that read backward, and `to_start` is `None`.
+    """
 
     from_start: Tensor
-    to_start: Tensor
+    to_start: Tensor | None
     cuts_from_start: Tensor | None = None
     cuts_to_start: Tensor | None = None
+
+    def of_chunks(self, n: slice) -> "MaskSums":
+        """Of sums `(bh, n, chunk)`, those of some chunks."""
+        return MaskSums(*(x if x is None else x[:, n] for x in self))
+
+    def expand(self, *shape: int) -> "MaskSums":
+        return MaskSums(*(x if x is None else x.expand(shape) for x in self))
+
+
+def base2_chunk_sums(forward: Tensor, backward: Tensor) -> ChunkSums:
+    return chunk_sums(forward * LOG2_E, backward * LOG2_E)
 
 
 def base2_sums(forward: Tensor, backward: Tensor) -> tuple[ChunkSums, MaskSums]:
     """The sums of chunks `(..., chunk)` for hand-written code on a CPU, where exp2 is faster than exp."""
-    sums = chunk_sums(forward * LOG2_E, backward * LOG2_E)
+    sums = base2_chunk_sums(forward, backward)
     if not any((x <= log_decay_floor(x.dtype)).any() for x in (forward, backward)):
         return sums, MaskSums(sums.from_start, sums.to_start)
     forward, backward, *cuts = split_cuts(forward, backward)
-    others, cuts = chunk_sums(forward * LOG2_E, backward * LOG2_E), chunk_sums(*cuts)
+    others, cuts = base2_chunk_sums(forward, backward), chunk_sums(*cuts)
     return sums, MaskSums(others.from_start, others.to_start, cuts.from_start, cuts.to_start)
 
 
-def write_mask(out: Tensor, sums: MaskSums, scratch: Callable[..., Tensor]) -> None:
+def one_way_base2_sums(forward: Tensor, backward: Tensor) -> tuple[ChunkSums, MaskSums, Tensor]:
+    """
+    `base2_sums` of log decays `(batch, heads, ..., chunk)` where the directions of heads alternate, both sums from the
+    steps in a head's own direction; and which heads read forward, `(heads, ..., 1)`.
+    """
+    is_forward = reads_forward(forward.shape[1]).view(-1, *[1] * (forward.dim() - 2))
+    own = forward if forward is backward else forward.where(is_forward, backward)
+
+    def along(sums: ChunkSums) -> Tensor:
+        return sums.from_start.where(is_forward, -sums.to_start)
+
+    sums = base2_chunk_sums(own, own)
+    for_mask = MaskSums(along(sums), None)
+    if (own <= log_decay_floor(own.dtype)).any():
+        others, _, *cuts = split_cuts(own, own)
+        for_mask = MaskSums(along(base2_chunk_sums(others, others)), None, along(chunk_sums(*cuts)))
+    return sums, for_mask, is_forward
+
+
+def write_mask(out: Tensor, sums: MaskSums, scratch: Callable[..., Tensor], first_head: int = 0) -> None:
     """
     The mask inside chunks, into memory that is there already.
 
@@ -273,7 +335,11 @@ def write_mask(out: Tensor, sums: MaskSums, scratch: Callable[..., Tensor]) -> N
         out: `(..., chunk, chunk)`, of any strides.
         sums: `(..., chunk)`.
         scratch: gives memory by name and shape.
+        first_head: where heads read one way, the head of `out[0]`; `out[1]` is of the next one, and so on.
     """
+    if sums.to_start is None:
+        write_one_way_mask(out, sums, scratch, first_head)
+        return
     has_cuts = sums.cuts_from_start is not None
     below = out if out.is_contiguous() and not has_cuts else scratch("mask below", *out.shape)
     above = scratch("mask above", *out.shape)
@@ -284,3 +350,21 @@ def write_mask(out: Tensor, sums: MaskSums, scratch: Callable[..., Tensor]) -> N
         torch.sub(sums.cuts_from_start.unsqueeze(-1), sums.cuts_from_start.unsqueeze(-2), out=below)
         torch.sub(sums.cuts_to_start.unsqueeze(-2), sums.cuts_to_start.unsqueeze(-1), out=above)
         out.masked_fill_(torch.maximum(below, above, out=below) > 0, 0)
+
+
+def write_one_way_mask(out: Tensor, sums: MaskSums, scratch: Callable[..., Tensor], first_head: int) -> None:
+    """`write_mask` for heads that read one way: one exponent, and nothing from tokens in the other direction."""
+    torch.sub(sums.from_start.unsqueeze(-1), sums.from_start.unsqueeze(-2), out=out)
+    closed = out.new_full(out.shape[-2:], -torch.inf).triu_(1)
+    for heads, closed_above in zip(one_way_rows(first_head), (closed, closed.T), strict=True):
+        out[heads] += closed_above
+    torch.exp2(out, out=out)
+    if sums.cuts_from_start is not None:
+        cuts = scratch("mask above", *out.shape)
+        torch.sub(sums.cuts_from_start.unsqueeze(-1), sums.cuts_from_start.unsqueeze(-2), out=cuts)
+        out.masked_fill_(cuts > 0, 0)
+
+
+def one_way_rows(first_head: int) -> tuple[slice, slice]:
+    """Which of some heads read forward, and which backward, where directions alternate."""
+    return slice(first_head % 2, None, 2), slice(1 - first_head % 2, None, 2)

@@ -141,11 +141,13 @@ class LionAttention(nn.Module):
             implementation = "eager"
         query, key, value, log_decay = self.mixer(hidden_states, layer_mask)
         if shared_sequence is not None:
-            border_states = shared_sequence.exchange(segment_states(key, value, log_decay))
+            given = segment_states(key, value, log_decay, self.config.head_directions)
+            border_states = shared_sequence.exchange(given)
         options = {
             "normalization": self.config.normalization,
             "chunk_size": self.config.chunk_size,
             "cu_seqlens": cu_seq_lens_q,
+            "head_directions": self.config.head_directions,
         }
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
         attention = extended(attention, scans, border_states)
@@ -167,7 +169,7 @@ class LionAttention(nn.Module):
     def segment_states(self, hidden_states: Tensor, layer_mask: Tensor | None) -> BorderStates:
         """What a segment of a longer sequence gives to the others (segments.py)."""
         _, *inputs = self.mixer(hidden_states, layer_mask)
-        return segment_states(*inputs)
+        return segment_states(*inputs, self.config.head_directions)
 
 
 def extended(attention: Callable, scans: Tensor | None, border_states: BorderStates | None) -> Callable:

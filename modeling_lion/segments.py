@@ -47,19 +47,19 @@ class BorderStates:
     backward_keep: Tensor | None = None
 
 
-def segment_factors(log_decay: LogDecay, query: Tensor) -> ChunkSums:
+def segment_factors(log_decay: LogDecay, query: Tensor, head_directions: str) -> ChunkSums:
     """What is left between each token and the borders of a segment, `(1 or b, 1 or h, length, 1 or head_dim)`."""
-    log_decays = over_tokens(finite_log_decay(log_decay, query), query)
+    log_decays = over_tokens(finite_log_decay(log_decay, query, head_directions=head_directions), query)
     sums = chunk_sums(*(x.unsqueeze(-1) if x.dim() == 3 else x for x in log_decays), dim=-2)
     return ChunkSums(*(x.exp() for x in sums))
 
 
-def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay) -> BorderStates:
+def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay, head_directions: str = "both") -> BorderStates:
     """What a segment gives to the others. Arguments as in `lion_attention`; computed in the accumulation dtype."""
     dtype = accumulation_dtype(key.dtype)
     with torch.autocast(key.device.type, enabled=False):
         key, value = key.to(dtype), with_ones(value.to(dtype))
-        factors = segment_factors(log_decay, key)
+        factors = segment_factors(log_decay, key, head_directions)
         return BorderStates(
             forward=(key * factors.to_end).transpose(-1, -2) @ value,
             backward=(key * factors.to_start).transpose(-1, -2) @ value,
@@ -88,6 +88,7 @@ def segment_attention(
     *,
     border_states: BorderStates,
     normalization: str,
+    head_directions: str = "both",
     **kwargs,
 ) -> tuple[Tensor, None]:
     """
@@ -97,10 +98,12 @@ def segment_attention(
     Args:
         border_states: what the segment gets, from `pass_borders`. The others as in `lion_attention`.
     """
-    (numerator, denominator), _ = attention(query, key, value, log_decay, normalization="separate", **kwargs)
+    (numerator, denominator), _ = attention(
+        query, key, value, log_decay, normalization="separate", head_directions=head_directions, **kwargs
+    )
     with torch.autocast(query.device.type, enabled=False):
         query = query.to(accumulation_dtype(query.dtype))
-        factors = segment_factors(log_decay, query)
+        factors = segment_factors(log_decay, query, head_directions)
         outside = (query * factors.from_start) @ border_states.forward + (
             query * factors.from_end
         ) @ border_states.backward

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .attention_operator import attention_operator
 from .attention_plain import chunk_body, parallel_body, rnn_body
-from .decay import log_decay_floor
+from .decay import close_directions, log_decay_floor
 from .numerics import is_zero_denominator, smallest_denominator
 from .triton_plan import Plan, launch, padded, with_strides
 
@@ -175,10 +175,13 @@ def lit_gradients(
     )  # fmt: skip
 
 
-def compute_rnn(query, key, value, forward, backward, chunk_size, normalization) -> tuple[Tensor, Tensor]:
+def compute_rnn(
+    query, key, value, forward, backward, chunk_size, normalization, head_directions
+) -> tuple[Tensor, Tensor]:
     from .triton_rnn import rnn_kernel
 
     plan = Plan(query, value, forward is not None, False, normalization)
+    forward, backward = close_directions(forward, backward, plan.heads, head_directions)
     query, key, value = (with_short_strides(x) for x in (query, key, value))
     output = torch.empty_like(value, dtype=plan.output_dtype)
     shape = (plan.batch, plan.heads, plan.length)
@@ -222,17 +225,18 @@ def _(x, grad=None):
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, *, is_whole):
+def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions, *, is_whole):
     plan = Plan(query, value, forward is not None, is_whole, normalization)
     return plan.allocate_saved(with_token_dim(forward), value)
 
 
-def compute(query, key, value, forward, backward, chunk_size, normalization, *, is_whole):
+def compute(query, key, value, forward, backward, chunk_size, normalization, head_directions, *, is_whole):
     """
     As `attention_operator` describes it. `is_whole`: the whole sequence is one chunk, which is the parallel form;
     otherwise chunks have the configured size, and not `chunk_size`.
     """
     plan = Plan(query, value, forward is not None, is_whole, normalization)
+    forward, backward = close_directions(forward, backward, plan.heads, head_directions)
     forward, backward = with_token_dim(forward), with_token_dim(backward)
     saved = plan.allocate_saved(forward, value)
     query, key, value = (with_short_strides(x) for x in (query, key, value))
@@ -248,7 +252,7 @@ def compute(query, key, value, forward, backward, chunk_size, normalization, *, 
 
 def compute_gradients(
     grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
-    needs_decay, *, is_whole,
+    head_directions, needs_decay, *, is_whole,
 ):  # fmt: skip
     plan = Plan(query, value, forward is not None, is_whole, normalization)
     if plan.is_separate:

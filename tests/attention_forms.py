@@ -17,8 +17,8 @@ def with_one_decay(attention):
     return form
 
 
-def form_of(name):
-    return with_one_decay(lambda *args, **kwargs: lion_attention(*args, form=name, **kwargs))
+def form_of(name, **options):
+    return with_one_decay(lambda *args, **kwargs: lion_attention(*args, form=name, **options, **kwargs))
 
 
 @with_one_decay

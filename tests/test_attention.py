@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 import torch
-from attention_forms import EVERY_FORM, FORMS, auto, naive
+from attention_forms import EVERY_FORM, FORMS, auto, form_of, naive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -310,15 +310,16 @@ def test_gradients_that_are_differentiated_are_the_same(mixer, kernel):
 def test_gradients_have_the_memory_that_compilers_expect(mixer, name):
     """Of lengths that are padded inside, packed or not: else torch.compile fails where it trains."""
     query, key, value, log_decay = make_inputs(mixer, 101, dtype=torch.float32)
-    pairs = [LogDecay(log_decay, log_decay)]
+    pairs = [(LogDecay(log_decay, log_decay), "both")]
     if mixer != "lit":
-        pairs.append(finite_log_decay(pairs[0], query, torch.tensor([0, 40, 101])))
-    for pair in pairs:
+        packed = finite_log_decay(pairs[0][0], query, torch.tensor([0, 40, 101]))
+        pairs += [(packed, "both"), (pairs[0][0], "alternate")]
+    for pair, directions in pairs:
         for normalization in ("sum", "separate"):
-            inputs = (query, key, value, *pair)
-            output, factor, _, *saved = getattr(torch.ops.lion, name)(*inputs, 16, normalization)
+            inputs, options = (query, key, value, *pair), (16, normalization, directions)
+            output, factor, _, *saved = getattr(torch.ops.lion, name)(*inputs, *options)
             grad_denominator = factor if normalization == "separate" else None
-            gradients = (output, grad_denominator, *inputs, output, factor, saved, 16, normalization, mixer != "lit")
+            gradients = (output, grad_denominator, *inputs, output, factor, saved, *options, mixer != "lit")
             torch.library.opcheck(
                 getattr(torch.ops.lion, f"{name}_backward").default,
                 gradients,
@@ -479,6 +480,7 @@ def pairs(kind: str, length: int, dtype=torch.float64) -> LogDecay:
     }[kind]
 
 
+ONE_WAY = {"one way": "selective", "one way, fixed": "decay", "one way, nothing else decays": "lit"}
 PAIRS = ["fixed", "per token", "both kinds", "forward decays only", "backward decays only"]
 PAIRS += ["one way", "one way, fixed", "one way, nothing else decays"]
 
@@ -503,6 +505,33 @@ def test_the_directions_may_differ(length, kind, dtype):
         expected = references(*inputs, reference=reference, cu_seqlens=cu_seqlens)
         for name in FORMS:
             form = partial(with_pair, lion_attention, form=name)
+            assert_as_good_as_naive(form, *inputs, expected=expected, cu_seqlens=cu_seqlens, chunk_size=16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("kind", ONE_WAY)
+@pytest.mark.parametrize(("length", "heads"), [(1, 1), (2, 2), (40, 3), (140, 4), (140, 5)])
+def test_alternating_directions(length, heads, kind, dtype):
+    """
+    SPEC §11: what `head_directions` closes is what a pair with log 0 closes, of any number of heads, packed or not,
+    with gradients of 0 for the closed steps.
+    """
+    inputs = make_inputs(ONE_WAY[kind], length, heads=heads, dtype=dtype)
+    *inputs, log_decay = inputs
+    if log_decay is not None:
+        inputs.append(log_decay)
+    is_forward = torch.arange(heads) % 2 == 0
+
+    def closed(query, key, value, log_decay=None, **options):
+        log_decay = query.new_zeros(heads) if log_decay is None else log_decay
+        is_open = is_forward if log_decay.dim() == 1 else is_forward[:, None]
+        pair = LogDecay(torch.where(is_open, log_decay, -torch.inf), torch.where(is_open, -torch.inf, log_decay))
+        return reference_attention(query, key, value, pair, **options)
+
+    for cu_seqlens in (None, torch.tensor([0, 1, length])) if length > 1 else (None,):
+        expected = references(*inputs, reference=closed, cu_seqlens=cu_seqlens)
+        for name in (*FORMS, "auto", "eager"):
+            form = form_of(name, head_directions="alternate")
             assert_as_good_as_naive(form, *inputs, expected=expected, cu_seqlens=cu_seqlens, chunk_size=16)
 
 

@@ -41,7 +41,7 @@ VARIANTS = {
         "attention_layer_norm": True,
         "position_embedding_type": "absolute",
     },
-    "elu": {"feature_map": "elu", "norm_position": "pre", "pooling": "mean"},
+    "elu": {"feature_map": "elu", "norm_position": "pre", "pooling": "mean", "head_directions": "alternate"},
 }
 
 

@@ -35,7 +35,9 @@ def make_inputs(padding: str) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("norm_position", ["pre", "post"])
 @pytest.mark.parametrize("mixer_type", ["lit", "decay", "selective", "diagonal"])
 def test_equals_forward(mixer_type, norm_position, padding):
-    model, inputs = make_model(mixer_type, norm_position=norm_position), make_inputs(padding)
+    directions = "alternate" if norm_position == "pre" else "both"
+    model = make_model(mixer_type, norm_position=norm_position, head_directions=directions)
+    inputs = make_inputs(padding)
     with torch.no_grad():
         expected = model(**inputs)
     for segment_length in (1000, LENGTH, 32, 7):

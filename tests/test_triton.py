@@ -202,9 +202,9 @@ def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, normaliza
     log_decay = None if shape is None else torch.empty(shape, device="cuda")
     inputs = (*fake_inputs(), log_decay, log_decay)
     with torch.no_grad():
-        output, factor, wider, *saved = torch.ops.lion.triton_chunk(*inputs, 64, normalization)
+        output, factor, wider, *saved = torch.ops.lion.triton_chunk(*inputs, 64, normalization, "both")
         gradients = torch.ops.lion.triton_chunk_backward(
-            output, factor, *inputs, output, factor, saved, 64, normalization, True
+            output, factor, *inputs, output, factor, saved, 64, normalization, "both", True
         )
     assert wider.numel() == 0 and output.dtype == (torch.float32 if normalization == "separate" else torch.bfloat16)
     for gradient, tensor in zip(gradients, inputs, strict=True):
