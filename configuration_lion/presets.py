@@ -1,8 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The published model sizes (arXiv 2502.16249), by name."""
 
-from difflib import get_close_matches
-
 from modeling_lion.configuration_lion import LionConfig
 
 
@@ -37,11 +35,7 @@ def lion_preset(name: str, **overrides) -> LionConfig:
     """
     if name not in PRESETS:
         raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
-    # LionConfig itself takes any name, as every configuration of the library does.
-    if unknown := [field for field in overrides if not hasattr(LionConfig, field)]:
-        close = get_close_matches(unknown[0], LionConfig.__dataclass_fields__, n=1)
-        hint = f"; did you mean `{close[0]}`?" if close else "."
-        raise ValueError(f"LionConfig has no field {', '.join(f'`{field}`' for field in unknown)}{hint}")
+    LionConfig.check_names(overrides, only_near=False)
     _, mixer, size = name.split("-", 2)
     fields = SIZES[size] | {"mixer_type": MIXERS[mixer]} | overrides
     if fields["mixer_type"] == "lit" and fields["modality"] == "image":

@@ -15,10 +15,12 @@
 
 import math
 import os
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
+from transformers import GenerationConfig, PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.utils import logging
 
@@ -91,6 +93,10 @@ class LionConfig(PreTrainedConfig):
             without positions such a model computes the same from the left as from the right. With `"alternate"` heads
             0, 2, … read forward only and heads 1, 3, … backward only, so that the model can tell left from right, in
             no more parameters and less time.
+        mixer_initializer_range (`float`, *optional*):
+            Standard deviation of the initial weights of the projections in and behind a mixer. Defaults to
+            `hidden_size ** -0.5`, with which models of every width start well; `initializer_range` is for all else.
+            BERT's 0.02 leaves queries and keys of small models so small that the feature map is all but constant.
         decay_activation (`"sigmoid"` or `"softplus"`, defaults to `"sigmoid"`):
             The map from a logit z to a decay, for the mixers `"selective"` and `"diagonal"`: λ = sigmoid(z), or
             exp(-r softplus(z)) with a learnt r as in Mamba-2. Softplus is unbounded: the authors of LION saw NaN in
@@ -161,6 +167,7 @@ class LionConfig(PreTrainedConfig):
     pooling: Literal["cls", "mean"] | None = None
     patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
     head_directions: Literal["both", "alternate"] = "both"
+    mixer_initializer_range: float | None = None
     decay_activation: Literal["sigmoid", "softplus"] = "sigmoid"
     decay_rank: int = 16
     luna_length: int = 16
@@ -169,7 +176,10 @@ class LionConfig(PreTrainedConfig):
     chunk_size: int = 64
 
     def __post_init__(self, **kwargs):
+        self.check_names(kwargs)
         is_text = self.modality == "text"
+        if self.mixer_initializer_range is None:
+            self.mixer_initializer_range = max(self.hidden_size, 1) ** -0.5  # sizes below 1 are refused later
         if self.layer_norm_eps is None:
             self.layer_norm_eps = 1e-12 if is_text else 1e-6
         if self.position_embedding_type is None:
@@ -179,6 +189,28 @@ class LionConfig(PreTrainedConfig):
         if self.pooling is None:
             self.pooling = "cls" if is_text else "mean"
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def check_names(cls, names: Iterable[str], only_near: bool = True) -> None:
+        """
+        Raise a ValueError for a name that is no field but near one: the library keeps any other name as it is, and a
+        field in disguise would be ignored.
+
+        Args:
+            only_near: whether names far from any field pass.
+        """
+        # Configurations have also carried special tokens and arguments of generation, some by chance near to ours.
+        known = {"torch_dtype", *GenerationConfig._get_default_generation_params()}
+        for name in names:
+            if hasattr(cls, name) or name.startswith("_") or name.endswith("_token_id") or name in known:
+                continue
+            words = set(name.split("_"))
+            near = [field for field in LionConfig.__annotations__ if words < set(field.split("_"))]
+            if len(near) != 1:  # of a part of many fields, such as "size", the nearest
+                near = get_close_matches(name, LionConfig.__annotations__, n=1, cutoff=0.66)
+            if near or not only_near:
+                hint = f"; did you mean `{near[0]}`?" if near else "."
+                raise ValueError(f"LionConfig has no field `{name}`{hint}")
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
         """`PreTrainedConfig.save_pretrained`, with an `auto_map` of every class for this modality."""
@@ -301,8 +333,9 @@ class LionConfig(PreTrainedConfig):
                 raise ValueError(f"`{name}` is {value}; give a probability p with 0 <= p < 1.")
         if not 0 < self.layer_norm_eps < math.inf:  # nor NaN
             raise ValueError(f"`layer_norm_eps` is {self.layer_norm_eps}; give a number above 0.")
-        if not 0 <= self.initializer_range < math.inf:
-            raise ValueError(f"`initializer_range` is {self.initializer_range}; give 0 or a number above 0.")
+        for name in ("initializer_range", "mixer_initializer_range"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` is {getattr(self, name)}; give 0 or a number above 0.")
         if self.modality == "text" and self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise ValueError(
                 f"`pad_token_id` is {self.pad_token_id} with `vocab_size` {self.vocab_size}; give an id from 0 to "

@@ -140,6 +140,11 @@ class LionAttention(nn.Module):
         if implementation == "auto" and output_attentions:
             implementation = "eager"
         query, key, value, log_decay = self.mixer(hidden_states, layer_mask)
+        if self.config.head_directions == "alternate" and query.shape[1] % 2:
+            raise ValueError(
+                f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[1]} heads to a "
+                "process: give every process an even number of heads."
+            )
         if shared_sequence is not None:
             given = segment_states(key, value, log_decay, self.config.head_directions)
             border_states = shared_sequence.exchange(given)
@@ -314,6 +319,10 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
                 init.zeros_(module.log_rate_bias)
             if self.config.mixer_type == "diagonal":  # as strong as a gate that reads the hidden states themselves
                 init.normal_(module.weight, std=module.in_features**-0.5)
+        elif isinstance(module, LionAttention):
+            for name, proj in [*module.mixer.named_children(), ("o_proj", module.o_proj)]:
+                if isinstance(proj, nn.Linear) and not name.startswith("decay"):
+                    init.normal_(proj.weight, std=self.config.mixer_initializer_range)
         elif isinstance(module, PositiveRandomFeatures):
             init.copy_(module.projection, module.random_projection())
         elif isinstance(module, LunaMixer) and module.memory is not None:

@@ -132,9 +132,21 @@ def test_a_preset_has_the_feature_map_of_its_mixer():
 def test_a_field_that_is_none_is_refused():
     with pytest.raises(ValueError, match="no field `hiden_size`; did you mean `hidden_size`"):
         lion_preset("lion-s-text-base", hiden_size=32)
-    with pytest.raises(ValueError, match=r"no field `wings`, `mane`\."):
+    with pytest.raises(ValueError, match=r"no field `wings`\."):
         lion_preset("lion-s-text-base", wings=2, mane=True)
     assert lion_preset("lion-s-text-base", id2label={0: "a"}, dtype="bfloat16", output_attentions=True).num_labels == 1
+
+
+def test_a_name_near_a_field_is_refused():
+    """Kept as it is, as the library keeps names that it does not know, it would be ignored."""
+    for name, field in [
+        ("mixer", "mixer_type"), ("hiden_size", "hidden_size"), ("num_heads", "num_attention_heads"),
+        ("directions", "head_directions"),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match=f"no field `{name}`; did you mean `{field}`"):
+            LionConfig(**{name: 1})
+    known = {"bos_token_id": 1, "max_length": 20, "torch_dtype": "float32", "finetuning_task": "sst2", "size": 3}
+    assert LionConfig(**known).size == 3
 
 
 def test_unknown_preset():
@@ -144,6 +156,9 @@ def test_unknown_preset():
 
 # fields, and what the error must name: field, value, fix
 WRONG = [
+    ({"head_directions": "left"}, ["head_directions", "left", "both", "alternate"]),
+    ({"head_directions": "alternate", "num_attention_heads": 3}, ["head_directions", "alternate", "3", "even"]),
+    ({"mixer_initializer_range": -0.5}, ["mixer_initializer_range", "-0.5", "0 or a number above"]),
     ({"hidden_size": 100}, ["hidden_size", "100", "num_attention_heads", "12", "multiple"]),
     ({"hidden_size": 0}, ["hidden_size", "0", "at least 1"]),
     ({"num_attention_heads": 0}, ["num_attention_heads", "0", "at least 1"]),
