@@ -78,10 +78,10 @@ class LinearMixer(Mixer):
         projections = self.q_proj, self.k_proj, self.v_proj
         if self.q_conv is None:
             return [proj(hidden_states) for proj in projections]
-        if neighbours is not None:
+        pairs = tuple(zip(projections, (self.q_conv, self.k_conv, self.v_conv), strict=True))
+        if isinstance(neighbours, Halo):
             hidden_states, is_real = neighbours.extend(hidden_states, is_real)
-        convs = self.q_conv, self.k_conv, self.v_conv
-        pairs = zip(projections, convs, strict=True)
+            return [neighbours.trim(conv(proj(hidden_states), is_real)) for proj, conv in pairs]
         return [conv(proj(hidden_states), is_real, neighbours) for proj, conv in pairs]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:

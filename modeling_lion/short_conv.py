@@ -26,44 +26,42 @@ class ShortConv(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, 1, kernel))
 
-    def forward(
-        self, x: Tensor, is_real: Tensor | None = None, neighbours: "BorderTaps | Halo | None" = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, is_real: Tensor | None = None, borders: "BorderTaps | None" = None) -> Tensor:
         """
         Args:
-            x: `(batch, length, channels)`; with a `Halo` as many tokens more as it has.
+            x: `(batch, length, channels)`.
             is_real: `(batch, length)`, bool, False for padding; `None` where nothing is padded.
         """
         with torch.autocast(x.device.type, enabled=False):
-            weight = self.weight.to(x.dtype)
             if is_real is not None:
                 x = x * is_real.unsqueeze(-1).to(x.dtype)
-            y = convolve(x, weight)
-            if neighbours is not None:
-                y = neighbours.finish(y, x, weight)
-            return F.silu(y)
+            return F.silu(convolve(x, self.weight.to(x.dtype), borders))
 
 
-def convolve(x: Tensor, weight: Tensor) -> Tensor:
+def convolve(x: Tensor, weight: Tensor, borders: "BorderTaps | None" = None) -> Tensor:
     """Σ_o w_o x_{i+o} of `(batch, length, channels)`, contiguous, with x = 0 outside; the weight of a `ShortConv`."""
     channels, _, kernel = weight.shape
-    if torch.compiler.is_compiling() or not has_native_convolution(x):  # a compiler fuses the sum by itself
-        return sum_of_shifted(x, weight)
-    if x.device.type == "cpu":
-        # As an image of one row: of these, oneDNN takes the channels last, where conv1d transposes.
-        rows = x.transpose(1, 2).unsqueeze(2)
-        y = F.conv2d(rows, weight.unsqueeze(2), padding=(0, kernel // 2), groups=channels).squeeze(2)
+    at_borders = None if borders is None else borders.convolve(x, weight).transpose(1, 2)
+    if torch.compiler.is_compiling() or not has_fast_convolution(x):  # a compiler fuses the sum by itself
+        y = sum_of_shifted(x, weight).transpose(1, 2)
+    elif x.device.type == "cpu":
+        # As an image of one row: of this, oneDNN takes the channels last, where conv1d transposes.
+        image = x.transpose(1, 2).unsqueeze(2)
+        y = F.conv2d(image, weight.unsqueeze(2), padding=(0, kernel // 2), groups=channels)
+        at_borders = None if borders is None else at_borders.unsqueeze(2)
     else:
         y = F.conv1d(x.transpose(1, 2), weight, padding=kernel // 2, groups=channels)
-    return y.transpose(1, 2).contiguous()
+    if borders is not None:
+        y.index_fill_(-1, borders.tokens, 0).index_add_(-1, borders.tokens, at_borders)
+    return y.flatten(2).transpose(1, 2).contiguous()
 
 
-def has_native_convolution(x: Tensor) -> bool:
+def has_fast_convolution(x: Tensor) -> bool:
     """False on a CPU in the dtypes for which oneDNN has no code there; PyTorch's own goes channel by channel."""
     if x.device.type != "cpu":
         return True
-    is_fast = x.dtype == torch.float32 or x.dtype == torch.bfloat16 and has_native_product(x.dtype)
-    return is_fast and torch.backends.mkldnn.is_available()
+    is_native = x.dtype == torch.float32 or x.dtype == torch.bfloat16 and has_native_product(x.dtype)
+    return is_native and torch.backends.mkldnn.is_available()
 
 
 def sum_of_shifted(x: Tensor, weight: Tensor) -> Tensor:
@@ -112,23 +110,17 @@ class BorderTaps:
         sequence = torch.zeros(length, dtype=torch.long, device=device).index_fill(0, borders, 1).cumsum(0)
         offsets = torch.arange(-radius, radius + 1, device=device)
         tokens = (borders.unsqueeze(1) + offsets[:-1]).flatten().clamp(0, length - 1).sort().values
-        is_repeated = torch.zeros_like(tokens, dtype=torch.bool)
-        is_repeated[1:] = tokens[1:] == tokens[:-1]
+        is_repeated = tokens.diff(prepend=tokens.new_full((1,), -1)) == 0
         window = tokens.unsqueeze(1) + offsets
         inside = window.clamp(0, length - 1)
         is_inside = (window == inside) & (sequence[inside] == sequence[tokens].unsqueeze(1))
         return cls(tokens, is_repeated.unsqueeze(-1), inside, is_inside.unsqueeze(-1))
 
-    def extend(self, hidden_states: Tensor, is_real: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The tokens to project: nothing is added."""
-        return hidden_states, is_real
-
-    def finish(self, y: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """What `convolve` made of x, right at the borders, too."""
-        near = torch.where(self.is_inside, x[:, self.window], 0)
-        sums = torch.einsum("bmkc,ck->bmc", near, weight.squeeze(1))
-        y = y.index_fill(1, self.tokens, 0)
-        return y.index_add(1, self.tokens, sums.masked_fill(self.is_repeated, 0))
+    def convolve(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Of the tokens of x, `(batch, m, channels)`, 0 for the repeated ones."""
+        window = x.index_select(1, self.window.flatten()).unflatten(1, self.window.shape)
+        sums = torch.einsum("bmkc,ck->bmc", torch.where(self.is_inside, window, 0), weight.squeeze(1))
+        return sums.masked_fill(self.is_repeated, 0)
 
 
 @dataclass
@@ -153,7 +145,7 @@ class Halo:
             is_real = torch.cat((before, is_real, after), dim=1)
         return torch.cat((self.before, hidden_states, self.after), dim=1), is_real
 
-    def finish(self, y: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """What `convolve` made of the segment."""
+    def trim(self, x: Tensor) -> Tensor:
+        """Without the tokens that were added, `(batch, length, channels)`."""
         first = self.before.shape[1]
-        return y[:, first : y.shape[1] - self.after.shape[1]]
+        return x[:, first : x.shape[1] - self.after.shape[1]]
