@@ -110,6 +110,12 @@ class LionConfig(PreTrainedConfig):
             Unpacking always uses softmax.
         luna_tie_kv (`bool`, defaults to `False`):
             Whether keys and values of the mixer `"luna"` are the same projection, in each of its two attentions.
+        conv_kernel (`int`, defaults to 0):
+            Taps of a short convolution, an odd number: queries, keys and values of each token become SiLU(Σ_o w_o
+            x_{i+o}), a filter per channel that is centred on the token, before the feature map. It ends at padding and
+            at the borders of packed sequences; a padded token in the middle of a sequence counts as a token of zeros.
+            In images it runs along the rows of patches, one row after the other, and leaves out the CLS token. 0 for
+            none. For linear mixers.
         chunk_size (`int`, defaults to 64):
             Tokens of a chunk, for `attn_implementation="chunk"`. Changes speed and memory, never the result.
         encoder fields (`hidden_size`, `num_hidden_layers`, `num_attention_heads`, `intermediate_size`, `hidden_act`,
@@ -173,6 +179,7 @@ class LionConfig(PreTrainedConfig):
     luna_length: int = 16
     luna_activation: Literal["softmax", "softplus", "elu"] = "softmax"
     luna_tie_kv: bool = False
+    conv_kernel: int = 0
     chunk_size: int = 64
 
     def __post_init__(self, **kwargs):
@@ -266,12 +273,13 @@ class LionConfig(PreTrainedConfig):
         How the library splits a layer among processes: the MLP by its inner features, attention by heads, with the
         decays of each head. Attention is not split where it is not a concatenation of independent heads: a LayerNorm
         over all heads, two scans with separate decays, mixers with parameters that heads share, decay rates beside
-        the logits.
+        the logits. Neither with a short convolution: the library splits the last two dimensions of a weight, and the
+        channels of a convolution are the first.
         """
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
         if self.attention_layer_norm or self.num_scans > 1 or self.decay_activation == "softplus":
             return plan
-        if self.mixer_type not in ("lit", "decay", "selective"):
+        if self.conv_kernel > 0 or self.mixer_type not in ("lit", "decay", "selective"):
             return plan
         mixer = "layers.*.attention.mixer"
         plan |= {f"{mixer}.{name}_proj": "colwise" for name in ("q", "k", "v")}
@@ -378,6 +386,18 @@ class LionConfig(PreTrainedConfig):
             logger.warning_once(
                 '`decay_activation="softplus"` is unbounded. The authors of LION saw NaN in the loss with unbounded '
                 'gates and use "sigmoid": lower the learning rate or clip gradients if training diverges.'
+            )
+
+    def validate_short_convolution(self):
+        if self.conv_kernel < 0 or self.conv_kernel > 0 and self.conv_kernel % 2 == 0:
+            raise ValueError(
+                f"`conv_kernel` is {self.conv_kernel}; give an odd number of taps, for example "
+                f"{max(self.conv_kernel, 2) + 1}, or 0 for no convolution."
+            )
+        if self.conv_kernel > 0 and self.uses_softmax:
+            raise ValueError(
+                f"`conv_kernel` is {self.conv_kernel} with `mixer_type` {self.mixer_type!r}, which has no short "
+                'convolution; set `conv_kernel=0`, or a linear mixer ("lit", "decay", "selective", "diagonal").'
             )
 
     def validate_image(self):

@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig
 from .decay import NO_DECAY, LogDecay
 from .feature_map import FEATURE_MAPS
 from .padding import make_padding_absent
+from .short_conv import BorderTaps, Halo, ShortConv
 
 
 class Mixer(nn.Module):
@@ -43,12 +44,18 @@ class LinearMixer(Mixer):
         super().__init__(config, layer_idx)
         feature_map = FEATURE_MAPS[config.feature_map]
         self.feature_map = feature_map(config.head_dim) if isinstance(feature_map, type) else feature_map
+        self.head_directions = config.head_directions
+        sizes = config.hidden_size, config.conv_kernel
+        self.q_conv, self.k_conv, self.v_conv = (ShortConv(*sizes) if config.conv_kernel else None for _ in range(3))
 
-    def forward(self, hidden_states: Tensor, is_real: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, LogDecay]:
+    def forward(
+        self, hidden_states: Tensor, is_real: Tensor | None = None, neighbours: BorderTaps | Halo | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, LogDecay]:
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             is_real: `(batch, length)`, bool, False for padding; `None` where nothing is padded.
+            neighbours: for a short convolution, of packed sequences, images and segments (short_conv.py).
 
         Returns:
             query, key (after the feature map) and value, `(batch, heads, length, head_dim)`, and the log decays, with
@@ -56,14 +63,32 @@ class LinearMixer(Mixer):
             decays of its own.
         """
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)
-        query, key, value = (proj(hidden_states).view(shape) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        query, key, value = (x.view(shape) for x in self.project(hidden_states, is_real, neighbours))
         with torch.autocast(hidden_states.device.type, enabled=False):  # on a GPU it would widen queries and keys only
             query, key = self.feature_map(query), self.feature_map(key)
+        if self.head_directions == "alternate" and query.shape[2] % 2:
+            raise ValueError(
+                f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[2]} heads to a process: "
+                "give every process an even number of heads."
+            )
         log_decay = self.log_decay(hidden_states)
         if is_real is not None:
             key, log_decay = make_padding_absent(key, log_decay, is_real)
         log_decay = NO_DECAY if log_decay is None else LogDecay(log_decay, log_decay)
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay
+
+    def project(
+        self, hidden_states: Tensor, is_real: Tensor | None, neighbours: BorderTaps | Halo | None
+    ) -> list[Tensor]:
+        """Queries, keys and values, convolved if the mixer does it, `(batch, length, hidden_size)` each."""
+        projections = self.q_proj, self.k_proj, self.v_proj
+        if self.q_conv is None:
+            return [proj(hidden_states) for proj in projections]
+        pairs = tuple(zip(projections, (self.q_conv, self.k_conv, self.v_conv), strict=True))
+        if isinstance(neighbours, Halo):
+            hidden_states, is_real = neighbours.extend(hidden_states, is_real)
+            return [neighbours.trim(conv(proj(hidden_states), is_real)) for proj, conv in pairs]
+        return [conv(proj(hidden_states), is_real, neighbours) for proj, conv in pairs]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """log λ of each token, for both directions, in one of the shapes of `LogDecay`; float32 or wider."""

@@ -67,6 +67,7 @@ from .segments import (
     segment_attention,
     segment_states,
 )
+from .short_conv import BorderTaps, Halo, ShortConv
 
 
 logger = logging.get_logger(__name__)
@@ -110,6 +111,7 @@ class LionAttention(nn.Module):
         scans: Tensor | None = None,
         border_states: BorderStates | None = None,
         shared_sequence: SharedSequence | None = None,
+        neighbours: BorderTaps | Halo | None = None,
         cu_seq_lens_q: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -122,6 +124,7 @@ class LionAttention(nn.Module):
             scans: the orders in which the patches of an image are read (patch_order.py).
             border_states: what this segment gets of a longer sequence (segments.py).
             shared_sequence: the processes that have the other segments of this sequence.
+            neighbours: what a short convolution has to know of the tokens around these (short_conv.py).
             cu_seq_lens_q: borders of packed sequences.
 
         Returns:
@@ -139,12 +142,9 @@ class LionAttention(nn.Module):
         implementation = self.config._attn_implementation
         if implementation == "auto" and output_attentions:
             implementation = "eager"
-        query, key, value, log_decay = self.mixer(hidden_states, layer_mask)
-        if self.config.head_directions == "alternate" and query.shape[1] % 2:
-            raise ValueError(
-                f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[1]} heads to a "
-                "process: give every process an even number of heads."
-            )
+        if shared_sequence is not None:
+            neighbours = shared_sequence.halo(hidden_states, layer_mask, self.config.conv_kernel // 2)
+        query, key, value, log_decay = self.mixer(hidden_states, layer_mask, neighbours)
         if shared_sequence is not None:
             given = segment_states(key, value, log_decay, self.config.head_directions)
             border_states = shared_sequence.exchange(given)
@@ -171,9 +171,9 @@ class LionAttention(nn.Module):
             output = self.layer_norm(output)
         return self.o_proj(self.dropout(output))
 
-    def segment_states(self, hidden_states: Tensor, layer_mask: Tensor | None) -> BorderStates:
-        """What a segment of a longer sequence gives to the others (segments.py)."""
-        _, *inputs = self.mixer(hidden_states, layer_mask)
+    def segment_states(self, *args) -> BorderStates:
+        """What a segment of a longer sequence gives to the others (segments.py); arguments as of the mixer."""
+        _, *inputs = self.mixer(*args)
         return segment_states(*inputs, self.config.head_directions)
 
 
@@ -219,9 +219,7 @@ class LionLayer(GradientCheckpointingLayer):
     ) -> tuple[Tensor, Tensor | None]:
         """The hidden states, and the memory for the next layer: see `LionAttention`."""
         # Normed states have no name, so that inference frees them early.
-        mixed, _, memory = self.attention(
-            self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states, layer_mask, memory, **kwargs
-        )
+        mixed, _, memory = self.attention(self.normed(hidden_states), layer_mask, memory, **kwargs)
         hidden_states = hidden_states + self.dropout(mixed)
         del mixed
         if not self.is_pre_norm:
@@ -231,9 +229,12 @@ class LionLayer(GradientCheckpointingLayer):
         )
         return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states), memory
 
-    def segment_states(self, hidden_states: Tensor, layer_mask: Tensor | None) -> BorderStates:
-        normed = self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states
-        return self.attention.segment_states(normed, layer_mask)
+    def normed(self, hidden_states: Tensor) -> Tensor:
+        """What attention gets."""
+        return self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states
+
+    def segment_states(self, hidden_states: Tensor, *args) -> BorderStates:
+        return self.attention.segment_states(self.normed(hidden_states), *args)
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
         return self.mlp(self.mlp_norm(hidden_states) if self.is_pre_norm else hidden_states)
@@ -323,6 +324,9 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
             for name, proj in [*module.mixer.named_children(), ("o_proj", module.o_proj)]:
                 if isinstance(proj, nn.Linear) and not name.startswith("decay"):
                     init.normal_(proj.weight, std=self.config.mixer_initializer_range)
+        elif isinstance(module, ShortConv):
+            bound = module.weight.shape[-1] ** -0.5  # as nn.Conv1d
+            init.uniform_(module.weight, -bound, bound)
         elif isinstance(module, PositiveRandomFeatures):
             init.copy_(module.projection, module.random_projection())
         elif isinstance(module, LunaMixer) and module.memory is not None:
@@ -431,18 +435,12 @@ class LionModel(LionPreTrainedModel):
         if self.config.uses_softmax:
             mixer = MIXERS[self.config.mixer_type]
             layer_mask = mixer.layer_mask(self.config, hidden_states, is_real, cu_seq_lens_q)
+        options = {"scans": scans, "shared_sequence": shared_sequence, "cu_seq_lens_q": cu_seq_lens_q}
+        options["neighbours"] = BorderTaps.of(self.config, hidden_states, cu_seq_lens_q)
         memory = None
         for layer in self.layers:
             # By position what may need a gradient: else checkpointing would lose it.
-            hidden_states, memory = layer(
-                hidden_states,
-                layer_mask,
-                memory,
-                scans=scans,
-                shared_sequence=shared_sequence,
-                cu_seq_lens_q=cu_seq_lens_q,
-                **kwargs,
-            )
+            hidden_states, memory = layer(hidden_states, layer_mask, memory, **options, **kwargs)
         if self.norm is not None:
             hidden_states = self.norm(hidden_states)
         pooled = None

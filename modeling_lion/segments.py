@@ -10,13 +10,14 @@ sequence were there. So what processes send, D x (D + 1) numbers per direction, 
 not grow with the length; their gradients go the other way.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.utils import logging
 from transformers.utils.import_utils import is_tracing
@@ -26,6 +27,7 @@ from .decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, over_token
 from .embeddings import check_inputs
 from .numerics import accumulation_dtype, normalize
 from .padding import packed_borders, real_tokens
+from .short_conv import Halo
 
 
 PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds", "labels")
@@ -165,19 +167,44 @@ def encode_in_segments(
     steps = 2 * len(model.layers) * len(segments)
     with logging.tqdm(total=steps, desc="Encoding", unit="segment", disable=not show_progress) as progress:
 
-        def each_segment():
-            for segment, mask in zip(segments, masks, strict=True):
-                yield segment, mask
+        def each_segment(layer):
+            for segment, mask, halo in zip(
+                segments, masks, halos(layer, hidden_states, is_real, segments), strict=True
+            ):
+                yield segment, mask, halo
                 progress.update()
 
         for layer in model.layers:
-            given = [layer.segment_states(segment, mask) for segment, mask in each_segment()]
-            for (segment, mask), border_states in zip(each_segment(), pass_borders(given), strict=True):
-                segment.copy_(layer(segment, mask, border_states=border_states)[0])
+            given = [layer.segment_states(*inputs) for inputs in each_segment(layer)]
+            for (segment, mask, halo), border_states in zip(each_segment(layer), pass_borders(given), strict=True):
+                segment.copy_(layer(segment, mask, border_states=border_states, neighbours=halo)[0])
     if model.norm is not None:
         for segment in segments:
             segment.copy_(model.norm(segment))
     return hidden_states, is_real
+
+
+def halos(
+    layer: nn.Module, hidden_states: Tensor, is_real: Tensor | None, segments: tuple[Tensor, ...]
+) -> Iterator[Halo | None]:
+    """
+    What a layer's short convolution reaches on both sides of each segment, in the order of the sequence; `None` if it
+    reaches none. A segment may be overwritten once it has been passed.
+    """
+    radius = layer.attention.config.conv_kernel // 2
+    before, first = hidden_states[:, :0], 0
+    for segment in segments:
+        end = first + segment.shape[1]
+        if radius == 0:
+            yield None
+            continue
+        near = None
+        if is_real is not None:
+            near = torch.cat((is_real[:, first - before.shape[1] : first], is_real[:, end : end + radius]), dim=1)
+        halo = Halo(layer.normed(before), layer.normed(hidden_states[:, end : end + radius]), near)
+        before = torch.cat((before, segment[:, -radius:]), dim=1)[:, -radius:]  # a copy
+        yield halo
+        first = end
 
 
 @dataclass
@@ -188,10 +215,12 @@ class SharedSequence:
     Attributes:
         group: the processes, in the order of their segments.
         counts: real tokens of every row in every segment, `(num_segments, batch)`, int64.
+        lengths: tokens of every segment, padding included.
     """
 
     group: "dist.ProcessGroup"
     counts: Tensor
+    lengths: list[int]
 
     @classmethod
     def of(cls, inputs: Tensor, is_real: Tensor | None, group: "dist.ProcessGroup") -> "SharedSequence":
@@ -206,7 +235,7 @@ class SharedSequence:
         if is_tracing(inputs):
             raise ValueError("Sequence parallelism works in eager mode only: leave out torch.compile and export.")
         batch, length = inputs.shape[:2]
-        sizes = gather(torch.tensor([batch], device=inputs.device), group).flatten().tolist()
+        sizes, lengths = gather(torch.tensor([batch, length], device=inputs.device), group).T.tolist()
         if len(set(sizes)) > 1:
             raise ValueError(
                 f"The processes of a sequence have batches of {sizes} rows: give all of them segments of the same "
@@ -215,7 +244,7 @@ class SharedSequence:
         counts = torch.full((batch,), length, device=inputs.device)
         if is_real is not None:
             counts = is_real.sum(dim=1)
-        return cls(group, gather(counts, group))
+        return cls(group, gather(counts, group), lengths)
 
     def position_ids(self, is_real: Tensor | None, length: int) -> Tensor:
         """Positions in the whole sequence, counting real tokens; `(batch, length)`."""
@@ -236,6 +265,34 @@ class SharedSequence:
             total = torch.ones_like(total)
         pooled = (hidden_states * weights.unsqueeze(-1).to(hidden_states.dtype)).sum(dim=1)
         return SumOverProcesses.apply(pooled, self.group) / total.unsqueeze(1).to(pooled.dtype)
+
+    def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
+        """
+        The tokens of the other segments that the taps of a short convolution reach, `radius` on both sides;
+        differentiable. `None` for a radius of 0. Arguments as of a mixer.
+        """
+        if radius == 0:
+            return None
+        rank, own = dist.get_rank(self.group), min(radius, hidden_states.shape[1])
+        real = torch.ones_like(hidden_states[..., 0]) if is_real is None else is_real
+        first, last = (
+            torch.cat((x.to(accumulation_dtype(x.dtype)), mask.unsqueeze(-1).to(x.dtype)), dim=-1)
+            for x, mask in (
+                (hidden_states[:, :own], real[:, :own]),
+                (hidden_states[:, -own:], real[:, -own:]),
+            )
+        )
+        absent = radius - own
+        edges = torch.stack((pad(first, (0, 0, 0, absent)), pad(last, (0, 0, absent, 0))))
+        first, last = GatherEdges.apply(edges, self.group).unbind(1)
+        sizes = [min(radius, length) for length in self.lengths]
+        before = [x[:, radius - n :] for x, n in zip(last[:rank], sizes[:rank], strict=True)]
+        after = [x[:, :n] for x, n in zip(first[rank + 1 :], sizes[rank + 1 :], strict=True)]
+        none = first[rank, :, :0]
+        before, after = torch.cat((none, *before), dim=1)[:, -radius:], torch.cat((none, *after), dim=1)[:, :radius]
+        near = torch.cat((before, after), dim=1)[..., -1] != 0
+        before, after = (x[..., :-1].to(hidden_states.dtype) for x in (before, after))
+        return Halo(before, after, near)
 
     def exchange(self, given: BorderStates) -> BorderStates:
         """What this segment gets, from what it gives; differentiable."""
@@ -284,6 +341,22 @@ class ExchangeBorders(torch.autograd.Function):
             for d, state in ((got.backward, forward), (got.forward, backward))
         )
         return got.backward, got.forward, *d_keeps, None
+
+
+class GatherEdges(torch.autograd.Function):
+    """`gather`; its gradient is the sum of what all processes make of this one's tensor."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group):
+        ctx.group = group
+        return gather(x, group)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        total = grad.clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total[dist.get_rank(ctx.group)], None
 
 
 class SumOverProcesses(torch.autograd.Function):

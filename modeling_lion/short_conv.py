@@ -1,0 +1,151 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The short convolution of queries, keys and values (SPEC §12): x_i <- SiLU(Σ_o w_o x_{i+o}), one filter per channel.
+
+    x = 0      outside the sequence, and over a border: of packed sequences, or behind the CLS token of an image
+    x = 0      at padded tokens, also where they are in the middle of a sequence: they count as tokens of zeros
+    images     along the rows of patches, one row after the other, whatever the patch order; then come the scans
+
+So a sequence that is padded at its ends or packed has the results of the sequence alone.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedConfig
+
+from .cpu_scratch import has_native_product
+
+
+class ShortConv(nn.Module):
+    """The filters of `channels` channels; `weight` is that of a depthwise `nn.Conv1d` without a bias."""
+
+    def __init__(self, channels: int, kernel: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels, 1, kernel))
+
+    def forward(self, x: Tensor, is_real: Tensor | None = None, borders: "BorderTaps | None" = None) -> Tensor:
+        """
+        Args:
+            x: `(batch, length, channels)`.
+            is_real: `(batch, length)`, bool, False for padding; `None` where nothing is padded.
+        """
+        with torch.autocast(x.device.type, enabled=False):
+            if is_real is not None:
+                x = x * is_real.unsqueeze(-1).to(x.dtype)
+            return F.silu(convolve(x, self.weight.to(x.dtype), borders))
+
+
+def convolve(x: Tensor, weight: Tensor, borders: "BorderTaps | None" = None) -> Tensor:
+    """Σ_o w_o x_{i+o} of `(batch, length, channels)`, contiguous, with x = 0 outside; the weight of a `ShortConv`."""
+    channels, _, kernel = weight.shape
+    at_borders = None if borders is None else borders.convolve(x, weight).transpose(1, 2)
+    if torch.compiler.is_compiling() or not has_fast_convolution(x):  # a compiler fuses the sum by itself
+        y = sum_of_shifted(x, weight).transpose(1, 2)
+    elif x.device.type == "cpu":
+        # As an image of one row: of this, oneDNN takes the channels last, where conv1d transposes.
+        image = x.transpose(1, 2).unsqueeze(2)
+        y = F.conv2d(image, weight.unsqueeze(2), padding=(0, kernel // 2), groups=channels)
+        at_borders = None if borders is None else at_borders.unsqueeze(2)
+    else:
+        y = F.conv1d(x.transpose(1, 2), weight, padding=kernel // 2, groups=channels)
+    if borders is not None:
+        y.index_fill_(-1, borders.tokens, 0).index_add_(-1, borders.tokens, at_borders)
+    return y.flatten(2).transpose(1, 2).contiguous()
+
+
+def has_fast_convolution(x: Tensor) -> bool:
+    """False on a CPU in the dtypes for which oneDNN has no code there; PyTorch's own goes channel by channel."""
+    if x.device.type != "cpu":
+        return True
+    is_native = x.dtype == torch.float32 or x.dtype == torch.bfloat16 and has_native_product(x.dtype)
+    return is_native and torch.backends.mkldnn.is_available()
+
+
+def sum_of_shifted(x: Tensor, weight: Tensor) -> Tensor:
+    """`convolve` in plain sums, in any dtype."""
+    taps, length = weight.squeeze(1).T.contiguous(), x.shape[1]
+    padded = F.pad(x, (0, 0, len(taps) // 2, len(taps) // 2))
+    y = padded[:, :length] * taps[0]
+    for n in range(1, len(taps)):
+        y = torch.addcmul(y, padded[:, n : n + length], taps[n])
+    return y
+
+
+@dataclass
+class BorderTaps:
+    """
+    The tokens next to borders inside of rows, where some taps reach over: they are convolved once more, without these.
+
+    Attributes:
+        tokens: `(m,)`, int64, sorted; repeated where borders are close to each other.
+        is_repeated: `(m, 1)`, bool, True but for the first of the same tokens.
+        window: the tokens under the taps, `(m, kernel)`, int64.
+        is_inside: whether they are in the same sequence, `(m, kernel, 1)`, bool.
+    """
+
+    tokens: Tensor
+    is_repeated: Tensor
+    window: Tensor
+    is_inside: Tensor
+
+    @classmethod
+    def of(cls, config: PreTrainedConfig, hidden_states: Tensor, cu_seqlens: Tensor | None) -> "BorderTaps | None":
+        """
+        Of all rows of a batch, once per call of the model; `None` where there are no borders or no taps beside them.
+
+        Args:
+            hidden_states: `(batch, length, hidden_size)`.
+            cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`.
+        """
+        radius, length, device = config.conv_kernel // 2, hidden_states.shape[1], hidden_states.device
+        borders = [] if cu_seqlens is None else [cu_seqlens[1:-1].long()]
+        if config.modality == "image":
+            borders.append(torch.ones(1, dtype=torch.long, device=device))
+        if radius == 0 or not borders:
+            return None
+        borders = torch.cat(borders)
+        sequence = torch.zeros(length, dtype=torch.long, device=device).index_fill(0, borders, 1).cumsum(0)
+        offsets = torch.arange(-radius, radius + 1, device=device)
+        tokens = (borders.unsqueeze(1) + offsets[:-1]).flatten().clamp(0, length - 1).sort().values
+        is_repeated = tokens.diff(prepend=tokens.new_full((1,), -1)) == 0
+        window = tokens.unsqueeze(1) + offsets
+        inside = window.clamp(0, length - 1)
+        is_inside = (window == inside) & (sequence[inside] == sequence[tokens].unsqueeze(1))
+        return cls(tokens, is_repeated.unsqueeze(-1), inside, is_inside.unsqueeze(-1))
+
+    def convolve(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Of the tokens of x, `(batch, m, channels)`, 0 for the repeated ones."""
+        window = x.index_select(1, self.window.flatten()).unflatten(1, self.window.shape)
+        sums = torch.einsum("bmkc,ck->bmc", torch.where(self.is_inside, window, 0), weight.squeeze(1))
+        return sums.masked_fill(self.is_repeated, 0)
+
+
+@dataclass
+class Halo:
+    """
+    The tokens beside a segment of a longer sequence (segments.py), as many as the taps reach and the sequence has.
+
+    Attributes:
+        before, after: hidden states, `(batch, at most kernel // 2, hidden_size)`, as attention gets them.
+        is_real: of both, one after the other, `(batch, tokens)`, bool; `None` where nothing is padded.
+    """
+
+    before: Tensor
+    after: Tensor
+    is_real: Tensor | None = None
+
+    def extend(self, hidden_states: Tensor, is_real: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The tokens to project, and which of them are real."""
+        if self.is_real is not None:
+            before, after = self.is_real.split((self.before.shape[1], self.after.shape[1]), dim=1)
+            is_real = before.new_ones(hidden_states.shape[:2]) if is_real is None else is_real
+            is_real = torch.cat((before, is_real, after), dim=1)
+        return torch.cat((self.before, hidden_states, self.after), dim=1), is_real
+
+    def trim(self, x: Tensor) -> Tensor:
+        """Without the tokens that were added, `(batch, length, channels)`."""
+        first = self.before.shape[1]
+        return x[:, first : x.shape[1] - self.after.shape[1]]
