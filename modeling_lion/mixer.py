@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig
 from .decay import NO_DECAY, LogDecay
 from .feature_map import FEATURE_MAPS
 from .padding import make_padding_absent
+from .rotary import PositionEmbeddings, rotate
 
 
 class Mixer(nn.Module):
@@ -44,11 +45,17 @@ class LinearMixer(Mixer):
         feature_map = FEATURE_MAPS[config.feature_map]
         self.feature_map = feature_map(config.head_dim) if isinstance(feature_map, type) else feature_map
 
-    def forward(self, hidden_states: Tensor, is_real: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, LogDecay]:
+    def forward(
+        self,
+        hidden_states: Tensor,
+        is_real: Tensor | None = None,
+        position_embeddings: PositionEmbeddings | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor, LogDecay]:
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             is_real: `(batch, length)`, bool, False for padding; `None` where nothing is padded.
+            position_embeddings: of `LionRotaryEmbedding`, `None` without rotary positions.
 
         Returns:
             query, key (after the feature map) and value, `(batch, heads, length, head_dim)`, and the log decays, with
@@ -58,6 +65,7 @@ class LinearMixer(Mixer):
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)
         query, key, value = (proj(hidden_states).view(shape) for proj in (self.q_proj, self.k_proj, self.v_proj))
         with torch.autocast(hidden_states.device.type, enabled=False):  # on a GPU it would widen queries and keys only
+            query, key = rotate(query, key, position_embeddings, heads_dim=2)
             query, key = self.feature_map(query), self.feature_map(key)
         log_decay = self.log_decay(hidden_states)
         if is_real is not None:
