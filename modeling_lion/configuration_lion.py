@@ -406,7 +406,7 @@ class LionConfig(PreTrainedConfig):
                 try:
                     super(LionConfig, self.rope_config(layer_type)).validate_rope()
                 except KeyError as error:
-                    raise ValueError(f"`rope_parameters` is {parameters}: {error.args[0]}. Add what is missing.") from None
+                    raise ValueError(f"`rope_parameters` is {parameters}: {error.args[0]}. Add it.") from None
 
     def _check_rope_parameters(self, parameters: dict):
         rope_type = parameters.get("rope_type", "default")

@@ -134,8 +134,9 @@ class LionAttention(nn.Module):
             raise ValueError("Layers take no `attention_mask`: give `layer_mask`, or call the model.")
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if not isinstance(self.mixer, LinearMixer):
-            options = {"cu_seq_lens_q": cu_seq_lens_q, "position_embeddings": position_embeddings}
-            output, weights, memory = self.mixer(hidden_states, layer_mask, memory, output_attentions, **options)
+            options = {"output_attentions": output_attentions, "cu_seq_lens_q": cu_seq_lens_q}
+            options["position_embeddings"] = position_embeddings
+            output, weights, memory = self.mixer(hidden_states, layer_mask, memory, **options)
             return self.project(output), weights, memory
 
         implementation = self.config._attn_implementation

@@ -23,7 +23,7 @@ class LionRotaryEmbedding(PhiRotaryEmbedding):
     """
 
     def _apply(self, fn, recurse: bool = True):
-        # A model that is cast to half precision keeps its frequencies: rounded, a hundred positions were a wrong angle.
+        # A model cast to half precision keeps its frequencies: rounded, the 500th token would be a radian off.
         inv_freq = self.inv_freq
         super()._apply(fn, recurse)
         if self.inv_freq.dtype in (torch.bfloat16, torch.float16):
@@ -70,11 +70,10 @@ def rotate(
     """
     if position_embeddings is None:
         return query, key
-    cos, sin = position_embeddings
-    rotary_dim = cos.shape[-1]
-    turned = apply_rotary_pos_emb(query[..., :rotary_dim], key[..., :rotary_dim], cos, sin, unsqueeze_dim=heads_dim)
-    query, key = (
-        torch.cat((new.to(old.dtype), old[..., rotary_dim:]), dim=-1) if rotary_dim < old.shape[-1] else new.to(old.dtype)
-        for new, old in zip(turned, (query, key), strict=True)
-    )
+    rotary_dim = position_embeddings[0].shape[-1]
+    turned, rest = zip(*(x.tensor_split((rotary_dim,), dim=-1) for x in (query, key)), strict=True)
+    turned = apply_rotary_pos_emb(*turned, *position_embeddings, unsqueeze_dim=heads_dim)
+    query, key = (x.to(query.dtype) for x in turned)
+    if rest[0].shape[-1]:
+        query, key = (torch.cat(parts, dim=-1) for parts in zip((query, key), rest, strict=True))
     return query, key
