@@ -104,10 +104,16 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
 
 
 def head_numbers(
-    attention: LionAttention, hidden_states: Tensor, is_real: Tensor | None, memory=None, scans=None, **kwargs
+    attention: LionAttention,
+    hidden_states: Tensor,
+    is_real: Tensor | None,
+    memory=None,
+    scans=None,
+    position_embeddings=None,
+    **kwargs,
 ) -> Tensor:
     """`(heads, 3)`: the smallest λ, the smallest |denominator|, the first token that is not finite (inf if none)."""
-    query, key, value, log_decays = attention.mixer(hidden_states, is_real)
+    query, key, value, log_decays = attention.mixer(hidden_states, is_real, position_embeddings)
     reference = reference_attention if scans is None else partial(scan_attention, reference_attention, scans=scans)
     _, weights = reference(query, key, value, log_decays, normalization="none")
     log_decay = log_decays.forward  # the same backward

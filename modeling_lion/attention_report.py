@@ -61,7 +61,8 @@ def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor
 def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], reports: list[AttentionReport]) -> None:
     """A hook that runs before an attention module and appends to `reports`."""
     hidden_states, is_real = args[:2]
-    query, key, _, log_decay = attention.mixer(hidden_states, is_real, kwargs.get("neighbours"))
+    surroundings = (kwargs.get(name) for name in ("neighbours", "position_embeddings"))
+    query, key, _, log_decay = attention.mixer(hidden_states, is_real, *surroundings)
     length, head_dim = query.shape[2:]
     if any(not 0 <= token < length for token in tokens):
         raise ValueError(f"`tokens` is {tokens}; give positions from 0 to {length - 1}.")

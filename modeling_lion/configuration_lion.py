@@ -13,6 +13,7 @@
 # limitations under the License.
 """LION model configuration."""
 
+import copy
 import math
 import os
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.utils import logging
 
 
@@ -45,6 +47,10 @@ AUTO_MODELS = {
         "AutoModelForMaskedImageModeling": "LionForMaskedImageModeling",
     },
 }
+# What `rope_parameters` may be given for, in the library's words.
+LAYER_TYPES = ("linear_attention", "full_attention", "sliding_attention")
+# The frequencies of the others depend on the longest text of a batch, so that packing would change results (SPEC §4).
+ROPE_TYPES = ("default", *sorted(ROPE_INIT_FUNCTIONS.keys() - {"dynamic", "longrope"}))
 
 
 @strict
@@ -76,9 +82,16 @@ class LionConfig(PreTrainedConfig):
             LayerNorm over the concatenated heads, before the output projection.
         position_embedding_type (`"none"` or `"absolute"`, *optional*):
             Learnt absolute positions, or none. Defaults to `"none"` for text with a mixer whose decays encode
-            distance, and otherwise to `"absolute"`: for `"lit"`, `"softmax"` and `"luna"`, which are invariant to the
-            order of tokens without positions, and for images, where it improves every mixer. With `"none"`, images of
-            any size need no `interpolate_pos_encoding`.
+            distance or with `rope_parameters`, and otherwise to `"absolute"`: for `"lit"`, `"softmax"` and `"luna"`,
+            which are invariant to the order of tokens without positions, and for images, where it improves every
+            mixer. With `"none"`, images of any size need no `interpolate_pos_encoding`.
+        rope_parameters (`dict`, *optional*):
+            Rotary positions, in the format of the library (`transformers.modeling_rope_utils.RopeParameters`), for
+            example `{"rope_theta": 10000.0}`: queries and keys are turned by their positions, in linear attention
+            before the feature map. One dict for all layers, or one (or `None`) for each layer type:
+            `"linear_attention"` are the layers of linear mixers, `"full_attention"` those of `"softmax"`. `rope_type`
+            may be any of the library's but `"dynamic"` and `"longrope"`, whose frequencies depend on the other texts
+            of a batch. Text only, and not for `"luna"`. Defaults to none.
         norm_position (`"pre"` or `"post"`, *optional*):
             LayerNorm before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
         pooling (`"cls"` or `"mean"`, *optional*):
@@ -169,6 +182,7 @@ class LionConfig(PreTrainedConfig):
     normalization: Literal["sum", "none"] = "sum"
     attention_layer_norm: bool = False
     position_embedding_type: Literal["none", "absolute"] | None = None
+    rope_parameters: dict | None = None
     norm_position: Literal["pre", "post"] | None = None
     pooling: Literal["cls", "mean"] | None = None
     patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
@@ -190,7 +204,8 @@ class LionConfig(PreTrainedConfig):
         if self.layer_norm_eps is None:
             self.layer_norm_eps = 1e-12 if is_text else 1e-6
         if self.position_embedding_type is None:
-            self.position_embedding_type = "none" if is_text and self.has_decays else "absolute"
+            has_order = self.has_decays or self.rope_parameters is not None
+            self.position_embedding_type = "none" if is_text and has_order else "absolute"
         if self.norm_position is None:
             self.norm_position = "post" if is_text else "pre"
         if self.pooling is None:
@@ -261,6 +276,42 @@ class LionConfig(PreTrainedConfig):
     def has_decays(self) -> bool:
         """Whether the influence of tokens decays with distance, so that their order matters without positions."""
         return self.mixer_type in ("decay", "selective", "diagonal")
+
+    def layer_type(self, layer_idx: int) -> str:
+        """What a layer is in the library's words, one of `LAYER_TYPES`."""
+        return "full_attention" if self.uses_softmax else "linear_attention"
+
+    @property
+    def layer_types_in_use(self) -> set[str]:
+        return {self.layer_type(i) for i in range(self.num_hidden_layers)}
+
+    @property
+    def rope_parameters_by_type(self) -> dict[str, dict | None]:
+        """`rope_parameters` of each layer type; `None` for those without rotary positions."""
+        given = self.rope_parameters
+        if given and any(name in LAYER_TYPES or isinstance(value, dict) for name, value in given.items()):
+            return given
+        return dict.fromkeys(self.layer_types_in_use or LAYER_TYPES[:1], given)
+
+    def rope_config(self, layer_type: str) -> "LionConfig | None":
+        """A copy for one layer type, as the library's functions for rotary positions read it; `None` without any."""
+        parameters = self.rope_parameters_by_type[layer_type]
+        if parameters is None:
+            return None
+        config = copy.copy(self)
+        config.rope_parameters = parameters
+        return config
+
+    def convert_rope_params_to_dict(self, **kwargs) -> dict:
+        """
+        Called by the library when a configuration is made, to fill in defaults. The library's own gives every
+        configuration rotary positions, and some versions know no parameters by layer type.
+        """
+        self.rope_parameters = copy.deepcopy(self.rope_parameters)
+        for layer_type, parameters in self.rope_parameters_by_type.items():
+            if isinstance(parameters, dict):
+                super(LionConfig, self.rope_config(layer_type)).convert_rope_params_to_dict()  # in place
+        return kwargs
 
     @property
     def num_scans(self) -> int:
@@ -373,6 +424,65 @@ class LionConfig(PreTrainedConfig):
             raise ValueError(
                 '`feature_map="identity"` with `normalization="sum"` divides by numbers of either sign; set '
                 '`normalization="none"`, or a positive `feature_map` ("silu_norm", "elu").'
+            )
+
+    def validate_rope(self):
+        """The library's checks of rotary positions, for each layer type, and what they leave out."""
+        given = self.rope_parameters
+        if given is None:
+            return
+        if self.modality == "image":
+            raise ValueError(
+                f"`rope_parameters` is {given} with `modality` 'image'; rotary positions count along one sequence, "
+                "and the rows of an image are none: leave `rope_parameters=None` and set "
+                '`position_embedding_type="absolute"`.'
+            )
+        if self.mixer_type == "luna":
+            raise ValueError(
+                f"`rope_parameters` is {given} with `mixer_type` 'luna', whose memory has no positions; leave "
+                '`rope_parameters=None`, or set `mixer_type` to "softmax" or a linear mixer.'
+            )
+        by_type = self.rope_parameters_by_type
+        for name, parameters in by_type.items():
+            if name not in LAYER_TYPES or not isinstance(parameters, dict | None):
+                raise ValueError(
+                    f"`rope_parameters` has {name!r}: {parameters!r}; give one dict of parameters for all layers, or "
+                    f"one, or None, for each layer type ({', '.join(LAYER_TYPES)})."
+                )
+        if missing := self.layer_types_in_use - by_type.keys():
+            raise ValueError(
+                f"`rope_parameters` has {', '.join(by_type)}, but not {', '.join(missing)}, which layers of "
+                f"`mixer_type` {self.mixer_type!r} are: add it, with parameters or None."
+            )
+        for layer_type, parameters in by_type.items():
+            if parameters is not None:
+                self._check_rope_parameters(parameters)
+                try:
+                    super(LionConfig, self.rope_config(layer_type)).validate_rope()
+                except KeyError as error:
+                    raise ValueError(f"`rope_parameters` is {parameters}: {error.args[0]}. Add it.") from None
+
+    def _check_rope_parameters(self, parameters: dict):
+        rope_type = parameters.get("rope_type", "default")
+        if rope_type not in ROPE_TYPES:
+            raise ValueError(
+                f"`rope_type` in `rope_parameters` is {rope_type!r}; give one of {', '.join(ROPE_TYPES)}. The library "
+                "has others, whose frequencies depend on the longest text of a batch or which are for images."
+            )
+        for name, is_valid, wanted in (
+            ("rope_theta", lambda x: 0 < x < math.inf, "a number above 0"),
+            ("factor", lambda x: 1 <= x < math.inf, "a number of at least 1"),
+            ("partial_rotary_factor", lambda x: 0 < x <= 1, "a number above 0, at most 1"),
+        ):
+            value = parameters.get(name, None if name == "rope_theta" else 1)
+            if not isinstance(value, int | float) or not is_valid(value):
+                raise ValueError(f"`{name}` in `rope_parameters` is {value!r}; give {wanted}.")
+        channels = int(self.head_dim * parameters.get("partial_rotary_factor", 1))
+        if channels == 0 or channels + channels % 2 > self.head_dim:
+            raise ValueError(
+                f"`rope_parameters` turn {channels} of the {self.head_dim} channels of a head (`hidden_size` / "
+                "`num_attention_heads`), and they are turned in pairs; give a head an even number of channels, or "
+                "another `partial_rotary_factor`."
             )
 
     def validate_decays(self):

@@ -27,36 +27,19 @@ class LionTextEmbeddings(nn.Module):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        is_real: Tensor | None = None,
     ) -> Tensor:
-        """
-        Args:
-            is_real: of `real_tokens` (padding.py). Where no `position_ids` are given, real tokens are numbered and
-                padding is not, so that it shifts nothing (SPEC §4).
-        """
+        """`position_ids` are those of `text_layout` (padding.py), `(batch or 1, length)`."""
         if inputs_embeds is None:
             check_ids("input_ids", input_ids, self.word_embeddings.num_embeddings, "vocab_size", input_ids.shape)
             inputs_embeds = self.word_embeddings(input_ids)
         shape = inputs_embeds.shape[:2]
-        length = shape[1]
         if token_type_ids is None:
-            token_type_ids = torch.zeros(1, length, dtype=torch.long, device=inputs_embeds.device)
+            token_type_ids = torch.zeros(1, shape[1], dtype=torch.long, device=inputs_embeds.device)
         check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size", shape)
         # A device_map may have put each table on a device of its own.
         device = inputs_embeds.device
         embeddings = inputs_embeds + self.token_type_embeddings(token_type_ids).to(device)
         if self.position_embeddings is not None:
-            if position_ids is None:
-                if length > self.position_embeddings.num_embeddings:
-                    raise ValueError(
-                        f"The input has {length} tokens, but `max_position_embeddings` is "
-                        f"{self.position_embeddings.num_embeddings}: truncate the input (tokenizer(..., "
-                        'truncation=True)), or use a model with `position_embedding_type="none"`.'
-                    )
-                if is_real is None:
-                    position_ids = torch.arange(length, device=inputs_embeds.device).unsqueeze(0)
-                else:
-                    position_ids = (is_real.cumsum(dim=1) - 1).clamp(min=0)
             num_positions = self.position_embeddings.num_embeddings
             check_ids("position_ids", position_ids, num_positions, "max_position_embeddings", shape)
             embeddings = embeddings + self.position_embeddings(position_ids).to(device)
@@ -164,9 +147,16 @@ def join_patches(patches: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def check_inputs(
-    config: PreTrainedConfig, input_ids: Tensor | None, inputs_embeds: Tensor | None, pixel_values: Tensor | None
+    config: PreTrainedConfig,
+    input_ids: Tensor | None,
+    inputs_embeds: Tensor | None,
+    pixel_values: Tensor | None,
+    positions_given: bool = False,
 ) -> None:
-    """Raise a ValueError for inputs of the other modality, for both kinds of text, and for a wrong shape."""
+    """
+    Raise a ValueError for inputs of the other modality, for both kinds of text, for a wrong shape, and for texts with
+    more tokens than absolute positions unless `positions_given` says where they are.
+    """
     is_text = config.modality == "text"
     if is_text and pixel_values is not None:
         raise ValueError('This LionModel has `modality="text"`: pass `input_ids`, not `pixel_values`.')
@@ -179,5 +169,13 @@ def check_inputs(
         if inputs is not None and (inputs.shape[2:] != width or inputs.dim() < 2 or inputs.shape[1] == 0):
             shape = ", ".join(("batch", "length", *map(str, width)))
             raise ValueError(f"`{name}` must be ({shape}), with a length above 0; got {tuple(inputs.shape)}.")
+        if inputs is None or positions_given or config.position_embedding_type != "absolute":
+            continue
+        if inputs.shape[1] > config.max_position_embeddings:
+            raise ValueError(
+                f"The input has {inputs.shape[1]} tokens, but `max_position_embeddings` is "
+                f"{config.max_position_embeddings}: truncate the input (tokenizer(..., truncation=True)), or use a "
+                'model with `position_embedding_type="none"`.'
+            )
     if not is_text and (pixel_values is None or input_ids is not None or inputs_embeds is not None):
         raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')

@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig
 from .decay import NO_DECAY, LogDecay
 from .feature_map import FEATURE_MAPS
 from .padding import make_padding_absent
+from .rotary import PositionEmbeddings, rotate
 from .short_conv import BorderTaps, Halo, ShortConv
 
 
@@ -49,13 +50,18 @@ class LinearMixer(Mixer):
         self.q_conv, self.k_conv, self.v_conv = (ShortConv(*sizes) if config.conv_kernel else None for _ in range(3))
 
     def forward(
-        self, hidden_states: Tensor, is_real: Tensor | None = None, neighbours: BorderTaps | Halo | None = None
+        self,
+        hidden_states: Tensor,
+        is_real: Tensor | None = None,
+        neighbours: BorderTaps | Halo | None = None,
+        position_embeddings: PositionEmbeddings | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, LogDecay]:
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             is_real: `(batch, length)`, bool, False for padding; `None` where nothing is padded.
             neighbours: for a short convolution, of packed sequences, images and segments (short_conv.py).
+            position_embeddings: of `LionRotaryEmbedding`, `None` without rotary positions.
 
         Returns:
             query, key (after the feature map) and value, `(batch, heads, length, head_dim)`, and the log decays, with
@@ -65,6 +71,7 @@ class LinearMixer(Mixer):
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)
         query, key, value = (x.view(shape) for x in self.project(hidden_states, is_real, neighbours))
         with torch.autocast(hidden_states.device.type, enabled=False):  # on a GPU it would widen queries and keys only
+            query, key = rotate(query, key, position_embeddings, heads_dim=2)
             query, key = self.feature_map(query), self.feature_map(key)
         if self.head_directions == "alternate" and query.shape[2] % 2:
             raise ValueError(

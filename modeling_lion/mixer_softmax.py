@@ -9,6 +9,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
 from .mixer import Mixer
+from .rotary import PositionEmbeddings, rotate
 
 
 logger = logging.get_logger(__name__)
@@ -101,6 +102,7 @@ class SoftmaxMixer(Mixer):
         memory: None = None,
         output_attentions: bool = False,
         cu_seq_lens_q: Tensor | None = None,
+        position_embeddings: PositionEmbeddings | None = None,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None, None]:
         """
@@ -108,12 +110,14 @@ class SoftmaxMixer(Mixer):
             hidden_states: `(batch, length, hidden_size)`.
             attention_mask: of `layer_mask`.
             memory: passed on.
+            position_embeddings: of `LionRotaryEmbedding`, `None` without rotary positions.
 
         Returns:
             The mixed values `(batch, length, hidden_size)`, the weights `(batch, heads, length, length)` if asked for,
             and `memory`.
         """
         query, key, value = (self.split_heads(proj(hidden_states)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        query, key = rotate(query, key, position_embeddings, heads_dim=1)
         packing = {}
         if cu_seq_lens_q is not None and "flash" in self.config._attn_implementation:  # others are told by the mask
             longest = cu_seq_lens_q.diff().max()

@@ -56,9 +56,10 @@ from .mixer import LinearMixer
 from .mixer_decay import DecayGate, DecayMixer, DiagonalMixer, FixedDecay, SelectiveMixer, initial_decay_logits
 from .mixer_luna import LunaMixer
 from .mixer_softmax import SoftmaxMixer
-from .padding import check_borders, packed_borders, packed_positions, real_tokens
+from .padding import real_tokens, text_layout
 from .patch_order import scan_attention, scan_orders
 from .pooler import LionPooler
+from .rotary import LionRotaryEmbeddings, PositionEmbeddings
 from .segments import (
     BorderStates,
     SequenceParallelModel,
@@ -113,6 +114,7 @@ class LionAttention(nn.Module):
         shared_sequence: SharedSequence | None = None,
         neighbours: BorderTaps | Halo | None = None,
         cu_seq_lens_q: Tensor | None = None,
+        position_embeddings: PositionEmbeddings | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """
@@ -126,6 +128,7 @@ class LionAttention(nn.Module):
             shared_sequence: the processes that have the other segments of this sequence.
             neighbours: what a short convolution has to know of the tokens around these (short_conv.py).
             cu_seq_lens_q: borders of packed sequences.
+            position_embeddings: the rotary positions of this type of layers (rotary.py).
 
         Returns:
             The mixed hidden states, the weights if asked for, and the memory for the next layer.
@@ -134,9 +137,9 @@ class LionAttention(nn.Module):
             raise ValueError("Layers take no `attention_mask`: give `layer_mask`, or call the model.")
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if not isinstance(self.mixer, LinearMixer):
-            output, weights, memory = self.mixer(
-                hidden_states, layer_mask, memory, output_attentions=output_attentions, cu_seq_lens_q=cu_seq_lens_q
-            )
+            options = {"output_attentions": output_attentions, "cu_seq_lens_q": cu_seq_lens_q}
+            options["position_embeddings"] = position_embeddings
+            output, weights, memory = self.mixer(hidden_states, layer_mask, memory, **options)
             return self.project(output), weights, memory
 
         implementation = self.config._attn_implementation
@@ -144,7 +147,7 @@ class LionAttention(nn.Module):
             implementation = "eager"
         if shared_sequence is not None:
             neighbours = shared_sequence.halo(hidden_states, layer_mask, self.config.conv_kernel // 2)
-        query, key, value, log_decay = self.mixer(hidden_states, layer_mask, neighbours)
+        query, key, value, log_decay = self.mixer(hidden_states, layer_mask, neighbours, position_embeddings)
         if shared_sequence is not None:
             given = segment_states(key, value, log_decay, self.config.head_directions)
             border_states = shared_sequence.exchange(given)
@@ -203,6 +206,7 @@ class LionLayer(GradientCheckpointingLayer):
     def __init__(self, config: LionConfig, layer_idx: int = 0):
         super().__init__()
         self.is_pre_norm = config.norm_position == "pre"
+        self.layer_type = config.layer_type(layer_idx)
         self.chunk_size_feed_forward = config.chunk_size_feed_forward
         self.attention = LionAttention(config, layer_idx)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -358,6 +362,7 @@ class LionModel(LionPreTrainedModel):
         else:
             self.main_input_name = "pixel_values"
             self.embeddings = LionImageEmbeddings(config, use_mask_token)
+        self.rotary_embeddings = LionRotaryEmbeddings(config)
         self.layers = nn.ModuleList([LionLayer(config, i) for i in range(config.num_hidden_layers)])
         is_pre_norm = config.norm_position == "pre"
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if is_pre_norm else None
@@ -404,17 +409,12 @@ class LionModel(LionPreTrainedModel):
             at 0 if not given, but not under `torch.compile`, where they must be given. `pooler_output` has one row per
             sequence.
         """
-        check_inputs(self.config, input_ids, inputs_embeds, pixel_values)
-        scans, shared_sequence = None, None
+        positions_given = position_ids is not None or cu_seq_lens_q is not None
+        check_inputs(self.config, input_ids, inputs_embeds, pixel_values, positions_given)
+        scans, shared_sequence, position_embeddings = None, None, {}
         if self.is_text:
             inputs = input_ids if inputs_embeds is None else inputs_embeds
-            is_real = real_tokens(attention_mask, inputs)
-            if cu_seq_lens_q is None:
-                cu_seq_lens_q = packed_borders(position_ids, is_real)
-            else:
-                check_borders(cu_seq_lens_q, inputs.shape[1])
-                if position_ids is None:
-                    position_ids = packed_positions(cu_seq_lens_q, inputs.shape[1])
+            is_real, cu_seq_lens_q, positions = text_layout(inputs, attention_mask, position_ids, cu_seq_lens_q)
             if self.sequence_group is not None:
                 if cu_seq_lens_q is not None or kwargs.get("output_attentions", self.config.output_attentions):
                     raise ValueError(
@@ -423,8 +423,9 @@ class LionModel(LionPreTrainedModel):
                     )
                 shared_sequence = SharedSequence.of(inputs, is_real, self.sequence_group)
                 if position_ids is None:
-                    position_ids = shared_sequence.position_ids(is_real, inputs.shape[1])
-            hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds, is_real)
+                    positions = positions + shared_sequence.tokens_before()
+            hidden_states = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
+            position_embeddings = self.rotary_embeddings(hidden_states, positions)
         else:
             hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)
             if self.config.num_scans > 1:
@@ -440,7 +441,14 @@ class LionModel(LionPreTrainedModel):
         memory = None
         for layer in self.layers:
             # By position what may need a gradient: else checkpointing would lose it.
-            hidden_states, memory = layer(hidden_states, layer_mask, memory, **options, **kwargs)
+            hidden_states, memory = layer(
+                hidden_states,
+                layer_mask,
+                memory,
+                position_embeddings=position_embeddings.get(layer.layer_type),
+                **options,
+                **kwargs,
+            )
         if self.norm is not None:
             hidden_states = self.norm(hidden_states)
         pooled = None

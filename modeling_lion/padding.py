@@ -38,10 +38,40 @@ def packed_borders(position_ids: Tensor | None, is_real: Tensor | None) -> Tenso
     return torch.cat((inner.new_zeros(1), inner, inner.new_full((1,), position_ids.shape[1])))
 
 
-def packed_positions(cu_seqlens: Tensor, length: int) -> Tensor:
-    """Positions that start anew with every packed sequence, `(1, length)`."""
-    position = torch.arange(length, device=cu_seqlens.device)
-    return (position - cu_seqlens[torch.searchsorted(cu_seqlens, position, right=True) - 1]).unsqueeze(0)
+def token_positions(inputs: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
+    """
+    Positions that count real tokens only, so that padding shifts nothing, and start anew with every packed sequence
+    (SPEC §4); `(batch or 1, length)`, int64. A padded token has the position of the next real one.
+
+    Args:
+        inputs: `(batch, length, ...)`. The others are as `text_layout` returns them.
+    """
+    token = torch.arange(inputs.shape[1], device=inputs.device)
+    before = token.unsqueeze(0) if is_real is None else is_real.cumsum(dim=1) - is_real.long()
+    if cu_seqlens is None:
+        return before
+    first = cu_seqlens[torch.searchsorted(cu_seqlens, token, right=True) - 1]
+    return before - before[:, first]
+
+
+def text_layout(
+    inputs: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None, cu_seqlens: Tensor | None = None
+) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """
+    Which tokens are real (`real_tokens`), the borders of packed sequences (`packed_borders`) and the positions of all
+    tokens (`token_positions`), as far as they are not given.
+
+    Args:
+        inputs: `(batch, length, ...)`, what the others must fit.
+    """
+    is_real = real_tokens(attention_mask, inputs)
+    if cu_seqlens is None:
+        cu_seqlens = packed_borders(position_ids, is_real)
+    else:
+        check_borders(cu_seqlens, inputs.shape[1])
+    if position_ids is None:
+        position_ids = token_positions(inputs, is_real, cu_seqlens)
+    return is_real, cu_seqlens, position_ids
 
 
 def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:

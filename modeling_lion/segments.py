@@ -26,7 +26,7 @@ from .attention_plain import split_ones, with_ones
 from .decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, over_tokens
 from .embeddings import check_inputs
 from .numerics import accumulation_dtype, normalize
-from .padding import packed_borders, real_tokens
+from .padding import text_layout
 from .short_conv import Halo
 
 
@@ -140,44 +140,42 @@ def encode_in_segments(
         )
     if model.training:
         raise ValueError("`encode_long` is for inference: call model.eval() first.")
-    check_inputs(model.config, input_ids, None, None)
+    check_inputs(model.config, input_ids, None, None, position_ids is not None)
     for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
         if ids is not None and ids.shape != input_ids.shape:
             raise ValueError(f"`{name}` must be {tuple(input_ids.shape)}, as `input_ids`; got {tuple(ids.shape)}.")
     if segment_length < 1:
         raise ValueError(f"`segment_length` is {segment_length}; give at least 1.")
-    is_real = real_tokens(attention_mask, input_ids)
-    if packed_borders(position_ids, is_real) is not None:
+    is_real, cu_seqlens, position_ids = text_layout(input_ids, attention_mask, position_ids)
+    if cu_seqlens is not None:
         raise ValueError("`position_ids` start again: `encode_long` takes one long text a row, not packed ones.")
 
     def split(x: Tensor | None) -> tuple[Tensor | None, ...]:
         num_segments = -(-input_ids.shape[1] // segment_length)
         return (None,) * num_segments if x is None else x.split(segment_length, dim=1)
 
-    if model.config.position_embedding_type == "absolute":
-        # Short enough to embed at once, since there is a position for every token.
-        hidden_states = model.embeddings(input_ids, token_type_ids, position_ids, None, is_real)
-    else:
-        shape = (*input_ids.shape, model.config.hidden_size)
-        hidden_states = torch.empty(shape, dtype=model.dtype, device=input_ids.device)
-        for segment, ids, types in zip(split(hidden_states), split(input_ids), split(token_type_ids), strict=True):
-            segment.copy_(model.embeddings(ids, types))
+    shape = (*input_ids.shape, model.config.hidden_size)
+    hidden_states = torch.empty(shape, dtype=model.dtype, device=input_ids.device)
+    segments, masks, positions = (split(x) for x in (hidden_states, is_real, position_ids))
+    for segment, *inputs in zip(segments, split(input_ids), split(token_type_ids), positions, strict=True):
+        segment.copy_(model.embeddings(*inputs))
 
-    segments, masks = split(hidden_states), split(is_real)
     steps = 2 * len(model.layers) * len(segments)
     with logging.tqdm(total=steps, desc="Encoding", unit="segment", disable=not show_progress) as progress:
 
         def each_segment(layer):
-            for segment, mask, halo in zip(
-                segments, masks, halos(layer, hidden_states, is_real, segments), strict=True
-            ):
-                yield segment, mask, halo
+            neighbours = halos(layer, hidden_states, is_real, segments)
+            for segment, mask, halo, position in zip(segments, masks, neighbours, positions, strict=True):
+                yield segment, mask, halo, model.rotary_embeddings(segment, position).get(layer.layer_type)
                 progress.update()
 
         for layer in model.layers:
             given = [layer.segment_states(*inputs) for inputs in each_segment(layer)]
-            for (segment, mask, halo), border_states in zip(each_segment(layer), pass_borders(given), strict=True):
-                segment.copy_(layer(segment, mask, border_states=border_states, neighbours=halo)[0])
+            for (segment, mask, *surroundings), border_states in zip(
+                each_segment(layer), pass_borders(given), strict=True
+            ):
+                options = dict(zip(("neighbours", "position_embeddings"), surroundings, strict=True))
+                segment.copy_(layer(segment, mask, border_states=border_states, **options)[0])
     if model.norm is not None:
         for segment in segments:
             segment.copy_(model.norm(segment))
@@ -246,12 +244,9 @@ class SharedSequence:
             counts = is_real.sum(dim=1)
         return cls(group, gather(counts, group), lengths)
 
-    def position_ids(self, is_real: Tensor | None, length: int) -> Tensor:
-        """Positions in the whole sequence, counting real tokens; `(batch, length)`."""
-        before = self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
-        if is_real is None:
-            return before + torch.arange(length, device=before.device)
-        return (before + is_real.cumsum(dim=1) - 1).clamp(min=0)
+    def tokens_before(self) -> Tensor:
+        """Real tokens of each row in the segments before this one, `(batch, 1)`."""
+        return self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
 
     def pool(self, hidden_states: Tensor, is_real: Tensor | None, pooling: str) -> Tensor:
         """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`) of the whole sequences."""
@@ -260,8 +255,7 @@ class SharedSequence:
             weights = is_real
         total = self.counts.sum(dim=0).clamp(min=1)
         if pooling == "cls":
-            before = self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
-            weights = weights & (before + weights.cumsum(dim=1) == 1)
+            weights = weights & (self.tokens_before() + weights.cumsum(dim=1) == 1)
             total = torch.ones_like(total)
         pooled = (hidden_states * weights.unsqueeze(-1).to(hidden_states.dtype)).sum(dim=1)
         return SumOverProcesses.apply(pooled, self.group) / total.unsqueeze(1).to(pooled.dtype)

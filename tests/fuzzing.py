@@ -314,8 +314,10 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
     mixer = draw(st.sampled_from(MIXERS))
     feature_map = draw(st.sampled_from(["silu_norm", "elu", "relu", "softmax", "performer", "identity"]))
     heads = draw(st.sampled_from([1, 2, 4, 8]))
+    rope = draw(st.sampled_from([None, {}, {"rope_theta": 100.0}, {"rope_type": "linear", "factor": 2.0}]))
     fields = {
         "mixer_type": mixer,
+        "rope_parameters": None if mixer == "luna" else rope,
         "feature_map": feature_map,
         "normalization": "none" if feature_map == "identity" else draw(st.sampled_from(["sum", "none"])),
         "decay_activation": draw(st.sampled_from(["sigmoid", "softplus"])) if mixer in GATED else "sigmoid",

@@ -27,14 +27,14 @@ def test_rows_of_the_mask(length, equal):
 
 
 @pytest.mark.axes(
-    kind=["whole", "padded", "packed", "raster", "snake"],
+    kind=["whole", "padded", "packed", "rotary", "raster", "snake"],
     linear_mixer=["lit", "decay", "selective"],
     normalization=["sum", "none"],
 )
 def test_rows_are_those_of_output_attentions(kind, normalization, linear_mixer, find_case, equal):
     is_image = kind in ("raster", "snake")
     case = find_case("LionForImageClassification" if is_image else "LionForMaskedLM")
-    fields = {"patch_order": kind} if is_image else {}
+    fields = {"patch_order": kind} if is_image else {"rope_parameters": {} if kind == "rotary" else None}
     model = case.model(linear_mixer, "chunk", normalization=normalization, **fields)
     inputs = case.inputs(model.config)
     if kind == "padded":

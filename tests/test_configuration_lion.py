@@ -35,6 +35,11 @@ def test_defaults_follow_modality_and_mixer(modality, mixer_type, eps, positions
     assert [getattr(config, name) for name in FIELDS] == [eps, positions, norm, pooling]
 
 
+def test_rotary_positions_carry_order():
+    for mixer_type in ("lit", "selective", "softmax"):
+        assert LionConfig(mixer_type=mixer_type, rope_parameters={}).position_embedding_type == "none"
+
+
 def test_other_defaults():
     config = LionConfig()
     assert (config.modality, config.mixer_type, config.model_type) == ("text", "selective", "lion")
@@ -52,6 +57,11 @@ CONFIGS = {
     "image like a text": {"modality": "image", "norm_position": "post", "pooling": "cls", "layer_norm_eps": 1e-12},
     "lit without positions": {"mixer_type": "lit", "position_embedding_type": "none"},
     "decay with positions": {"mixer_type": "decay", "position_embedding_type": "absolute"},
+    "rotary": {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0}},
+    "rotary by layer type": {
+        "mixer_type": "softmax",
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5}, "sliding_attention": None},
+    },
     "labels": {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}, "problem_type": "regression"},
     "integers": {"hidden_dropout_prob": 0, "classifier_dropout": 0},
 }
@@ -188,6 +198,28 @@ WRONG = [
     ({"modality": "image", "patch_size": []}, ["patch_size", "[]", "positive"]),
     ({"layer_norm_eps": float("nan")}, ["layer_norm_eps", "nan", "above 0"]),
     ({"initializer_range": float("inf")}, ["initializer_range", "inf", "0 or"]),
+    ({"rope_parameters": {}, "modality": "image"}, ["rope_parameters", "image", "None", "absolute"]),
+    (
+        {"rope_parameters": {"rope_theta": 7}, "mixer_type": "luna"},
+        ["rope_parameters", "7", "luna", "None", "softmax"],
+    ),
+    ({"rope_parameters": {"full_attention": {}}}, ["full_attention", "not linear_attention", "selective", "add it"]),
+    (
+        {"rope_parameters": {"linear_attention": {}, "rope_theta": 7}},
+        ["rope_parameters", "'rope_theta': 7", "sliding"],
+    ),
+    ({"rope_parameters": {"global": {}}}, ["rope_parameters", "'global'", "linear_attention", "full_attention"]),
+    ({"rope_parameters": {"rope_type": "dynamic"}}, ["rope_type", "rope_parameters", "dynamic", "yarn", "batch"]),
+    ({"rope_parameters": {"rope_type": "yarn"}}, ["rope_parameters", "yarn", "factor", "Add it"]),
+    ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, ["factor", "rope_parameters", "0.5", "at least 1"]),
+    ({"rope_parameters": {"rope_theta": -1.0}}, ["rope_theta", "rope_parameters", "-1.0", "above 0"]),
+    ({"rope_parameters": {"rope_theta": "big"}}, ["rope_theta", "rope_parameters", "'big'", "above 0"]),
+    (
+        {"rope_parameters": {"partial_rotary_factor": 1.5}},
+        ["partial_rotary_factor", "rope_parameters", "1.5", "most 1"],
+    ),
+    ({"rope_parameters": {"partial_rotary_factor": 0.01}}, ["rope_parameters", "0 of the 64 channels", "pairs"]),
+    ({"rope_parameters": {}, "hidden_size": 36}, ["rope_parameters", "3 of the 3 channels", "num_attention_heads"]),
 ]
 WRONG_TYPES = [
     ({"mixer_type": "luna2"}, ["mixer_type", "luna2", "lit", "decay", "selective", "diagonal", "softmax", "luna"]),
@@ -203,6 +235,7 @@ WRONG_TYPES = [
     ({"hidden_size": 768.0}, ["hidden_size", "768.0", "int"]),
     ({"attention_layer_norm": "yes"}, ["attention_layer_norm", "yes", "bool"]),
     ({"chunk_size": None}, ["chunk_size", "None", "int"]),
+    ({"rope_parameters": 3}, ["rope_parameters", "3", "dict"]),
 ]
 
 

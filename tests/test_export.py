@@ -90,7 +90,7 @@ def save_tiny(model_class: type, folder: Path, **fields) -> str:
 @pytest.mark.parametrize(
     ("model_class", "fields", "kernel"),
     [
-        (LionForMaskedLM, {}, "chunk"),
+        (LionForMaskedLM, {"rope_parameters": {}}, "chunk"),
         (LionForImageClassification, {"modality": "image", "mixer_type": "decay", "patch_order": "snake"}, "parallel"),
     ],
 )

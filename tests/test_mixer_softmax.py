@@ -123,7 +123,8 @@ def test_flash_attention_is_told_where_packed_sequences_begin(registered, find_c
 
 @pytest.mark.parametrize(("mixer", "choice", "layers"), [("softmax", "sdpa", 1), ("luna", "eager", 2)])
 def test_compiles_as_one_graph(mixer, choice, layers, find_case, equal):
-    model = find_case("LionForMaskedLM").model(mixer, choice, num_hidden_layers=layers)
+    fields = {"rope_parameters": {}, "position_embedding_type": "absolute"} if mixer == "softmax" else {}
+    model = find_case("LionForMaskedLM").model(mixer, choice, num_hidden_layers=layers, **fields)
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
     for length in (5, 9):

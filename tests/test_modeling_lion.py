@@ -100,10 +100,13 @@ def test_attention_dropout_is_the_same_in_every_kernel(encoder, mixer, kernels_o
     assert not torch.allclose(results[0], model.eval()(**inputs).last_hidden_state)
 
 
-@pytest.mark.parametrize(("mixer", "kernel"), [("lit", "chunk"), ("decay", "parallel"), ("selective", "chunk")])
-def test_compiles_as_one_graph_for_every_length(mixer, kernel, find_case, equal):
+@pytest.mark.parametrize(
+    ("mixer", "kernel", "rope_parameters"),
+    [("lit", "chunk", None), ("decay", "parallel", {}), ("selective", "chunk", None)],
+)
+def test_compiles_as_one_graph_for_every_length(mixer, kernel, rope_parameters, find_case, equal):
     case = find_case("LionForMaskedLM")
-    model = case.model(mixer, kernel, num_hidden_layers=1).train()
+    model = case.model(mixer, kernel, num_hidden_layers=1, rope_parameters=rope_parameters).train()
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
     for length in (5, 9, 14):

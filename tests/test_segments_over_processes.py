@@ -32,6 +32,7 @@ CASES = {
        for head, pooling in product(HEADS[1:], ("cls", "mean"))},
     "pre-norm, no division": {"norm_position": "pre", "normalization": "none", "feature_map": "identity"},
     "absolute positions": {"position_embedding_type": "absolute", "padding": "interior"},
+    "rotary positions": {"rope_parameters": {"rope_theta": 100.0}, "padding": "interior"},
     "checkpointing": {"checkpointing": True},
     "decays per channel": {"mixer_type": "diagonal", "padding": "left"},
 }  # fmt: skip
