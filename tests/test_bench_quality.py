@@ -59,6 +59,53 @@ def test_masked_language_modeling(bench, tmp_path):
     assert row["test_loss"] is None and len(lives["before"]) == len(lives["after"]) == 2
 
 
+def test_every_token_is_labelled_and_longer_examples_are_read(bench, tmp_path):
+    experiment = bench.SCALES["quick"]["neighbour"]
+    data = bench.load_data("neighbour", experiment, tmp_path)
+    length = experiment.task["length"]
+    batch = data.collate([data.splits["test"][0], {"input_ids": [1, 2], "labels": [0, 1]}])
+    assert batch["attention_mask"].sum(1).tolist() == [length, 2] and (batch["labels"][1, 2:] == -100).all()
+    assert len(data.splits["longer"][0]["input_ids"]) == 8 * length
+    for model in ("LION-S", "softmax"):  # which has positions for the training length only
+        row, _ = bench.train(model, 0, experiment, data, tmp_path)
+        assert 0 <= row["test_accuracy"] < 0.5 and (row["longer_accuracy"] is None) == (model == "softmax")
+        bench.make_step(model, experiment, data, "train")()
+
+
+def test_variants_are_rows_of_the_same_table(bench, tmp_path, monkeypatch, capsys):
+    seen = []
+
+    def instead_of_training(name, seed, experiment, data, cache_dir):
+        seen.append(bench.make_config(name, experiment, data))
+        return dict.fromkeys(bench.METRICS, 0.1) | {"chance": 0.1, "parameters": 1, "train_seconds": 1.0}, {}
+
+    monkeypatch.setattr(bench, "train", instead_of_training)
+    monkeypatch.setattr(bench, "measure_speed", lambda *args: None)
+    monkeypatch.setattr(bench, "write_page", lambda *args: None)
+    args = ["--scale", "quick", "--tasks", "neighbour", "--models", "LION-D", "softmax", "--seeds", "0"]
+    args += ["--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")]
+    variant = ["--set", "pooling=mean", "--set", "initializer_range=0.50"]
+    for _ in range(2):  # the second time, everything is there
+        bench.main(args)
+        bench.main([*args, *variant])
+    bench.main([*args, *variant[2:], *variant[:2]])
+    rows = bench.read_rows(tmp_path / "quality.csv")
+    names = [None, None, *2 * ["initializer_range=0.5 pooling=mean"]]
+    assert [row["variant"] for row in rows] == names and len({row["settings"] for row in rows}) == 1
+    assert [(config.pooling, config.initializer_range) for config in seen] == [
+        *2 * [("cls", 0.02)],
+        *2 * [("mean", 0.5)],
+    ]
+    for wrong, message in (
+        ("poling=mean", "did you mean pooling"),
+        ("pooling", "FIELD=VALUE"),
+        ("intermediate_size=8", "equal parameters"),
+    ):
+        with pytest.raises(SystemExit):
+            bench.main([*args, "--set", wrong])
+        assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("scale", ["cpu", "gpu"])
 def test_parameters_are_equal(bench, scale):
     for name, experiment in bench.SCALES[scale].items():

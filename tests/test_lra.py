@@ -42,6 +42,8 @@ def tasks(lra, packages) -> dict:
         "retrieval": lra.Retrieval(longest=200, folders=FOLDERS),
         "pathfinder": lra.Pathfinder(),
         "digits": lra.Digits(),
+        "neighbour": lra.Neighbour(length=8),
+        "recall": lra.Recall(length=24),
     }
 
 
@@ -159,7 +161,14 @@ def test_digits_are_the_scans(lra):
     assert count == len(known)
 
 
-@pytest.mark.parametrize("name", ["listops", "text", "retrieval", "pathfinder", "digits"])
+def test_neighbour_is_on_the_left(lra):
+    task = lra.Neighbour(length=9, num_symbols=5)
+    for row in rows(task, "test", 5):
+        before = [lra.Neighbour().labels[0], *map(str, row["input_ids"][:-1])]
+        assert [task.labels[label] for label in row["labels"]] == before and set(row["input_ids"]) <= set(range(1, 6))
+
+
+@pytest.mark.parametrize("name", ["listops", "text", "retrieval", "pathfinder", "digits", "neighbour", "recall"])
 def test_examples_come_again_and_splits_do_not_overlap(lra, tasks, name):
     task = tasks[name]
     found = {split: rows(task, split, 8) for split in lra.SPLITS}
@@ -169,7 +178,10 @@ def test_examples_come_again_and_splits_do_not_overlap(lra, tasks, name):
     assert not (inputs[0] & inputs[1] or inputs[0] & inputs[2] or inputs[1] & inputs[2])
     low = 0 if task.grid else 1
     for row in sum(found.values(), []):
-        assert 0 < len(row["input_ids"]) <= task.max_length and row["label"] in range(len(task.labels))
+        assert 0 < len(row["input_ids"]) <= task.max_length
+        labels = row["labels"] if task.per_token else [row["label"]]
+        assert set(labels) - {lra.NO_LABEL} and set(labels) <= {lra.NO_LABEL, *range(len(task.labels))}
+        assert not task.per_token or len(labels) == len(row["input_ids"])
         assert low <= min(row["input_ids"]) and max(row["input_ids"]) < task.vocab_size
 
 
