@@ -6,11 +6,11 @@ What every mixer learns: the same backbone, parameters, steps and data, with one
     python benchmarks/bench_quality.py --scale gpu       # the sizes of the Long Range Arena
     python benchmarks/bench_quality.py --quick           # a few steps, to see that it runs
     python benchmarks/bench_quality.py --tasks digits --models LION-S LION-S♮ --seeds 3 4 5    # more seeds
-    python benchmarks/bench_quality.py --tasks text --set pooling=mean    # all models with another configuration
+    python benchmarks/bench_quality.py --tasks text --set pooling=mean --fan_in    # all models, configured otherwise
 
 Every training is a row of `quality.csv` and is not repeated while that is there, so that a stopped run goes on where
 it was. `quality_speed.csv` has times and memory, `half_lives.csv` the decays of LION-S before and after training; both
-are of configurations without `--set`.
+are of models without `--set` and `--fan_in`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mamba_peers import MAMBA_PEERS, use_mamba
+from mamba_peers import MAMBA_PEERS, BidirectionalMamba, use_mamba
 from measure import RESULTS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
 from report import write_page
 from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
@@ -87,6 +87,7 @@ class Experiment:
         examples: for training; a tenth of them for validation, and for the test.
         longer: evaluate examples of so many times the `length` of the task, too.
         variant: fields of `LionConfig` that replace those of every model.
+        fan_in: initial weights of mixers by their fan-in (`use_fan_in`), not those of `LionConfig` or the library.
     """
 
     task: dict
@@ -97,6 +98,16 @@ class Experiment:
     examples: int = 10_000
     longer: int | None = None
     variant: dict = field(default_factory=dict)
+    fan_in: bool = False
+
+    @property
+    def variant_name(self) -> str | None:
+        """The same for equal fields, in any order; `None` without any, as an empty cell of a table is read."""
+        texts = [
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in sorted(self.variant.items())
+        ]
+        return " ".join(["fan_in"] * self.fan_in + texts) or None
 
     def settings(self) -> str:
         """All of it but the variant, in one cell of a table."""
@@ -136,6 +147,7 @@ SCALES: dict[str, dict[str, Experiment]] = {
         "text": Experiment({"longest": 256, "max_bytes": 8_000_000}, sizes(64, 2, 4), steps=300, learning_rate=2e-3),
         "digits": Experiment({}, sizes(64, 2, 4, patch_size=1, **IMAGE), steps=600, learning_rate=2e-3),
         "neighbour": Experiment({"length": 32}, sizes(64, 2, 4), steps=500, learning_rate=2e-3, longer=8),
+        "recall": Experiment({"length": 64}, sizes(64, 2, 4), steps=600, learning_rate=4e-3),
     },
     "gpu": {
         "mlm": Experiment(
@@ -151,6 +163,7 @@ SCALES: dict[str, dict[str, Experiment]] = {
         "pathfinder": Experiment({}, sizes(128, 4, 8, patch_size=1, **IMAGE), 100_000, 128, 5e-4, examples=100_000),
         "digits": Experiment({}, sizes(128, 4, 4, patch_size=1, **IMAGE), steps=3_000),
         "neighbour": Experiment({"length": 128}, sizes(128, 4, 4), steps=3_000, longer=8),
+        "recall": Experiment({"length": 2048}, sizes(128, 2, 4), steps=20_000, examples=100_000),
     },
     "quick": {
         "mlm": Experiment(
@@ -164,6 +177,7 @@ SCALES: dict[str, dict[str, Experiment]] = {
         "pathfinder": Experiment({}, sizes(16, 2, 2, patch_size=4, **IMAGE), 3, batch_size=4, examples=40),
         "digits": Experiment({}, sizes(16, 2, 2, patch_size=2, **IMAGE), 3, batch_size=4, examples=40),
         "neighbour": Experiment({"length": 8}, sizes(16, 2, 2), 3, batch_size=4, examples=40, longer=8),
+        "recall": Experiment({"length": 20}, sizes(16, 2, 2), 3, batch_size=4, examples=40),
     },
 }
 ALL_TASKS = list(SCALES["gpu"])
@@ -316,6 +330,23 @@ def make_model(name: str, config: LionConfig, data: Data) -> torch.nn.Module:
     return use_mamba(model, name) if name in MAMBA_PEERS else model
 
 
+@torch.no_grad()
+def use_fan_in(model: torch.nn.Module) -> None:
+    """
+    Give the projections of every mixer weights whose size follows from their number of inputs n: a standard deviation
+    of n^-½ for queries, keys, values and outputs; in Hydra and Vim torch's own U(-n^-½, n^-½), as their authors have.
+    """
+    for layer in model.base_model.layers:
+        for name, module in layer.attention.named_modules():
+            if not isinstance(module, torch.nn.Linear):
+                continue
+            bound = module.in_features**-0.5
+            if isinstance(layer.attention, BidirectionalMamba):
+                torch.nn.init.uniform_(module.weight, -bound, bound)
+            elif name.split(".")[-1] in ("q_proj", "k_proj", "v_proj", "o_proj"):
+                torch.nn.init.normal_(module.weight, std=bound)
+
+
 def count(name: str, config: LionConfig, data: Data) -> int:
     with torch.device("meta"):
         return make_model(name, config, data).num_parameters()
@@ -360,6 +391,8 @@ def train(
     """Train one model; columns of a row come back, and `quantiles` of its half-lives before and after."""
     set_seed(seed)
     model = make_model(model_name, make_config(model_name, experiment, data), data)
+    if experiment.fan_in:
+        use_fan_in(model)
     batch = data.collate([data.splits["validation"][i] for i in range(min(8, len(data.splits["validation"])))])
     before = quantiles(half_lives(model, batch))
     arguments = TrainingArguments(
@@ -457,23 +490,23 @@ def train_once(
     task: str, model: str, seed: int, data: Data, args: argparse.Namespace, initial_decays: str = "default"
 ) -> None:
     """
-    Add a training, of the variant `args.variant`, to the table unless it is there.
+    Add a training, of the variant that `args` ask for, to the table unless it is there.
 
     Raises:
         ValueError: if it is there with other sizes, steps or data.
     """
-    experiment, path = replace(SCALES[args.scale][task], variant=args.variant), args.output_dir / "quality.csv"
+    experiment = replace(SCALES[args.scale][task], variant=dict(args.set), fan_in=args.fan_in)
+    path, variant = args.output_dir / "quality.csv", experiment.variant_name
     case = {"scale": args.scale, "task": task, "model": model, "initial_decays": initial_decays, "seed": seed}
-    case |= {"variant": name_of_variant(args.variant)}
+    case |= {"variant": variant}
     settings = {"settings": experiment.settings()}
     if found := read_rows(path, **case):
         if found[-1]["settings"] != settings["settings"]:
             raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}): give another --output_dir.")
         return
-    of_variant = f", {case['variant']}" if args.variant else ""
-    print(f"{task}, {model}, initial decays {initial_decays}{of_variant}, seed {seed}", flush=True)
+    print(f"{task}, {model}, initial decays {initial_decays}, variant {variant or 'default'}, seed {seed}", flush=True)
     row, lives = train(model, seed, experiment, data, args.cache_dir)
-    if model == "LION-S" and initial_decays == "default" and not args.variant:
+    if model == "LION-S" and initial_decays == "default" and variant is None:
         heads = [
             {"scale": args.scale, "task": task, "model": model, "seed": seed, "when": when, "layer": i, "head": j}
             | {f"q{round(100 * q):02}": value for q, value in zip(QUANTILES, head, strict=True)}
@@ -509,12 +542,6 @@ def parse_setting(text: str) -> tuple[str, object]:
         return name, value
 
 
-def name_of_variant(variant: dict) -> str | None:
-    """The same for equal fields, in any order; `None` without any, as an empty cell of a table is read."""
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in variant.items()}
-    return " ".join(f"{name}={text}" for name, text in sorted(texts.items())) or None
-
-
 def common_arguments(description: str, models: list[str], seeds: list[int]) -> argparse.ArgumentParser:
     """What this script and `bench_decays.py` both ask for."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -522,7 +549,7 @@ def common_arguments(description: str, models: list[str], seeds: list[int]) -> a
     parser.add_argument("--tasks", nargs="+", choices=ALL_TASKS, help="not given: all of the scale")
     parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--seeds", type=int, nargs="+", default=seeds)
-    parser.set_defaults(variant={})
+    parser.set_defaults(set=[], fan_in=False)
     parser.add_argument("--output_dir", type=Path, default=RESULTS, help="of the tables")
     parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
     return parser
@@ -542,14 +569,13 @@ def main(args: list[str] | None = None) -> None:
         metavar="FIELD=VALUE",
         type=parse_setting,
         action="append",
-        default=[],
         help="a field of LionConfig for all chosen models, stored as `variant`; may be given several times",
     )
+    parser.add_argument("--fan_in", action="store_true", help="initial weights of mixers by fan-in; a `variant`, too")
     parser.add_argument("--quick", action="store_true", help="scale quick, one seed; speed of the first task only")
     parser.add_argument("--repeats", type=int, default=7, help="of each timing")
     parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
     args = parser.parse_args(args)
-    args.variant = dict(args.set)
     if args.quick:
         args.scale, args.seeds, args.repeats = "quick", args.seeds[:1], 2
     threads = torch.get_num_threads()
@@ -563,7 +589,7 @@ def main(args: list[str] | None = None) -> None:
             for name in names:
                 train_once(task, name, seed, data, args)
         timed = {row["model"] for row in read_rows(args.output_dir / "quality_speed.csv", scale=args.scale, task=task)}
-        is_timed = (task == tasks[0] or not args.quick) and not args.variant
+        is_timed = (task == tasks[0] or not args.quick) and not args.set and not args.fan_in
         if is_timed and not set(names) <= timed:
             if not torch.cuda.is_available():
                 torch.set_num_threads(1)  # CPU time of one thread is disturbed least; a GPU is timed by the clock

@@ -89,13 +89,12 @@ def test_variants_are_rows_of_the_same_table(bench, tmp_path, monkeypatch, capsy
         bench.main(args)
         bench.main([*args, *variant])
     bench.main([*args, *variant[2:], *variant[:2]])
+    bench.main([*args, "--fan_in"])
     rows = bench.read_rows(tmp_path / "quality.csv")
-    names = [None, None, *2 * ["initializer_range=0.5 pooling=mean"]]
+    names = [None, None, *2 * ["initializer_range=0.5 pooling=mean"], "fan_in", "fan_in"]
     assert [row["variant"] for row in rows] == names and len({row["settings"] for row in rows}) == 1
-    assert [(config.pooling, config.initializer_range) for config in seen] == [
-        *2 * [("cls", 0.02)],
-        *2 * [("mean", 0.5)],
-    ]
+    assert [config.pooling for config in seen] == [*2 * ["cls"], *2 * ["mean"], *2 * ["cls"]]
+    assert [config.initializer_range for config in seen] == [0.02, 0.02, 0.5, 0.5, 0.02, 0.02]
     for wrong, message in (
         ("poling=mean", "did you mean pooling"),
         ("pooling", "FIELD=VALUE"),
@@ -104,6 +103,22 @@ def test_variants_are_rows_of_the_same_table(bench, tmp_path, monkeypatch, capsy
         with pytest.raises(SystemExit):
             bench.main([*args, "--set", wrong])
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["softmax", "LION-S", "Hydra", "Vim"])
+def test_fan_in_is_the_scale_of_what_mixers_project_with(bench, name):
+    data = bench.Data(bench.LionForMaskedLM, {"vocab_size": 99}, {}, None)
+    model = bench.make_model(name, bench.LionConfig(**bench.sizes(192, 1, 4) | data.config | bench.MODELS[name]), data)
+    before = {key: weight.clone() for key, weight in model.named_parameters()}
+    bench.use_fan_in(model)
+    changed = {key: weight for key, weight in model.named_parameters() if not torch.equal(weight, before[key])}
+    is_mamba = name in bench.MAMBA_PEERS
+    assert changed and all("attention" in key and (is_mamba or "_proj.weight" in key) for key in changed)
+    assert not any("decay" in key for key in changed)
+    for weight in changed.values():
+        std = weight.shape[1] ** -0.5 / (3**0.5 if is_mamba else 1)
+        # The standard error of a standard deviation of n numbers is at most std / sqrt(2 n).
+        assert abs(weight.std() / std - 1) < 4 * (2 * weight.numel()) ** -0.5
 
 
 @pytest.mark.parametrize("scale", ["cpu", "gpu"])

@@ -168,6 +168,22 @@ def test_neighbour_is_on_the_left(lra):
         assert [task.labels[label] for label in row["labels"]] == before and set(row["input_ids"]) <= set(range(1, 6))
 
 
+def test_recalled_values_are_those_of_the_pairs(lra):
+    task = lra.Recall(length=26, num_keys=9, num_values=3)
+    for split in lra.SPLITS:
+        for row in rows(task, split, 4):
+            tokens, labels = row["input_ids"], row["labels"]
+            values = {key: value - 2 for key, value in zip(tokens[:16:2], tokens[1:16:2], strict=True)}
+            assert len(values) == 8 and tokens[16] == 1 and sorted(tokens[17:]) == sorted(values)
+            assert set(values.values()) <= {0, 1, 2} and min(values) >= 5 and max(values) < task.vocab_size == 14
+            assert labels[17:] == [values[key] for key in tokens[17:]]
+            first = [values[key] if split == "train" else lra.NO_LABEL for key in tokens[:16:2]]
+            assert labels[:16:2] == first and labels[1:16:2] == [lra.NO_LABEL] * 8 and labels[16] == lra.NO_LABEL
+    for wrong in ({"length": 6}, {"length": 64, "num_keys": 20}):
+        with pytest.raises(ValueError, match=str(list(wrong)[-1])):
+            lra.Recall(**wrong)
+
+
 @pytest.mark.parametrize("name", ["listops", "text", "retrieval", "pathfinder", "digits", "neighbour", "recall"])
 def test_examples_come_again_and_splits_do_not_overlap(lra, tasks, name):
     task = tasks[name]
