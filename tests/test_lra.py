@@ -168,19 +168,27 @@ def test_neighbour_is_on_the_left(lra):
         assert [task.labels[label] for label in row["labels"]] == before and set(row["input_ids"]) <= set(range(1, 6))
 
 
-def test_recalled_values_are_those_of_the_pairs(lra):
-    task = lra.Recall(length=26, num_keys=9, num_values=3)
+@pytest.mark.parametrize("filler", [0, 7])
+def test_recalled_values_are_those_of_the_pairs(lra, filler):
+    task, seen = lra.Recall(length=25 + filler, num_pairs=8, num_keys=9, num_values=3), set()
     for split in lra.SPLITS:
         for row in rows(task, split, 4):
-            tokens, labels = row["input_ids"], row["labels"]
-            values = {key: value - 2 for key, value in zip(tokens[:16:2], tokens[1:16:2], strict=True)}
-            assert len(values) == 8 and tokens[16] == 1 and sorted(tokens[17:]) == sorted(values)
-            assert set(values.values()) <= {0, 1, 2} and min(values) >= 5 and max(values) < task.vocab_size == 14
-            assert labels[17:] == [values[key] for key in tokens[17:]]
-            first = [values[key] if split == "train" else lra.NO_LABEL for key in tokens[:16:2]]
-            assert labels[:16:2] == first and labels[1:16:2] == [lra.NO_LABEL] * 8 and labels[16] == lra.NO_LABEL
-    for wrong in ({"length": 6}, {"length": 64, "num_keys": 20}):
-        with pytest.raises(ValueError, match=str(list(wrong)[-1])):
+            tokens = row["input_ids"]
+            middle = tokens.index(1)
+            assert len(tokens) == len(row["labels"]) == task.length and middle == 16 + filler // 2
+            first = [token for token in tokens[:middle] if token != 2]
+            values = {key: name - 3 for key, name in zip(first[::2], first[1::2], strict=True)}
+            assert len(values) == 8 and set(values.values()) <= {0, 1, 2}
+            assert min(values) >= 6 and max(values) < task.vocab_size == 15
+            assert sorted(token for token in tokens[middle + 1 :] if token != 2) == sorted(values)
+            asked = range(0 if split == "train" else middle, task.length)
+            expected = [values.get(token, -100) if i in asked else -100 for i, token in enumerate(tokens)]
+            assert row["labels"] == expected
+            assert all(3 <= tokens[i + 1] < 6 for i in range(middle) if tokens[i] in values)
+            seen.add(tuple(token == 2 for token in tokens))
+    assert len(seen) == 1 if filler == 0 else len(seen) > 6
+    for wrong in ({"length": 6}, {"length": 64, "num_keys": 20}, {"length": 64, "num_pairs": 22}):
+        with pytest.raises(ValueError, match=list(wrong)[-1]):
             lra.Recall(**wrong)
 
 

@@ -18,22 +18,24 @@ import numpy as np
 from .task import NO_LABEL, Task, split_of
 
 
-SEPARATOR_ID = 1  # 0 is padding; values and then keys follow
+SEPARATOR_ID, FILLER_ID = 1, 2  # 0 is padding; values and then keys follow
 
 
 @dataclass(frozen=True)
 class Recall(Task):
     """
     Args:
-        length: tokens of an example at most: three for each pair, and a separator.
+        length: tokens of an example: three for each pair, a separator, and filler anywhere but within pairs.
+        num_pairs: not given: as many as there is room for.
         num_keys: different keys, of which each example has as many as it has pairs. Not given: twice that.
         num_values: different values.
 
     Raises:
-        ValueError: if an example has no two pairs, or there are fewer keys than pairs.
+        ValueError: if there is no room for the pairs, there are no two, or fewer keys than pairs.
     """
 
     length: int = 64
+    num_pairs: int | None = None
     num_keys: int | None = None
     num_values: int = 16
 
@@ -41,18 +43,25 @@ class Recall(Task):
     per_token: ClassVar[bool] = True
 
     def __post_init__(self):
-        if self.num_pairs < 2:
+        room = (self.length - 1) // 3
+        if room < 2:
             raise ValueError(f"`length` is {self.length}; give at least 7, for two pairs.")
-        if self.num_keys is not None and self.num_keys < self.num_pairs:
-            raise ValueError(f"`num_keys` is {self.num_keys}; give at least the {self.num_pairs} of an example.")
+        if not 2 <= self.pairs <= room:
+            raise ValueError(f"`num_pairs` is {self.num_pairs}; give 2 to {room} for `length` {self.length}.")
+        if self.keys < self.pairs:
+            raise ValueError(f"`num_keys` is {self.num_keys}; give at least the {self.pairs} of an example.")
 
     @property
-    def num_pairs(self) -> int:
-        return (self.length - 1) // 3
+    def pairs(self) -> int:
+        return (self.length - 1) // 3 if self.num_pairs is None else self.num_pairs
+
+    @property
+    def keys(self) -> int:
+        return 2 * self.pairs if self.num_keys is None else self.num_keys
 
     @property
     def first_key(self) -> int:
-        return SEPARATOR_ID + 1 + self.num_values
+        return FILLER_ID + 1 + self.num_values
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -60,7 +69,7 @@ class Recall(Task):
 
     @property
     def vocab_size(self) -> int:
-        return self.first_key + (self.num_keys or 2 * self.num_pairs)
+        return self.first_key + self.keys
 
     @property
     def max_length(self) -> int:
@@ -68,16 +77,28 @@ class Recall(Task):
 
     def example(self, split: str, index: int, seed: int) -> dict:
         generator = self.generator(split, index, seed)
+        filler = self.length - 1 - 3 * self.pairs
         while True:
-            keys = generator.choice(np.arange(self.first_key, self.vocab_size), self.num_pairs, replace=False)
-            values = generator.integers(self.num_values, size=self.num_pairs)
-            order = generator.permutation(self.num_pairs)
-            pairs = np.stack((keys, values + SEPARATOR_ID + 1), axis=-1)
-            tokens = np.concatenate((pairs.flatten(), [SEPARATOR_ID], keys[order]))
+            keys = generator.choice(np.arange(self.first_key, self.vocab_size), self.pairs, replace=False)
+            values = generator.integers(self.num_values, size=self.pairs)
+            names = values + FILLER_ID + 1
+            order = generator.permutation(self.pairs)
+            first = self.spread(generator, np.stack((keys, names), axis=-1), filler // 2)
+            second = self.spread(generator, keys[order, None], filler - filler // 2)
+            tokens = np.concatenate((first, [SEPARATOR_ID], second))
             if split_of(tokens.tobytes()) == split:
                 break
-        labels = np.full(len(tokens), NO_LABEL)
-        labels[-self.num_pairs :] = values[order]
-        if split == "train":
-            labels[: 2 * self.num_pairs : 2] = values
-        return {"input_ids": tokens.tolist(), "labels": labels.tolist()}
+        of_key = dict(zip(keys.tolist(), values.tolist(), strict=True))
+        labels = [of_key.get(token, NO_LABEL) for token in tokens.tolist()]
+        if split != "train":
+            labels[: len(first)] = [NO_LABEL] * len(first)
+        return {"input_ids": tokens.tolist(), "labels": labels}
+
+    def spread(self, generator: np.random.Generator, items: np.ndarray, filler: int) -> np.ndarray:
+        """Items, `(n, width)`, one after the other, with filler anywhere between them."""
+        slots = np.sort(generator.choice(len(items) + filler, len(items), replace=False))
+        tokens = np.full(items.size + filler, FILLER_ID)
+        before = slots - np.arange(len(items))  # filler before each item
+        starts = before + items.shape[1] * np.arange(len(items))
+        tokens[starts[:, None] + np.arange(items.shape[1])] = items
+        return tokens
