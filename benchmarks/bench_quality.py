@@ -6,21 +6,25 @@ What every mixer learns: the same backbone, parameters, steps and data, with one
     python benchmarks/bench_quality.py --scale gpu       # the sizes of the Long Range Arena
     python benchmarks/bench_quality.py --quick           # a few steps, to see that it runs
     python benchmarks/bench_quality.py --tasks digits --models LION-S LION-S♮ --seeds 3 4 5    # more seeds
+    python benchmarks/bench_quality.py --tasks text --set pooling=mean --fan_in    # all models, configured otherwise
 
 Every training is a row of `quality.csv` and is not repeated while that is there, so that a stopped run goes on where
-it was. `quality_speed.csv` has times and memory, `half_lives.csv` the decays of LION-S before and after training.
+it was. `quality_speed.csv` has times and memory, `half_lives.csv` the decays of LION-S before and after training; both
+are of models without `--set` and `--fan_in`.
 """
 
 import argparse
+import difflib
+import json
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from mamba_peers import MAMBA_PEERS, use_mamba
+from mamba_peers import MAMBA_PEERS, BidirectionalMamba, use_mamba
 from measure import RESULTS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
 from report import write_page
 from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
@@ -31,7 +35,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 import run_mlm  # noqa: E402
 from docstrings import write_docstrings  # noqa: E402
-from lra import PAD_ID, TASKS, Task, load_task  # noqa: E402
+from lra import NO_LABEL, PAD_ID, TASKS, Task, load_task  # noqa: E402
 from tokenization_lion import LionTokenizer  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
@@ -40,13 +44,20 @@ from modeling_lion import (  # noqa: E402
     LionForImageClassification,
     LionForMaskedLM,
     LionForSequenceClassification,
+    LionForTokenClassification,
 )
 from modeling_lion.mixer import LinearMixer  # noqa: E402
 
 
+CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
 # LIT has no decays: a scan along a curve does not change it.
 MODELS = {
     "softmax": {"mixer_type": "softmax"},
+    "softmax (rotary)": {
+        "mixer_type": "softmax",
+        "position_embedding_type": "none",
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
     "LION-LIT": {"mixer_type": "lit"},
     "LION-D": {"mixer_type": "decay"},
     "LION-S": {"mixer_type": "selective"},
@@ -58,8 +69,10 @@ MODELS = {
     "Hydra": {"mixer_type": "selective"},
     "Vim": {"mixer_type": "selective"},
 }
+MODELS = {name: config for name, config in MODELS.items() if config.keys() <= set(CONFIG_FIELDS)}
+TEXT_FIELDS, IMAGE_FIELDS = {"rope_parameters"}, {"patch_order"}  # models with these are for one modality
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-METRICS = ("validation_loss", "validation_accuracy", "test_loss", "test_accuracy")
+METRICS = ("validation_loss", "validation_accuracy", "test_loss", "test_accuracy", "longer_accuracy")
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,9 @@ class Experiment:
         config: fields of `LionConfig`, the same for every model.
         steps, batch_size, learning_rate: of the training; a tenth of the steps warms up, then a cosine falls to 0.
         examples: for training; a tenth of them for validation, and for the test.
+        longer: evaluate examples of so many times the `length` of the task, too.
+        variant: fields of `LionConfig` that replace those of every model.
+        fan_in: initial weights of mixers by their fan-in (`use_fan_in`), not those of `LionConfig` or the library.
     """
 
     task: dict
@@ -80,10 +96,23 @@ class Experiment:
     batch_size: int = 32
     learning_rate: float = 1e-3
     examples: int = 10_000
+    longer: int | None = None
+    variant: dict = field(default_factory=dict)
+    fan_in: bool = False
+
+    @property
+    def variant_name(self) -> str | None:
+        """The same for equal fields, in any order; `None` without any, as an empty cell of a table is read."""
+        texts = [
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+            for name, value in sorted(self.variant.items())
+        ]
+        return " ".join(["fan_in"] * self.fan_in + texts) or None
 
     def settings(self) -> str:
-        """All of it in one cell of a table."""
+        """All of it but the variant, in one cell of a table."""
         training = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate", "examples")}
+        training |= {"longer": self.longer} if self.longer else {}
         return " ".join(f"{name}={value}" for name, value in {**self.task, **self.config, **training}.items())
 
 
@@ -117,6 +146,8 @@ SCALES: dict[str, dict[str, Experiment]] = {
         "listops": Experiment(LISTOPS_CPU, sizes(64, 2, 4), steps=1500, learning_rate=2e-3),
         "text": Experiment({"longest": 256, "max_bytes": 8_000_000}, sizes(64, 2, 4), steps=300, learning_rate=2e-3),
         "digits": Experiment({}, sizes(64, 2, 4, patch_size=1, **IMAGE), steps=600, learning_rate=2e-3),
+        "neighbour": Experiment({"length": 32}, sizes(64, 2, 4), steps=500, learning_rate=2e-3, longer=8),
+        "recall": Experiment({"length": 64}, sizes(64, 2, 4), steps=600, learning_rate=4e-3),
     },
     "gpu": {
         "mlm": Experiment(
@@ -131,6 +162,8 @@ SCALES: dict[str, dict[str, Experiment]] = {
         "retrieval": Experiment({}, sizes(128, 4, 4), 20_000, learning_rate=5e-4, examples=100_000),
         "pathfinder": Experiment({}, sizes(128, 4, 8, patch_size=1, **IMAGE), 100_000, 128, 5e-4, examples=100_000),
         "digits": Experiment({}, sizes(128, 4, 4, patch_size=1, **IMAGE), steps=3_000),
+        "neighbour": Experiment({"length": 128}, sizes(128, 4, 4), steps=3_000, longer=8),
+        "recall": Experiment({"length": 2048}, sizes(128, 2, 4), steps=20_000, examples=100_000),
     },
     "quick": {
         "mlm": Experiment(
@@ -143,6 +176,8 @@ SCALES: dict[str, dict[str, Experiment]] = {
         "retrieval": Experiment({"longest": 40, "max_bytes": 400_000}, sizes(16, 2, 2), 3, batch_size=4, examples=40),
         "pathfinder": Experiment({}, sizes(16, 2, 2, patch_size=4, **IMAGE), 3, batch_size=4, examples=40),
         "digits": Experiment({}, sizes(16, 2, 2, patch_size=2, **IMAGE), 3, batch_size=4, examples=40),
+        "neighbour": Experiment({"length": 8}, sizes(16, 2, 2), 3, batch_size=4, examples=40, longer=8),
+        "recall": Experiment({"length": 20}, sizes(16, 2, 2), 3, batch_size=4, examples=40),
     },
 }
 ALL_TASKS = list(SCALES["gpu"])
@@ -168,8 +203,24 @@ def load_data(name: str, experiment: Experiment, cache_dir: Path) -> Data:
     held_out = max(experiment.examples // 10, 20)
     counts = {"train": experiment.examples, "validation": held_out, "test": held_out}
     splits = load_task(task, counts, str(cache_dir))
+    if experiment.longer:
+        longer = replace(task, length=experiment.longer * task.length)
+        # As many tokens as the test split has.
+        splits["longer"] = load_task(longer, {"test": max(held_out // experiment.longer, 20)}, str(cache_dir))["test"]
     labels = {"num_labels": len(task.labels)}
-    if task.grid is None:
+    metrics = {"compute_metrics": accuracy}
+    if task.per_token:
+        config = {
+            "vocab_size": task.vocab_size,
+            "max_position_embeddings": task.max_length,
+            "pad_token_id": PAD_ID,
+        }
+        model_class, collate = LionForTokenClassification, pad_with_labels
+        metrics = {
+            "compute_metrics": run_mlm.masked_accuracy,
+            "preprocess_logits_for_metrics": run_mlm.most_likely,
+        }
+    elif task.grid is None:
         # One token more, in front: what the classifier reads, as BERT's [CLS].
         counts_of = {"vocab_size": task.vocab_size + 1, "max_position_embeddings": task.max_length + 1}
         config = counts_of | {"pad_token_id": PAD_ID}
@@ -177,8 +228,8 @@ def load_data(name: str, experiment: Experiment, cache_dir: Path) -> Data:
     else:
         config = {"modality": "image", "image_size": task.grid, "num_channels": 1}
         model_class, collate = LionForImageClassification, lambda rows: images(rows, task)
-    counts = np.bincount(splits["test"]["label"])
-    metrics = {"compute_metrics": accuracy}
+    asked = np.array(splits["test"]["labels" if task.per_token else "label"])
+    counts = np.bincount(asked[asked != NO_LABEL])
     return Data(model_class, config | labels, splits, collate, metrics, chance=float(counts.max() / counts.sum()))
 
 
@@ -224,6 +275,18 @@ def pad(rows: list[dict], start_id: int) -> dict[str, torch.Tensor]:
     return {"input_ids": input_ids, "attention_mask": (input_ids != PAD_ID).long(), "labels": labels}
 
 
+def pad_with_labels(rows: list[dict]) -> dict[str, torch.Tensor]:
+    """A batch of sequences with a label for each token."""
+
+    def padded(name: str, value: int) -> torch.Tensor:
+        rows_of = [torch.tensor(row[name]) for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(rows_of, batch_first=True, padding_value=value)
+
+    input_ids = padded("input_ids", PAD_ID)
+    mask = (input_ids != PAD_ID).long()
+    return {"input_ids": input_ids, "attention_mask": mask, "labels": padded("labels", NO_LABEL)}
+
+
 def images(rows: list[dict], task: Task) -> dict[str, torch.Tensor]:
     pixels = torch.tensor([row["input_ids"] for row in rows], dtype=torch.float32).view(len(rows), 1, *task.grid)
     return {"pixel_values": pixels / 127.5 - 1, "labels": torch.tensor([row["label"] for row in rows])}
@@ -234,35 +297,54 @@ def accuracy(prediction: EvalPrediction) -> dict[str, float]:
 
 
 def models_of(data: Data, chosen: list[str]) -> list[str]:
-    is_image = data.config.get("modality") == "image"
-    return [name for name in chosen if is_image or "patch_order" not in MODELS[name]]
+    others = TEXT_FIELDS if data.config.get("modality") == "image" else IMAGE_FIELDS
+    return [name for name in chosen if not others & MODELS[name].keys()]
 
 
 def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1) -> LionConfig:
     """
-    The configuration of a model: its MLP is made smaller or larger until it has about the parameters of softmax.
+    The configuration of a model: its MLP is made smaller or larger until it has about the parameters of softmax
+    without a variant.
 
     Args:
         longer: positions for an input so many times as long; the rest is as without.
     """
-    fields = experiment.config | data.config
-    config = LionConfig(**fields | MODELS[model])
-    reference = count("softmax", LionConfig(**fields | MODELS["softmax"]), data)
+    common = experiment.config | data.config
+    of_model = common | MODELS[model] | experiment.variant
+    config = LionConfig(**of_model)
+    reference = count("softmax", LionConfig(**common | MODELS["softmax"]), data)
     per_unit = config.num_hidden_layers * (2 * config.hidden_size + 1)
     units = config.intermediate_size + round((reference - count(model, config, data)) / per_unit)
     if units < 1:
         raise ValueError(f"{model} has more parameters than softmax without any MLP: raise `intermediate_size`.")
-    fields |= {"intermediate_size": units}
+    of_model |= {"intermediate_size": units}
     if longer > 1 and config.modality == "image":
-        fields["image_size"] = tuple(round(side * math.sqrt(longer)) for side in config.image_shape)
+        of_model["image_size"] = tuple(round(side * math.sqrt(longer)) for side in config.image_shape)
     elif longer > 1:
-        fields["max_position_embeddings"] = longer * config.max_position_embeddings
-    return LionConfig(**fields | MODELS[model])
+        of_model["max_position_embeddings"] = longer * config.max_position_embeddings
+    return LionConfig(**of_model)
 
 
 def make_model(name: str, config: LionConfig, data: Data) -> torch.nn.Module:
     model = data.model_class(config)
     return use_mamba(model, name) if name in MAMBA_PEERS else model
+
+
+@torch.no_grad()
+def use_fan_in(model: torch.nn.Module) -> None:
+    """
+    Give the projections of every mixer weights whose size follows from their number of inputs n: a standard deviation
+    of n^-½ for queries, keys, values and outputs; in Hydra and Vim torch's own U(-n^-½, n^-½), as their authors have.
+    """
+    for layer in model.base_model.layers:
+        for name, module in layer.attention.named_modules():
+            if not isinstance(module, torch.nn.Linear):
+                continue
+            bound = module.in_features**-0.5
+            if isinstance(layer.attention, BidirectionalMamba):
+                torch.nn.init.uniform_(module.weight, -bound, bound)
+            elif name.split(".")[-1] in ("q_proj", "k_proj", "v_proj", "o_proj"):
+                torch.nn.init.normal_(module.weight, std=bound)
 
 
 def count(name: str, config: LionConfig, data: Data) -> int:
@@ -309,6 +391,8 @@ def train(
     """Train one model; columns of a row come back, and `quantiles` of its half-lives before and after."""
     set_seed(seed)
     model = make_model(model_name, make_config(model_name, experiment, data), data)
+    if experiment.fan_in:
+        use_fan_in(model)
     batch = data.collate([data.splits["validation"][i] for i in range(min(8, len(data.splits["validation"])))])
     before = quantiles(half_lives(model, batch))
     arguments = TrainingArguments(
@@ -329,7 +413,8 @@ def train(
         dataloader_pin_memory=torch.cuda.is_available(),
         bf16=torch.cuda.is_available(),
     )
-    columns = [name for name in ("input_ids", "label", "special_tokens_mask") if name in data.splits["train"].features]
+    columns = ("input_ids", "label", "labels", "special_tokens_mask")
+    columns = [name for name in columns if name in data.splits["train"].features]
     trainer = data.trainer_class(
         model=model,
         args=arguments,
@@ -339,8 +424,10 @@ def train(
     )
     result = trainer.train()
     row = dict.fromkeys(METRICS) | {"chance": data.chance}
-    for split in ("validation", "test"):
-        if split in data.splits:
+    # No position embedding has been learnt for what is longer than in training.
+    skipped = {"longer"} if model.config.position_embedding_type == "absolute" else set()
+    for split in ("validation", "test", "longer"):
+        if split in data.splits.keys() - skipped:
             metrics = trainer.evaluate(data.splits[split].select_columns(columns), metric_key_prefix=split)
             row |= {name: value for name, value in metrics.items() if name in METRICS}
     row |= {"parameters": model.num_parameters(), "train_seconds": result.metrics["train_runtime"]}
@@ -360,8 +447,12 @@ def make_step(model_name: str, experiment: Experiment, data: Data, mode: str) ->
     else:
         inputs = {"input_ids": torch.randint(1, config.vocab_size, (rows, config.max_position_embeddings))}
     if mode == "train":
-        is_mlm = data.model_class is LionForMaskedLM
-        inputs["labels"] = inputs["input_ids"] if is_mlm else torch.randint(config.num_labels, (rows,))
+        if data.model_class is LionForMaskedLM:
+            inputs["labels"] = inputs["input_ids"]
+        else:
+            is_per_token = data.model_class is LionForTokenClassification
+            shape = inputs["input_ids"].shape if is_per_token else (rows,)
+            inputs["labels"] = torch.randint(config.num_labels, shape)
     inputs = {name: x.to(device) for name, x in inputs.items()}
 
     def step():
@@ -399,21 +490,23 @@ def train_once(
     task: str, model: str, seed: int, data: Data, args: argparse.Namespace, initial_decays: str = "default"
 ) -> None:
     """
-    Add a training to the table unless it is there.
+    Add a training, of the variant that `args` ask for, to the table unless it is there.
 
     Raises:
         ValueError: if it is there with other sizes, steps or data.
     """
-    experiment, path = SCALES[args.scale][task], args.output_dir / "quality.csv"
+    experiment = replace(SCALES[args.scale][task], variant=dict(args.set), fan_in=args.fan_in)
+    path, variant = args.output_dir / "quality.csv", experiment.variant_name
     case = {"scale": args.scale, "task": task, "model": model, "initial_decays": initial_decays, "seed": seed}
+    case |= {"variant": variant}
     settings = {"settings": experiment.settings()}
     if found := read_rows(path, **case):
         if found[-1]["settings"] != settings["settings"]:
             raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}): give another --output_dir.")
         return
-    print(f"{task}, {model}, initial decays {initial_decays}, seed {seed}", flush=True)
+    print(f"{task}, {model}, initial decays {initial_decays}, variant {variant or 'default'}, seed {seed}", flush=True)
     row, lives = train(model, seed, experiment, data, args.cache_dir)
-    if model == "LION-S" and initial_decays == "default":
+    if model == "LION-S" and initial_decays == "default" and variant is None:
         heads = [
             {"scale": args.scale, "task": task, "model": model, "seed": seed, "when": when, "layer": i, "head": j}
             | {f"q{round(100 * q):02}": value for q, value in zip(QUANTILES, head, strict=True)}
@@ -427,6 +520,28 @@ def train_once(
     print(f"    {scores} in {row['train_seconds']:.0f} s", flush=True)
 
 
+def parse_setting(text: str) -> tuple[str, object]:
+    """
+    Name and value of `field=value`; values are JSON, or strings.
+
+    Raises:
+        argparse.ArgumentTypeError: if `LionConfig` has no such field, or the benchmark sets it.
+    """
+    name, _, value = text.partition("=")
+    if name not in CONFIG_FIELDS or not value:
+        near = difflib.get_close_matches(name, CONFIG_FIELDS)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not FIELD=VALUE with a field of LionConfig"
+            + f"; did you mean {' or '.join(near)}?" * bool(near)
+        )
+    if name == "intermediate_size":
+        raise argparse.ArgumentTypeError("`intermediate_size` is chosen so that all models have equal parameters.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
 def common_arguments(description: str, models: list[str], seeds: list[int]) -> argparse.ArgumentParser:
     """What this script and `bench_decays.py` both ask for."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -434,6 +549,7 @@ def common_arguments(description: str, models: list[str], seeds: list[int]) -> a
     parser.add_argument("--tasks", nargs="+", choices=ALL_TASKS, help="not given: all of the scale")
     parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--seeds", type=int, nargs="+", default=seeds)
+    parser.set_defaults(set=[], fan_in=False)
     parser.add_argument("--output_dir", type=Path, default=RESULTS, help="of the tables")
     parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
     return parser
@@ -448,6 +564,14 @@ def chosen_tasks(parser: argparse.ArgumentParser, args: argparse.Namespace) -> l
 
 def main(args: list[str] | None = None) -> None:
     parser = common_arguments(__doc__, list(MODELS), [0, 1, 2])
+    parser.add_argument(
+        "--set",
+        metavar="FIELD=VALUE",
+        type=parse_setting,
+        action="append",
+        help="a field of LionConfig for all chosen models, stored as `variant`; may be given several times",
+    )
+    parser.add_argument("--fan_in", action="store_true", help="initial weights of mixers by fan-in; a `variant`, too")
     parser.add_argument("--quick", action="store_true", help="scale quick, one seed; speed of the first task only")
     parser.add_argument("--repeats", type=int, default=7, help="of each timing")
     parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
@@ -465,7 +589,8 @@ def main(args: list[str] | None = None) -> None:
             for name in names:
                 train_once(task, name, seed, data, args)
         timed = {row["model"] for row in read_rows(args.output_dir / "quality_speed.csv", scale=args.scale, task=task)}
-        if (task == tasks[0] or not args.quick) and not set(names) <= timed:
+        is_timed = (task == tasks[0] or not args.quick) and not args.set and not args.fan_in
+        if is_timed and not set(names) <= timed:
             if not torch.cuda.is_available():
                 torch.set_num_threads(1)  # CPU time of one thread is disturbed least; a GPU is timed by the clock
             measure_speed(task, names, experiment, data, args)

@@ -24,6 +24,7 @@ RESULTS = Path(__file__).parent / "results"
 # One colour per model in every picture. Models with softmax attention are dark or grey.
 COLORS = {
     "softmax": "#30343b",
+    "softmax (rotary)": "#5f6875",
     "BERT": "#30343b",
     "ViT": "#30343b",
     "ModernBERT": "#8a8f98",

@@ -59,6 +59,68 @@ def test_masked_language_modeling(bench, tmp_path):
     assert row["test_loss"] is None and len(lives["before"]) == len(lives["after"]) == 2
 
 
+def test_every_token_is_labelled_and_longer_examples_are_read(bench, tmp_path):
+    experiment = bench.SCALES["quick"]["neighbour"]
+    data = bench.load_data("neighbour", experiment, tmp_path)
+    length = experiment.task["length"]
+    batch = data.collate([data.splits["test"][0], {"input_ids": [1, 2], "labels": [0, 1]}])
+    assert batch["attention_mask"].sum(1).tolist() == [length, 2] and (batch["labels"][1, 2:] == -100).all()
+    assert len(data.splits["longer"][0]["input_ids"]) == 8 * length
+    for model in ("LION-S", "softmax"):  # which has positions for the training length only
+        row, _ = bench.train(model, 0, experiment, data, tmp_path)
+        assert 0 <= row["test_accuracy"] < 0.5 and (row["longer_accuracy"] is None) == (model == "softmax")
+        bench.make_step(model, experiment, data, "train")()
+
+
+def test_variants_are_rows_of_the_same_table(bench, tmp_path, monkeypatch, capsys):
+    seen = []
+
+    def instead_of_training(name, seed, experiment, data, cache_dir):
+        seen.append(bench.make_config(name, experiment, data))
+        return dict.fromkeys(bench.METRICS, 0.1) | {"chance": 0.1, "parameters": 1, "train_seconds": 1.0}, {}
+
+    monkeypatch.setattr(bench, "train", instead_of_training)
+    monkeypatch.setattr(bench, "measure_speed", lambda *args: None)
+    monkeypatch.setattr(bench, "write_page", lambda *args: None)
+    args = ["--scale", "quick", "--tasks", "neighbour", "--models", "LION-D", "softmax", "--seeds", "0"]
+    args += ["--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")]
+    variant = ["--set", "pooling=mean", "--set", "initializer_range=0.50"]
+    for _ in range(2):  # the second time, everything is there
+        bench.main(args)
+        bench.main([*args, *variant])
+    bench.main([*args, *variant[2:], *variant[:2]])
+    bench.main([*args, "--fan_in"])
+    rows = bench.read_rows(tmp_path / "quality.csv")
+    names = [None, None, *2 * ["initializer_range=0.5 pooling=mean"], "fan_in", "fan_in"]
+    assert [row["variant"] for row in rows] == names and len({row["settings"] for row in rows}) == 1
+    assert [config.pooling for config in seen] == [*2 * ["cls"], *2 * ["mean"], *2 * ["cls"]]
+    assert [config.initializer_range for config in seen] == [0.02, 0.02, 0.5, 0.5, 0.02, 0.02]
+    for wrong, message in (
+        ("poling=mean", "did you mean pooling"),
+        ("pooling", "FIELD=VALUE"),
+        ("intermediate_size=8", "equal parameters"),
+    ):
+        with pytest.raises(SystemExit):
+            bench.main([*args, "--set", wrong])
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["softmax", "LION-S", "Hydra", "Vim"])
+def test_fan_in_is_the_scale_of_what_mixers_project_with(bench, name):
+    data = bench.Data(bench.LionForMaskedLM, {"vocab_size": 99}, {}, None)
+    model = bench.make_model(name, bench.LionConfig(**bench.sizes(192, 1, 4) | data.config | bench.MODELS[name]), data)
+    before = {key: weight.clone() for key, weight in model.named_parameters()}
+    bench.use_fan_in(model)
+    changed = {key: weight for key, weight in model.named_parameters() if not torch.equal(weight, before[key])}
+    is_mamba = name in bench.MAMBA_PEERS
+    assert changed and all("attention" in key and (is_mamba or "_proj.weight" in key) for key in changed)
+    assert not any("decay" in key for key in changed)
+    for weight in changed.values():
+        std = weight.shape[1] ** -0.5 / (3**0.5 if is_mamba else 1)
+        # The standard error of a standard deviation of n numbers is at most std / sqrt(2 n).
+        assert abs(weight.std() / std - 1) < 4 * (2 * weight.numel()) ** -0.5
+
+
 @pytest.mark.parametrize("scale", ["cpu", "gpu"])
 def test_parameters_are_equal(bench, scale):
     for name, experiment in bench.SCALES[scale].items():

@@ -42,6 +42,8 @@ def tasks(lra, packages) -> dict:
         "retrieval": lra.Retrieval(longest=200, folders=FOLDERS),
         "pathfinder": lra.Pathfinder(),
         "digits": lra.Digits(),
+        "neighbour": lra.Neighbour(length=8),
+        "recall": lra.Recall(length=24),
     }
 
 
@@ -159,7 +161,38 @@ def test_digits_are_the_scans(lra):
     assert count == len(known)
 
 
-@pytest.mark.parametrize("name", ["listops", "text", "retrieval", "pathfinder", "digits"])
+def test_neighbour_is_on_the_left(lra):
+    task = lra.Neighbour(length=9, num_symbols=5)
+    for row in rows(task, "test", 5):
+        before = [lra.Neighbour().labels[0], *map(str, row["input_ids"][:-1])]
+        assert [task.labels[label] for label in row["labels"]] == before and set(row["input_ids"]) <= set(range(1, 6))
+
+
+@pytest.mark.parametrize("filler", [0, 7])
+def test_recalled_values_are_those_of_the_pairs(lra, filler):
+    task, seen = lra.Recall(length=25 + filler, num_pairs=8, num_keys=9, num_values=3), set()
+    for split in lra.SPLITS:
+        for row in rows(task, split, 4):
+            tokens = row["input_ids"]
+            middle = tokens.index(1)
+            assert len(tokens) == len(row["labels"]) == task.length and middle == 16 + filler // 2
+            first = [token for token in tokens[:middle] if token != 2]
+            values = {key: name - 3 for key, name in zip(first[::2], first[1::2], strict=True)}
+            assert len(values) == 8 and set(values.values()) <= {0, 1, 2}
+            assert min(values) >= 6 and max(values) < task.vocab_size == 15
+            assert sorted(token for token in tokens[middle + 1 :] if token != 2) == sorted(values)
+            asked = range(0 if split == "train" else middle, task.length)
+            expected = [values.get(token, -100) if i in asked else -100 for i, token in enumerate(tokens)]
+            assert row["labels"] == expected
+            assert all(3 <= tokens[i + 1] < 6 for i in range(middle) if tokens[i] in values)
+            seen.add(tuple(token == 2 for token in tokens))
+    assert len(seen) == 1 if filler == 0 else len(seen) > 6
+    for wrong in ({"length": 6}, {"length": 64, "num_keys": 20}, {"length": 64, "num_pairs": 22}):
+        with pytest.raises(ValueError, match=list(wrong)[-1]):
+            lra.Recall(**wrong)
+
+
+@pytest.mark.parametrize("name", ["listops", "text", "retrieval", "pathfinder", "digits", "neighbour", "recall"])
 def test_examples_come_again_and_splits_do_not_overlap(lra, tasks, name):
     task = tasks[name]
     found = {split: rows(task, split, 8) for split in lra.SPLITS}
@@ -169,7 +202,10 @@ def test_examples_come_again_and_splits_do_not_overlap(lra, tasks, name):
     assert not (inputs[0] & inputs[1] or inputs[0] & inputs[2] or inputs[1] & inputs[2])
     low = 0 if task.grid else 1
     for row in sum(found.values(), []):
-        assert 0 < len(row["input_ids"]) <= task.max_length and row["label"] in range(len(task.labels))
+        assert 0 < len(row["input_ids"]) <= task.max_length
+        labels = row["labels"] if task.per_token else [row["label"]]
+        assert set(labels) - {lra.NO_LABEL} and set(labels) <= {lra.NO_LABEL, *range(len(task.labels))}
+        assert not task.per_token or len(labels) == len(row["input_ids"])
         assert low <= min(row["input_ids"]) and max(row["input_ids"]) < task.vocab_size
 
 

@@ -1,17 +1,35 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The tasks of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006), without downloads: each is generated, or uses
-text and images that are installed with Python and scikit-learn.
+The tasks of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006), and some that are learnt in minutes, without
+downloads: each is generated, or uses text and images that are installed with Python and scikit-learn.
 """
 
 from .digits import Digits
 from .listops import ListOps
+from .neighbour import Neighbour
 from .pathfinder import Pathfinder
+from .recall import Recall
 from .retrieval import Retrieval
-from .task import PAD_ID, SPLITS, Task, load_task
+from .task import NO_LABEL, PAD_ID, SPLITS, Task, load_task
 from .text import Text
 
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (ListOps, Text, Retrieval, Pathfinder, Digits)}
+TASKS: dict[str, type[Task]] = {
+    task.name: task for task in (ListOps, Text, Retrieval, Pathfinder, Digits, Neighbour, Recall)
+}
 
-__all__ = ["PAD_ID", "SPLITS", "TASKS", "Digits", "ListOps", "Pathfinder", "Retrieval", "Task", "Text", "load_task"]
+__all__ = [
+    "NO_LABEL",
+    "PAD_ID",
+    "SPLITS",
+    "TASKS",
+    "Digits",
+    "ListOps",
+    "Neighbour",
+    "Pathfinder",
+    "Recall",
+    "Retrieval",
+    "Task",
+    "Text",
+    "load_task",
+]

@@ -13,6 +13,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 SPLITS = ("train", "validation", "test")
 PAD_ID = 0
+NO_LABEL = -100  # what the library's losses leave out
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,14 @@ class Task(ABC):
     Sequences to classify. A subclass is a frozen dataclass whose fields are the sizes of the task; equal fields, seed
     and index give the same example.
 
-    An example is `{"input_ids": list of int, "label": int}`. Tokens are numbers from 1 to `vocab_size - 1`; 0 is left
-    for padding. Of a task with a `grid` they are the grey values of an image instead, from 0 to 255, row by row.
+    An example is `{"input_ids": list of int, "label": int}`, or, of a task `per_token`, `{"input_ids": list of int,
+    "labels": list of int}`, one label for each token, `NO_LABEL` where nothing is asked. Tokens are numbers from 1 to
+    `vocab_size - 1`; 0 is left for padding. Of a task with a `grid` they are the grey values of an image instead, from
+    0 to 255, row by row.
     """
 
     name: ClassVar[str]
+    per_token: ClassVar[bool] = False
     version: ClassVar[int] = (
         1  # count up where a change of the code changes examples, so that stored ones are not used
     )
@@ -92,12 +96,13 @@ def load_task(
         num_proc: processes that generate them. The examples are the same for any number.
 
     Returns:
-        A split for each one in `sizes`, with the columns `input_ids` and `label`.
+        A split for each one in `sizes`, with the columns `input_ids` and `label`, or `labels` of a task `per_token`.
 
     Raises:
         ValueError: for a split that is not "train", "validation" or "test", or without examples.
     """
-    features = Features({"input_ids": List(Value("int32")), "label": ClassLabel(names=list(task.labels))})
+    labels = {"labels": List(Value("int32"))} if task.per_token else {"label": ClassLabel(names=list(task.labels))}
+    features = Features({"input_ids": List(Value("int32"))} | labels)
     splits = {}
     for split, count in sizes.items():
         if split not in SPLITS:

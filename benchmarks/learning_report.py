@@ -1,0 +1,140 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What `bench_quality.py --set ... --fan_in` found: scores by training time, each model at its best, and a table of all
+variants.
+
+    python benchmarks/learning_report.py                               # of benchmarks/results
+    python benchmarks/learning_report.py --results_dir outputs/bench    # the picture goes there, into images/
+"""
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+import pandas as pd
+from measure import COLORS, RESULTS, markdown_table
+
+
+ROOT = Path(__file__).parents[1]
+DEFAULT = "default"
+
+
+def load_scores(results_dir: Path, scale: str = "cpu") -> pd.DataFrame:
+    """
+    Trainings of `quality.csv`, the latest of each case: `variant` is "default" where the cell is empty, `score` and
+    `validation` are masked-LM loss in nats, else accuracy in per cent, of the test and the validation split.
+    """
+    rows = pd.read_csv(results_dir / "quality.csv", dtype={"variant": str})
+    rows = rows[(rows["scale"] == scale) & (rows["initial_decays"] == DEFAULT)]
+    rows = rows.assign(variant=rows["variant"].fillna(DEFAULT))
+    rows = rows.drop_duplicates(["task", "model", "variant", "seed"], keep="last")
+    is_mlm = rows["task"] == "mlm"
+    return rows.assign(
+        validation=rows["validation_loss"].where(is_mlm, 100 * rows["validation_accuracy"]),
+        score=rows["validation_loss"].where(is_mlm, 100 * rows["test_accuracy"]),
+    )
+
+
+def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
+    """
+    By task and model the variant with the best mean of `validation` and its means over the seeds: the test split
+    chooses nothing. A variant with fewer seeds than the model's others is left out.
+    """
+    groups = scores.groupby(["task", "model", "variant"])
+    means = groups[["validation", "score", "train_seconds"]].mean()
+    means["std"], means["seeds"] = groups["score"].std().fillna(0), groups["seed"].nunique()
+    means = means.reset_index()
+    means = means[means["seeds"] == means.groupby(["task", "model"])["seeds"].transform("max")]
+    rank = means["validation"].where(means["task"] == "mlm", -means["validation"])
+    return means.loc[rank.groupby([means["task"], means["model"]]).idxmin()]
+
+
+def in_order(models) -> list[str]:
+    """In the order of the palette."""
+    return [name for name in COLORS if name in set(models)]
+
+
+def draw_learning(scores: pd.DataFrame, plt):
+    """One panel for each task: the score of every model at its best by the seconds of its training; `None` without."""
+    best = at_their_best(scores)
+    if best.empty:
+        return None
+    tasks = list(dict.fromkeys(scores["task"]))
+    columns = min(len(tasks), 4)
+    lines = math.ceil(len(tasks) / columns)
+    figure, axes = plt.subplots(lines, columns, figsize=(3.2 * columns, 3.4 * lines + 0.6), squeeze=False)
+    handles = {}
+    for axis, task in zip(axes.flat, tasks, strict=False):
+        points = best[best["task"] == task].set_index("model")
+        for name in in_order(points.index):
+            x, y, spread = points.loc[name, ["train_seconds", "score", "std"]]
+            ours = {"marker": "o", "markersize": 9, "markeredgecolor": "black"} if is_ours(name) else {"marker": "s"}
+            handles[name] = axis.errorbar(x, y, spread, color=COLORS[name], linestyle="", elinewidth=1, **ours)
+        is_mlm = task == "mlm"
+        unit = "masked-LM loss, nats (axis reversed)" if is_mlm else "test accuracy, %"
+        axis.set(title=task, xlabel="seconds of training", ylabel=unit, xscale="log")
+        low, high = axis.get_xlim()
+        ticks = [n * 10**power for power in range(6) for n in (1, 2, 5) if low < n * 10**power < high]
+        axis.set_xticks(ticks, [f"{n:,}" for n in ticks])
+        axis.minorticks_off()
+        axis.grid(alpha=0.25)
+        if is_mlm:
+            axis.invert_yaxis()
+    for axis in axes.flat[len(tasks) :]:
+        axis.set_visible(False)
+    handles = {name: handles[name] for name in in_order(handles)}
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 8))
+    figure.suptitle("Every model at its best: up is better, left is faster; circles are ours")
+    return figure
+
+
+def is_ours(model: str) -> bool:
+    return model.startswith("LION") or model == "diagonal"
+
+
+def ablations(scores: pd.DataFrame) -> str:
+    """A Markdown table: a row for each model and variant, the unchanged model first, and a column for each task."""
+    if scores.empty:
+        return ""
+    tasks = list(dict.fromkeys(scores["task"]))
+    groups = scores.groupby(["model", "variant", "task"])["score"]
+    rows, seeds = [], groups.count()
+    for model in in_order(scores["model"]):
+        variants = sorted(
+            set(scores.loc[scores["model"] == model, "variant"]), key=lambda name: (name != DEFAULT, name)
+        )
+        for variant in variants:
+            cells = [
+                mean_std(groups.get_group(key), 2 if key[-1] == "mlm" else 1) if key in groups.groups else ""
+                for key in ((model, variant, task) for task in tasks)
+            ]
+            rows.append([model, variant, *cells])
+    header = ["model", "variant", *("mlm, validation loss" if task == "mlm" else f"{task}, test %" for task in tasks)]
+    counts = "1 seed" if seeds.max() == 1 else f"{seeds.min()} to {seeds.max()} seeds"
+    return f"{markdown_table(header, rows)}\n\nMean ± standard deviation of {counts}."
+
+
+def mean_std(values: pd.Series, digits: int) -> str:
+    spread = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}{spread}"
+
+
+def main(args: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results_dir", type=Path, default=RESULTS)
+    parser.add_argument("--scale", default="cpu")
+    args = parser.parse_args(args)
+    sys.path.insert(0, str(ROOT / "examples"))
+    from pictures import plt, save
+
+    scores = load_scores(args.results_dir, args.scale)
+    page = ROOT / "docs" if args.results_dir.resolve() == RESULTS.resolve() else args.results_dir
+    (page / "images").mkdir(parents=True, exist_ok=True)
+    if figure := draw_learning(scores, plt):
+        print(save(figure, page / "images" / "scores_by_training_time.png"))
+    print(ablations(scores))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The left neighbour: which token stands before each one? Random tokens, every one of which is to be labelled with the
+token on its left, and the first with "none". A model that cannot tell left from right guesses between two neighbours.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .task import Task, split_of
+
+
+@dataclass(frozen=True)
+class Neighbour(Task):
+    """
+    Args:
+        length: tokens of an example.
+        num_symbols: different tokens.
+    """
+
+    length: int = 32
+    num_symbols: int = 32
+
+    name = "neighbour"
+    per_token: ClassVar[bool] = True
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("none", *(str(symbol) for symbol in range(1, self.num_symbols + 1)))
+
+    @property
+    def vocab_size(self) -> int:
+        return self.num_symbols + 1
+
+    @property
+    def max_length(self) -> int:
+        return self.length
+
+    def example(self, split: str, index: int, seed: int) -> dict:
+        generator = self.generator(split, index, seed)
+        while True:
+            tokens = generator.integers(1, self.vocab_size, self.length)
+            if split_of(tokens.tobytes()) == split:
+                return {"input_ids": tokens.tolist(), "labels": [0, *tokens[:-1].tolist()]}

@@ -1,0 +1,74 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Every model at its best, chosen without the test split, and all variants in one table."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+
+ROOT = Path(__file__).parents[1]
+HEADER = (
+    "scale,task,model,initial_decays,seed,variant,validation_loss,validation_accuracy,test_accuracy,train_seconds\n"
+)
+ROWS = """\
+cpu,mlm,Vim,default,0,,4.5,,,90
+cpu,mlm,Vim,default,0,,4,,,100
+cpu,mlm,Vim,default,0,fan_in,3.5,,,120
+cpu,recall,LION-S,default,0,,1,0.5,0.8,10
+cpu,recall,LION-S,default,1,,1,0.5,0.9,20
+cpu,recall,LION-S,default,0,pooling=mean,1,0.6,0.7,30
+cpu,recall,LION-S,default,1,pooling=mean,1,0.6,0.6,40
+cpu,recall,LION-S,default,0,fan_in,1,0.9,0.9,50
+cpu,recall,LION-S,normal logits,0,,1,1,1,1
+gpu,recall,LION-S,default,0,,1,1,1,1
+"""
+
+
+@pytest.fixture
+def learning(monkeypatch):
+    for folder in ("benchmarks", "examples"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    return importlib.import_module("learning_report")
+
+
+@pytest.fixture
+def scores(learning, tmp_path):
+    (tmp_path / "quality.csv").write_text(HEADER + ROWS, encoding="utf-8")
+    return learning.load_scores(tmp_path)
+
+
+def test_validation_chooses_the_variant(learning, scores):
+    """Not the test split, and not one lucky seed."""
+    best = learning.at_their_best(scores).set_index("model")
+    assert best["variant"].to_dict() == {"Vim": "fan_in", "LION-S": "pooling=mean"}
+    assert best["score"].to_dict() == pytest.approx({"Vim": 3.5, "LION-S": 65})
+    assert best["train_seconds"].to_dict() == {"Vim": 120, "LION-S": 35}
+
+
+def test_all_variants_are_in_one_table(learning, scores):
+    lines = learning.ablations(scores).splitlines()
+    assert lines[0] == "| model | variant | mlm, validation loss | recall, test % |"
+    assert lines[2:] == [
+        "| LION-S | default |  | 85.0 ± 7.1 |",
+        "| LION-S | fan_in |  | 90.0 |",
+        "| LION-S | pooling=mean |  | 65.0 ± 7.1 |",
+        "| Vim | default | 4.00 |  |",
+        "| Vim | fan_in | 3.50 |  |",
+        "",
+        "Mean ± standard deviation of 1 to 2 seeds.",
+    ]
+
+
+def test_draws_and_prints(learning, scores, tmp_path, capsys):
+    learning.main(["--results_dir", str(tmp_path)])
+    assert (tmp_path / "images" / "scores_by_training_time.png").stat().st_size > 5000
+    assert learning.ablations(scores) in capsys.readouterr().out
+    from pictures import plt
+
+    figure = learning.draw_learning(scores, plt)
+    assert [axis.get_title() for axis in figure.axes] == ["mlm", "recall"]
+    assert [axis.yaxis_inverted() for axis in figure.axes] == [True, False]
+    plt.close(figure)
+    assert learning.draw_learning(scores[:0], plt) is None and learning.ablations(scores[:0]) == ""
+    assert learning.load_scores(ROOT / "benchmarks" / "results")["score"].notna().all()
