@@ -6,7 +6,7 @@ What every mixer learns: the same backbone, parameters, steps and data, with one
     python benchmarks/bench_quality.py --scale gpu       # the sizes of the Long Range Arena
     python benchmarks/bench_quality.py --quick           # a few steps, to see that it runs
     python benchmarks/bench_quality.py --tasks digits --models LION-S LION-S♮ --seeds 3 4 5    # more seeds
-    python benchmarks/bench_quality.py --tasks text --set pooling=mean --fan_in    # all models, configured otherwise
+    python benchmarks/bench_quality.py --tasks text --set pooling=mean    # all models, configured otherwise
 
 Every training is a row of `quality.csv` and is not repeated while that is there, so that a stopped run goes on where
 it was. `quality_speed.csv` has times and memory, `half_lives.csv` the decays of LION-S before and after training; both
@@ -87,7 +87,7 @@ class Experiment:
         examples: for training; a tenth of them for validation, and for the test.
         longer: evaluate examples of so many times the `length` of the task, too.
         variant: fields of `LionConfig` that replace those of every model.
-        fan_in: initial weights of mixers by their fan-in (`use_fan_in`), not those of `LionConfig` or the library.
+        fan_in: initial weights of Hydra and Vim as their authors have them (`use_fan_in`), not those of the library.
     """
 
     task: dict
@@ -332,19 +332,13 @@ def make_model(name: str, config: LionConfig, data: Data) -> torch.nn.Module:
 
 @torch.no_grad()
 def use_fan_in(model: torch.nn.Module) -> None:
-    """
-    Give the projections of every mixer weights whose size follows from their number of inputs n: a standard deviation
-    of n^-½ for queries, keys, values and outputs; in Hydra and Vim torch's own U(-n^-½, n^-½), as their authors have.
-    """
+    """Give Hydra and Vim the initial weights of their authors, torch's own U(-n^-½, n^-½) for n inputs."""
     for layer in model.base_model.layers:
-        for name, module in layer.attention.named_modules():
-            if not isinstance(module, torch.nn.Linear):
-                continue
-            bound = module.in_features**-0.5
-            if isinstance(layer.attention, BidirectionalMamba):
-                torch.nn.init.uniform_(module.weight, -bound, bound)
-            elif name.split(".")[-1] in ("q_proj", "k_proj", "v_proj", "o_proj"):
-                torch.nn.init.normal_(module.weight, std=bound)
+        if isinstance(layer.attention, BidirectionalMamba):
+            for module in layer.attention.modules():
+                if isinstance(module, torch.nn.Linear):
+                    bound = module.in_features**-0.5
+                    torch.nn.init.uniform_(module.weight, -bound, bound)
 
 
 def count(name: str, config: LionConfig, data: Data) -> int:
@@ -571,7 +565,7 @@ def main(args: list[str] | None = None) -> None:
         action="append",
         help="a field of LionConfig for all chosen models, stored as `variant`; may be given several times",
     )
-    parser.add_argument("--fan_in", action="store_true", help="initial weights of mixers by fan-in; a `variant`, too")
+    parser.add_argument("--fan_in", action="store_true", help="initial weights of Hydra and Vim by fan-in; a `variant`")
     parser.add_argument("--quick", action="store_true", help="scale quick, one seed; speed of the first task only")
     parser.add_argument("--repeats", type=int, default=7, help="of each timing")
     parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")

@@ -75,8 +75,8 @@ class LinearMixer(Mixer):
             query, key = self.feature_map(query), self.feature_map(key)
         if self.head_directions == "alternate" and query.shape[2] % 2:
             raise ValueError(
-                f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[2]} heads to a process: "
-                "give every process an even number of heads."
+                f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[2]} heads to a "
+                "process: give every process an even number of heads."
             )
         log_decay = self.log_decay(hidden_states)
         if is_real is not None:
