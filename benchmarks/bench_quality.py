@@ -565,7 +565,7 @@ def main(args: list[str] | None = None) -> None:
         action="append",
         help="a field of LionConfig for all chosen models, stored as `variant`; may be given several times",
     )
-    parser.add_argument("--fan_in", action="store_true", help="initial weights of Hydra and Vim by fan-in; a `variant`")
+    parser.add_argument("--fan_in", action="store_true", help="initial weights of Hydra and Vim by fan-in, a variant")
     parser.add_argument("--quick", action="store_true", help="scale quick, one seed; speed of the first task only")
     parser.add_argument("--repeats", type=int, default=7, help="of each timing")
     parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
