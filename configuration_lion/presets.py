@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The published model sizes (arXiv 2502.16249), by name."""
+"""Configurations by name: those that we recommend, and the published ones (arXiv 2502.16249)."""
 
 from modeling_lion.configuration_lion import LionConfig
 
@@ -8,6 +8,7 @@ SIZES = {
     "image-tiny": {"modality": "image", "hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768},
     "image-small": {"modality": "image", "hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536},
     "image-base": {"modality": "image"},
+    "text-small": {"modality": "text", "hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536},
     "text-base": {"modality": "text"},
     "text-large": {
         "modality": "text",
@@ -17,16 +18,37 @@ SIZES = {
         "intermediate_size": 4096,
     },
 }
+# What every part of the recipes gains is in docs/results.md.
+RECOMMENDED = {
+    "text": {
+        "mixer_type": "selective",
+        "head_directions": "alternate",
+        "conv_kernel": 3,
+        "norm_position": "pre",
+        "pooling": "mean",
+    },
+    "image": {"mixer_type": "selective", "head_directions": "alternate", "conv_kernel": 3},
+}
+RECOMMENDED_SIZES = ("text-small", "text-base", "text-large", "image-small", "image-base")
+# Initial weights as BERT and ViT have them.
+PUBLISHED = {"mixer_initializer_range": 0.02}
+PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text-large")
 MIXERS = {"lit": "lit", "d": "decay", "s": "selective"}
-PRESETS = tuple(f"lion-{mixer}-{size}" for size in SIZES for mixer in MIXERS)
+PRESETS = {f"lion-{size}": SIZES[size] | RECOMMENDED[SIZES[size]["modality"]] for size in RECOMMENDED_SIZES} | {
+    f"lion-{short}-{size}": SIZES[size] | PUBLISHED | {"mixer_type": mixer}
+    for size in PUBLISHED_SIZES
+    for short, mixer in MIXERS.items()
+}
 
 
 def lion_preset(name: str, **overrides) -> LionConfig:
     """
-    The configuration of a published size: `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|text-large}`.
+    The configuration that we recommend for a kind of input and a size, `lion-text-{small|base|large}` or
+    `lion-image-{small|base}`, or a published one, `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|
+    text-large}`.
 
     Args:
-        name: one of `PRESETS`, for example `"lion-s-text-base"`.
+        name: one of `PRESETS`, for example `"lion-text-base"`.
         overrides: fields of `LionConfig` that replace the preset's, for example `num_labels=10`. The feature map is
             that of the mixer, whether the preset names it or an override.
 
@@ -36,8 +58,7 @@ def lion_preset(name: str, **overrides) -> LionConfig:
     if name not in PRESETS:
         raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
     LionConfig.check_names(overrides, only_near=False)
-    _, mixer, size = name.split("-", 2)
-    fields = SIZES[size] | {"mixer_type": MIXERS[mixer]} | overrides
+    fields = PRESETS[name] | overrides
     if fields["mixer_type"] == "lit" and fields["modality"] == "image":
         fields.setdefault("feature_map", "elu")  # SPEC §1: the map of the published LION-LIT for images
     return LionConfig(**fields)

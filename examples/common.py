@@ -118,7 +118,7 @@ def check_arguments(model_args: ModelArguments, training_args: TrainingArguments
     if (model_args.model_name_or_path is None) == (model_args.config_name is None):
         raise ValueError(
             "Give either --model_name_or_path (go on from trained weights) or --config_name (train from scratch: a "
-            f"folder, or a preset such as {PRESETS[0]})."
+            f"folder, or a preset such as {next(iter(PRESETS))})."
         )
     if not training_args.do_train and model_args.config_name is not None:
         raise ValueError("--config_name makes untrained weights: to evaluate a model give --model_name_or_path.")

@@ -50,10 +50,10 @@ from .attention_names import (
 from .attention_report import AttentionReport, attention_report
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, check_inputs, join_patches, patch_grid
-from .feature_map import PositiveRandomFeatures
+from .initialization import init_own_weights
 from .loading import check_config, check_mixer_weights, explain_damaged_weights
 from .mixer import LinearMixer
-from .mixer_decay import DecayGate, DecayMixer, DiagonalMixer, FixedDecay, SelectiveMixer, initial_decay_logits
+from .mixer_decay import DecayMixer, DiagonalMixer, SelectiveMixer
 from .mixer_luna import LunaMixer
 from .mixer_softmax import SoftmaxMixer
 from .padding import real_tokens, text_layout
@@ -68,7 +68,7 @@ from .segments import (
     segment_attention,
     segment_states,
 )
-from .short_conv import BorderTaps, Halo, ShortConv
+from .short_conv import BorderTaps, Halo
 
 
 logger = logging.get_logger(__name__)
@@ -316,31 +316,9 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
-        if isinstance(module, FixedDecay):
-            init.copy_(module.bias, initial_decay_logits(self.config))
-        elif isinstance(module, DecayGate):
-            init.copy_(module.bias, module.bias_of(initial_decay_logits(self.config)))
-            if module.log_rate_bias is not None:
-                init.zeros_(module.log_rate_bias)
-            if self.config.mixer_type == "diagonal":  # as strong as a gate that reads the hidden states themselves
-                init.normal_(module.weight, std=module.in_features**-0.5)
-        elif isinstance(module, LionAttention):
-            for name, proj in [*module.mixer.named_children(), ("o_proj", module.o_proj)]:
-                if isinstance(proj, nn.Linear) and not name.startswith("decay"):
-                    init.normal_(proj.weight, std=self.config.mixer_initializer_range)
-        elif isinstance(module, ShortConv):
-            bound = module.weight.shape[-1] ** -0.5  # as nn.Conv1d
-            init.uniform_(module.weight, -bound, bound)
-        elif isinstance(module, PositiveRandomFeatures):
-            init.copy_(module.projection, module.random_projection())
-        elif isinstance(module, LunaMixer) and module.memory is not None:
-            init.normal_(module.memory, std=1.0)  # as large as what the LayerNorms of the other layers make of it
-        elif isinstance(module, LionImageEmbeddings):
-            init.trunc_normal_(module.cls_token, std=self.config.initializer_range)
-            if module.position_embeddings is not None:
-                init.trunc_normal_(module.position_embeddings, std=self.config.initializer_range)
-            if module.mask_token is not None:
-                init.zeros_(module.mask_token)
+        init_own_weights(module, self.config)
+        if isinstance(module, LionAttention):
+            init.normal_(module.o_proj.weight, std=self.config.mixer_initializer_range)
 
 
 @auto_docstring

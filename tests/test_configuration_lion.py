@@ -119,15 +119,29 @@ PUBLISHED = {  # the sizes of the paper: hidden_size, heads, layers
 }
 
 
-def test_presets():
-    assert len(PRESETS) == 15
-    for name in PRESETS:
+def test_recommended_presets():
+    for modality, sizes in {"text": ("small", "base", "large"), "image": ("small", "base")}.items():
+        for size in sizes:
+            config = lion_preset(f"lion-{modality}-{size}", num_labels=7)
+            shape = PUBLISHED.get(f"{modality}-{size}", PUBLISHED["image-small"])
+            assert (config.hidden_size, config.num_attention_heads, config.num_hidden_layers) == shape
+            assert config.modality == modality and config.num_labels == 7
+            assert (config.mixer_type, config.head_directions) == ("selective", "alternate")
+            assert config.mixer_initializer_range == config.hidden_size**-0.5
+    assert lion_preset("lion-text-small", head_directions="both").head_directions == "both"
+
+
+def test_published_presets():
+    names = [name for name in PRESETS if name.split("-")[1] in ("lit", "d", "s")]
+    assert len(names) == 15 and len(PRESETS) == 20
+    for name in names:
         config = lion_preset(name, num_labels=7)
         _, mixer, size = name.split("-", 2)
         assert (config.hidden_size, config.num_attention_heads, config.num_hidden_layers) == PUBLISHED[size]
         assert config.intermediate_size == 4 * config.hidden_size and config.num_labels == 7
         assert config.mixer_type == {"lit": "lit", "d": "decay", "s": "selective"}[mixer]
         assert config.modality == size.partition("-")[0]
+        assert (config.head_directions, config.conv_kernel, config.mixer_initializer_range) == ("both", 0, 0.02)
         assert config.feature_map == ("elu" if name.startswith("lion-lit-image") else "silu_norm")  # SPEC §1
 
 

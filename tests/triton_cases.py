@@ -405,7 +405,7 @@ def test_operators_are_registered_correctly():
         inputs = [None if x is None else x.detach().requires_grad_() for x in make_inputs(mixer, 40, heads=2)]
         torch.library.opcheck(
             torch.ops.lion.triton_chunk.default,
-            (*inputs, inputs[3], 64, normalization),
+            (*inputs, inputs[3], 64, normalization, "both"),
             test_utils=("test_schema", "test_faketensor"),
         )
     x = torch.randn(2, 5, 3, 8, device=DEVICE).transpose(1, 2)

@@ -1,0 +1,42 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The initial weights of LION's own modules; those of linear layers, norms and embeddings are the library's."""
+
+from torch import nn
+from transformers import PreTrainedConfig
+from transformers import initialization as init
+
+from .embeddings import LionImageEmbeddings
+from .feature_map import PositiveRandomFeatures
+from .mixer import Mixer
+from .mixer_decay import DecayGate, FixedDecay, initial_decay_logits
+from .mixer_luna import LunaMixer
+from .short_conv import ShortConv
+
+
+def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:
+    """Set the weights of one module whose parts are set already; a module that is none of ours stays as it is."""
+    if isinstance(module, Mixer):
+        for name, proj in module.named_children():
+            if isinstance(proj, nn.Linear) and not name.startswith("decay"):
+                init.normal_(proj.weight, std=config.mixer_initializer_range)
+    if isinstance(module, FixedDecay):
+        init.copy_(module.bias, initial_decay_logits(config))
+    elif isinstance(module, DecayGate):
+        init.copy_(module.bias, module.bias_of(initial_decay_logits(config)))
+        if module.log_rate_bias is not None:
+            init.zeros_(module.log_rate_bias)
+        if config.mixer_type == "diagonal":  # as strong as a gate that reads the hidden states themselves
+            init.normal_(module.weight, std=module.in_features**-0.5)
+    elif isinstance(module, ShortConv):
+        bound = module.weight.shape[-1] ** -0.5  # as nn.Conv1d
+        init.uniform_(module.weight, -bound, bound)
+    elif isinstance(module, PositiveRandomFeatures):
+        init.copy_(module.projection, module.random_projection())
+    elif isinstance(module, LunaMixer) and module.memory is not None:
+        init.normal_(module.memory, std=1.0)  # as large as what the LayerNorms of the other layers make of it
+    elif isinstance(module, LionImageEmbeddings):
+        init.trunc_normal_(module.cls_token, std=config.initializer_range)
+        if module.position_embeddings is not None:
+            init.trunc_normal_(module.position_embeddings, std=config.initializer_range)
+        if module.mask_token is not None:
+            init.zeros_(module.mask_token)
