@@ -30,12 +30,13 @@ def test_rows_of_the_mask(length, equal):
     kind=["whole", "padded", "packed", "raster", "snake"],
     linear_mixer=["lit", "decay", "selective"],
     normalization=["sum", "none"],
+    conv_kernel=[0, 3],
 )
-def test_rows_are_those_of_output_attentions(kind, normalization, linear_mixer, find_case, equal):
+def test_rows_are_those_of_output_attentions(kind, normalization, linear_mixer, conv_kernel, find_case, equal):
     is_image = kind in ("raster", "snake")
     case = find_case("LionForImageClassification" if is_image else "LionForMaskedLM")
     fields = {"patch_order": kind} if is_image else {}
-    model = case.model(linear_mixer, "chunk", normalization=normalization, **fields)
+    model = case.model(linear_mixer, "chunk", normalization=normalization, conv_kernel=conv_kernel, **fields)
     inputs = case.inputs(model.config)
     if kind == "padded":
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])

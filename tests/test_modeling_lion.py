@@ -100,10 +100,12 @@ def test_attention_dropout_is_the_same_in_every_kernel(encoder, mixer, kernels_o
     assert not torch.allclose(results[0], model.eval()(**inputs).last_hidden_state)
 
 
-@pytest.mark.parametrize(("mixer", "kernel"), [("lit", "chunk"), ("decay", "parallel"), ("selective", "chunk")])
-def test_compiles_as_one_graph_for_every_length(mixer, kernel, find_case, equal):
+@pytest.mark.parametrize(
+    ("mixer", "kernel", "conv_kernel"), [("lit", "chunk", 0), ("decay", "parallel", 3), ("selective", "chunk", 0)]
+)
+def test_compiles_as_one_graph_for_every_length(mixer, kernel, conv_kernel, find_case, equal):
     case = find_case("LionForMaskedLM")
-    model = case.model(mixer, kernel, num_hidden_layers=1).train()
+    model = case.model(mixer, kernel, num_hidden_layers=1, conv_kernel=conv_kernel).train()
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
     for length in (5, 9, 14):
@@ -122,7 +124,7 @@ def test_compiles_as_one_graph_for_every_length(mixer, kernel, find_case, equal)
 
 def test_image_model_compiles_as_one_graph(find_case, equal):
     case = find_case("LionForImageClassification")
-    model = case.model("selective", "chunk", num_hidden_layers=1, patch_order="snake")
+    model = case.model("selective", "chunk", num_hidden_layers=1, patch_order="snake", conv_kernel=3)
     inputs = case.inputs(model.config)
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)

@@ -33,6 +33,9 @@ CASES = {
     "pre-norm, no division": {"norm_position": "pre", "normalization": "none", "feature_map": "identity"},
     "absolute positions": {"position_embedding_type": "absolute", "padding": "interior"},
     "checkpointing": {"checkpointing": True},
+    **{f"{kernel} taps {padding}": {"conv_kernel": kernel, "padding": padding}
+       for kernel, padding in ((3, "none"), (3, "left"), (37, "none"), (37, "interior"))},  # 18 tokens on each side
+    "taps, checkpointing": {"conv_kernel": 3, "checkpointing": True, "mixer_type": "lit", "norm_position": "pre"},
     "decays per channel": {"mixer_type": "diagonal", "padding": "left"},
 }  # fmt: skip
 
