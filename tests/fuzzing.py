@@ -315,9 +315,13 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
     feature_map = draw(st.sampled_from(["silu_norm", "elu", "relu", "softmax", "performer", "identity"]))
     heads = draw(st.sampled_from([1, 2, 4, 8]))
     rope = draw(st.sampled_from([None, {}, {"rope_theta": 100.0}, {"rope_type": "linear", "factor": 2.0}]))
+    layout = draw(st.sampled_from(["left", "right", "interior", "packed"]))
+    # For a convolution, padding in the middle is no absent token.
+    has_convolution = mixer not in ("softmax", "luna") and layout != "interior"
     fields = {
         "mixer_type": mixer,
         "rope_parameters": None if mixer == "luna" else rope,
+        "head_directions": "both" if heads == 1 else draw(st.sampled_from(["both", "alternate"])),
         "feature_map": feature_map,
         "normalization": "none" if feature_map == "identity" else draw(st.sampled_from(["sum", "none"])),
         "decay_activation": draw(st.sampled_from(["sigmoid", "softplus"])) if mixer in GATED else "sigmoid",
@@ -329,6 +333,7 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
         "position_embedding_type": draw(st.sampled_from(["none", "absolute"])),
         "chunk_size": draw(st.integers(1, 2 * max_length)),
         "max_position_embeddings": 6 * max_length,
+        "conv_kernel": draw(st.sampled_from([0, 1, 3, 9])) if has_convolution else 0,
         "luna_activation": draw(st.sampled_from(["softmax", "softplus", "elu"])),
         "luna_tie_kv": draw(st.booleans()),
         "qkv_bias": draw(st.booleans()),
@@ -337,7 +342,7 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
         fields=fields,
         kernel=draw(st.sampled_from([*attention_names(LionConfig(**(TINY | fields))), "auto"])),
         lengths=draw(st.lists(st.integers(1, max_length), min_size=1, max_size=5)),
-        layout=draw(st.sampled_from(["left", "right", "interior", "packed"])),
+        layout=layout,
         decay_shift=draw(st.sampled_from([0.0, 0.0, 40.0, -40.0, 800.0, -800.0])),
         borders_given=draw(st.booleans()),
         autocast=draw(st.booleans()),

@@ -30,11 +30,13 @@ def test_rows_of_the_mask(length, equal):
     kind=["whole", "padded", "packed", "rotary", "raster", "snake"],
     linear_mixer=["lit", "decay", "selective"],
     normalization=["sum", "none"],
+    conv_kernel=[0, 3],
 )
-def test_rows_are_those_of_output_attentions(kind, normalization, linear_mixer, find_case, equal):
+def test_rows_are_those_of_output_attentions(kind, normalization, linear_mixer, conv_kernel, find_case, equal):
     is_image = kind in ("raster", "snake")
     case = find_case("LionForImageClassification" if is_image else "LionForMaskedLM")
     fields = {"patch_order": kind} if is_image else {"rope_parameters": {} if kind == "rotary" else None}
+    fields |= {"conv_kernel": conv_kernel, "head_directions": "alternate" if conv_kernel else "both"}
     model = case.model(linear_mixer, "chunk", normalization=normalization, **fields)
     inputs = case.inputs(model.config)
     if kind == "padded":

@@ -190,6 +190,10 @@ WRONG = [
     ({"chunk_size": 0}, ["chunk_size", "0", "at least 1"]),
     ({"decay_rank": 0}, ["decay_rank", "0", "at least 1"]),
     ({"luna_length": 0}, ["luna_length", "0", "at least 1"]),
+    ({"conv_kernel": 4}, ["conv_kernel", "4", "odd", "5", "or 0"]),
+    ({"conv_kernel": -1}, ["conv_kernel", "-1", "odd", "3", "or 0"]),
+    ({"conv_kernel": 3, "mixer_type": "softmax"}, ["conv_kernel", "3", "softmax", "conv_kernel=0", "selective"]),
+    ({"conv_kernel": 3, "mixer_type": "luna"}, ["conv_kernel", "3", "luna", "conv_kernel=0", "selective"]),
     ({"vocab_size": -3}, ["vocab_size", "-3", "at least 1"]),
     ({"decay_activation": "softplus", "mixer_type": "decay"}, ["decay_activation", "softplus", "decay", "selective"]),
     ({"pad_token_id": 40, "vocab_size": 40}, ["pad_token_id", "40", "vocab_size"]),
@@ -250,6 +254,7 @@ WRONG_TYPES = [
     ({"attention_layer_norm": "yes"}, ["attention_layer_norm", "yes", "bool"]),
     ({"chunk_size": None}, ["chunk_size", "None", "int"]),
     ({"rope_parameters": 3}, ["rope_parameters", "3", "dict"]),
+    ({"conv_kernel": 3.0}, ["conv_kernel", "3.0", "int"]),
 ]
 
 

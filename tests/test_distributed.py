@@ -275,6 +275,7 @@ def test_tensor_parallel_leaves_attention_whole_where_it_is_not_heads_side_by_si
     whole = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
     assert LionConfig(attention_layer_norm=True).base_model_tp_plan == whole
     assert LionConfig(mixer_type="softmax").base_model_tp_plan == whole
+    assert LionConfig(conv_kernel=3).base_model_tp_plan == whole
     assert LionConfig(modality="image", patch_order="snake").base_model_tp_plan == whole
     assert LionConfig(modality="image").base_model_tp_plan.keys() > whole.keys()
     assert "base_model_tp_plan" not in LionConfig().to_dict()

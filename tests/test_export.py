@@ -69,7 +69,7 @@ def test_sums_over_many_blocks_keep_their_digits():
 
 def test_the_program_of_a_whole_model_takes_any_grid_of_patches(find_case):
     case = find_case("LionForImageClassification")
-    fields = {"patch_order": "snake", "position_embedding_type": "none"}  # positions are those of one grid
+    fields = {"patch_order": "snake", "conv_kernel": 3, "position_embedding_type": "none"}  # else one grid's positions
     model = case.model("selective", "chunk", num_hidden_layers=1, **fields).float()
     sizes = {0: Dim("batch"), 2: 2 * Dim("rows"), 3: 2 * Dim("columns")}
     images = {"pixel_values": torch.randn(3, 3, 6, 8)}
@@ -90,7 +90,7 @@ def save_tiny(model_class: type, folder: Path, **fields) -> str:
 @pytest.mark.parametrize(
     ("model_class", "fields", "kernel"),
     [
-        (LionForMaskedLM, {"rope_parameters": {}}, "chunk"),
+        (LionForMaskedLM, {"conv_kernel": 3, "rope_parameters": {}, "head_directions": "alternate"}, "chunk"),
         (LionForImageClassification, {"modality": "image", "mixer_type": "decay", "patch_order": "snake"}, "parallel"),
     ],
 )

@@ -101,12 +101,16 @@ def test_attention_dropout_is_the_same_in_every_kernel(encoder, mixer, kernels_o
 
 
 @pytest.mark.parametrize(
-    ("mixer", "kernel", "rope_parameters"),
-    [("lit", "chunk", None), ("decay", "parallel", {}), ("selective", "chunk", None)],
+    ("mixer", "kernel", "fields"),
+    [
+        ("lit", "chunk", {"head_directions": "alternate"}),
+        ("decay", "parallel", {"rope_parameters": {}, "conv_kernel": 3}),
+        ("selective", "chunk", {}),
+    ],
 )
-def test_compiles_as_one_graph_for_every_length(mixer, kernel, rope_parameters, find_case, equal):
+def test_compiles_as_one_graph_for_every_length(mixer, kernel, fields, find_case, equal):
     case = find_case("LionForMaskedLM")
-    model = case.model(mixer, kernel, num_hidden_layers=1, rope_parameters=rope_parameters).train()
+    model = case.model(mixer, kernel, num_hidden_layers=1, **fields).train()
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
     for length in (5, 9, 14):
@@ -125,7 +129,7 @@ def test_compiles_as_one_graph_for_every_length(mixer, kernel, rope_parameters, 
 
 def test_image_model_compiles_as_one_graph(find_case, equal):
     case = find_case("LionForImageClassification")
-    model = case.model("selective", "chunk", num_hidden_layers=1, patch_order="snake")
+    model = case.model("selective", "chunk", num_hidden_layers=1, patch_order="snake", conv_kernel=3)
     inputs = case.inputs(model.config)
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)

@@ -57,6 +57,21 @@ def test_every_kernel_and_recipe(kernel):
     torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.parametrize("padding", ["none", "left", "right", "interior"])
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("conv_kernel", [1, 3, 19])
+def test_a_short_convolution_sees_the_neighbouring_segments(conv_kernel, norm_position, padding):
+    """Of 19 taps, nine on each side: tokens of several short segments."""
+    model = make_model("selective", norm_position=norm_position, conv_kernel=conv_kernel)
+    inputs = make_inputs(padding)
+    with torch.no_grad():
+        expected = model(**inputs).last_hidden_state
+    real = inputs.get("attention_mask", torch.ones(2, LENGTH)).bool()
+    for segment_length in (1000, 32, 7, 2):
+        actual = model.encode_long(**inputs, segment_length=segment_length, show_progress=False).last_hidden_state
+        torch.testing.assert_close(actual[real], expected[real])
+
+
 def test_bfloat16_is_as_exact_as_forward():
     reference, inputs = make_model("selective"), make_inputs("interior")
     with torch.no_grad():

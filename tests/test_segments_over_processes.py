@@ -34,7 +34,11 @@ CASES = {
     "absolute positions": {"position_embedding_type": "absolute", "padding": "interior"},
     "rotary positions": {"rope_parameters": {"rope_theta": 100.0}, "padding": "interior"},
     "checkpointing": {"checkpointing": True},
+    **{f"{kernel} taps {padding}": {"conv_kernel": kernel, "padding": padding}
+       for kernel, padding in ((3, "none"), (3, "left"), (37, "none"), (37, "interior"))},  # 18 tokens on each side
+    "taps, checkpointing": {"conv_kernel": 3, "checkpointing": True, "mixer_type": "lit", "norm_position": "pre"},
     "decays per channel": {"mixer_type": "diagonal", "padding": "left"},
+    "heads that read one way": {"head_directions": "alternate", "padding": "right"},
 }  # fmt: skip
 
 
