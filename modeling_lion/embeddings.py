@@ -119,18 +119,20 @@ def patch_grid(config: PreTrainedConfig, pixel_values: Tensor) -> tuple[int, int
     return height // patch_height, width // patch_width
 
 
-def check_ids(name: str, ids: Tensor, size: int, field: str, shape: torch.Size) -> None:
-    """
-    A ValueError if indices lie outside a table of `size` rows (not where reading them would stall or break a graph),
-    or do not fit a text of `shape`, (batch, length).
-    """
+def check_shape(name: str, ids: Tensor, shape: torch.Size) -> None:
+    """A ValueError for what is no integers, or does not fit a text of `shape`, (batch, length)."""
     if is_tracing(ids):
         return
     if ids.shape not in (shape, (1, shape[1])):
         raise ValueError(f"`{name}` must be (batch, length) = {tuple(shape)}, or one row; got {tuple(ids.shape)}.")
     if ids.is_floating_point():
         raise ValueError(f"`{name}` must be integers; got {ids.dtype}.")
-    if ids.device.type != "cpu" or not ids.numel():
+
+
+def check_ids(name: str, ids: Tensor, size: int, field: str, shape: torch.Size) -> None:
+    """`check_shape`, and a ValueError for indices outside a table of `size` rows where they can be read at no cost."""
+    check_shape(name, ids, shape)
+    if is_tracing(ids) or ids.device.type != "cpu" or not ids.numel():
         return
     low, high = (x.item() for x in ids.aminmax())
     if low < 0 or high >= size:
@@ -151,11 +153,12 @@ def check_inputs(
     input_ids: Tensor | None,
     inputs_embeds: Tensor | None,
     pixel_values: Tensor | None,
-    positions_given: bool = False,
+    position_ids: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
 ) -> None:
     """
-    Raise a ValueError for inputs of the other modality, for both kinds of text, for a wrong shape, and for texts with
-    more tokens than absolute positions unless `positions_given` says where they are.
+    Raise a ValueError for inputs of the other modality, for both kinds of text, for a wrong shape, and for more tokens
+    than absolute positions where neither `position_ids` nor borders of packed sequences are given.
     """
     is_text = config.modality == "text"
     if is_text and pixel_values is not None:
@@ -169,13 +172,14 @@ def check_inputs(
         if inputs is not None and (inputs.shape[2:] != width or inputs.dim() < 2 or inputs.shape[1] == 0):
             shape = ", ".join(("batch", "length", *map(str, width)))
             raise ValueError(f"`{name}` must be ({shape}), with a length above 0; got {tuple(inputs.shape)}.")
-        if inputs is None or positions_given or config.position_embedding_type != "absolute":
-            continue
-        if inputs.shape[1] > config.max_position_embeddings:
-            raise ValueError(
-                f"The input has {inputs.shape[1]} tokens, but `max_position_embeddings` is "
-                f"{config.max_position_embeddings}: truncate the input (tokenizer(..., truncation=True)), or use a "
-                'model with `position_embedding_type="none"`.'
-            )
     if not is_text and (pixel_values is None or input_ids is not None or inputs_embeds is not None):
         raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')
+    has_table = is_text and config.position_embedding_type == "absolute"
+    if has_table and position_ids is None and cu_seqlens is None:
+        length = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+        if length > config.max_position_embeddings:
+            raise ValueError(
+                f"The input has {length} tokens, but `max_position_embeddings` is {config.max_position_embeddings}: "
+                "truncate the input (tokenizer(..., truncation=True)), or use a model with "
+                '`position_embedding_type="none"`.'
+            )

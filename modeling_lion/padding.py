@@ -1,9 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Which tokens are real, and where packed sequences begin: worked out once per model call (SPEC §4)."""
+"""Which tokens are real, where packed sequences begin, and the positions in them: once per model call (SPEC §4)."""
 
 import torch
 from torch import Tensor
 from transformers.utils.import_utils import is_tracing
+
+from .embeddings import check_shape
 
 
 def packed_borders(position_ids: Tensor | None, is_real: Tensor | None) -> Tensor | None:
@@ -64,6 +66,8 @@ def text_layout(
     Args:
         inputs: `(batch, length, ...)`, what the others must fit.
     """
+    if position_ids is not None:
+        check_shape("position_ids", position_ids, inputs.shape[:2])
     is_real = real_tokens(attention_mask, inputs)
     if cu_seqlens is None:
         cu_seqlens = packed_borders(position_ids, is_real)

@@ -140,7 +140,7 @@ def encode_in_segments(
         )
     if model.training:
         raise ValueError("`encode_long` is for inference: call model.eval() first.")
-    check_inputs(model.config, input_ids, None, None, position_ids is not None)
+    check_inputs(model.config, input_ids, None, None, position_ids)
     for name, ids in (("token_type_ids", token_type_ids), ("position_ids", position_ids)):
         if ids is not None and ids.shape != input_ids.shape:
             raise ValueError(f"`{name}` must be {tuple(input_ids.shape)}, as `input_ids`; got {tuple(ids.shape)}.")

@@ -340,15 +340,15 @@ SEGMENTS = [
     Mutant(
         "long encoding: padding is read",
         "modeling_lion/segments.py",
-        "layer(segment, mask, border_states=border_states, neighbours=halo)[0]",
-        "layer(segment, None, border_states=border_states, neighbours=halo)[0]",
+        "layer(segment, mask, border_states=border_states, **options)[0]",
+        "layer(segment, None, border_states=border_states, **options)[0]",
         "test_segments.py",
     ),
     Mutant(
         "processes: positions start anew in every slice",
         "modeling_lion/segments.py",
-        "(before + is_real.cumsum(dim=1) - 1)",
-        "(is_real.cumsum(dim=1) - 1)",
+        "return self.counts[: dist.get_rank(self.group)]",
+        "return 0 * self.counts[: dist.get_rank(self.group)]",
         "test_segments_over_processes.py::test_equals_one_process",
     ),
     Mutant(
@@ -357,6 +357,69 @@ SEGMENTS = [
         "return got.backward, got.forward,",
         "return got.forward, got.backward,",
         "test_segments_over_processes.py::test_equals_one_process",
+    ),
+]
+
+ROTARY = [
+    Mutant(
+        "rotary: channels that are not turned change places between queries and keys",
+        "modeling_lion/rotary.py",
+        "zip((query, key), rest, strict=True)",
+        "zip((query, key), rest[::-1], strict=True)",
+        "test_rotary.py",
+    ),
+    Mutant(
+        "rotary: queries and keys are turned behind the feature map",
+        "modeling_lion/mixer.py",
+        """            query, key = rotate(query, key, position_embeddings, heads_dim=2)
+            query, key = self.feature_map(query), self.feature_map(key)
+""",
+        """            query, key = self.feature_map(query), self.feature_map(key)
+            query, key = rotate(query, key, position_embeddings, heads_dim=2)
+""",
+        "test_rotary.py",
+    ),
+    Mutant(
+        "rotary: frequencies in half precision",
+        "modeling_lion/rotary.py",
+        "if self.inv_freq.dtype in (torch.bfloat16, torch.float16):",
+        "if False:",
+        "test_rotary.py",
+    ),
+    Mutant(
+        "rotary: angles in float32",
+        "modeling_lion/rotary.py",
+        "wide, dtype = wide_dtype(x.device), accumulation_dtype(x.dtype)",
+        "wide = dtype = accumulation_dtype(x.dtype)",
+        "test_rotary.py",
+    ),
+    Mutant(
+        "rotary: segments of a long text start anew",
+        "modeling_lion/segments.py",
+        "model.rotary_embeddings(segment, position)",
+        "model.rotary_embeddings(segment, position - position[:, :1])",
+        "test_rotary.py",
+    ),
+    Mutant(
+        "rotary: padding is numbered inside packed sequences",
+        "modeling_lion/padding.py",
+        "return before - before[:, first]",
+        "return (token - first).unsqueeze(0)",
+        "test_rotary.py",
+    ),
+    Mutant(
+        "rotary: the report leaves the positions out",
+        "modeling_lion/attention_report.py",
+        'attention.mixer(hidden_states, is_real, kwargs["position_embeddings"])',
+        "attention.mixer(hidden_states, is_real)",
+        "test_attention_report.py",
+    ),
+    Mutant(
+        "rotary: no parameters by layer type",
+        "modeling_lion/configuration_lion.py",
+        "any(name in LAYER_TYPES or",
+        "any(name not in LAYER_TYPES and",
+        "test_rotary.py test_configuration_lion.py",
     ),
 ]
 
@@ -436,10 +499,10 @@ PADDINGS = [
     ),
     Mutant(
         "padding: it is numbered",
-        "modeling_lion/embeddings.py",
-        "position_ids = (is_real.cumsum(dim=1) - 1).clamp(min=0)",
-        "position_ids = torch.arange(length, device=inputs_embeds.device).unsqueeze(0)",
-        PADDING,
+        "modeling_lion/padding.py",
+        "is_real.cumsum(dim=1) - is_real.long()",
+        "token.unsqueeze(0)",
+        f"{PADDING} test_rotary.py",
     ),
     Mutant(
         "padding: the first token of a row is pooled, real or not",
@@ -733,8 +796,8 @@ EMBEDDINGS = [
     Mutant(
         "embeddings: texts are of the second type",
         "modeling_lion/embeddings.py",
-        "token_type_ids = torch.zeros(1, length,",
-        "token_type_ids = torch.ones(1, length,",
+        "token_type_ids = torch.zeros(1, shape[1],",
+        "token_type_ids = torch.ones(1, shape[1],",
         "test_mixer_softmax.py::test_equals_bert",
     ),
     Mutant(
@@ -910,7 +973,7 @@ CONFIGURATION = [
     Mutant(
         "configuration: texts whose tokens do not decay have no positions",
         "modeling_lion/configuration_lion.py",
-        '"none" if is_text and self.has_decays else "absolute"',
+        '"none" if is_text and has_order else "absolute"',
         '"none" if is_text else "absolute"',
         "test_configuration_lion.py",
     ),
@@ -1116,7 +1179,20 @@ TRAINING = [
 
 NO_MUTANT = Mutant("no mutant at all, which has to survive", "LICENSE", "Version 2.0,", "Version 2.0,", "")
 MUTANTS = [
-    *(MASK + FORWARD + GRADIENTS + DIRECTIONS + SEGMENTS + SCANS + PADDINGS + PACKING + MODELS + EMBEDDINGS + HEADS),
+    *(
+        MASK
+        + FORWARD
+        + GRADIENTS
+        + DIRECTIONS
+        + SEGMENTS
+        + ROTARY
+        + SCANS
+        + PADDINGS
+        + PACKING
+        + MODELS
+        + EMBEDDINGS
+        + HEADS
+    ),
     *(LOADING + CONFIGURATION + HUB + TOKENIZATION + TRAINING),
 ]
 

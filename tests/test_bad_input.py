@@ -37,6 +37,11 @@ WRONG_INPUTS = {
         ["position_ids", "24", "max_position_embeddings"],
     ),
     "position shape": ("text", {"input_ids": IDS, "position_ids": IDS[:, :3]}, ["position_ids", "(2, 5)", "(2, 3)"]),
+    "position shape and a mask": (
+        "text",
+        {"input_ids": IDS, "position_ids": IDS[:, :3], "attention_mask": torch.arange(5)[None].expand(2, -1) > 0},
+        ["position_ids", "(2, 5)", "(2, 3)"],
+    ),
     "too long": (
         "text",
         {"input_ids": torch.ones(1, 25, dtype=torch.long)},

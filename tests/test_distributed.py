@@ -35,6 +35,7 @@ def make_model(mixer: str) -> LionForMaskedLM:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
     # Tied weights can't be saved by every process for itself: safetensors refuses tensors that share memory.
     sizes["tie_word_embeddings"] = mixer != "lit"
+    sizes["rope_parameters"] = {} if mixer == "selective" else None
     return LionForMaskedLM(LionConfig(mixer_type=mixer, vocab_size=80, chunk_size=4, initializer_range=0.2, **sizes))
 
 

@@ -38,7 +38,7 @@ def set_weight(folder, name, value):
     "fields",
     [
         {"mixer_type": "lit", "feature_map": "identity", "normalization": "none", "attention_layer_norm": True},
-        {"mixer_type": "selective", "num_hidden_layers": 8, "norm_position": "pre", "feature_map": "elu"},
+        {"num_hidden_layers": 8, "norm_position": "pre", "feature_map": "elu", "rope_parameters": {}},
     ],
     ids=["lit-identity", "deep"],
 )
@@ -100,7 +100,8 @@ def test_an_image_file_is_computed_on(tmp_path, capsys):
 
 def test_numerics_are_those_of_the_definition():
     torch.manual_seed(0)
-    config = LionConfig(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+    config = LionConfig(vocab_size=20, rope_parameters={}, **sizes)
     model = LionModel(config).double().eval()
     sample = torch.randint(20, (7,))
     report = numerics_report(model, [sample])

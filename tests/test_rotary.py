@@ -204,6 +204,14 @@ def test_segments_go_on_counting(mixer_type, positions, equal):
         equal(actual.last_hidden_state[real], expected.last_hidden_state[real])
 
 
+def test_wrong_positions_are_refused():
+    model, input_ids = make_model("selective"), torch.randint(1, 40, (2, 9))
+    with pytest.raises(ValueError, match=r"`position_ids` must be .* = \(2, 9\), or one row; got \(1, 8\)"):
+        model(input_ids, position_ids=torch.arange(8)[None])
+    with pytest.raises(ValueError, match="`position_ids` must be integers; got torch.float32"):
+        model(input_ids, position_ids=torch.arange(9.0)[None])
+
+
 def test_both_kinds_of_positions(equal):
     """Absolute ones may be added, and count as rotary ones do."""
     model = make_model("decay", position_embedding_type="absolute")
