@@ -44,6 +44,7 @@ def tasks(lra, packages) -> dict:
         "digits": lra.Digits(),
         "neighbour": lra.Neighbour(length=8),
         "recall": lra.Recall(length=24),
+        "scenes": lra.Scenes(),
     }
 
 
@@ -168,6 +169,36 @@ def test_neighbour_is_on_the_left(lra):
         assert [task.labels[label] for label in row["labels"]] == before and set(row["input_ids"]) <= set(range(1, 6))
 
 
+def test_scenes_are_named_after_the_leftmost_digit(lra, monkeypatch):
+    """Drawn as blocks of the digit's brightness: the scene of a split has none but its scans."""
+    from lra import scenes
+
+    known = {split: [(np.full(64, 20 * n + 15), n) for n in range(10)] for split in lra.SPLITS}
+    monkeypatch.setattr(scenes, "scans", lambda seed: known)
+    monkeypatch.setattr(scenes, "distort", lambda generator, scan: np.full((scenes.SIDE, scenes.SIDE), scan[0, 0]))
+    seen = set()
+    for row in rows(lra.Scenes(scraps=0), "test", 20):
+        image = np.array(row["input_ids"]).reshape(24, 24)
+        left = image[:, np.flatnonzero(image.any(0))[0]].max()
+        assert (left - 15) // 20 == row["label"] and len(np.unique(image)) <= 3
+        seen.add(row["label"])
+    assert len(seen) > 4
+    with pytest.raises(ValueError, match="digits"):
+        lra.Scenes(digits=3)
+
+
+def test_distorted_digits_keep_their_ink(lra):
+    from lra import scenes
+
+    for index, (pixels, _) in enumerate(scenes.scans(0)["test"][:20]):
+        scan = pixels.reshape(8, 8)
+        drawn = scenes.distort(np.random.default_rng(index), scan)
+        assert drawn.shape == (scenes.SIDE, scenes.SIDE) and drawn.min() >= 0 and drawn.max() <= scan.max() + 1e-9
+        share = drawn.sum() / scan.astype(float).sum()
+        # Ink grows with the area: by the squares of SCALES, less what a corner loses outside of the square.
+        assert 0.8 * scenes.SCALES[0] ** 2 < share < 1.1 * scenes.SCALES[1] ** 2
+
+
 @pytest.mark.parametrize("filler", [0, 7])
 def test_recalled_values_are_those_of_the_pairs(lra, filler):
     task, seen = lra.Recall(length=25 + filler, num_pairs=8, num_keys=9, num_values=3), set()
@@ -192,7 +223,9 @@ def test_recalled_values_are_those_of_the_pairs(lra, filler):
             lra.Recall(**wrong)
 
 
-@pytest.mark.parametrize("name", ["listops", "text", "retrieval", "pathfinder", "digits", "neighbour", "recall"])
+@pytest.mark.parametrize(
+    "name", ["listops", "text", "retrieval", "pathfinder", "digits", "neighbour", "recall", "scenes"]
+)
 def test_examples_come_again_and_splits_do_not_overlap(lra, tasks, name):
     task = tasks[name]
     found = {split: rows(task, split, 8) for split in lra.SPLITS}

@@ -10,12 +10,13 @@ from .neighbour import Neighbour
 from .pathfinder import Pathfinder
 from .recall import Recall
 from .retrieval import Retrieval
+from .scenes import Scenes
 from .task import NO_LABEL, PAD_ID, SPLITS, Task, load_task
 from .text import Text
 
 
 TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (ListOps, Text, Retrieval, Pathfinder, Digits, Neighbour, Recall)
+    task.name: task for task in (ListOps, Text, Retrieval, Pathfinder, Digits, Neighbour, Recall, Scenes)
 }
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Pathfinder",
     "Recall",
     "Retrieval",
+    "Scenes",
     "Task",
     "Text",
     "load_task",

@@ -37,7 +37,7 @@ class Scenes(Task):
 
     side: int = 24
     digits: int = 2
-    scraps: int = 4
+    scraps: int = 2
 
     name = "scenes"
     labels = tuple("0123456789")
@@ -91,4 +91,4 @@ def distort(generator: np.random.Generator, scan: np.ndarray) -> np.ndarray:
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     matrix = turn @ np.array([[1, 0], [slant, 1]]) / generator.uniform(*SCALES)
     offset = 3.5 - matrix @ np.full(2, (SIDE - 1) / 2)
-    return ndimage.affine_transform(scan.astype(float), matrix, offset, (SIDE, SIDE), order=1)
+    return ndimage.affine_transform(scan.astype(float), matrix, offset, (SIDE, SIDE), order=1, mode="grid-constant")
