@@ -163,8 +163,8 @@ FORWARD = [
     Mutant(
         "chunk: a state loses the last step of each block only",
         "modeling_lion/cpu_chunk.py",
-        "((self.forward_key_factor, 0), (self.backward_key_factor, -1))",
-        "((self.forward_key_factor, -1), (self.backward_key_factor, -1))",
+        "keep = self.key_factors[way][s][pairs, :, -1 if is_backward else 0, None].unbind(1)",
+        "keep = self.key_factors[way][s][pairs, :, -1, None].unbind(1)",
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
     Mutant(
@@ -206,10 +206,59 @@ GRADIENTS = [
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
     Mutant(
+        "directions: heads of a later slice begin with the wrong one",
+        "modeling_lion/cpu_scratch.py",
+        "return s % -(-heads // pairs) * pairs",
+        "return 0",
+        f"{KERNELS}::test_alternating_directions",
+    ),
+    Mutant(
+        "directions: odd heads read forward, too",
+        "modeling_lion/decay.py",
+        "return slice(first_head % 2, None, 2), slice(1 - first_head % 2, None, 2)",
+        "return slice(None), slice(0)",
+        f"{KERNELS}::test_alternating_directions",
+    ),
+    Mutant(
+        "directions: packed one-way heads read over borders inside of chunks",
+        "modeling_lion/decay.py",
+        "out.masked_fill_(cuts > 0, 0)",
+        "out.masked_fill_(cuts > 1, 0)",
+        f"{KERNELS}::test_alternating_directions",
+    ),
+    Mutant(
+        "directions: the full form keeps what is between blocks in the closed direction",
+        "modeling_lion/cpu_decay.py",
+        "closed[:, heads] = 0",
+        "closed[:, heads] *= 1",
+        f"{KERNELS}::test_alternating_directions",
+    ),
+    Mutant(
+        "directions: long encoding reads both ways",
+        "modeling_lion/segments.py",
+        "finite_log_decay(log_decay, query, head_directions=head_directions)",
+        "finite_log_decay(log_decay, query)",
+        "test_segments.py",
+    ),
+    Mutant(
+        "directions: a second derivative forgets them",
+        "modeling_lion/attention_operator.py",
+        "run_plain(plain, *inputs, ctx.chunk_size, ctx.normalization, ctx.head_directions)",
+        "run_plain(plain, *inputs, ctx.chunk_size, ctx.normalization)",
+        f"{KERNELS}::test_gradients_that_are_differentiated_are_the_same",
+    ),
+    Mutant(
+        "learning: initial weights of mixers of another size",
+        "modeling_lion/initialization.py",
+        "init.normal_(proj.weight, std=config.mixer_initializer_range)",
+        "init.normal_(proj.weight, std=config.initializer_range)",
+        f"{CONFORMANCE}::test_mixers_start_by_their_fan_in",
+    ),
+    Mutant(
         "gradients: a step takes what ends at it",
         "modeling_lion/cpu_decay.py",
-        "d_forward = from_here - shares.forward_query +",
-        "d_forward = from_here +",
+        "d = from_queries.cumsum(-1) - from_queries +",
+        "d = from_queries.cumsum(-1) +",
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
     Mutant(
@@ -229,8 +278,8 @@ GRADIENTS = [
     Mutant(
         "chunk: gradients of decays for what goes right counted for the way left",
         "modeling_lion/cpu_chunk.py",
-        "forward_share.add_(dots[..., 0])",
-        "backward_share.add_(dots[..., 0])",
+        "share.add_(dots.movedim(3, 2))",
+        "share.add_(dots.movedim(3, 2).flip(2))",
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
     Mutant(
@@ -410,8 +459,8 @@ ROTARY = [
     Mutant(
         "rotary: the report leaves the positions out",
         "modeling_lion/attention_report.py",
-        'attention.mixer(hidden_states, is_real, kwargs["position_embeddings"])',
-        "attention.mixer(hidden_states, is_real)",
+        '(kwargs.get(name) for name in ("neighbours", "position_embeddings"))',
+        '(kwargs.get(name) for name in ("neighbours",))',
         "test_attention_report.py",
     ),
     Mutant(
@@ -632,8 +681,8 @@ MODELS = [
     Mutant(
         "model: the norm before the attention is left out",
         "modeling_lion/modeling_lion.py",
-        "self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states, layer_mask, memory, **kwargs",
-        "hidden_states, layer_mask, memory, **kwargs",
+        "self.attention(self.normed(hidden_states), layer_mask, memory, **kwargs)",
+        "self.attention(hidden_states, layer_mask, memory, **kwargs)",
         "test_mixer_softmax.py",
     ),
     Mutant(
@@ -927,21 +976,21 @@ LOADING = [
     ),
     Mutant(
         "loading: fixed decays start at 1/2",
-        "modeling_lion/modeling_lion.py",
-        "init.copy_(module.bias, initial_decay_logits(self.config))",
+        "modeling_lion/initialization.py",
+        "init.copy_(module.bias, initial_decay_logits(config))",
         "init.zeros_(module.bias)",
         f"{CONFORMANCE}::test_weights_are_initialised",
     ),
     Mutant(
         "loading: the CLS token is not initialised",
-        "modeling_lion/modeling_lion.py",
-        "            init.trunc_normal_(module.cls_token, std=self.config.initializer_range)\n",
-        "",
+        "modeling_lion/initialization.py",
+        "init.trunc_normal_(module.cls_token, std=config.initializer_range)",
+        "pass",
         f"{CONFORMANCE}::test_weights_are_initialised",
     ),
     Mutant(
         "loading: buffers of random features are not filled",
-        "modeling_lion/modeling_lion.py",
+        "modeling_lion/initialization.py",
         "init.copy_(module.projection, module.random_projection())",
         "pass",
         f"test_feature_map.py {CONFORMANCE}::test_weights_are_initialised",

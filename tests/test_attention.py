@@ -296,9 +296,9 @@ def test_gradcheck(mixer, normalization, form):
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_gradients_that_are_differentiated_are_the_same(mixer, kernel):
     """`create_graph=True` takes another way; both directions often share one tensor of log decays."""
-    for normalization in ("sum", "none"):
+    for normalization, directions in (("sum", "both"), ("none", "alternate")):
         inputs = [x.requires_grad_() for x in make_inputs(mixer, 9) if x is not None]
-        output = kernel(*inputs, normalization=normalization, chunk_size=4)[0]
+        output = kernel(*inputs, normalization=normalization, chunk_size=4, head_directions=directions)[0]
         expected = torch.autograd.grad(output.square().sum(), inputs, retain_graph=True)
         found = torch.autograd.grad(output.square().sum(), inputs, create_graph=True)
         for gradient, right in zip(found, expected, strict=True):

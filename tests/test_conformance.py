@@ -172,6 +172,17 @@ def check_initialised(model, config):
             assert 0.5 < std < 1.5, (name, std)  # at least 16 numbers each
 
 
+@pytest.mark.parametrize("hidden_size", [64, 256])
+def test_mixers_start_by_their_fan_in(hidden_size):
+    """SPEC §12: in every width queries and keys begin as large as what they are computed from."""
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 8, "vocab_size": 9}
+    model = LionModel(LionConfig(hidden_size=hidden_size, **sizes))
+    mixer = model.layers[0].attention.mixer
+    for proj in (mixer.q_proj, mixer.k_proj, mixer.v_proj, model.layers[0].attention.o_proj):
+        assert 0.95 < proj.weight.std() * hidden_size**0.5 < 1.05
+    assert 0.018 < model.layers[0].mlp.up_proj.weight.std() < 0.022
+
+
 @pytest.mark.axes(way=["new", "nothing saved", "meta"])
 def test_weights_are_initialised(case, mixer, way):
     order = "snake" if case.modality == "image" else "raster"

@@ -14,7 +14,7 @@ SYMBOLS, LENGTH = 32, 32
 @pytest.mark.parametrize("fields", [{}, {"conv_kernel": 3}, {"head_directions": "alternate"}], ids=str)
 @pytest.mark.parametrize("mixer_type", ["lit", "decay", "selective", "diagonal"])
 def test_what_a_reversed_text_becomes(mixer_type, fields):
-    """As published, f(reversed x) = reversed f(x); with one-way heads, or filters that have a left and a right, not."""
+    """As published, f(reversed x) = reversed f(x); not so with one-way heads, or filters with a left and a right."""
     torch.manual_seed(0)
     config = LionConfig(mixer_type=mixer_type, position_embedding_type="none", vocab_size=50, **SIZES, **fields)
     model = LionModel(config).double().eval()
@@ -28,7 +28,7 @@ def test_what_a_reversed_text_becomes(mixer_type, fields):
 
 
 def share_of_left_neighbours(steps: int, **fields) -> list[float]:
-    """Name every token's left neighbour: what share is right after some steps, at the trained length and 8 times it."""
+    """Of all tokens' left neighbours, the share named rightly after some steps, at that length and at 8 times it."""
     torch.manual_seed(0)
     config = lion_preset("lion-text-small", vocab_size=SYMBOLS + 1, **SIZES, max_position_embeddings=LENGTH, **fields)
     model = LionForMaskedLM(config)
