@@ -124,8 +124,8 @@ def test_fan_in_is_the_scale_of_what_mixers_project_with(bench, name):
 @pytest.mark.parametrize("scale", ["cpu", "gpu"])
 def test_parameters_are_equal(bench, scale):
     for name, experiment in bench.SCALES[scale].items():
-        is_image = name in ("pathfinder", "digits")
-        config = {"modality": "image", "image_size": 32, "num_channels": 1} if is_image else {"vocab_size": 300}
+        is_image = name in ("pathfinder", "digits", "scenes")
+        config = {"modality": "image", "image_size": 24, "num_channels": 1} if is_image else {"vocab_size": 300}
         model_class = bench.LionForImageClassification if is_image else bench.LionForSequenceClassification
         data = bench.Data(model_class, config, {}, None)
         counts = [
