@@ -569,15 +569,15 @@ MODELS = [
     Mutant(
         "model: the norm before the attention is left out",
         "modeling_lion/modeling_lion.py",
-        "self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states, layer_mask, memory, **kwargs",
-        "hidden_states, layer_mask, memory, **kwargs",
+        "self.attention(self.normed(hidden_states), layer_mask, memory, **kwargs)",
+        "self.attention(hidden_states, layer_mask, memory, **kwargs)",
         "test_mixer_softmax.py",
     ),
     Mutant(
         "model: hidden states passed by name, which reentrant checkpointing loses",
         "modeling_lion/modeling_lion.py",
-        "                hidden_states,\n                layer_mask,\n                memory,\n",
-        "                hidden_states=hidden_states, attention_mask=layer_mask, memory=memory,\n",
+        "= layer(hidden_states, layer_mask, memory, **options, **kwargs)",
+        "= layer(hidden_states=hidden_states, layer_mask=layer_mask, memory=memory, **options, **kwargs)",
         f"{CONFORMANCE}::test_gradient_checkpointing",
     ),
     Mutant(
