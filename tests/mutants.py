@@ -688,8 +688,8 @@ MODELS = [
     Mutant(
         "model: hidden states passed by name, which reentrant checkpointing loses",
         "modeling_lion/modeling_lion.py",
-        "                hidden_states,\n                layer_mask,\n                memory,\n",
-        "                hidden_states=hidden_states, attention_mask=layer_mask, memory=memory,\n",
+        "= layer(hidden_states, layer_mask, memory, **options, **kwargs)",
+        "= layer(hidden_states=hidden_states, layer_mask=layer_mask, memory=memory, **options, **kwargs)",
         f"{CONFORMANCE}::test_gradient_checkpointing",
     ),
     Mutant(

@@ -91,6 +91,15 @@ def test_float32_is_left_to_onednn(shifted_sums):
         torch.testing.assert_close(y, sum_of_shifted(same, weight))
 
 
+def test_other_devices_convolve_too(shifted_sums):
+    """As far as can be told without one: the shapes."""
+    x, weight = torch.empty(3, 9, 4, device="meta"), torch.empty(4, 1, 5, device="meta", requires_grad=True)
+    for borders in (None, border_taps(5, x, None, "image")):
+        y = convolve(x, weight, borders)
+        assert y.shape == x.shape and y.is_contiguous() and shifted_sums == []
+        assert torch.autograd.grad(y.sum(), weight)[0].shape == weight.shape
+
+
 @FORWARD_MODE
 def test_second_derivatives_and_vmap_go_through_onednn(shifted_sums):
     x, weight = torch.randn(2, 3, 9, 4), torch.randn(4, 1, 3)
