@@ -35,11 +35,11 @@ TRAINING = ["--do_train", "--do_eval", "--lr_scheduler_type", "cosine", "--weigh
 TRAINING += ["--eval_strategy", "steps", "--save_strategy", "no", "--dataloader_pin_memory", "False", "--use_cpu"]
 MLM_CONFIG = (
     "hidden_size=128,num_hidden_layers=4,num_attention_heads=4,intermediate_size=512,max_position_embeddings=128,"
-    "norm_position=pre,chunk_size=32"
+    "chunk_size=32"
 )
 SENTENCE = "Return the {} of the file, or None if it is not found."  # of common words; to draw
 DIGITS_CONFIG = (
-    "image_size=8,patch_size=2,hidden_size=96,num_hidden_layers=4,num_attention_heads=3,intermediate_size=192,"
+    "image_size=8,patch_size=2,hidden_size=96,num_hidden_layers=4,num_attention_heads=4,intermediate_size=192,"
     "initializer_range=0.05,patch_order=snake,chunk_size=8"
 )
 
@@ -122,7 +122,7 @@ def text_part(output: Path, max_steps: int, max_bytes: int) -> tuple[dict, Train
         print(f"{split:10} {size:5.1f} MB, {data[f'{split}_paragraphs']} paragraphs of {files} files")
     model_dir = output / "mlm"
     trainer = run_mlm.main(
-        ["--config_name", "lion-s-text-base", "--config_overrides", MLM_CONFIG, "--vocab_size", "4000"]
+        ["--config_name", "lion-text-base", "--config_overrides", MLM_CONFIG, "--vocab_size", "4000"]
         + ["--train_file", data["train_file"], "--validation_file", data["validation_file"], *TRAINING]
         + ["--output_dir", str(model_dir), "--cache_dir", str(output / "cache")]
         + ["--max_steps", str(max_steps), "--warmup_steps", "100", "--learning_rate", "3e-3", "--adam_beta2", "0.98"]
@@ -173,7 +173,7 @@ def image_part(output: Path, epochs: int) -> dict:
     folder, model_dir = output / "digits", output / "image-classification"
     write_digits(folder)
     run_image_classification.main(
-        ["--config_name", "lion-s-image-tiny", "--config_overrides", DIGITS_CONFIG, *TRAINING]
+        ["--config_name", "lion-image-small", "--config_overrides", DIGITS_CONFIG, *TRAINING]
         + ["--train_dir", str(folder / "train"), "--validation_dir", str(folder / "validation")]
         + ["--output_dir", str(model_dir), "--cache_dir", str(output / "cache"), "--num_train_epochs", str(epochs)]
         + ["--per_device_train_batch_size", "32", "--per_device_eval_batch_size", "256", "--learning_rate", "2e-3"]

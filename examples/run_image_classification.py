@@ -2,7 +2,7 @@
 """
 Train or fine-tune a LION model for image classification on your own images, with the Trainer.
 
-    python examples/run_image_classification.py --config_name lion-s-image-tiny --train_dir photos/train \
+    python examples/run_image_classification.py --config_name lion-image-small --train_dir photos/train \
         --validation_dir photos/validation --do_train --do_eval --output_dir outputs/photos
 
 An image folder has one sub-folder per class, named like it. Argument names are those of the transformers examples.

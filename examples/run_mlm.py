@@ -2,7 +2,7 @@
 """
 Train or fine-tune a LION model for masked language modeling on your own text, with the Trainer.
 
-    python examples/run_mlm.py --config_name lion-s-text-base --train_file train.txt --validation_file validation.txt \
+    python examples/run_mlm.py --config_name lion-text-base --train_file train.txt --validation_file validation.txt \
         --do_train --do_eval --output_dir outputs/mlm
 
 Argument names are those of the transformers examples. Without --tokenizer_name a tokenizer is trained on the texts.

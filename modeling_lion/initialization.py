@@ -1,25 +1,34 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The initial weights of LION's own modules; those of linear layers, norms and embeddings are the library's."""
 
+from collections.abc import Iterable
+
 from torch import nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from .embeddings import LionImageEmbeddings
 from .feature_map import PositiveRandomFeatures
-from .mixer import Mixer
 from .mixer_decay import DecayGate, FixedDecay, initial_decay_logits
 from .mixer_luna import LunaMixer
 from .short_conv import ShortConv
 
 
+def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTrainedConfig) -> None:
+    """
+    Mark the projections in and behind a mixer: their weights start at a scale of their own (SPEC §12). What is marked
+    is the linear layer, since the library sets the weights of each module once, and of parts before the whole.
+    """
+    for name, module in projections:
+        if isinstance(module, nn.Linear) and not name.startswith("decay"):
+            module.initializer_range = config.mixer_initializer_range
+
+
 def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:
-    """Set the weights of one module whose parts are set already; a module that is none of ours stays as it is."""
-    if isinstance(module, Mixer):
-        for name, proj in module.named_children():
-            if isinstance(proj, nn.Linear) and not name.startswith("decay"):
-                init.normal_(proj.weight, std=config.mixer_initializer_range)
-    if isinstance(module, FixedDecay):
+    """Set the weights of one module, not of its parts; a module that is none of ours stays as it is."""
+    if hasattr(module, "initializer_range"):
+        init.normal_(module.weight, std=module.initializer_range)
+    elif isinstance(module, FixedDecay):
         init.copy_(module.bias, initial_decay_logits(config))
     elif isinstance(module, DecayGate):
         init.copy_(module.bias, module.bias_of(initial_decay_logits(config)))

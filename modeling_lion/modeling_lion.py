@@ -19,7 +19,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
@@ -50,7 +49,7 @@ from .attention_names import (
 from .attention_report import AttentionReport, attention_report
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, check_inputs, join_patches, patch_grid
-from .initialization import init_own_weights
+from .initialization import init_own_weights, start_by_fan_in
 from .loading import check_config, check_mixer_weights, explain_damaged_weights
 from .mixer import LinearMixer
 from .mixer_decay import DecayMixer, DiagonalMixer, SelectiveMixer
@@ -102,6 +101,7 @@ class LionAttention(nn.Module):
         # Dropout of single weights would need the full matrix; dropping mixed values is the same in every kernel.
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.o_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        start_by_fan_in([*self.mixer.named_children(), ("o_proj", self.o_proj)], config)
 
     def forward(
         self,
@@ -317,8 +317,6 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
     def _init_weights(self, module):
         super()._init_weights(module)
         init_own_weights(module, self.config)
-        if isinstance(module, LionAttention):
-            init.normal_(module.o_proj.weight, std=self.config.mixer_initializer_range)
 
 
 @auto_docstring
