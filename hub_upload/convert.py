@@ -14,8 +14,7 @@ from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSe
 from .checkpoint import load_preprocessor
 from .new_folder import new_folder
 from .original_config import infer_config
-from .original_file import load_checkpoint
-from .original_weights import POSITION_EMBEDDINGS, convert_original_state_dict, model_class
+from .original_weights import POSITION_EMBEDDINGS, convert_original_state_dict, load_checkpoint, model_class
 from .verify import Verification, print_table, verification_table, verify_checkpoint
 from .warm_start import save_warm_start
 

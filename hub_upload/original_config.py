@@ -2,7 +2,7 @@
 """The configuration of a published checkpoint, from its weights and from fields that the user gives."""
 
 import json
-import re
+import math
 from collections.abc import Mapping
 
 import torch
@@ -10,8 +10,14 @@ from torch import Tensor
 
 from configuration_lion import LionConfig
 
-from .original_file import listed, unwrap_state_dict
-from .original_weights import DECODER, POSITION_EMBEDDINGS, TOKEN_TYPES, WORD_EMBEDDINGS
+from .original_weights import (
+    DECODER,
+    POSITION_EMBEDDINGS,
+    TOKEN_TYPES,
+    WORD_EMBEDDINGS,
+    listed,
+    unwrap_state_dict,
+)
 
 
 def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
@@ -32,9 +38,9 @@ def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
     """
     state_dict = unwrap_state_dict(state_dict)
     if "patch_embed.proj.weight" in state_dict:
-        shown, recipe = _shown_by_image_model(state_dict, fields)
+        shown, recipe = shown_by_image_model(state_dict)
     elif WORD_EMBEDDINGS in state_dict:
-        shown, recipe = _shown_by_text_model(state_dict)
+        shown, recipe = shown_by_text_model(state_dict)
     else:
         raise ValueError(
             "This is neither of the published layouts: there is no patch_embed.proj.weight (images) and no "
@@ -51,7 +57,7 @@ def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
         fields.setdefault("label2id", {label: i for i, label in fields["id2label"].items()})
         del shown["num_labels"]
     for name, value in shown.items():
-        if name in fields and _plain(fields[name]) != _plain(value):
+        if name in fields and as_list(fields[name]) != as_list(value):
             raise ValueError(f"`{name}` is {fields[name]!r}, but the state dict has {value!r}.")
     fields = recipe | shown | fields
     for name, hint in {
@@ -64,75 +70,64 @@ def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
     return LionConfig(**fields)
 
 
-def _plain(value):
+def as_list(value):
     """Sizes as [height, width] and tuples as lists, so that equal values compare equal."""
     return [value, value] if isinstance(value, int) and not isinstance(value, bool) else json.loads(json.dumps(value))
 
 
-def _size(height: int, width: int) -> int | tuple[int, int]:
+def as_size(height: int, width: int) -> int | tuple[int, int]:
     return height if height == width else (height, width)
 
 
-def _num_layers(state_dict: Mapping[str, Tensor], pattern: str) -> int:
-    return max((int(match[1]) + 1 for name in state_dict if (match := re.match(pattern, name))), default=0)
-
-
-def _mixer(state_dict: Mapping[str, Tensor], decay: str, gate: str) -> tuple[str, int | None]:
-    """Type of the mixer and number of heads, from the names of the decays in the first layer."""
-    if decay in state_dict:
-        return "decay", state_dict[decay].numel()
-    if f"{gate}.weight" in state_dict:
-        return "selective", state_dict[f"{gate}.weight"].shape[0]
-    return "lit", None
-
-
-def _shown_by_image_model(state_dict: Mapping[str, Tensor], fields: Mapping) -> tuple[dict, dict]:
-    hidden_size, num_channels, *patch_size = state_dict["patch_embed.proj.weight"].shape
-    mixer_type, num_heads = _mixer(state_dict, "blocks.0.attn.a_i", "blocks.0.attn.a_i")
-    fc1 = state_dict.get("blocks.0.mlp.fc1.weight")
+def shown_by_layers(
+    state_dict: Mapping[str, Tensor], layers: str, hidden_size: int, up: str, bias: str, decay: str, gate: str
+) -> dict:
+    """What the layers show; `up`, `bias`, `decay` and `gate` are names in the first of them."""
+    numbers = {int(name.removeprefix(layers).split(".")[0]) for name in state_dict if name.startswith(layers)}
+    up, decay, gate = (state_dict.get(f"{layers}0.{name}") for name in (up, decay, gate))
     shown = {
-        "modality": "image",
-        "mixer_type": mixer_type,
+        "mixer_type": "decay" if decay is not None else "lit" if gate is None else "selective",
         "hidden_size": hidden_size,
+        "num_hidden_layers": max(numbers, default=-1) + 1,
+        "intermediate_size": up.shape[0] if up is not None else 4 * hidden_size,
+        "qkv_bias": f"{layers}0.{bias}" in state_dict,
+    }
+    if shown["mixer_type"] != "lit":
+        shown["num_attention_heads"] = decay.numel() if shown["mixer_type"] == "decay" else gate.shape[0]
+    return shown
+
+
+def shown_by_image_model(state_dict: Mapping[str, Tensor]) -> tuple[dict, dict]:
+    """Fields that it shows, and those of the published recipe, where `None` is what the user has to give."""
+    hidden_size, num_channels, *patch_size = state_dict["patch_embed.proj.weight"].shape
+    names = ("mlp.fc1.weight", "attn.qkv.bias", "attn.a_i", "attn.a_i.weight")
+    shown = shown_by_layers(state_dict, "blocks.", hidden_size, *names) | {
+        "modality": "image",
         "num_channels": num_channels,
-        "patch_size": _size(*patch_size),
-        "num_hidden_layers": _num_layers(state_dict, r"blocks\.(\d+)\."),
-        "intermediate_size": fc1.shape[0] if fc1 is not None else 4 * hidden_size,
-        "qkv_bias": "blocks.0.attn.qkv.bias" in state_dict,
+        "patch_size": as_size(*patch_size),
         "position_embedding_type": "absolute" if "pos_embed" in state_dict else "none",
         "num_labels": state_dict["head.weight"].shape[0] if "head.weight" in state_dict else 0,
     }
-    recipe = {"feature_map": "elu" if mixer_type == "lit" else "silu_norm", "normalization": "sum"}
+    recipe = {"feature_map": "elu", "normalization": "sum"}
     recipe |= dict.fromkeys(("num_attention_heads", "pooling", "image_size"))
-    if mixer_type != "lit":
-        shown["num_attention_heads"] = num_heads
+    if shown["mixer_type"] != "lit":
+        recipe["feature_map"] = "silu_norm"
         is_snake = any(name.startswith("blocks.0.attn.a2_i") for name in state_dict)
         shown["patch_order"] = "snake" if is_snake else "raster"
-    if "pos_embed" in state_dict and fields.get("image_size") is None:
-        num_patches = state_dict["pos_embed"].shape[1] - 1
-        side = round(num_patches**0.5)
-        if side * side == num_patches:
-            recipe["image_size"] = _size(*(side * patch for patch in patch_size))
+    num_patches = state_dict["pos_embed"].shape[1] - 1 if "pos_embed" in state_dict else 0
+    side = math.isqrt(num_patches)
+    if side and side * side == num_patches:
+        recipe["image_size"] = as_size(*(side * patch for patch in patch_size))
     return shown, recipe
 
 
-def _shown_by_text_model(state_dict: Mapping[str, Tensor]) -> tuple[dict, dict]:
-    layer = "bert.encoder.layer.0."
-    words = state_dict[WORD_EMBEDDINGS]
-    mixer_type, num_heads = _mixer(state_dict, layer + "attention.self.ai", layer + "attention.self.Wa_i")
-    up = state_dict.get(layer + "intermediate.dense.weight")
-    shown = {
-        "modality": "text",
-        "mixer_type": mixer_type,
-        "vocab_size": words.shape[0],
-        "hidden_size": words.shape[1],
-        "num_hidden_layers": _num_layers(state_dict, r"bert\.encoder\.layer\.(\d+)\."),
-        "intermediate_size": up.shape[0] if up is not None else 4 * words.shape[1],
-        "qkv_bias": layer + "attention.self.query.bias" in state_dict,
-        "attention_layer_norm": layer + "attention.self.layer_norm.weight" in state_dict,
-    }
-    if mixer_type != "lit":
-        shown["num_attention_heads"] = num_heads
+def shown_by_text_model(state_dict: Mapping[str, Tensor]) -> tuple[dict, dict]:
+    """As `shown_by_image_model`."""
+    vocab_size, hidden_size = state_dict[WORD_EMBEDDINGS].shape
+    names = ("intermediate.dense.weight", *(f"attention.self.{name}" for name in ("query.bias", "ai", "Wa_i.weight")))
+    shown = shown_by_layers(state_dict, "bert.encoder.layer.", hidden_size, *names)
+    shown |= {"modality": "text", "vocab_size": vocab_size}
+    shown["attention_layer_norm"] = "bert.encoder.layer.0.attention.self.layer_norm.weight" in state_dict
     for name, field in ((POSITION_EMBEDDINGS, "max_position_embeddings"), (TOKEN_TYPES, "type_vocab_size")):
         if name in state_dict:
             shown[field] = state_dict[name].shape[0]
@@ -144,5 +139,5 @@ def _shown_by_text_model(state_dict: Mapping[str, Tensor]) -> tuple[dict, dict]:
         else:
             recipe["pooling"] = None
     elif DECODER in state_dict:
-        shown["tie_word_embeddings"] = torch.equal(state_dict[DECODER], words)
+        shown["tie_word_embeddings"] = torch.equal(state_dict[DECODER], state_dict[WORD_EMBEDDINGS])
     return shown, recipe

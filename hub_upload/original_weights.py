@@ -2,30 +2,31 @@
 """
 Weights in the two layouts that the paper's authors published, to weights of LION models.
 
-Images (DeiT, timm): `cls_token`, `pos_embed`, `patch_embed.proj`, in `blocks.<i>` `norm1`, `norm2`, `attn.qkv`,
-`attn.proj`, `mlp.fc1` and `mlp.fc2`, then `norm` and `head`. Decays: `attn.a_i`, a vector in LION-D, a linear layer in
-LION-S; the second curve of a snake scan has `attn.a2_i`.
-
-Text (Composer, BERT): `bert.embeddings`, `bert.encoder.layer.<i>`, in `attention.self` BERT's `query`, `key`, `value`
-and `layer_norm` (over the concatenated heads), `ai` (LION-D) or `Wa_i` (LION-S); `cls.predictions`, or
-`bert.pooler.dense` and `classifier`.
+Images are named as in DeiT and timm, text as in BERT and Composer; the tables below have all names. Where a table has
+`.a_i`, the second curve of a snake scan has `.a2_i`. A decay is a vector in LION-D and a linear layer in LION-S.
 
 λ is sigmoid(a_i) in LION-D, but 1 - sigmoid(logit) in LION-S: the signs of its weights and biases change (SPEC §2).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import argparse
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
+import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from configuration_lion import LionConfig
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
 
-from .original_file import unwrap_state_dict
 
-
+# The keys under which training checkpoints hold the weights, beside the state of the optimizer.
+WRAPPERS = ("state", "model", "state_dict")
+PREFIXES = ("module.", "_orig_mod.", "model.")
 # Constants that some versions of BERT save.
 BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
@@ -33,115 +34,146 @@ TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
 POSITION_EMBEDDINGS = "bert.embeddings.position_embeddings.weight"
 DECODER = "cls.predictions.decoder.weight"
 DECODER_BIASES = ("cls.predictions.decoder.bias", "cls.predictions.bias")
+# What is replaced in our names to get the published ones.
+IMAGE_NAMES = {
+    r"^lion\.embeddings\.patch_embeddings\.": "patch_embed.proj.",
+    r"^lion\.embeddings\.position_embeddings": "pos_embed",
+    r"^lion\.embeddings\.": "",
+    r"^lion\.norm\.": "norm.",
+    r"^classifier\.": "head.",
+    r"^lion\.layers\.": "blocks.",
+    r"attention_norm\.": "norm1.",
+    r"mlp_norm\.": "norm2.",
+    r"attention\.o_proj\.": "attn.proj.",
+    r"attention\.mixer\.[qkv]_proj\.": "attn.qkv.",
+    r"attention\.mixer\.decay(_proj|\.bias)": "attn.a_i",
+    r"mlp\.up_proj\.": "mlp.fc1.",
+    r"mlp\.down_proj\.": "mlp.fc2.",
+}
+# The names of BERT, and those of the decays.
+TEXT_NAMES = {
+    r"^lion\.": "bert.",
+    r"embeddings\.layer_norm\.": "embeddings.LayerNorm.",
+    r"layers\.(\d+)\.": r"encoder.layer.\1.",
+    r"attention\.mixer\.q_proj\.": "attention.self.query.",
+    r"attention\.mixer\.k_proj\.": "attention.self.key.",
+    r"attention\.mixer\.v_proj\.": "attention.self.value.",
+    r"attention\.mixer\.decay\.bias": "attention.self.ai",
+    r"attention\.mixer\.decay_proj\.": "attention.self.Wa_i.",
+    r"attention\.layer_norm\.": "attention.self.layer_norm.",
+    r"attention\.o_proj\.": "attention.output.dense.",
+    r"attention_norm\.": "attention.output.LayerNorm.",
+    r"mlp\.up_proj\.": "intermediate.dense.",
+    r"mlp\.down_proj\.": "output.dense.",
+    r"mlp_norm\.": "output.LayerNorm.",
+    r"^lm_head\.dense\.": "cls.predictions.transform.dense.",
+    r"^lm_head\.layer_norm\.": "cls.predictions.transform.LayerNorm.",
+    r"^lm_head\.decoder\.": "cls.predictions.decoder.",
+}
 
 
-@dataclass
-class Weight:
-    """How one of our weights is made: of which published ones, and by which function of them."""
+def load_checkpoint(path: str | Path) -> dict[str, Tensor]:
+    """
+    The weights in a `.safetensors` file, or in a pickle that holds nothing but numbers (`weights_only=True`).
 
-    names: tuple[str, ...]
-    make: Callable[..., Tensor] = lambda tensor: tensor
-
-
-def _weights_of_decays(config: LionConfig, mixer: str, decays: tuple[str, ...]) -> dict[str, Weight]:
-    """Our decays are ordered by scan, then by head: those of the first curve, then those of the second."""
-    if config.mixer_type == "decay":
-        return {f"{mixer}decay.bias": Weight(decays, lambda *scans: torch.cat([scan.flatten() for scan in scans]))}
-    if config.mixer_type == "selective":
-        return {
-            f"{mixer}decay_proj.{kind}": Weight(
-                tuple(f"{name}.{kind}" for name in decays), lambda *scans: -torch.cat(scans)
-            )
-            for kind in ("weight", "bias")
-        }
-    return {}
-
-
-def _renamed(names: Mapping[str, str], kinds: tuple[str, ...] = ("weight", "bias")) -> dict[str, Weight]:
-    return {f"{ours}.{kind}": Weight((f"{published}.{kind}",)) for published, ours in names.items() for kind in kinds}
-
-
-def _weights_of_image_model(config: LionConfig) -> dict[str, Weight]:
-    weights = {"lion.embeddings.cls_token": Weight(("cls_token",))}
-    if config.position_embedding_type == "absolute":
-        weights["lion.embeddings.position_embeddings"] = Weight(("pos_embed",))
-    weights |= _renamed({"patch_embed.proj": "lion.embeddings.patch_embeddings"})
-    if config.norm_position == "pre":
-        weights |= _renamed({"norm": "lion.norm"})
-    if config.num_labels > 0:
-        weights |= _renamed({"head": "classifier"})
-    for i in range(config.num_hidden_layers):
-        block, layer = f"blocks.{i}.", f"lion.layers.{i}."
-        weights |= _renamed(
-            {
-                block + "norm1": layer + "attention_norm",
-                block + "attn.proj": layer + "attention.o_proj",
-                block + "norm2": layer + "mlp_norm",
-                block + "mlp.fc1": layer + "mlp.up_proj",
-                block + "mlp.fc2": layer + "mlp.down_proj",
-            }
-        )
-        for kind in ("weight", "bias") if config.qkv_bias else ("weight",):
-            for part, name in enumerate(("q_proj", "k_proj", "v_proj")):
-                weights[f"{layer}attention.mixer.{name}.{kind}"] = Weight(
-                    (f"{block}attn.qkv.{kind}",), lambda qkv, part=part: qkv.chunk(3)[part].clone()
-                )
-        decays = (block + "attn.a_i", block + "attn.a2_i")[: config.num_scans]
-        weights |= _weights_of_decays(config, layer + "attention.mixer.", decays)
-    return weights
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is damaged, holds anything that would have to be executed, or no weights.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no checkpoint {path}: give a .pt, .pth, .bin or .safetensors file.")
+    if path.suffix == ".safetensors":
+        try:
+            return unwrap_state_dict(load_file(path))
+        except SafetensorError as error:
+            raise ValueError(f"{path} is damaged or cut short ({error}): download or save it again.") from error
+    # Training scripts also save parsed arguments and the state of numpy's random number generator; numpy before 2.0
+    # had another name for the function that rebuilds arrays.
+    reconstruct = np.empty(0).__reduce__()[0]
+    allowed = [
+        argparse.Namespace,
+        np.ndarray,
+        np.dtype,
+        type(np.dtype(np.uint32)),
+        (reconstruct, "numpy._core.multiarray._reconstruct"),
+        (reconstruct, "numpy.core.multiarray._reconstruct"),
+    ]
+    try:
+        with torch.serialization.safe_globals(allowed):
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds, by what is wrong with the file
+        reason = (str(error) or repr(error)).splitlines()[0]
+        raise ValueError(
+            f"{path} cannot be read as weights only ({reason}). If it is whole and you trust it, save its weights "
+            'alone: torch.save(torch.load(path, weights_only=False)["state"]["model"], "weights.pt"), with the keys '
+            "under which it holds them."
+        ) from error
+    return unwrap_state_dict(checkpoint)
 
 
-def _weights_of_text_model(config: LionConfig, state_dict: Mapping[str, Tensor]) -> dict[str, Weight]:
-    embeddings = {
-        "bert.embeddings.word_embeddings": "lion.embeddings.word_embeddings",
-        "bert.embeddings.token_type_embeddings": "lion.embeddings.token_type_embeddings",
-    }
-    if config.position_embedding_type == "absolute":
-        embeddings["bert.embeddings.position_embeddings"] = "lion.embeddings.position_embeddings"
-    weights = _renamed(embeddings, ("weight",)) | _renamed({"bert.embeddings.LayerNorm": "lion.embeddings.layer_norm"})
-    for i in range(config.num_hidden_layers):
-        bert, layer = f"bert.encoder.layer.{i}.", f"lion.layers.{i}."
-        for published, ours in {"query": "q_proj", "key": "k_proj", "value": "v_proj"}.items():
-            names = {f"{bert}attention.self.{published}": f"{layer}attention.mixer.{ours}"}
-            weights |= _renamed(names, ("weight", "bias") if config.qkv_bias else ("weight",))
-        names = {
-            bert + "attention.output.dense": layer + "attention.o_proj",
-            bert + "attention.output.LayerNorm": layer + "attention_norm",
-            bert + "intermediate.dense": layer + "mlp.up_proj",
-            bert + "output.dense": layer + "mlp.down_proj",
-            bert + "output.LayerNorm": layer + "mlp_norm",
-        }
-        if config.attention_layer_norm:
-            names[bert + "attention.self.layer_norm"] = layer + "attention.layer_norm"
-        decay = bert + ("attention.self.ai" if config.mixer_type == "decay" else "attention.self.Wa_i")
-        weights |= _renamed(names) | _weights_of_decays(config, layer + "attention.mixer.", (decay,))
-    if _is_classifier(state_dict):
-        weights |= _renamed({"classifier": "classifier"})
-        if config.pooling == "cls":
-            weights |= _renamed({"bert.pooler.dense": "lion.pooler.dense"})
-        return weights
-    weights |= _renamed(
-        {
-            "cls.predictions.transform.dense": "lm_head.dense",
-            "cls.predictions.transform.LayerNorm": "lm_head.layer_norm",
-        }
-    )
-    weights["lm_head.decoder.weight"] = Weight((DECODER if DECODER in state_dict else WORD_EMBEDDINGS,))
-    weights["lm_head.decoder.bias"] = Weight(
-        (next((name for name in DECODER_BIASES if name in state_dict), DECODER_BIASES[-1]),)
-    )
-    return weights
+def unwrap_state_dict(checkpoint: Mapping) -> dict[str, Tensor]:
+    """
+    The state dict inside a training checkpoint, without the prefixes that wrappers of the model put before names.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    while isinstance(checkpoint, Mapping) and not any(isinstance(value, Tensor) for value in checkpoint.values()):
+        inner = next((checkpoint[key] for key in WRAPPERS if isinstance(checkpoint.get(key), Mapping)), None)
+        if inner is None:
+            break
+        checkpoint = inner
+    if not isinstance(checkpoint, Mapping) or not any(isinstance(value, Tensor) for value in checkpoint.values()):
+        raise ValueError(f"The checkpoint holds no state dict, neither at the top nor under {', '.join(WRAPPERS)}.")
+    if others := [str(name) for name, value in checkpoint.items() if not isinstance(value, Tensor)]:
+        raise ValueError(f"There are things among the weights that are no tensors: {listed(others)}.")
+    state_dict = dict(checkpoint)
+    while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in state_dict)), None):
+        state_dict = {name.removeprefix(prefix): value for name, value in state_dict.items()}
+    return state_dict
 
 
-def _is_classifier(state_dict: Mapping[str, Tensor]) -> bool:
-    return any(name.startswith("classifier.") for name in state_dict)
+def listed(names: Iterable, limit: int = 5) -> str:
+    """The first of the names, and how many more there are."""
+    names = list(names)
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def rename(name: str, names: Mapping[str, str]) -> str:
+    """Apply the patterns one after the other."""
+    for pattern, replacement in names.items():
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def published_names(name: str, config: LionConfig, state_dict: Mapping[str, Tensor]) -> list[str]:
+    """The published weights that one of ours is made of; decays are ordered by scan, then by head."""
+    if name == "lm_head.decoder.weight" and DECODER not in state_dict:
+        return [WORD_EMBEDDINGS]
+    if name == "lm_head.decoder.bias":
+        return [next((bias for bias in DECODER_BIASES if bias in state_dict), DECODER_BIASES[-1])]
+    published = rename(name, IMAGE_NAMES if config.modality == "image" else TEXT_NAMES)
+    return [published, published.replace(".a_i", ".a2_i")][: config.num_scans if ".decay" in name else 1]
+
+
+def make_weight(name: str, tensors: list[Tensor], config: LionConfig) -> Tensor:
+    """One of our weights, of the tensors of `published_names`."""
+    if ".mixer.decay.bias" in name:
+        return torch.cat([scan.flatten() for scan in tensors])
+    if ".mixer.decay_proj." in name:
+        return -torch.cat(tensors)
+    if config.modality == "image" and (part := re.search(r"\.([qkv])_proj\.", name)):
+        return tensors[0].chunk(3)["qkv".index(part[1])].clone()
+    return tensors[0]
 
 
 def model_class(state_dict: Mapping[str, Tensor]) -> type[PreTrainedModel]:
     """The LION class for a published state dict, by its head."""
     if "patch_embed.proj.weight" in state_dict:
         return LionForImageClassification
-    return LionForSequenceClassification if _is_classifier(state_dict) else LionForMaskedLM
+    is_classifier = any(name.startswith("classifier.") for name in state_dict)
+    return LionForSequenceClassification if is_classifier else LionForMaskedLM
 
 
 def convert_original_state_dict(state_dict: Mapping[str, Tensor], config: LionConfig) -> dict[str, Tensor]:
@@ -165,16 +197,15 @@ def convert_original_state_dict(state_dict: Mapping[str, Tensor], config: LionCo
     built_class = model_class(state_dict)
     if config.modality not in built_class._modalities:
         raise ValueError(f"`modality` is {config.modality!r}, but the state dict is of {built_class._modalities[0]}.")
-    if config.modality == "image":
-        weights, unused = _weights_of_image_model(config), set()
-    else:
-        weights, unused = _weights_of_text_model(config, state_dict), set(BUFFERS)
-        if config.position_embedding_type == "none":
-            unused.add(POSITION_EMBEDDINGS)  # saved by every published text model, used by few
-        if built_class is LionForMaskedLM:
-            unused.update(DECODER_BIASES)  # two names of one bias
-
-    needed = {name for weight in weights.values() for name in weight.names}
+    unused = set(BUFFERS)
+    if config.position_embedding_type == "none":
+        unused.add(POSITION_EMBEDDINGS)  # saved by every published text model, used by few
+    if built_class is LionForMaskedLM:
+        unused.update(DECODER_BIASES)  # two names of one bias
+    with torch.device("meta"):
+        expected = built_class(config).state_dict()
+    sources = {name: published_names(name, config, state_dict) for name in expected}
+    needed = {source for names in sources.values() for source in names}
     problems = {
         "missing": sorted(needed - state_dict.keys()),
         "unexpected": sorted(state_dict.keys() - needed - unused),
@@ -191,11 +222,11 @@ def convert_original_state_dict(state_dict: Mapping[str, Tensor], config: LionCo
     if config.tie_word_embeddings and not is_tied:
         raise ValueError(f"{DECODER} differs from {WORD_EMBEDDINGS}: set `tie_word_embeddings=False`.")
 
-    converted = {ours: weight.make(*(state_dict[name] for name in weight.names)) for ours, weight in weights.items()}
-    with torch.device("meta"):
-        expected = built_class(config).state_dict()
+    converted = {
+        name: make_weight(name, [state_dict[source] for source in names], config) for name, names in sources.items()
+    }
     if wrong := [
-        f"{' + '.join(weights[name].names)} {tuple(tensor.shape)} instead of {tuple(expected[name].shape)}"
+        f"{' + '.join(sources[name])} {tuple(tensor.shape)} instead of {tuple(expected[name].shape)}"
         for name, tensor in converted.items()
         if tensor.shape != expected[name].shape
     ]:
