@@ -17,7 +17,7 @@ _MODULES = {
     "convert_checkpoint": ".convert",
     "convert_original_state_dict": ".original_weights",
     "infer_config": ".original_config",
-    "numerics_report": ".numerics",
+    "numerics_report": ".verify",
     "UploadError": ".upload",
     "push_folder": ".upload",
     "upload_checkpoint": ".upload",

@@ -10,7 +10,7 @@ import yaml
 from huggingface_hub import ModelCard, eval_result_entries_to_yaml
 from tokenization_lion import LionTokenizer
 
-from .checkpoint import find_checkpoint, load_model, load_preprocessor
+from .checkpoint import find_checkpoint, load_model, load_preprocessor, new_folder
 from .model_card import (
     TAGS,
     complete_metadata,
@@ -20,7 +20,6 @@ from .model_card import (
     read_training,
     with_metadata,
 )
-from .new_folder import new_folder
 from .refusals import bad_weights, bundle_files, find_refusals
 from .verify import Verification, verification_table, verify_checkpoint
 

@@ -19,8 +19,7 @@ import modeling_lion
 from configuration_lion import LionConfig
 from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
-from .checkpoint import PREPROCESSOR_NAMES, load_preprocessor, no_progress_bars
-from .new_folder import new_folder
+from .checkpoint import PREPROCESSOR_NAMES, load_preprocessor, new_folder, no_progress_bars
 from .original_weights import TEXT_NAMES, rename
 
 
