@@ -24,16 +24,25 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import torch
 from bench_models import make_model, names
-from measure import append_rows, print_table, summary
+from measure import (
+    LIONS,
+    PASSES,
+    append_rows,
+    attention_inputs,
+    interleaved,
+    lion,
+    markdown_table,
+    run_attention,
+    summary,
+)
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from modeling_lion.attention import lion_attention
 from modeling_lion.attention_reference import reference_attention
-from modeling_lion.decay import LogDecay
 from modeling_lion.feature_map import plain_silu_norm, silu_norm
 from modeling_lion.triton_config import MEASURED
 from modeling_lion.triton_plan import architecture
@@ -41,8 +50,6 @@ from modeling_lion.triton_plan import architecture
 
 DEVICE = "cuda"
 HEADS, HEAD_DIM = 12, 64
-MIXERS = ("LIT", "D", "S")
-PASSES = ("forward", "forward+backward")
 # Those that say most first: a run may have to stop early.
 LENGTHS = (1024, 512, 128, 4096, 197, 16384, 65536)
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -51,18 +58,7 @@ MODEL_SIZES = {"text": 128, "image": 224}
 
 
 def make_inputs(mixer: str, batch: int, length: int, heads: int = HEADS) -> list[Tensor]:
-    """Query, key and value in the model's layout, bfloat16, and the log decay, half-lives from 1 to 1000 tokens."""
-    generator = torch.Generator(DEVICE).manual_seed(length)
-    rand = lambda *shape: torch.rand(*shape, generator=generator, device=DEVICE)
-    query, key, value = (rand(batch, length, heads, HEAD_DIM).bfloat16().transpose(1, 2) for _ in range(3))
-    inputs = [query, key, value - 0.5]
-    if mixer != "LIT":
-        inputs.append(-(10.0 ** (-3 * rand(*((heads,) if mixer == "D" else (batch, heads, length))))))
-    return inputs
-
-
-def lion(query, key, value, log_decay=None, *, normalization="sum", attention=lion_attention):
-    return attention(query, key, value, LogDecay(log_decay, log_decay), normalization=normalization)[0]
+    return attention_inputs(mixer, batch, length, heads, HEAD_DIM, torch.bfloat16, DEVICE)
 
 
 def softmax(query, key, value, *log_decay, backend):
@@ -96,22 +92,12 @@ def contestants(mixer: str) -> dict[str, Callable]:
     return functions | {f"{mixer} two passes": two_passes}
 
 
-def run(function: Callable, inputs: list[Tensor], direction: str) -> list[Tensor]:
-    """The output, and the gradients if asked for."""
-    if direction == "forward":
-        with torch.no_grad():
-            return [function(*inputs)]
-    inputs = [x.detach().requires_grad_() for x in inputs]
-    output = function(*inputs)
-    return [output.detach(), *torch.autograd.grad(output, inputs, torch.ones_like(output))]
-
-
 def check(function: Callable, mixer: str, length: int, normalization: str) -> float:
     """The largest error against float64, relative to the largest number; an AssertionError if it is above 2 %."""
     inputs = make_inputs(mixer, 1, min(length, 2048), 2)
     wide = [x.double() for x in inputs]
-    exact = run(partial(lion, normalization=normalization, attention=reference_attention), wide, PASSES[1])
-    results = run(function, inputs, PASSES[1])
+    exact = run_attention(partial(lion, normalization=normalization, attention=reference_attention), wide, PASSES[1])
+    results = run_attention(function, inputs, PASSES[1])
     errors = [float((x.double() - y).abs().max() / y.abs().max()) for x, y in zip(results, exact, strict=True)]
     assert max(errors) < 0.02, f"{mixer}, {length} tokens: {errors} of the output and the gradients"
     return max(errors)
@@ -131,41 +117,33 @@ def captured(function: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
-def interleaved(functions: dict[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
-    """GPU seconds per call; the functions take turns. As many rounds as fit, from 5 to 50."""
-    times = {name: [] for name in functions}
-    stop = time.monotonic() + seconds
-    for rounds in range(50):
-        if rounds >= 5 and time.monotonic() > stop:
-            break
-        for name, function in functions.items():
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            function()
-            end.record()
-            end.synchronize()
-            times[name].append(start.elapsed_time(end) / 1e3)
-    return times
+def gpu_seconds(function: Callable[[], object]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    function()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3
 
 
 def kernel_rows(lengths: list[int], batch: int, deadline: float, report: Callable[[dict], None]) -> None:
     """Measure all functions, length by length and pass by pass, and report a row for each."""
     for length, direction in itertools.product(lengths, PASSES):
-        inputs = {mixer: make_inputs(mixer, batch, length) for mixer in MIXERS}
+        inputs = {mixer: make_inputs(mixer, batch, length) for mixer in LIONS}
         functions = {name: (partial(softmax, backend=backend), inputs["LIT"]) for name, backend in BACKENDS.items()}
         functions |= {name: (function, inputs["LIT"][:1]) for name, function in MAPS.items()}
-        for mixer in MIXERS:
+        for mixer in LIONS:
             functions |= {name: (function, inputs[mixer]) for name, function in contestants(mixer).items()}
         graphs, errors, notes = {}, {}, {}
         for name, (function, tensors) in functions.items():
             try:
-                if name.split()[0] in MIXERS:
+                if name.split()[0] in LIONS:
                     normalization = "sum" if name.endswith("lion") else "none"
                     errors[name] = check(function, name.split()[0], length, normalization)
-                graphs[name] = captured(partial(run, function, tensors, direction))
+                graphs[name] = captured(partial(run_attention, function, tensors, direction))
             except (RuntimeError, AssertionError) as error:  # too little memory, no such backend
                 notes[name] = f"left out, {type(error).__name__}: {error}"[:300]
-        times = {name: summary(values) for name, values in interleaved(graphs, 10).items()}
+        times = {name: summary(values) for name, values in interleaved(graphs, 50, gpu_seconds, 10).items()}
         softmax_seconds = min((times[name]["median"] for name in BACKENDS if name in times), default=None)
         for name in functions:
             own = times.get(name, dict.fromkeys(("median", "min", "max")))
@@ -214,7 +192,7 @@ def model_rows(batch: int, deadline: float, report: Callable[[dict], None]) -> N
         for step in steps.values():
             for _ in range(3):
                 step()
-        times = {n: summary(values) for n, values in interleaved(steps, 15).items()}
+        times = {n: summary(values) for n, values in interleaved(steps, 50, gpu_seconds, 15).items()}
         ratio = times[name]["median"] / times[twin]["median"]
         row = {"part": "models", "pass": "training step", "length": MODEL_SIZES[modality], "batch": batch}
         row |= {"name": name, "ratio": ratio, "error": None, "note": f"beside {twin}"}
@@ -226,14 +204,10 @@ def model_rows(batch: int, deadline: float, report: Callable[[dict], None]) -> N
 
 def print_ratios(rows: list[dict]) -> None:
     """Time ÷ softmax attention's or the softmax model's: a line per length and pass, a column per function."""
-    for part in ("kernels", "models"):
-        lines, columns = {}, {}
-        for row in (row for row in rows if row["part"] == part):
-            columns[row["name"]] = "–"
-            cell = "–" if row["ratio"] is None else f"{row['ratio']:.3f}"
-            lines.setdefault((row["length"], row["pass"]), {})[row["name"]] = cell
-        table = [[str(length), name, *(columns | cells).values()] for (length, name), cells in sorted(lines.items())]
-        print_table(["length", "pass", *columns], table)
+    for _, part in pd.DataFrame(rows).groupby("part"):
+        ratios = part.assign(ratio=part["ratio"].map("{:.3f}".format, na_action="ignore").fillna("–"))
+        table = ratios.pivot(index=["length", "pass"], columns="name", values="ratio")
+        print(markdown_table(table[part["name"].unique()].fillna("–")))
 
 
 def main() -> None:

@@ -15,51 +15,30 @@ versions, is measured again only with --again.
 from functools import partial
 
 import torch
-from measure import append_rows, interleaved, is_measured, make_parser, summary
+from measure import (
+    LIONS,
+    PASSES,
+    append_rows,
+    attention_inputs,
+    interleaved,
+    is_measured,
+    lion,
+    make_parser,
+    run_attention,
+    summary,
+)
 from report import write_page
 from torch.nn.functional import scaled_dot_product_attention
 
-from modeling_lion.attention import lion_attention
-from modeling_lion.decay import LogDecay
 
-
-HEADS, HEAD_DIM = 12, 64
-MIXERS = ("LION-LIT", "LION-D", "LION-S")
-PASSES = ("forward", "forward+backward")
 # Quadratic forms take minutes beyond this length, and are known to lose.
 LONGEST_PARALLEL = 1024
+KERNELS = {"sdpa": lambda query, key, value, *log_decay: scaled_dot_product_attention(query, key, value)}
+KERNELS |= {form: partial(lion, form=form) for form in ("parallel", "chunk", "auto")}
 
 
-def make_inputs(mixer: str, batch: int, length: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    """Query, key and value `(batch, heads, length, head_dim)` and the log decay, half-lives from 1 to 1000 tokens."""
-    torch.manual_seed(length)
-    query, key = torch.rand(2, batch, HEADS, length, HEAD_DIM)
-    inputs = [query, key, torch.randn(batch, HEADS, length, HEAD_DIM)]
-    if mixer != "LION-LIT":
-        inputs.append(-(10.0 ** (-3 * torch.rand((HEADS,) if mixer == "LION-D" else (batch, HEADS, length)))))
-    return [x.to(dtype) for x in inputs]
-
-
-def softmax_attention(query, key, value, *log_decay):
-    return (scaled_dot_product_attention(query, key, value),)
-
-
-def lion(query, key, value, log_decay=None, *, form):
-    return lion_attention(query, key, value, LogDecay(log_decay, log_decay), form=form)
-
-
-KERNELS = {"sdpa": softmax_attention} | {form: partial(lion, form=form) for form in ("parallel", "chunk", "auto")}
-
-
-def run(kernel, inputs: list[torch.Tensor], direction: str, grad: torch.Tensor) -> list[torch.Tensor]:
-    """The output, and the gradients, given that of the output, if asked for."""
-    if direction == "forward":
-        with torch.no_grad():
-            return [kernel(*inputs)[0]]
-    inputs = [x.detach().requires_grad_() for x in inputs]
-    output = kernel(*inputs)[0]
-    # Softmax attention knows no decay and gives it no gradient.
-    return [output, *torch.autograd.grad(output, inputs, grad, allow_unused=True)]
+def make_inputs(mixer: str, batch: int, length: int) -> list[torch.Tensor]:
+    return [x.contiguous() for x in attention_inputs(mixer, batch, length)]
 
 
 def check(form: str, mixer: str, length: int) -> None:
@@ -68,9 +47,9 @@ def check(form: str, mixer: str, length: int) -> None:
     inputs = make_inputs(mixer, 1, length)
     grad = torch.randn_like(inputs[2])
     naive_form = partial(lion, form="eager")
-    exact = run(naive_form, [x.double() for x in inputs], PASSES[1], grad.double())
-    naive = run(naive_form, inputs, PASSES[1], grad)
-    for result, right, near in zip(run(KERNELS[form], inputs, PASSES[1], grad), exact, naive, strict=True):
+    exact = run_attention(naive_form, [x.double() for x in inputs], PASSES[1], grad.double())
+    naive = run_attention(naive_form, inputs, PASSES[1], grad)
+    for result, right, near in zip(run_attention(KERNELS[form], inputs, PASSES[1], grad), exact, naive, strict=True):
         error, allowed = ((x.double() - right).abs().max() for x in (result, near))
         floor = 1e-5 * right.abs().max().clamp(min=1)
         assert error <= max(2 * allowed, floor), f"{form}, {mixer}, {length}: off by {error:.1e}"
@@ -79,7 +58,7 @@ def check(form: str, mixer: str, length: int) -> None:
 def functions(length: int) -> list[tuple[str, str]]:
     """Mixer and kernel of everything that is timed at a length; the first is what the others are compared with."""
     found = [("softmax", "sdpa")]
-    for mixer in MIXERS:
+    for mixer in LIONS:
         found += [(mixer, "parallel")] if length <= LONGEST_PARALLEL and mixer != "LION-LIT" else []
         found += [(mixer, "chunk"), (mixer, "auto")]
     return found
@@ -87,13 +66,13 @@ def functions(length: int) -> list[tuple[str, str]]:
 
 def measure(length: int, batch: int, direction: str, budget: float) -> list[dict]:
     """CPU seconds of all functions, as rows."""
-    inputs = {mixer: make_inputs(mixer, batch, length) for mixer in MIXERS}
+    inputs = {mixer: make_inputs(mixer, batch, length) for mixer in LIONS}
     inputs["softmax"] = inputs["LION-LIT"]
     grad = torch.randn_like(inputs["softmax"][2])
     softmax_seconds = 4e-8 * batch * length**2 * (4 if direction != "forward" else 1)
     repeats = int(max(3, min(25, budget / softmax_seconds)))
     timed = {
-        (mixer, name): lambda k=KERNELS[name], m=mixer: run(k, inputs[m], direction, grad)
+        (mixer, name): lambda k=KERNELS[name], m=mixer: run_attention(k, inputs[m], direction, grad)
         for mixer, name in functions(length)
     }
     case = {"length": length, "batch": batch, "pass": direction}
@@ -108,7 +87,7 @@ def say(rows: list[dict]) -> None:
     times = {(row["mixer"], row["kernel"]): row["median"] for row in rows}
     softmax = times.pop(("softmax", "sdpa"))
     words = [f"{rows[0]['length']} tokens, {rows[0]['pass']}, softmax {softmax:.4f} s"]
-    for mixer in MIXERS:
+    for mixer in LIONS:
         auto = times.pop((mixer, "auto"))
         lost = auto / min(time for (name, _), time in times.items() if name == mixer) - 1
         words.append(f"{mixer} ÷ softmax {auto / softmax:.3f} ({lost:+.0%} against the fastest form)")
@@ -126,7 +105,7 @@ def main(args: list[str] | None = None) -> None:
     budget = min(args.seconds, 5.0) if args.quick else args.seconds
     path = args.output_dir / "kernels.csv"
     for length in lengths:
-        for mixer in MIXERS:
+        for mixer in LIONS:
             for form in list(KERNELS)[1:]:
                 check(form, mixer, length)
         for direction in PASSES:

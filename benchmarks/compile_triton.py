@@ -21,9 +21,10 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import torch
 import triton
-from measure import print_table
+from measure import attention_inputs, markdown_table
 from triton.backends.compiler import GPUTarget
 from triton.errors import TritonError
 
@@ -65,10 +66,8 @@ def launching(launch: Callable) -> Iterator[None]:
 
 def make_inputs(mixer: str, length: int, dim: int, dtype: torch.dtype, device: str = "meta") -> list:
     """Query, key, value and the log decays of both directions, in the layout that the model has them."""
-    make = lambda: torch.rand(BATCH, length, HEADS, dim, dtype=dtype, device=device).transpose(1, 2)
-    shape = {"D": (HEADS,), "S": (BATCH, HEADS, length)}.get(mixer)
-    log_decay = None if shape is None else -torch.rand(shape, device=device)
-    return [make(), make(), make(), log_decay, log_decay]
+    query, key, value, *log_decay = attention_inputs(f"LION-{mixer}", BATCH, length, HEADS, dim, dtype, device)
+    return [query, key, value, *2 * (log_decay or [None])]
 
 
 def run_passes(form: str, inputs: list) -> None:
@@ -145,16 +144,13 @@ def faults(result: dict) -> list[str]:
 
 def print_results(results: list[dict]) -> None:
     """A row per kernel, a column per head dimension: the most of registers, stack and KB of shared memory."""
-    rows, dims = {}, sorted({result["dim"] for result in results})
-    for result in results:
-        cells = rows.setdefault((result["architecture"], result["dtype"], result["kernel"]), {})
-        usage = result["registers"], result["stack_bytes"], -(-result["shared_bytes"] // 1024)
-        cells[result["dim"]] = [max(pair) for pair in zip(usage, cells.get(result["dim"], usage), strict=True)]
-    print("Registers / bytes of stack / KB of shared memory:\n")
-    print_table(
-        ["GPU", "dtype", "kernel", *(f"heads of {dim}" for dim in dims)],
-        [[*key, *(" / ".join(map(str, cells.get(dim, ["-"]))) for dim in dims)] for key, cells in rows.items()],
-    )
+    frame = pd.DataFrame(results)
+    frame["shared_bytes"] = -(-frame["shared_bytes"] // 1024)
+    usage = frame.groupby(["architecture", "dtype", "kernel", "dim"], sort=False)[
+        ["registers", "stack_bytes", "shared_bytes"]
+    ].max()
+    print("Registers / bytes of stack / KB of shared memory, by head dimension:\n")
+    print(markdown_table(usage.astype(str).agg(" / ".join, axis=1).unstack(sort=False).fillna("-")))
 
 
 def main() -> None:

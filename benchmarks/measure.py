@@ -1,10 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the benchmarks share: interleaved timing, peak memory, tables of results as CSV files, names and colours."""
+"""
+What the benchmarks share: inputs and passes of attention, interleaved timing, peak memory, tables of results as CSV
+files, names and colours.
+"""
 
 import argparse
 import csv
 import fcntl
 import io
+import math
 import platform
 import resource
 import statistics
@@ -16,11 +20,18 @@ from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 
+import pandas as pd
 import torch
 import transformers
+from torch import Tensor
+
+from modeling_lion.attention import lion_attention
+from modeling_lion.decay import LogDecay
 
 
 RESULTS = Path(__file__).parent / "results"
+LIONS = ("LION-LIT", "LION-D", "LION-S")
+PASSES = ("forward", "forward+backward")
 # One colour per model in every picture. Models with softmax attention are dark or grey.
 COLORS = {
     "softmax": "#30343b",
@@ -40,21 +51,65 @@ COLORS = {
 }
 
 
-def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+def attention_inputs(
+    mixer: str, batch: int, length: int, heads: int = 12, dim: int = 64, dtype=torch.float32, device: str = "cpu"
+) -> list[Tensor]:
     """
-    Seconds per call: of CPU time with one thread, which other processes disturb least, and of the clock with several,
-    whose waiting for each other is no work. The functions take turns, so that a machine that slows down slows down
-    all of them; every one runs once before it counts.
+    For LION-LIT, -D or -S, in the model's layout: query, key and value `(batch, heads, length, dim)` and, unless for
+    LIT, the log decay in float32, half-lives from 1 to 1000 tokens.
+    """
+    torch.manual_seed(length)
+    rand = lambda *shape: torch.rand(*shape, device=device)
+    query, key, value = (rand(batch, length, heads, dim).to(dtype).transpose(1, 2) for _ in range(3))
+    shape = {"LION-D": (heads,), "LION-S": (batch, heads, length)}.get(mixer)
+    log_decay = [] if shape is None else [-(10.0 ** (-3 * rand(*shape)))]
+    return [query, key, value - 0.5, *log_decay]
+
+
+def lion(query, key, value, log_decay=None, *, attention=lion_attention, **options) -> Tensor:
+    """The output of our attention for `attention_inputs`."""
+    return attention(query, key, value, LogDecay(log_decay, log_decay), **options)[0]
+
+
+def run_attention(function: Callable[..., Tensor], inputs: list[Tensor], direction: str, grad=None) -> list[Tensor]:
+    """The output and, for "forward+backward", the gradients, given that of the output (ones if it is not given)."""
+    if direction == "forward":
+        with torch.no_grad():
+            return [function(*inputs)]
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    output = function(*inputs)
+    grad = torch.ones_like(output) if grad is None else grad
+    # Softmax attention knows no decay and gives it no gradient.
+    return [output.detach(), *torch.autograd.grad(output, inputs, grad, allow_unused=True)]
+
+
+def host_seconds(function: Callable[[], object]) -> float:
+    """
+    Seconds of CPU time with one thread, which other processes disturb least, and of the clock with several, whose
+    waiting for each other is no work.
     """
     now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    start = now()
+    function()
+    return now() - start
+
+
+def interleaved(
+    functions: dict[str, Callable[[], object]], repeats: int, time_call=host_seconds, budget: float = math.inf
+) -> dict[str, list[float]]:
+    """
+    Seconds per call, as `time_call` measures them. The functions take turns, so that a machine that slows down slows
+    down all of them; every one runs once before it counts. After `budget` seconds, 5 repeats are enough.
+    """
     for function in functions.values():
         function()
     seconds = {name: [] for name in functions}
-    for _ in range(repeats):
+    stop = time.monotonic() + budget
+    for repeat in range(repeats):
+        if repeat >= 5 and time.monotonic() > stop:
+            break
         for name, function in functions.items():
-            start = now()
-            function()
-            seconds[name].append(now() - start)
+            seconds[name].append(time_call(function))
     return seconds
 
 
@@ -162,9 +217,10 @@ def is_measured(path: Path, cases: list[dict]) -> bool:
     return all(read_rows(path, **case, **machine()) for case in cases)
 
 
-def markdown_table(header: list[str], rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows))
-
-
-def print_table(header: list[str], rows: list[list[str]]) -> None:
-    print(markdown_table(header, rows))
+def markdown_table(frame: pd.DataFrame) -> str:
+    """A Markdown table of texts, the names of the rows first; what is missing is empty, as is a table of nothing."""
+    if frame.empty:
+        return ""
+    frame = frame.fillna("").reset_index(names=[name or "" for name in frame.index.names])
+    lines = [frame.columns, ["---"] * frame.shape[1], *frame.to_numpy()]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import torch
 from compile_triton import LENGTH, compile_launch, faults, launches_of, launching, make_inputs, run_passes
+from triton.testing import do_bench
 
 from modeling_lion import triton_config, triton_plan
 
@@ -102,17 +103,9 @@ def fitting(key: tuple, cases: list[tuple], deadline: float) -> list[tuple]:
     ]
 
 
-def seconds(function: Callable[[], object], repeats: int = 20) -> float:
+def seconds(function: Callable[[], object]) -> float:
     """The median time of a call on the GPU."""
-    for _ in range(3):
-        function()
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
-    for start, end in events:
-        start.record()
-        function()
-        end.record()
-    torch.cuda.synchronize()
-    return sorted(start.elapsed_time(end) for start, end in events)[repeats // 2] / 1e3
+    return do_bench(function, warmup=5, rep=20, return_mode="median") / 1e3
 
 
 def kernel_seconds(kernel: str, form: str, inputs: list) -> float:

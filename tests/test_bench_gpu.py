@@ -32,7 +32,7 @@ def chunk_simple_gla(query, key, value, log_decay=None, scale=1.0):
     return torch.stack(outputs, 1), None
 
 
-@pytest.mark.parametrize("mixer", ["LIT", "D", "S"])
+@pytest.mark.parametrize("mixer", ["LION-LIT", "LION-D", "LION-S"])
 def test_two_passes_are_bidirectional_attention(mixer, bench, monkeypatch):
     modules = {name: ModuleType(name) for name in ("fla", "fla.ops", "fla.ops.simple_gla")}
     modules["fla.ops.simple_gla"].chunk_simple_gla = chunk_simple_gla
@@ -44,7 +44,7 @@ def test_two_passes_are_bidirectional_attention(mixer, bench, monkeypatch):
     assert list(bench.contestants(mixer))[-1] == f"{mixer} two passes"
 
 
-@pytest.mark.parametrize("mixer", ["LIT", "D", "S"])
+@pytest.mark.parametrize("mixer", ["LION-LIT", "LION-D", "LION-S"])
 def test_wrong_results_are_seen(mixer, bench):
     assert 0 < bench.check(bench.lion, mixer, 40, "sum") < 0.02
     with pytest.raises(AssertionError, match="40 tokens"):
@@ -58,17 +58,17 @@ def test_a_row_per_function(bench, monkeypatch, tmp_path, capsys):
         if getattr(function.args[0], "keywords", {}).get("backend") is bench.BACKENDS["flash"]:
             raise RuntimeError("No available kernel.")
 
-    times = lambda functions, seconds: {name: [i + 2.0] * 3 for i, name in enumerate(functions)}
+    times = lambda functions, *_: {name: [i + 2.0] * 3 for i, name in enumerate(functions)}
     monkeypatch.setattr(bench, "captured", captured)
     monkeypatch.setattr(bench, "interleaved", times)
     rows = []
     bench.kernel_rows([16, 32], 1, math.inf, rows.append)
-    functions = [*bench.BACKENDS, *bench.MAPS, *(name for mixer in bench.MIXERS for name in bench.contestants(mixer))]
+    functions = [*bench.BACKENDS, *bench.MAPS, *(name for mixer in bench.LIONS for name in bench.contestants(mixer))]
     assert [row["name"] for row in rows] == functions * 4  # two lengths, two passes
     flash, cudnn, feature_map = rows[:3]
     assert flash["ratio"] is flash["median"] is None and "No available kernel" in flash["note"]
     assert (cudnn["ratio"], feature_map["ratio"], feature_map["median"]) == (1, 1.5, 3)
-    assert all((row["error"] or 0) > 0 for row in rows if row["name"].startswith(bench.MIXERS))
+    assert all((row["error"] or 0) > 0 for row in rows if row["name"].startswith(bench.LIONS))
     for some in (rows[:1], rows[1:]):
         bench.append_rows(tmp_path / "new" / "gpu.csv", some)
     with open(tmp_path / "new" / "gpu.csv", newline="") as file:
@@ -85,13 +85,13 @@ def test_models_beside_their_softmax_twins(bench, monkeypatch):
     """Both modalities in turn, so that a deadline leaves some of each."""
     monkeypatch.setattr(bench, "training_step", lambda name, modality, batch: lambda: None)
     seconds = {"BERT": 2.0, "ViT": 4.0}
-    monkeypatch.setattr(bench, "interleaved", lambda steps, _: {name: [seconds.get(name, 3.0)] for name in steps})
+    monkeypatch.setattr(bench, "interleaved", lambda steps, *_: {name: [seconds.get(name, 3.0)] for name in steps})
     rows = []
     bench.model_rows(256, math.inf, rows.append)
     ratios = {(row["name"], row["length"]): row["ratio"] for row in rows}
     expected = {("ModernBERT", 128): 1.5, ("ModernBERT-base", 128): 1.5}
-    for mixer in bench.MIXERS:
-        expected |= {(f"LION-{mixer} image", 224): 0.75, (f"LION-{mixer} text", 128): 1.5}
+    for mixer in bench.LIONS:
+        expected |= {(f"{mixer} image", 224): 0.75, (f"{mixer} text", 128): 1.5}
     assert ratios == expected
     assert {row["name"] for row in rows[:2]} == {"LION-D image", "LION-D text"}
     bench.model_rows(256, -math.inf, rows.append)
