@@ -24,7 +24,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 import torch
 from bench_models import make_model, names
 from measure import (
@@ -34,7 +33,7 @@ from measure import (
     attention_inputs,
     interleaved,
     lion,
-    markdown_table,
+    print_table,
     run_attention,
     summary,
 )
@@ -130,14 +129,16 @@ def kernel_rows(lengths: list[int], batch: int, deadline: float, report: Callabl
     """Measure all functions, length by length and pass by pass, and report a row for each."""
     for length, direction in itertools.product(lengths, PASSES):
         inputs = {mixer: make_inputs(mixer, batch, length) for mixer in LIONS}
-        functions = {name: (partial(softmax, backend=backend), inputs["LIT"]) for name, backend in BACKENDS.items()}
-        functions |= {name: (function, inputs["LIT"][:1]) for name, function in MAPS.items()}
+        functions = {
+            name: (partial(softmax, backend=backend), inputs["LION-LIT"]) for name, backend in BACKENDS.items()
+        }
+        functions |= {name: (function, inputs["LION-LIT"][:1]) for name, function in MAPS.items()}
         for mixer in LIONS:
             functions |= {name: (function, inputs[mixer]) for name, function in contestants(mixer).items()}
         graphs, errors, notes = {}, {}, {}
         for name, (function, tensors) in functions.items():
             try:
-                if name.split()[0] in LIONS:
+                if name.startswith(LIONS):
                     normalization = "sum" if name.endswith("lion") else "none"
                     errors[name] = check(function, name.split()[0], length, normalization)
                 graphs[name] = captured(partial(run_attention, function, tensors, direction))
@@ -204,10 +205,14 @@ def model_rows(batch: int, deadline: float, report: Callable[[dict], None]) -> N
 
 def print_ratios(rows: list[dict]) -> None:
     """Time ÷ softmax attention's or the softmax model's: a line per length and pass, a column per function."""
-    for _, part in pd.DataFrame(rows).groupby("part"):
-        ratios = part.assign(ratio=part["ratio"].map("{:.3f}".format, na_action="ignore").fillna("–"))
-        table = ratios.pivot(index=["length", "pass"], columns="name", values="ratio")
-        print(markdown_table(table[part["name"].unique()].fillna("–")))
+    for part in ("kernels", "models"):
+        lines, columns = {}, {}
+        for row in (row for row in rows if row["part"] == part):
+            columns[row["name"]] = "–"
+            cell = "–" if row["ratio"] is None else f"{row['ratio']:.3f}"
+            lines.setdefault((row["length"], row["pass"]), {})[row["name"]] = cell
+        table = [[str(length), name, *(columns | cells).values()] for (length, name), cells in sorted(lines.items())]
+        print_table(["length", "pass", *columns], table)
 
 
 def main() -> None:

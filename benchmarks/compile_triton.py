@@ -21,10 +21,9 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
-import pandas as pd
 import torch
 import triton
-from measure import attention_inputs, markdown_table
+from measure import attention_inputs, print_table
 from triton.backends.compiler import GPUTarget
 from triton.errors import TritonError
 
@@ -144,13 +143,16 @@ def faults(result: dict) -> list[str]:
 
 def print_results(results: list[dict]) -> None:
     """A row per kernel, a column per head dimension: the most of registers, stack and KB of shared memory."""
-    frame = pd.DataFrame(results)
-    frame["shared_bytes"] = -(-frame["shared_bytes"] // 1024)
-    usage = frame.groupby(["architecture", "dtype", "kernel", "dim"], sort=False)[
-        ["registers", "stack_bytes", "shared_bytes"]
-    ].max()
-    print("Registers / bytes of stack / KB of shared memory, by head dimension:\n")
-    print(markdown_table(usage.astype(str).agg(" / ".join, axis=1).unstack(sort=False).fillna("-")))
+    rows, dims = {}, sorted({result["dim"] for result in results})
+    for result in results:
+        cells = rows.setdefault((result["architecture"], result["dtype"], result["kernel"]), {})
+        usage = result["registers"], result["stack_bytes"], -(-result["shared_bytes"] // 1024)
+        cells[result["dim"]] = [max(pair) for pair in zip(usage, cells.get(result["dim"], usage), strict=True)]
+    print("Registers / bytes of stack / KB of shared memory:\n")
+    print_table(
+        ["GPU", "dtype", "kernel", *(f"heads of {dim}" for dim in dims)],
+        [[*key, *(" / ".join(map(str, cells.get(dim, ["-"]))) for dim in dims)] for key, cells in rows.items()],
+    )
 
 
 def main() -> None:

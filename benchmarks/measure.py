@@ -20,7 +20,6 @@ from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 
-import pandas as pd
 import torch
 import transformers
 from torch import Tensor
@@ -217,10 +216,9 @@ def is_measured(path: Path, cases: list[dict]) -> bool:
     return all(read_rows(path, **case, **machine()) for case in cases)
 
 
-def markdown_table(frame: pd.DataFrame) -> str:
-    """A Markdown table of texts, the names of the rows first; what is missing is empty, as is a table of nothing."""
-    if frame.empty:
-        return ""
-    frame = frame.fillna("").reset_index(names=[name or "" for name in frame.index.names])
-    lines = [frame.columns, ["---"] * frame.shape[1], *frame.to_numpy()]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows))
+
+
+def print_table(header: list[str], rows: list[list[str]]) -> None:
+    print(markdown_table(header, rows))
