@@ -30,10 +30,11 @@ bench-gpu-tune: $(VENV)/installed_gpu
 	timeout 140 $(BIN)/python benchmarks/compile_triton.py --dims 64 --dtypes bfloat16
 
 bench-gpu-figures: $(VENV)/installed_gpu
-	timeout 580 $(BIN)/python benchmarks/bench_gpu.py --parts kernels --minutes 8 --output_dir outputs/gpu
+	timeout 580 $(BIN)/python benchmarks/bench_kernels.py --device cuda --minutes 8 --output_dir outputs/gpu
 
 bench-gpu-models: $(VENV)/installed_gpu
-	timeout 580 $(BIN)/python benchmarks/bench_gpu.py --parts models --minutes 7 --output_dir outputs/gpu
+	timeout 580 $(BIN)/python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 \
+		--image_sizes 224 --batch_size 256 --minutes 7 --output_dir outputs/gpu
 
 # Every mixer on every task, 3 seeds each, into docs/results.md; it goes on where it was stopped. SCALE=gpu is larger.
 results: $(VENV)/installed

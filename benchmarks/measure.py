@@ -93,6 +93,16 @@ def host_seconds(function: Callable[[], object]) -> float:
     return now() - start
 
 
+def gpu_seconds(function: Callable[[], object]) -> float:
+    """Seconds on the GPU."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    function()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3
+
+
 def interleaved(
     functions: dict[str, Callable[[], object]], repeats: int, time_call=host_seconds, budget: float = math.inf
 ) -> dict[str, list[float]]:
@@ -132,14 +142,30 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def make_parser(description: str, quick: str) -> argparse.ArgumentParser:
+def make_parser(description: str, quick: str, has_gpu: bool = False) -> argparse.ArgumentParser:
     """The arguments that all benchmarks of speed and memory have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="measure what is in the table, too")
     parser.add_argument("--output_dir", type=Path, default=RESULTS, help="of the table")
+    if has_gpu:
+        parser.add_argument(
+            "--device", choices=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"], default="cpu"
+        )
+        seconds = lambda minutes: time.monotonic() + 60 * float(minutes)
+        parser.add_argument(
+            "--minutes", type=seconds, dest="deadline", default=math.inf, help="start nothing new after"
+        )
     return parser
+
+
+def gpu() -> dict[str, str | None]:
+    """Columns of a table for what is measured on a GPU."""
+    from modeling_lion import triton_config, triton_plan
+
+    tiles = triton_plan.architecture(torch.device("cuda", 0)), 16, 64
+    return {"gpu": torch.cuda.get_device_name(), "tiles_measured_on": triton_config.MEASURED.get(tiles)}
 
 
 def machine() -> dict[str, str | int]:
