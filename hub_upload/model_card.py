@@ -141,11 +141,6 @@ def model_card(
     return str(card).rstrip() + "\n"
 
 
-def with_metadata(metadata: dict, text: str) -> str:
-    """A README.md of metadata and text."""
-    return f"---\n{ModelCardData(**metadata).to_yaml()}\n---\n\n{text.strip()}\n"
-
-
 def training_facts(metadata: dict, state: dict) -> dict:
     facts = {}
     for key, title in (("datasets", "data"), ("base_model", "started from")):

@@ -8,7 +8,9 @@ import argparse
 import math
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,8 +35,7 @@ DTYPES = ("float64", "float32", "bfloat16")
 ALLOWANCE = {"float64": 8, "float32": 8, "bfloat16": 2, "float16": 2}
 
 
-@dataclass(frozen=True)
-class HeadNumerics:
+class HeadNumerics(NamedTuple):
     """
     One head of one layer.
 
@@ -69,11 +70,9 @@ class Numerics:
 
     def table(self) -> list[list[str]]:
         """Rows of text, a header first."""
-        number = lambda x: "-" if x is None else f"{x:.3g}"
-        return [["layer", "head", "smallest λ", "smallest denominator", "first NaN at token"]] + [
-            [str(h.layer), str(h.head), number(h.smallest_decay), number(h.smallest_denominator), number(h.first_nan)]
-            for h in self.heads
-        ]
+        cell = lambda x: "-" if x is None else f"{x:.3g}" if isinstance(x, float) else str(x)
+        header = ["layer", "head", "smallest λ", "smallest denominator", "first NaN at token"]
+        return [header, *([cell(x) for x in head] for head in self.heads)]
 
 
 @dataclass(frozen=True)
@@ -114,10 +113,7 @@ class Verification:
 
     def by_kernel(self) -> dict[tuple[str, str], list[KernelError]]:
         """The errors by kernel and dtype."""
-        groups: dict[tuple[str, str], list[KernelError]] = {}
-        for error in self.errors:
-            groups.setdefault((error.kernel, error.dtype), []).append(error)
-        return groups
+        return {key: [*errors] for key, errors in groupby(self.errors, key=lambda e: (e.kernel, e.dtype))}
 
     def worst(self, kernel: str, dtype: str) -> KernelError:
         """The entry with the largest error over all kinds of padding; NaN is larger than any number."""
