@@ -23,26 +23,15 @@ from collections.abc import Callable
 from functools import cache, partial
 
 import torch
-from measure import (
-    LIONS,
-    PASSES,
-    append_rows,
-    attention_inputs,
-    gpu,
-    gpu_seconds,
-    interleaved,
-    is_measured,
-    lion,
-    make_parser,
-    run_attention,
-    summary,
-)
+from measure import LIONS, PASSES, append_rows, attention_inputs, gpu, interleaved, is_measured, make_parser, summary
 from report import write_page
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from modeling_lion.attention import lion_attention
 from modeling_lion.attention_reference import reference_attention
+from modeling_lion.decay import LogDecay
 from modeling_lion.feature_map import plain_silu_norm, silu_norm
 
 
@@ -58,6 +47,23 @@ FORMATS = {"cpu": (torch.float32, 1e-5), "cuda": (torch.bfloat16, 0.02)}
 def make_inputs(mixer: str, batch: int, length: int, device: str, **sizes) -> list[Tensor]:
     inputs = attention_inputs(mixer, batch, length, dtype=FORMATS[device][0], device=device, **sizes)
     return inputs if device == "cuda" else [x.contiguous() for x in inputs]
+
+
+def lion(query, key, value, log_decay=None, *, attention=lion_attention, **options) -> Tensor:
+    """The output of our attention for `attention_inputs`."""
+    return attention(query, key, value, LogDecay(log_decay, log_decay), **options)[0]
+
+
+def run_attention(function: Callable[..., Tensor], inputs: list[Tensor], direction: str, grad=None) -> list[Tensor]:
+    """The output and, for "forward+backward", the gradients, given that of the output (ones if it is not given)."""
+    if direction == "forward":
+        with torch.no_grad():
+            return [function(*inputs)]
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    output = function(*inputs)
+    grad = torch.ones_like(output) if grad is None else grad
+    # Softmax attention knows no decay and gives it no gradient.
+    return [output.detach(), *torch.autograd.grad(output, inputs, grad, allow_unused=True)]
 
 
 def softmax(query, key, value, *log_decay, backend):
@@ -158,12 +164,11 @@ def measure(length: int, batch: int, direction: str, device: str, budget: float)
                 raise
             note = f"left out, {type(error).__name__}: {error}"[:300]
             rows[mixer, kernel] = row | {"error": None, "note": note} | gpu()
+    repeats = 50
     if device == "cpu":
         softmax_seconds = 4e-8 * batch * length**2 * (4 if direction != "forward" else 1)
-        times = interleaved(timed, int(max(3, min(25, budget / softmax_seconds))))
-    else:
-        times = interleaved(timed, 50, gpu_seconds, budget)
-    for case, seconds in times.items():
+        repeats, budget = int(max(3, min(25, budget / softmax_seconds))), math.inf
+    for case, seconds in interleaved(timed, repeats, device, budget).items():
         rows[case] |= summary(seconds)
     return list(rows.values())
 

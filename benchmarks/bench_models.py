@@ -7,7 +7,8 @@ attention; training step and inference, time and peak memory. "ModernBERT" has a
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
     python benchmarks/bench_models.py --text_lengths 8192 --image_sizes --models BERT LION-S
-    python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 --image_sizes 224 --batch_size 256
+    python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 --image_sizes 224 \\
+        --batch_size 256 --repeats 50
 
 Batches are of 2048 tokens, or one sequence. Rows go to models.csv; cases that this machine has there, with the same
 versions, are measured again only with --again.
@@ -24,18 +25,7 @@ from collections.abc import Callable
 
 import torch
 import transformers
-from measure import (
-    append_rows,
-    gpu,
-    gpu_seconds,
-    host_seconds,
-    in_new_process,
-    interleaved,
-    is_measured,
-    make_parser,
-    peak_memory,
-    summary,
-)
+from measure import append_rows, gpu, in_new_process, interleaved, is_measured, make_parser, peak_memory, summary
 from report import write_page
 
 from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM
@@ -135,7 +125,7 @@ def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dic
     steps = {name: make_step(model, inputs, mode, args.device) for name, model in models.items()}
     for step in [*steps.values()] * 2 if on_gpu else []:  # beside the one of `interleaved`, while the GPU warms up
         step()
-    seconds = interleaved(steps, args.repeats, gpu_seconds if on_gpu else host_seconds, 15 if on_gpu else math.inf)
+    seconds = interleaved(steps, args.repeats, args.device, 15 if on_gpu else math.inf)
     rows = []
     for name, model in models.items():
         row = case | {"model": short(name), "layers": model.config.num_hidden_layers}

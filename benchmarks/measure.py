@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What the benchmarks share: inputs and passes of attention, interleaved timing, peak memory, tables of results as CSV
+What the benchmarks share: inputs of attention, interleaved timing, peak memory, tables of results as CSV
 files, names and colours.
 """
 
@@ -23,9 +23,6 @@ from pathlib import Path
 import torch
 import transformers
 from torch import Tensor
-
-from modeling_lion.attention import lion_attention
-from modeling_lion.decay import LogDecay
 
 
 RESULTS = Path(__file__).parent / "results"
@@ -65,23 +62,6 @@ def attention_inputs(
     return [query, key, value - 0.5, *log_decay]
 
 
-def lion(query, key, value, log_decay=None, *, attention=lion_attention, **options) -> Tensor:
-    """The output of our attention for `attention_inputs`."""
-    return attention(query, key, value, LogDecay(log_decay, log_decay), **options)[0]
-
-
-def run_attention(function: Callable[..., Tensor], inputs: list[Tensor], direction: str, grad=None) -> list[Tensor]:
-    """The output and, for "forward+backward", the gradients, given that of the output (ones if it is not given)."""
-    if direction == "forward":
-        with torch.no_grad():
-            return [function(*inputs)]
-    inputs = [x.detach().requires_grad_() for x in inputs]
-    output = function(*inputs)
-    grad = torch.ones_like(output) if grad is None else grad
-    # Softmax attention knows no decay and gives it no gradient.
-    return [output.detach(), *torch.autograd.grad(output, inputs, grad, allow_unused=True)]
-
-
 def host_seconds(function: Callable[[], object]) -> float:
     """
     Seconds of CPU time with one thread, which other processes disturb least, and of the clock with several, whose
@@ -104,12 +84,13 @@ def gpu_seconds(function: Callable[[], object]) -> float:
 
 
 def interleaved(
-    functions: dict[str, Callable[[], object]], repeats: int, time_call=host_seconds, budget: float = math.inf
+    functions: dict[str, Callable[[], object]], repeats: int, device: str = "cpu", budget: float = math.inf
 ) -> dict[str, list[float]]:
     """
-    Seconds per call, as `time_call` measures them. The functions take turns, so that a machine that slows down slows
-    down all of them; every one runs once before it counts. After `budget` seconds, 5 repeats are enough.
+    Seconds per call. The functions take turns, so that a machine that slows down slows down all of them; every one
+    runs once before it counts. After `budget` seconds, 5 repeats are enough.
     """
+    time_call = gpu_seconds if device == "cuda" else host_seconds
     for function in functions.values():
         function()
     seconds = {name: [] for name in functions}

@@ -12,8 +12,7 @@ from configuration_lion import LionConfig
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
 
 from .checkpoint import load_preprocessor, new_folder
-from .original_config import infer_config
-from .original_weights import POSITION_EMBEDDINGS, convert_original_state_dict, load_checkpoint, model_class
+from .original import POSITION_EMBEDDINGS, convert_original_state_dict, infer_config, load_checkpoint, model_class
 from .verify import Verification, print_table, verification_table, verify_checkpoint
 from .warm_start import save_warm_start
 

@@ -20,7 +20,7 @@ from configuration_lion import LionConfig
 from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
 from .checkpoint import PREPROCESSOR_NAMES, load_preprocessor, new_folder, no_progress_bars
-from .original_weights import TEXT_NAMES, rename
+from .original import TEXT_NAMES, rename
 
 
 # Class of the library to class of ours.

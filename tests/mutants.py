@@ -912,28 +912,28 @@ CONFIGURATION = [
 HUB = [
     Mutant(
         "hub: logits of published gates keep their sign",
-        "hub_upload/original_weights.py",
+        "hub_upload/original.py",
         "return -torch.cat(tensors)",
         "return torch.cat(tensors)",
         "test_hub_convert.py",
     ),
     Mutant(
         "hub: queries and keys of published images in each other's place",
-        "hub_upload/original_weights.py",
+        "hub_upload/original.py",
         '"qkv".index(',
         '"kqv".index(',
         "test_hub_convert.py",
     ),
     Mutant(
         "hub: a published decoder of its own is left out",
-        "hub_upload/original_weights.py",
+        "hub_upload/original.py",
         'if name == "lm_head.decoder.weight" and DECODER not in state_dict:',
         'if name == "lm_head.decoder.weight":',
         "test_hub_convert.py",
     ),
     Mutant(
         "hub: weights that are left over are dropped in silence",
-        "hub_upload/original_weights.py",
+        "hub_upload/original.py",
         '"unexpected": sorted(state_dict.keys() - needed - unused)',
         '"unexpected": []',
         "test_hub_convert.py",
