@@ -26,14 +26,15 @@ bench-gpu-check: $(VENV)/installed_gpu
 	timeout 580 $(BIN)/python -m pytest --numprocesses 4 tests/triton_cases.py
 
 bench-gpu-tune: $(VENV)/installed_gpu
-	timeout 440 $(BIN)/python benchmarks/tune_triton.py --bits 16 --dims 64 --seconds 400
-	timeout 140 $(BIN)/python benchmarks/compile_triton.py --dims 64 --dtypes bfloat16
+	timeout 440 $(BIN)/python benchmarks/tune_triton.py --dtypes bfloat16 --dims 64 --seconds 400
+	timeout 140 $(BIN)/python benchmarks/tune_triton.py --compile --dims 64 --dtypes bfloat16
 
 bench-gpu-figures: $(VENV)/installed_gpu
-	timeout 580 $(BIN)/python benchmarks/bench_gpu.py --parts kernels --minutes 8 --output_dir outputs/gpu
+	timeout 580 $(BIN)/python benchmarks/bench_kernels.py --device cuda --minutes 8 --output_dir outputs/gpu
 
 bench-gpu-models: $(VENV)/installed_gpu
-	timeout 580 $(BIN)/python benchmarks/bench_gpu.py --parts models --minutes 7 --output_dir outputs/gpu
+	timeout 580 $(BIN)/python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 \
+		--image_sizes 224 --batch_size 256 --repeats 50 --minutes 7 --output_dir outputs/gpu
 
 # Every mixer on every task, 3 seeds each, into docs/results.md; it goes on where it was stopped. SCALE=gpu is larger.
 results: $(VENV)/installed

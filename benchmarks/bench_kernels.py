@@ -6,137 +6,212 @@ and value, forward and forward + backward, for LION-LIT, -D and -S; and whether 
     python benchmarks/bench_kernels.py               # lengths to 16384: about an hour on a small machine
     python benchmarks/bench_kernels.py --quick       # lengths to 1024: minutes
     python benchmarks/bench_kernels.py --lengths 16384 --batch_size 1
+    python benchmarks/bench_kernels.py --device cuda --minutes 10    # what fits, the most telling first
 
-Both sides take turns in one process. Before anything is timed, every kernel's output and gradients are compared with
-the naive form in float64 on a smaller batch. Rows go to kernels.csv; a case that this machine has there, with the same
-versions, is measured again only with --again.
+All take turns in one process. Before it is timed, every kernel's output and gradients are compared with a float64
+evaluation of the definition on a smaller batch. Rows go to kernels.csv; a case that this machine has there, with the
+same versions, is measured again only with --again.
+
+On an NVIDIA GPU, in bfloat16, what is timed is captured in a CUDA graph, so that the time of Python does not count.
+Softmax attention is the faster of two backends. flash-linear-attention (`pip install ".[gpu]"`) has no bidirectional
+kernel: it runs once per direction, and is compared without denominators. Rows go to kernels_gpu.csv.
 """
 
-from functools import partial
+import math
+import time
+from collections.abc import Callable
+from functools import cache, partial
 
 import torch
-from measure import append_rows, interleaved, is_measured, make_parser, summary
+from measure import LIONS, PASSES, append_rows, attention_inputs, gpu, interleaved, is_measured, make_parser, summary
 from report import write_page
-from torch.nn.functional import scaled_dot_product_attention
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from modeling_lion.attention import lion_attention
+from modeling_lion.attention_reference import reference_attention
 from modeling_lion.decay import LogDecay
+from modeling_lion.feature_map import plain_silu_norm, silu_norm
 
 
-HEADS, HEAD_DIM = 12, 64
-MIXERS = ("LION-LIT", "LION-D", "LION-S")
-PASSES = ("forward", "forward+backward")
-# Quadratic forms take minutes beyond this length, and are known to lose.
+# Quadratic forms take minutes on a CPU beyond this length, and are known to lose.
 LONGEST_PARALLEL = 1024
+# Those that say most first: a run may have to stop early.
+LENGTHS = {"cpu": (128, 197, 512, 1024, 4096, 16384), "cuda": (1024, 512, 128, 4096, 197, 16384, 65536)}
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+# By device the number format, and the error relative to the largest number that is always allowed.
+FORMATS = {"cpu": (torch.float32, 1e-5), "cuda": (torch.bfloat16, 0.02)}
 
 
-def make_inputs(mixer: str, batch: int, length: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    """Query, key and value `(batch, heads, length, head_dim)` and the log decay, half-lives from 1 to 1000 tokens."""
-    torch.manual_seed(length)
-    query, key = torch.rand(2, batch, HEADS, length, HEAD_DIM)
-    inputs = [query, key, torch.randn(batch, HEADS, length, HEAD_DIM)]
-    if mixer != "LION-LIT":
-        inputs.append(-(10.0 ** (-3 * torch.rand((HEADS,) if mixer == "LION-D" else (batch, HEADS, length)))))
-    return [x.to(dtype) for x in inputs]
+def make_inputs(mixer: str, batch: int, length: int, device: str, **sizes) -> list[Tensor]:
+    inputs = attention_inputs(mixer, batch, length, dtype=FORMATS[device][0], device=device, **sizes)
+    return inputs if device == "cuda" else [x.contiguous() for x in inputs]
 
 
-def softmax_attention(query, key, value, *log_decay):
-    return (scaled_dot_product_attention(query, key, value),)
+def lion(query, key, value, log_decay=None, *, attention=lion_attention, **options) -> Tensor:
+    """The output of our attention for `attention_inputs`."""
+    return attention(query, key, value, LogDecay(log_decay, log_decay), **options)[0]
 
 
-def lion(query, key, value, log_decay=None, *, form):
-    return lion_attention(query, key, value, LogDecay(log_decay, log_decay), form=form)
-
-
-KERNELS = {"sdpa": softmax_attention} | {form: partial(lion, form=form) for form in ("parallel", "chunk", "auto")}
-
-
-def run(kernel, inputs: list[torch.Tensor], direction: str, grad: torch.Tensor) -> list[torch.Tensor]:
-    """The output, and the gradients, given that of the output, if asked for."""
+def run_attention(function: Callable[..., Tensor], inputs: list[Tensor], direction: str, grad=None) -> list[Tensor]:
+    """The output and, for "forward+backward", the gradients, given that of the output (ones if it is not given)."""
     if direction == "forward":
         with torch.no_grad():
-            return [kernel(*inputs)[0]]
+            return [function(*inputs)]
     inputs = [x.detach().requires_grad_() for x in inputs]
-    output = kernel(*inputs)[0]
+    output = function(*inputs)
+    grad = torch.ones_like(output) if grad is None else grad
     # Softmax attention knows no decay and gives it no gradient.
-    return [output, *torch.autograd.grad(output, inputs, grad, allow_unused=True)]
+    return [output.detach(), *torch.autograd.grad(output, inputs, grad, allow_unused=True)]
 
 
-def check(form: str, mixer: str, length: int) -> None:
-    """Raise an AssertionError unless a form agrees with the naive form in float64, gradients included."""
-    length = min(length, 512)
-    inputs = make_inputs(mixer, 1, length)
+def softmax(query, key, value, *log_decay, backend):
+    with sdpa_kernel(backend):
+        return scaled_dot_product_attention(query, key, value)
+
+
+def two_passes(query, key, value, *log_decay):
+    """flash-linear-attention in both directions, less the tokens themselves, which both have; no denominators."""
+    from fla.ops.simple_gla import chunk_simple_gla
+
+    query, key, value = (x.transpose(1, 2) for x in (query, key, value))
+    forward_decay = backward_decay = None
+    if log_decay:  # by the token that is left behind: a step later in the order of reading
+        decay = log_decay[0] if log_decay[0].dim() == 3 else log_decay[0][None, :, None]
+        decay = decay.expand(query.shape[0], -1, query.shape[1]).transpose(1, 2)
+        forward_decay, backward_decay = pad(decay, (0, 0, 1, 0))[:, :-1], pad(decay, (0, 0, 0, 1))[:, 1:].flip(1)
+    scale = query.shape[-1] ** -0.5
+    forward, _ = chunk_simple_gla(query, key, value, forward_decay, scale=scale)
+    backward, _ = chunk_simple_gla(query.flip(1), key.flip(1), value.flip(1), backward_decay, scale=scale)
+    own = (query * key).sum(-1, keepdim=True) * scale * value
+    return (forward + backward.flip(1) - own).transpose(1, 2)
+
+
+def contestants(device: str, length: int) -> dict[tuple[str, str], Callable[..., Tensor]]:
+    """By mixer and kernel all that is timed at a length; the feature maps take the query alone."""
+    if device == "cpu":
+        forms = {form: partial(lion, form=form) for form in ("parallel", "chunk", "auto")}
+        found = {("softmax", "sdpa"): lambda *inputs: scaled_dot_product_attention(*inputs[:3])}
+        found |= {(mixer, form): function for mixer in LIONS for form, function in forms.items()}
+        slow = {(mixer, "parallel") for mixer in LIONS if length > LONGEST_PARALLEL or mixer == "LION-LIT"}
+        return {case: function for case, function in found.items() if case not in slow}
+    found = {("softmax", name): partial(softmax, backend=backend) for name, backend in BACKENDS.items()}
+    maps = {"auto": silu_norm, "plain": plain_silu_norm}
+    found |= {("feature map", name): lambda query, *_, f=function: f(query) for name, function in maps.items()}
+    forms = {"auto": lion, "without division": partial(lion, normalization="none")}
+    try:
+        import fla.ops.simple_gla  # noqa: F401
+
+        forms["two passes"] = two_passes
+    except ImportError:
+        pass
+    return found | {(mixer, name): function for mixer in LIONS for name, function in forms.items()}
+
+
+@cache
+def check(kernel: str, mixer: str, length: int, device: str) -> float:
+    """
+    The largest error of a kernel's output and gradients, relative to the largest number. An AssertionError if one is
+    above twice that of the definition in the same number format, and above what `FORMATS` allows.
+    """
+    function = contestants(device, length)[mixer, kernel]
+    normalization = "none" if kernel in ("without division", "two passes") else "sum"
+    definition = partial(lion, attention=reference_attention, normalization=normalization)
+    inputs = make_inputs(mixer, 1, min(length, 512 if device == "cpu" else 2048), device, heads=2)
     grad = torch.randn_like(inputs[2])
-    naive_form = partial(lion, form="eager")
-    exact = run(naive_form, [x.double() for x in inputs], PASSES[1], grad.double())
-    naive = run(naive_form, inputs, PASSES[1], grad)
-    for result, right, near in zip(run(KERNELS[form], inputs, PASSES[1], grad), exact, naive, strict=True):
-        error, allowed = ((x.double() - right).abs().max() for x in (result, near))
-        floor = 1e-5 * right.abs().max().clamp(min=1)
-        assert error <= max(2 * allowed, floor), f"{form}, {mixer}, {length}: off by {error:.1e}"
+    exact = run_attention(definition, [x.double() for x in inputs], PASSES[1], grad.double())
+    results, naive = (run_attention(f, inputs, PASSES[1], grad) for f in (function, definition))
+    largest = 0.0
+    for result, right, near in zip(results, exact, naive, strict=True):
+        error, allowed = (float((x.double() - right).abs().max()) for x in (result, near))
+        floor = FORMATS[device][1] * float(right.abs().max())
+        assert error <= max(2 * allowed, floor), f"{kernel}, {mixer}, {length} tokens: off by {error:.1e}"
+        largest = max(largest, error / float(right.abs().max()))
+    return largest
 
 
-def functions(length: int) -> list[tuple[str, str]]:
-    """Mixer and kernel of everything that is timed at a length; the first is what the others are compared with."""
-    found = [("softmax", "sdpa")]
-    for mixer in MIXERS:
-        found += [(mixer, "parallel")] if length <= LONGEST_PARALLEL and mixer != "LION-LIT" else []
-        found += [(mixer, "chunk"), (mixer, "auto")]
-    return found
+def captured(function: Callable[[], object]) -> Callable[[], object]:
+    """The same in a CUDA graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        graph.results = function()
+    return graph.replay
 
 
-def measure(length: int, batch: int, direction: str, budget: float) -> list[dict]:
-    """CPU seconds of all functions, as rows."""
-    inputs = {mixer: make_inputs(mixer, batch, length) for mixer in MIXERS}
-    inputs["softmax"] = inputs["LION-LIT"]
-    grad = torch.randn_like(inputs["softmax"][2])
-    softmax_seconds = 4e-8 * batch * length**2 * (4 if direction != "forward" else 1)
-    repeats = int(max(3, min(25, budget / softmax_seconds)))
-    timed = {
-        (mixer, name): lambda k=KERNELS[name], m=mixer: run(k, inputs[m], direction, grad)
-        for mixer, name in functions(length)
-    }
-    case = {"length": length, "batch": batch, "pass": direction}
-    return [
-        case | {"mixer": mixer, "kernel": name} | summary(seconds)
-        for (mixer, name), seconds in interleaved(timed, repeats).items()
-    ]
+def measure(length: int, batch: int, direction: str, device: str, budget: float) -> list[dict]:
+    """A row for each contestant; on a GPU also for those that cannot be timed, with a note why."""
+    inputs = {mixer: make_inputs(mixer, batch, length, device) for mixer in LIONS}
+    plain = inputs["LION-LIT"]
+    grad = torch.randn_like(plain[2])
+    rows, timed = {}, {}
+    for (mixer, kernel), function in contestants(device, length).items():
+        row = {"length": length, "batch": batch, "pass": direction, "mixer": mixer, "kernel": kernel}
+        row |= dict.fromkeys(("median", "min", "max"))
+        call = partial(run_attention, function, inputs.get(mixer, plain), direction, grad)
+        try:
+            error = check(kernel, mixer, length, device) if mixer in LIONS else None
+            timed[mixer, kernel] = call if device == "cpu" else captured(call)
+            rows[mixer, kernel] = row if device == "cpu" else row | {"error": error, "note": None} | gpu()
+        except (RuntimeError, AssertionError) as error:  # too little memory, no such backend
+            if device == "cpu":
+                raise
+            note = f"left out, {type(error).__name__}: {error}"[:300]
+            rows[mixer, kernel] = row | {"error": None, "note": note} | gpu()
+    repeats = 50
+    if device == "cpu":
+        softmax_seconds = 4e-8 * batch * length**2 * (4 if direction != "forward" else 1)
+        repeats, budget = int(max(3, min(25, budget / softmax_seconds))), math.inf
+    for case, seconds in interleaved(timed, repeats, device, budget).items():
+        rows[case] |= summary(seconds)
+    return list(rows.values())
 
 
 def say(rows: list[dict]) -> None:
-    """Times relative to softmax attention, and what "auto" lost against the fastest form, or to noise."""
-    times = {(row["mixer"], row["kernel"]): row["median"] for row in rows}
-    softmax = times.pop(("softmax", "sdpa"))
-    words = [f"{rows[0]['length']} tokens, {rows[0]['pass']}, softmax {softmax:.4f} s"]
-    for mixer in MIXERS:
-        auto = times.pop((mixer, "auto"))
-        lost = auto / min(time for (name, _), time in times.items() if name == mixer) - 1
-        words.append(f"{mixer} ÷ softmax {auto / softmax:.3f} ({lost:+.0%} against the fastest form)")
-    print(*words, sep=", ", flush=True)
+    """Times relative to softmax attention, and what is lost against the fastest of a mixer, or to noise."""
+    timed = [row for row in rows if row["median"] is not None]
+    fastest = {row["mixer"]: row["median"] for row in sorted(timed, key=lambda row: -row["median"])}
+    softmax_seconds = fastest.get("softmax", math.nan)
+    print(f"{rows[0]['length']} tokens, {rows[0]['pass']}, softmax {softmax_seconds:.4f} s")
+    for row in rows:
+        text = row.get("note")
+        if row["median"] is not None:
+            lost = row["median"] / fastest[row["mixer"]] - 1
+            text = f"{row['median'] / softmax_seconds:.3f} of softmax, {lost:+.0%} against the fastest"
+        print(f"    {row['mixer']}, {row['kernel']}: {text}", flush=True)
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = make_parser(__doc__, "lengths to 1024 only")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[128, 197, 512, 1024, 4096, 16384])
+    parser = make_parser(__doc__, "lengths to 1024 only", has_gpu=True)
+    parser.add_argument("--lengths", type=int, nargs="+", help=f"default: {LENGTHS}")
     parser.add_argument("--batch_size", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=60.0, help="for softmax attention, per length and pass")
+    parser.add_argument("--seconds", type=float, help="per length and pass; on a CPU, of softmax attention alone")
     args = parser.parse_args(args)
-    torch.set_num_threads(args.threads)
-    lengths = [n for n in args.lengths if n <= 1024] if args.quick else args.lengths
-    budget = min(args.seconds, 5.0) if args.quick else args.seconds
-    path = args.output_dir / "kernels.csv"
+    on_gpu = args.device == "cuda"
+    lengths = [n for n in args.lengths or LENGTHS[args.device] if n <= 1024 or not args.quick]
+    budget = min(args.seconds or (10.0 if on_gpu else 60.0), 5.0 if args.quick else math.inf)
+    path = args.output_dir / ("kernels_gpu.csv" if on_gpu else "kernels.csv")
     for length in lengths:
-        for mixer in MIXERS:
-            for form in list(KERNELS)[1:]:
-                check(form, mixer, length)
         for direction in PASSES:
+            if time.monotonic() > args.deadline:
+                return
             case = {"length": length, "batch": args.batch_size, "pass": direction}
-            cases = [case | {"mixer": mixer, "kernel": kernel} for mixer, kernel in functions(length)]
+            found = contestants(args.device, length)
+            cases = [case | {"mixer": mixer, "kernel": kernel} for mixer, kernel in found]
             if args.again or not is_measured(path, cases):
-                rows = measure(length, args.batch_size, direction, budget)
+                rows = measure(length, args.batch_size, direction, args.device, budget)
                 append_rows(path, rows)  # a long run may be cut short
                 say(rows)
-    write_page(args.output_dir)
+            if on_gpu:
+                torch.cuda.empty_cache()
+    if not on_gpu:
+        write_page(args.output_dir)
 
 
 if __name__ == "__main__":

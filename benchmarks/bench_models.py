@@ -7,26 +7,26 @@ attention; training step and inference, time and peak memory. "ModernBERT" has a
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
     python benchmarks/bench_models.py --text_lengths 8192 --image_sizes --models BERT LION-S
+    python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 --image_sizes 224 \\
+        --batch_size 256 --repeats 50
 
 Batches are of 2048 tokens, or one sequence. Rows go to models.csv; cases that this machine has there, with the same
 versions, are measured again only with --again.
+
+On an NVIDIA GPU, models are compiled, in bfloat16 autocast, each beside its softmax peer, two in memory at a time; a
+training step has AdamW, too. The shapes above are those of the published measurements. Rows go to models_gpu.csv.
 """
 
 import argparse
 import itertools
+import math
+import time
 from collections.abc import Callable
 
 import torch
-from measure import append_rows, in_new_process, interleaved, is_measured, make_parser, peak_memory, summary
+import transformers
+from measure import append_rows, gpu, in_new_process, interleaved, is_measured, make_parser, peak_memory, summary
 from report import write_page
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    ModernBertConfig,
-    ModernBertForMaskedLM,
-    ViTConfig,
-    ViTForImageClassification,
-)
 
 from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM
 
@@ -37,27 +37,20 @@ TOKENS_PER_BATCH = 2048
 def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
     """A base-size model by name; `size` is the text length or the image's side."""
     torch.manual_seed(0)
+    options = {"num_hidden_layers": layers, "attn_implementation": "sdpa"}
     if name == "BERT":
-        return BertForMaskedLM(
-            BertConfig(
-                num_hidden_layers=layers,
-                max_position_embeddings=size,
-                hidden_dropout_prob=0.0,
-                attention_probs_dropout_prob=0.0,
-                attn_implementation="sdpa",
-            )
-        )
+        no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        config = transformers.BertConfig(max_position_embeddings=size, **no_dropout, **options)
+        return transformers.BertForMaskedLM(config)
     if name == "ModernBERT":  # with its own MLP, 2 x 1152 and gated: 25 million parameters fewer than BERT
         special_tokens = {f"{name}_token_id": i for i, name in enumerate(("pad", "bos", "eos", "cls", "sep"))}
-        return ModernBertForMaskedLM(
-            ModernBertConfig(num_hidden_layers=layers, vocab_size=30522, attn_implementation="sdpa", **special_tokens)
-        )
+        config = transformers.ModernBertConfig(vocab_size=30522, **special_tokens, **options)
+        return transformers.ModernBertForMaskedLM(config)
     if name == "ModernBERT-base":
-        return ModernBertForMaskedLM(ModernBertConfig(attn_implementation="sdpa"))
+        return transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(attn_implementation="sdpa"))
     if name == "ViT":
-        return ViTForImageClassification(
-            ViTConfig(num_hidden_layers=layers, image_size=size, num_labels=1000, attn_implementation="sdpa")
-        )
+        config = transformers.ViTConfig(image_size=size, num_labels=1000, **options)
+        return transformers.ViTForImageClassification(config)
     modality, mixer_type = name.split()[1], {"LIT": "lit", "D": "decay", "S": "selective"}[name[5:].split()[0]]
     config = LionConfig(
         modality=modality,
@@ -70,28 +63,36 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
     return (LionForMaskedLM if modality == "text" else LionForImageClassification)(config)
 
 
-def make_inputs(modality: str, size: int) -> dict[str, torch.Tensor]:
+def make_inputs(modality: str, size: int, batch: int | None = None) -> dict[str, torch.Tensor]:
+    """A batch of so many inputs, or of `TOKENS_PER_BATCH`."""
     torch.manual_seed(0)
     if modality == "text":
-        shape = (max(1, TOKENS_PER_BATCH // size), size)
+        shape = (batch or max(1, TOKENS_PER_BATCH // size), size)
         return {"input_ids": torch.randint(5, 30000, shape), "labels": torch.randint(5, 30000, shape)}
-    batch = max(1, TOKENS_PER_BATCH // (size // 16) ** 2)
+    batch = batch or max(1, TOKENS_PER_BATCH // (size // 16) ** 2)
     return {"pixel_values": torch.randn(batch, 3, size, size), "labels": torch.randint(0, 1000, (batch,))}
 
 
-def make_step(model: torch.nn.Module, inputs: dict[str, torch.Tensor], mode: str) -> Callable[[], None]:
+def make_step(
+    model: torch.nn.Module, inputs: dict[str, torch.Tensor], mode: str, device: str = "cpu"
+) -> Callable[[], None]:
     """One training step, forward and backward, or one forward pass without gradients."""
+    on_gpu = device == "cuda"
+    model.to(device).train(mode == "train")
+    inputs = {name: x.to(device) for name, x in inputs.items() if name != "labels" or mode == "train"}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True) if on_gpu else None
+    computed = torch.compile(model) if on_gpu else model
 
-    def train():
-        model(**inputs).loss.backward()
-        model.zero_grad(set_to_none=True)  # the others need the memory
+    def step():
+        with torch.set_grad_enabled(mode == "train"), torch.autocast(device, torch.bfloat16, enabled=on_gpu):
+            outputs = computed(**inputs)
+        if mode == "train":
+            outputs.loss.backward()
+            if optimizer is not None:
+                optimizer.step()
+            model.zero_grad(set_to_none=True)  # the others need the memory
 
-    @torch.no_grad()
-    def infer():
-        model(**{name: x for name, x in inputs.items() if name != "labels"})
-
-    model.train(mode == "train")
-    return train if mode == "train" else infer
+    return step
 
 
 MODES = ("train", "infer")
@@ -115,25 +116,36 @@ def peak_memory_of_step(name: str, layers: int, modality: str, size: int, mode: 
 
 
 def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dict]:
-    """One row per model: the time of a step on a batch, peak memory and parameters."""
+    """One row per model: the time of a step on a batch, peak memory (on a CPU) and parameters."""
     modality, size, mode = case.values()
-    inputs = make_inputs(modality, size)
+    on_gpu = args.device == "cuda"
+    inputs = make_inputs(modality, size, args.batch_size)
     tokens = inputs["labels"].numel() if modality == "text" else len(inputs["labels"]) * (size // 16) ** 2
     models = {name: make_model(name, args.layers, size) for name in chosen}
-    seconds = interleaved({name: make_step(model, inputs, mode) for name, model in models.items()}, args.repeats)
+    steps = {name: make_step(model, inputs, mode, args.device) for name, model in models.items()}
+    for step in [*steps.values()] * 2 if on_gpu else []:  # beside the one of `interleaved`, while the GPU warms up
+        step()
+    seconds = interleaved(steps, args.repeats, args.device, 15 if on_gpu else math.inf)
     rows = []
     for name, model in models.items():
-        sizes = {"layers": model.config.num_hidden_layers, "parameters": model.num_parameters(), "tokens": tokens}
-        memory = {"peak_memory_bytes": in_new_process(peak_memory_of_step, name, args.layers, modality, size, mode)}
-        rows.append(case | {"model": short(name)} | sizes | summary(seconds[name]) | memory)
-        print(*case.values(), short(name), f"{tokens / rows[-1]['median']:,.0f} tokens/s", flush=True)
+        row = case | {"model": short(name), "layers": model.config.num_hidden_layers}
+        row |= {"parameters": model.num_parameters(), "tokens": tokens} | summary(seconds[name])
+        if on_gpu:
+            row |= {"ratio": row["median"] / summary(seconds[chosen[0]])["median"]} | gpu()
+        else:
+            arguments = (name, args.layers, modality, size, mode)
+            row["peak_memory_bytes"] = in_new_process(peak_memory_of_step, *arguments)
+        rows.append(row)
+        ratio = f", {row['ratio']:.3f} of {chosen[0]}'s time" if on_gpu else ""
+        print(*case.values(), short(name), f"{tokens / row['median']:,.0f} tokens/s{ratio}", flush=True)
     return rows
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = make_parser(__doc__, "one layer and short inputs, without ModernBERT-base")
+    parser = make_parser(__doc__, "one layer and short inputs, without ModernBERT-base", has_gpu=True)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--batch_size", type=int, help=f"default: {TOKENS_PER_BATCH} tokens")
     parser.add_argument("--text_lengths", type=int, nargs="*", default=[128, 512, 2048, 8192])
     parser.add_argument("--image_sizes", type=int, nargs="*", default=[224, 1024])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
@@ -144,16 +156,28 @@ def main(args: list[str] | None = None) -> None:
         args.layers, args.repeats, args.text_lengths, args.image_sizes = 1, 3, [128, 1024], [224]
         args.models = [name for name in args.models if name != "ModernBERT-base"]
 
-    path = args.output_dir / "models.csv"
+    on_gpu = args.device == "cuda"
+    path = args.output_dir / ("models_gpu.csv" if on_gpu else "models.csv")
+    jobs = []
     for modality, sizes in (("text", args.text_lengths), ("image", args.image_sizes)):
         chosen = [name for name in names(modality) if short(name) in args.models]
-        for size, mode in itertools.product(sizes, args.modes):
-            case = {"modality": modality, "size": size, "mode": mode}
-            cases = [case | {"model": short(name)} for name in chosen]
-            cases = [x if x["model"] == "ModernBERT-base" else x | {"layers": args.layers} for x in cases]
-            if args.again or not is_measured(path, cases):
-                append_rows(path, measure(case, chosen, args))  # a long run may be cut short
-    write_page(args.output_dir)
+        together = [[chosen[0], name] for name in chosen[1:]] if on_gpu else [chosen]
+        jobs += itertools.product([modality], sizes, args.modes, together)
+    if on_gpu:  # both modalities of a mixer in turn, so that a deadline leaves some of each
+        jobs.sort(key=lambda job: job[-1][-1].split()[0])
+    for modality, size, mode, chosen in jobs:
+        if time.monotonic() > args.deadline:
+            return
+        case = {"modality": modality, "size": size, "mode": mode}
+        cases = [case | {"model": short(name)} for name in chosen]
+        cases = [x if x["model"] == "ModernBERT-base" else x | {"layers": args.layers} for x in cases]
+        if args.again or not is_measured(path, cases):
+            append_rows(path, measure(case, chosen, args))  # a long run may be cut short
+        if on_gpu:
+            torch.compiler.reset()
+            torch.cuda.empty_cache()
+    if not on_gpu:
+        write_page(args.output_dir)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the benchmarks share: interleaved timing, peak memory, tables of results as CSV files, names and colours."""
+"""
+What the benchmarks share: inputs of attention, interleaved timing, peak memory, tables of results as CSV
+files, names and colours.
+"""
 
 import argparse
 import csv
 import fcntl
 import io
+import math
 import platform
 import resource
 import statistics
@@ -18,9 +22,12 @@ from pathlib import Path
 
 import torch
 import transformers
+from torch import Tensor
 
 
 RESULTS = Path(__file__).parent / "results"
+LIONS = ("LION-LIT", "LION-D", "LION-S")
+PASSES = ("forward", "forward+backward")
 # One colour per model in every picture. Models with softmax attention are dark or grey.
 COLORS = {
     "softmax": "#30343b",
@@ -41,21 +48,59 @@ COLORS = {
 }
 
 
-def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+def attention_inputs(
+    mixer: str, batch: int, length: int, heads: int = 12, dim: int = 64, dtype=torch.float32, device: str = "cpu"
+) -> list[Tensor]:
     """
-    Seconds per call: of CPU time with one thread, which other processes disturb least, and of the clock with several,
-    whose waiting for each other is no work. The functions take turns, so that a machine that slows down slows down
-    all of them; every one runs once before it counts.
+    For LION-LIT, -D or -S, in the model's layout: query, key and value `(batch, heads, length, dim)` and, unless for
+    LIT, the log decay in float32, half-lives from 1 to 1000 tokens.
+    """
+    torch.manual_seed(length)
+    rand = lambda *shape: torch.rand(*shape, device=device)
+    query, key, value = (rand(batch, length, heads, dim).to(dtype).transpose(1, 2) for _ in range(3))
+    shape = {"LION-D": (heads,), "LION-S": (batch, heads, length)}.get(mixer)
+    log_decay = [] if shape is None else [-(10.0 ** (-3 * rand(*shape)))]
+    return [query, key, value - 0.5, *log_decay]
+
+
+def host_seconds(function: Callable[[], object]) -> float:
+    """
+    Seconds of CPU time with one thread, which other processes disturb least, and of the clock with several, whose
+    waiting for each other is no work.
     """
     now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    start = now()
+    function()
+    return now() - start
+
+
+def gpu_seconds(function: Callable[[], object]) -> float:
+    """Seconds on the GPU."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    function()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3
+
+
+def interleaved(
+    functions: dict[str, Callable[[], object]], repeats: int, device: str = "cpu", budget: float = math.inf
+) -> dict[str, list[float]]:
+    """
+    Seconds per call. The functions take turns, so that a machine that slows down slows down all of them; every one
+    runs once before it counts. After `budget` seconds, 5 repeats are enough.
+    """
+    time_call = gpu_seconds if device == "cuda" else host_seconds
     for function in functions.values():
         function()
     seconds = {name: [] for name in functions}
-    for _ in range(repeats):
+    stop = time.monotonic() + budget
+    for repeat in range(repeats):
+        if repeat >= 5 and time.monotonic() > stop:
+            break
         for name, function in functions.items():
-            start = now()
-            function()
-            seconds[name].append(now() - start)
+            seconds[name].append(time_call(function))
     return seconds
 
 
@@ -79,14 +124,30 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def make_parser(description: str, quick: str) -> argparse.ArgumentParser:
+def make_parser(description: str, quick: str, has_gpu: bool = False) -> argparse.ArgumentParser:
     """The arguments that all benchmarks of speed and memory have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="measure what is in the table, too")
     parser.add_argument("--output_dir", type=Path, default=RESULTS, help="of the table")
+    if has_gpu:
+        parser.add_argument(
+            "--device", choices=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"], default="cpu"
+        )
+        seconds = lambda minutes: time.monotonic() + 60 * float(minutes)
+        parser.add_argument(
+            "--minutes", type=seconds, dest="deadline", default=math.inf, help="start nothing new after"
+        )
     return parser
+
+
+def gpu() -> dict[str, str | None]:
+    """Columns of a table for what is measured on a GPU."""
+    from modeling_lion import triton_config, triton_plan
+
+    tiles = triton_plan.architecture(torch.device("cuda", 0)), 16, 64
+    return {"gpu": torch.cuda.get_device_name(), "tiles_measured_on": triton_config.MEASURED.get(tiles)}
 
 
 def machine() -> dict[str, str | int]:

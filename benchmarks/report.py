@@ -19,13 +19,11 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
-from measure import COLORS, RESULTS, latest, markdown_table, read_rows
+from measure import COLORS, LIONS, PASSES, RESULTS, latest, markdown_table, read_rows
 
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
-LIONS = ("LION-LIT", "LION-D", "LION-S")
-PASSES = ("forward", "forward+backward")
 # What gives the rows of a table, by its name and by values of its columns.
 Read = Callable[..., list[dict]]
 

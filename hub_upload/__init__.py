@@ -2,7 +2,7 @@
 """
 Publish, check and convert LION checkpoints: the functions of the command `lion` (cli.py).
 
-Each of its sub-commands is a file: bundle.py, upload.py, verify.py and convert.py. Files named original_* read the
+Each of its sub-commands is a file: bundle.py, upload.py, verify.py and convert.py. The file original.py reads the
 checkpoints of the paper's authors, warm_start.py those of BERT and ViT.
 """
 
@@ -15,9 +15,9 @@ _MODULES = {
     "create_bundle": ".bundle",
     "load_in_clean_process": ".clean_process",
     "convert_checkpoint": ".convert",
-    "convert_original_state_dict": ".original_weights",
-    "infer_config": ".original_config",
-    "numerics_report": ".numerics",
+    "convert_original_state_dict": ".original",
+    "infer_config": ".original",
+    "numerics_report": ".verify",
     "UploadError": ".upload",
     "push_folder": ".upload",
     "upload_checkpoint": ".upload",

@@ -7,20 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from huggingface_hub import ModelCard, eval_result_entries_to_yaml
+from huggingface_hub import ModelCard, ModelCardData, eval_result_entries_to_yaml
 from tokenization_lion import LionTokenizer
 
-from .checkpoint import find_checkpoint, load_model, load_preprocessor
-from .model_card import (
-    TAGS,
-    complete_metadata,
-    model_card,
-    read_eval_results,
-    read_metadata,
-    read_training,
-    with_metadata,
-)
-from .new_folder import new_folder
+from .checkpoint import find_checkpoint, load_model, load_preprocessor, new_folder
+from .model_card import TAGS, complete_metadata, model_card, read_eval_results, read_metadata, read_training
 from .refusals import bad_weights, bundle_files, find_refusals
 from .verify import Verification, verification_table, verify_checkpoint
 
@@ -99,7 +90,7 @@ def create_bundle(
             title = name or source.absolute().name
             text = model_card(model, title, metadata, verification, state, metrics, results)
         else:
-            text = with_metadata(metadata, card)
+            text = f"---\n{ModelCardData(**metadata).to_yaml()}\n---\n\n{card.strip()}\n"
         (folder / "README.md").write_text(text, encoding="utf-8")
         if results:
             path = folder / ".eval_results" / f"{Path(eval_results).stem}.yaml"

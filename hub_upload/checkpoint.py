@@ -1,7 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Read trained folders and Hub repositories: the model, and the tokenizer or image processor saved with it."""
+"""Read trained folders and Hub repositories, model and tokenizer or image processor, and write folders as a whole."""
 
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,14 +62,13 @@ def load_model(
     dtype: torch.dtype | str = "auto",
     attn_implementation: str | None = None,
     revision: str | None = None,
-    token: str | None = None,
 ) -> "modeling_lion.LionPreTrainedModel":
     """
     Load a model, in evaluation mode, as the class that it was saved as. Never runs code of the checkpoint.
 
     Args:
         checkpoint: a folder, a Trainer's output or a Hub repository.
-        dtype, attn_implementation, revision, token: as in `from_pretrained`.
+        dtype, attn_implementation, revision: as in `from_pretrained`.
 
     Raises:
         ValueError: if it is no LION checkpoint, or weights are missing from it.
@@ -76,8 +76,7 @@ def load_model(
     """
     if Path(checkpoint).is_dir():
         checkpoint = find_checkpoint(checkpoint)
-    hub = {"revision": revision, "token": token}
-    config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=False, **hub)
+    config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=False, revision=revision)
     if not isinstance(config, LionConfig):
         raise ValueError(
             f"{checkpoint} is a {config.model_type!r} model, not a LION: `lion convert` makes LIONs of some."
@@ -87,9 +86,8 @@ def load_model(
     if model_class is None:
         raise ValueError(f"{checkpoint} holds a {name}, which is none of LION's classes.")
     with no_progress_bars():
-        model, info = model_class.from_pretrained(
-            checkpoint, dtype=dtype, attn_implementation=attn_implementation, output_loading_info=True, **hub
-        )
+        options = {"dtype": dtype, "attn_implementation": attn_implementation, "revision": revision}
+        model, info = model_class.from_pretrained(checkpoint, output_loading_info=True, **options)
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
         raise ValueError(
@@ -121,7 +119,7 @@ def load_preprocessor(
     Args:
         sources: folders or Hub repositories.
         required: raise a ValueError, instead of returning `None`, if there is none.
-        hub: `revision` and `token`, for a repository.
+        hub: `revision`, for a repository.
 
     Raises:
         ValueError: if a tokenizer has no vocabulary.
@@ -149,3 +147,24 @@ def load_preprocessor(
             "or nobody else can use the weights."
         )
     return None
+
+
+@contextmanager
+def new_folder(path: str | Path) -> Iterator[Path]:
+    """
+    A folder to write to. It is moved to `path` when the `with` block ends, and deleted if the block raises.
+
+    Raises:
+        FileExistsError: if `path` is a file, or a folder that is not empty.
+    """
+    path = Path(path).absolute()
+    if path.is_file() or path.is_dir() and any(path.iterdir()):
+        raise FileExistsError(f"{path} exists and is not empty: choose another output folder, or empty this one.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as temporary:
+        folder = Path(temporary) / path.name
+        folder.mkdir()
+        yield folder
+        if path.is_dir():
+            path.rmdir()
+        folder.rename(path)

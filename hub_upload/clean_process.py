@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Load a checkpoint in a process that has transformers and torch, but not this package, and compare the outputs."""
 
-import json
+import inspect
 import os
 import subprocess
 import sys
@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 from transformers import AutoTokenizer
 
-from modeling_lion import LionPreTrainedModel
 from modeling_lion.attention_names import attention_names
 
 from .checkpoint import load_model
+from .model_card import auto_class_of, pipeline_of
 from .sample_inputs import model_batches, sample_inputs
-from .tasks import auto_class_of, pipeline_of
 
 
 HIDDEN = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion")
@@ -47,91 +44,129 @@ class CleanLoad:
     versions: dict[str, str]
 
 
-def load_in_clean_process(
-    source: str | Path, *, offline: bool = True, environment: dict[str, str] | None = None, timeout: float = 600
-) -> CleanLoad:
+def load_in_clean_process(source: str | Path) -> CleanLoad:
     """
     Load a bundle in a process where this package cannot be imported, and compare its outputs with this process's.
 
-    That process loads the model with `trust_remote_code=True`, by the Auto class of its architecture, in every kernel,
-    and by `AutoModel`; loads its tokenizer (with and without trust) or image processor; and runs a pipeline.
-
-    Args:
-        source: a folder or a Hub repository.
-        offline: whether the process may not use the network (only folders load without).
-        environment: variables to set there, for example `HF_ENDPOINT`.
-        timeout: seconds to wait.
+    That process uses no network. It loads the model with `trust_remote_code=True`, by the Auto class of its
+    architecture, in every kernel, and by `AutoModel`; loads its tokenizer (with and without trust) or image processor;
+    and runs a pipeline.
 
     Raises:
         ValueError: if the other process fails, or computes anything else than this one.
     """
-    source = str(Path(source).absolute()) if Path(source).is_dir() else str(source)
+    source = str(Path(source).absolute())
     model = load_model(source)
+    (inputs,) = model_batches(model, sample_inputs(model.config, source), "right")
+    if auto_class_of(model) == "AutoModelForMultipleChoice":
+        inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
+    request = {
+        "source": source,
+        "hidden": HIDDEN,
+        "num_threads": torch.get_num_threads(),
+        "inputs": inputs,
+        "auto_class": auto_class_of(model),
+        "kernels": list(attention_names(model.config)),
+        "modality": model.config.modality,
+        "text_pair": TEXT_PAIR,
+        "pipeline": pipeline_of(model),
+    }
     with tempfile.TemporaryDirectory(prefix="lion-clean-") as folder:
-        folder = Path(folder)
-        request = {
-            "source": source,
-            "hidden": HIDDEN,
-            "num_threads": torch.get_num_threads(),
-            "inputs": str(folder / "inputs.safetensors"),
-            "outputs": str(folder / "outputs.safetensors"),
-            "report": str(folder / "report.json"),
-            "auto_class": auto_class_of(model),
-            "kernels": list(attention_names(model.config)),
-            "modality": model.config.modality,
-            "text_pair": TEXT_PAIR,
-            "pipeline": pipeline_of(model),
-        }
-        inputs = model_inputs(model, source)
-        save_file(inputs, request["inputs"])
+        torch.save(request, Path(folder) / "request.pt")
         # Its caches are empty: nothing may come from an earlier download or run.
-        variables = {"HF_HOME": str(folder / "home"), "HF_MODULES_CACHE": str(folder / "modules"), "PYTHONPATH": ""}
-        variables |= {"HF_HUB_OFFLINE": "1"} if offline else {}
-        script = Path(__file__).with_name("clean_process_script.py").read_text(encoding="utf-8")
+        caches = {"HF_HOME": f"{folder}/home", "HF_MODULES_CACHE": f"{folder}/modules"}
         process = subprocess.run(
-            [sys.executable, "-c", script],
-            input=json.dumps(request),
+            [sys.executable, "-c", f"{inspect.getsource(answer_request)}\nanswer_request()"],
             capture_output=True,
             text=True,
             cwd=folder,
-            env=os.environ | variables | (environment or {}),
-            timeout=timeout,
+            env=os.environ | caches | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
+            timeout=600,
         )
         if process.returncode:
             raise ValueError(
                 f"{source} does not load in a process without this package. It ended with:\n{process.stderr[-3000:]}"
             )
-        outputs = load_file(request["outputs"])
-        report = json.loads(Path(request["report"]).read_text(encoding="utf-8"))
+        answer = torch.load(Path(folder) / "answer.pt", weights_only=True)
 
     for kernel in request["kernels"]:
         model.set_attn_implementation(kernel)
         with torch.no_grad():
             expected = model(**inputs)
         for name, tensor in expected.items():
-            if not torch.equal(tensor, outputs[f"{kernel}.{name}"]):
+            if not torch.equal(tensor, answer["outputs"][kernel][name]):
                 raise ValueError(
                     f"{source}: `{name}` of the {kernel!r} kernel differs between this process and one without this "
                     "package. Its code and the installed one are not the same: make the bundle again."
                 )
-    tokens = report.get("tokens", {})
+    tokens = answer["tokens"]
     if tokens:
         ours = dict(AutoTokenizer.from_pretrained(source, trust_remote_code=False)(*TEXT_PAIR))
         if any(theirs != ours for theirs in tokens.values()):
             raise ValueError(f"{source}: the tokenizer gives other tokens in a process without this package.")
     return CleanLoad(
         kernels=tuple(request["kernels"]),
-        model_class=report["model_class"],
+        model_class=answer["model_class"],
         tokenizer_needs_trust="untrusted" not in tokens if tokens else None,
         pipeline=request["pipeline"],
-        pipeline_output=report.get("pipeline"),
-        versions=report["versions"],
+        pipeline_output=answer["pipeline"],
+        versions=answer["versions"],
     )
 
 
-def model_inputs(model: LionPreTrainedModel, source: str) -> dict[str, Tensor]:
-    """A small batch of `sample_inputs`, with padding if it is text."""
-    (inputs,) = model_batches(model, sample_inputs(model.config, source), "right")
-    if auto_class_of(model) == "AutoModelForMultipleChoice":
-        inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
-    return inputs
+def answer_request() -> None:
+    """
+    What the other process runs, from this function's source: it loads a checkpoint as users without this package do,
+    and makes it impossible to import this package meanwhile. Reads request.pt and writes answer.pt in its folder.
+    """
+    import sys
+
+    import torch
+
+    request = torch.load("request.pt", weights_only=True)
+    sys.modules.update(dict.fromkeys(request["hidden"]))  # to import one is a ModuleNotFoundError
+
+    import transformers
+
+    # From its own module, as pipelines do: transformers 5.17 without torchvision has a placeholder of this name.
+    from transformers.models.auto.image_processing_auto import AutoImageProcessor
+
+    torch.set_num_threads(request["num_threads"])
+    source, is_text, trust = request["source"], request["modality"] == "text", {"trust_remote_code": True}
+    auto_class = getattr(transformers, request["auto_class"])
+    outputs, tokens, result = {}, {}, None
+    for kernel in request["kernels"]:
+        model = auto_class.from_pretrained(source, attn_implementation=kernel, **trust)
+        with torch.no_grad():
+            outputs[kernel] = dict(model.eval()(**request["inputs"]))
+    transformers.AutoModel.from_pretrained(source, **trust)
+    if is_text:
+        for allow in (True, False):
+            try:
+                tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=allow)
+            except ValueError:
+                if allow:
+                    raise
+            else:
+                # Without permission to run code, the library may give another tokenizer and not say so.
+                tokens["trusted" if allow else "untrusted"] = dict(tokenizer(*request["text_pair"]))
+    else:
+        AutoImageProcessor.from_pretrained(source, **trust)
+    if request["pipeline"] is not None:
+        pipe = transformers.pipeline(request["pipeline"], model=source, **trust)
+        if is_text:
+            mask = f" {pipe.tokenizer.mask_token}" if request["pipeline"] == "fill-mask" else ""
+            example = request["text_pair"][0] + mask
+        else:
+            from PIL import Image  # here only: text needs no Pillow
+
+            example = Image.new("RGB", (40, 30), "tan")
+        result = str(pipe(example))[:500]
+    answer = {
+        "outputs": outputs,
+        "tokens": tokens,
+        "pipeline": result,
+        "model_class": f"{type(model).__module__}.{type(model).__name__}",
+        "versions": {"torch": str(torch.__version__), "transformers": transformers.__version__},
+    }
+    torch.save(answer, "answer.pt")

@@ -11,11 +11,8 @@ from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from configuration_lion import LionConfig
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
 
-from .checkpoint import load_preprocessor
-from .new_folder import new_folder
-from .original_config import infer_config
-from .original_file import load_checkpoint
-from .original_weights import POSITION_EMBEDDINGS, convert_original_state_dict, model_class
+from .checkpoint import load_preprocessor, new_folder
+from .original import POSITION_EMBEDDINGS, convert_original_state_dict, infer_config, load_checkpoint, model_class
 from .verify import Verification, print_table, verification_table, verify_checkpoint
 from .warm_start import save_warm_start
 

@@ -18,9 +18,9 @@ from huggingface_hub import (
     parse_eval_result_entries,
 )
 
+from configuration_lion import AUTO_MODELS
 from modeling_lion import LionPreTrainedModel
 
-from .tasks import TASKS, auto_class_of, pipeline_of, pipeline_tag
 from .verify import Verification
 
 
@@ -34,6 +34,38 @@ MIXERS = {
     "luna": ("Luna in the backbone of LION", "by way of a memory of fixed length, in linear time"),
     "softmax": ("Softmax attention in the backbone of LION", "as in BERT and ViT, to compare LION with"),
 }
+# By Auto class: what the head does, in words, and the Hub's `pipeline_tag`, by modality.
+TASKS = {
+    "AutoModel": ("", {"text": "feature-extraction", "image": "image-feature-extraction"}),
+    "AutoModelForMaskedLM": ("masked language modeling", {"text": "fill-mask"}),
+    "AutoModelForSequenceClassification": ("classifying texts", {"text": "text-classification"}),
+    "AutoModelForTokenClassification": ("classifying tokens", {"text": "token-classification"}),
+    "AutoModelForQuestionAnswering": ("finding answers in a text", {"text": "question-answering"}),
+    "AutoModelForMultipleChoice": ("multiple choice", {"text": "multiple-choice"}),
+    "AutoModelForImageClassification": ("classifying images", {"image": "image-classification"}),
+    "AutoModelForMaskedImageModeling": ("masked image modeling", {"image": "image-feature-extraction"}),
+}
+WITHOUT_PIPELINE = {  # in the library
+    "AutoModelForQuestionAnswering",
+    "AutoModelForMultipleChoice",
+    "AutoModelForMaskedImageModeling",
+}
+
+
+def auto_class_of(model: LionPreTrainedModel) -> str:
+    """The name of the Auto class that makes a model of this class."""
+    names = {model_name: auto_class for auto_class, model_name in AUTO_MODELS[model.config.modality].items()}
+    return names[type(model).__name__]
+
+
+def pipeline_tag(model: LionPreTrainedModel) -> str:
+    """The task of the model, as the Hub calls it."""
+    return TASKS[auto_class_of(model)][1][model.config.modality]
+
+
+def pipeline_of(model: LionPreTrainedModel) -> str | None:
+    """The task of the library's `pipeline` for the model; `None` without one."""
+    return None if auto_class_of(model) in WITHOUT_PIPELINE else pipeline_tag(model)
 
 
 def read_metadata(folder: str | Path) -> dict:
@@ -107,11 +139,6 @@ def model_card(
         error_bounds=error_bounds(verification),
     )
     return str(card).rstrip() + "\n"
-
-
-def with_metadata(metadata: dict, text: str) -> str:
-    """A README.md of metadata and text."""
-    return f"---\n{ModelCardData(**metadata).to_yaml()}\n---\n\n{text.strip()}\n"
 
 
 def training_facts(metadata: dict, state: dict) -> dict:

@@ -25,7 +25,7 @@ def sample_inputs(
         config: of the model.
         checkpoints: folders or a repository; the first tokenizer or image processor found there reads `file`.
         file: a text or an image; without one, the inputs are random, from `seed`.
-        hub: `revision` and `token`, for a repository.
+        hub: `revision`, for a repository.
 
     Returns:
         For text, `NUM_SEQUENCES` tensors `(length,)` of token ids, the longest of two and a half blocks (`chunk_size`)

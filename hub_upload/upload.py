@@ -8,16 +8,14 @@ commit. After a broken connection the same call sends only what is missing.
 
 import argparse
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
-from .bundle import CARD_OPTIONS, Bundle, add_card_arguments, create_bundle, is_bundle, open_bundle, print_bundle
-from .clean_process import CleanLoad, load_in_clean_process
+from .bundle import CARD_OPTIONS, add_card_arguments, create_bundle, is_bundle, open_bundle, print_bundle
+from .clean_process import load_in_clean_process
 from .refusals import bundle_files
 
 
@@ -40,16 +38,6 @@ class UploadError(OSError):
     """An upload that failed. The message says why, what to do, and what the repository holds now."""
 
 
-@dataclass(frozen=True)
-class Upload:
-    """What was published, or would be; `url` is of the commit or the pull request, `None` in a dry run."""
-
-    repo_id: str
-    bundle: Bundle
-    clean_load: CleanLoad
-    url: str | None
-
-
 def upload_checkpoint(
     folder: str | Path,
     repo_id: str,
@@ -57,19 +45,21 @@ def upload_checkpoint(
     dry_run: bool = False,
     eval_results: str | Path | None = None,
     file: str | Path | None = None,
-    on_ready: Callable[[Bundle, CleanLoad], None] | None = None,
     **options,
-) -> Upload:
+) -> str | None:
     """
-    Publish a checkpoint, after checking that it may be published and that it loads without this package.
+    Publish a checkpoint, after checking that it may be published and that it loads without this package; what is sent
+    is printed before.
 
     Args:
         folder: a bundle (of `create_bundle`), which is sent as it is; or a trained checkpoint, which is bundled first.
         repo_id: `user/name`; made if it does not exist.
         dry_run: check everything, send nothing; uses no network.
         eval_results, file: as in `create_bundle`.
-        on_ready: called when all checks are done and before anything is sent.
         options: `license`, `language`, `datasets`, `base_model` as in `create_bundle`; the others as in `push_folder`.
+
+    Returns:
+        The address of the commit or pull request; `None` in a dry run.
 
     Raises:
         ValueError: if the checkpoint must not be published, does not load elsewhere, or would be public against
@@ -93,11 +83,17 @@ def upload_checkpoint(
         else:
             target = Path(temporary) / "bundle"
             bundle = create_bundle(folder, target, name=repo_id, eval_results=eval_results, file=file, **card)
-        clean_load = load_in_clean_process(bundle.folder)
-        if on_ready is not None:
-            on_ready(bundle, clean_load)
-        url = None if dry_run else push_folder(bundle.folder, repo_id, **options)
-    return Upload(repo_id, bundle, clean_load, url)
+        loaded = load_in_clean_process(bundle.folder)
+        print(f"{'Would send' if dry_run else 'Sending'} to {repo_id}:\n")
+        print_bundle(bundle)
+        if repo_id not in (bundle.folder / "README.md").read_text(encoding="utf-8"):
+            print(f"\nNote: README.md does not say how to load {repo_id}: is it about another repository?")
+        print(
+            f"\nLoaded in a process without this package (torch {loaded.versions['torch']}, transformers "
+            f"{loaded.versions['transformers']}): outputs identical in {', '.join(loaded.kernels)}"
+            + (f"; pipeline {loaded.pipeline!r} ran." if loaded.pipeline else ".")
+        )
+        return None if dry_run else push_folder(bundle.folder, repo_id, **options)
 
 
 def push_folder(
@@ -108,7 +104,6 @@ def push_folder(
     create_pr: bool = False,
     revision: str | None = None,
     commit_message: str | None = None,
-    token: str | None = None,
 ) -> str:
     """
     Send the files of a bundle in one commit, and compare names and hashes of what arrived.
@@ -124,7 +119,6 @@ def push_folder(
         create_pr: open a pull request instead of committing.
         revision: branch to commit to, made if it does not exist; `main` if not given.
         commit_message: title of the commit or pull request.
-        token: of the Hub; the one of `hf auth login` or HF_TOKEN if not given.
 
     Returns:
         The address of the commit or pull request.
@@ -133,7 +127,7 @@ def push_folder(
         ValueError: if the name is none, or files that should be private would be public.
         UploadError: if it fails.
     """
-    api = HfApi(token=token)
+    api = HfApi()
     folder = Path(folder)
     check_repo_id(repo_id)
     state = f"Nothing was sent to {repo_id}."
@@ -248,21 +242,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    def show(bundle: Bundle, clean_load: CleanLoad) -> None:
-        print(f"{'Would send' if args.dry_run else 'Sending'} to {args.repo_id}:\n")
-        print_bundle(bundle)
-        if args.repo_id not in (bundle.folder / "README.md").read_text(encoding="utf-8"):
-            print(f"\nNote: README.md does not say how to load {args.repo_id}: is it about another repository?")
-        print(
-            f"\nLoaded in a process without this package (torch {clean_load.versions['torch']}, transformers "
-            f"{clean_load.versions['transformers']}): outputs identical in {', '.join(clean_load.kernels)}"
-            + (f"; pipeline {clean_load.pipeline!r} ran." if clean_load.pipeline else ".")
-        )
-
     print(f"Checking {args.folder}: files, kernels, loading in a process without this package.", flush=True)
-    options = {name: value for name, value in vars(args).items() if name not in ("command", "run")}
-    upload = upload_checkpoint(on_ready=show, **options)
-    if upload.url is None:
-        print("\nDry run: nothing was sent.")
-    else:
-        print(f"\nEverything arrived (names and hashes compared): {upload.url}")
+    url = upload_checkpoint(**{name: value for name, value in vars(args).items() if name not in ("command", "run")})
+    print(
+        "\nDry run: nothing was sent." if url is None else f"\nEverything arrived (names and hashes compared): {url}"
+    )

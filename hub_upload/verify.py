@@ -1,18 +1,29 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Measure how well the kernels agree on a checkpoint: each against the definition, evaluated in float64."""
+"""
+Measure how well the kernels agree on a checkpoint: each against the definition, evaluated in float64. And numbers
+inside the model that show numerical problems: decays, denominators, where the first NaN comes from.
+"""
 
 import argparse
+import math
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
 
 from modeling_lion import LionPreTrainedModel
 from modeling_lion.attention_names import attention_names
+from modeling_lion.attention_reference import reference_attention
+from modeling_lion.mixer import LinearMixer
+from modeling_lion.modeling_lion import LionAttention
+from modeling_lion.patch_order import scan_attention
 
 from .checkpoint import find_checkpoint, load_model
-from .numerics import Numerics, numerics_report
 from .sample_inputs import model_batches, sample_inputs
 
 
@@ -22,6 +33,46 @@ DTYPES = ("float64", "float32", "bfloat16")
 # How many times the reference form's own error is tolerated. In half precision all forms round the same values and add
 # in float32, so they differ little; in the dtype that they add in, the order of addition changes errors up to 3 times.
 ALLOWANCE = {"float64": 8, "float32": 8, "bfloat16": 2, "float16": 2}
+
+
+class HeadNumerics(NamedTuple):
+    """
+    One head of one layer.
+
+    Attributes:
+        smallest_decay: the minimum λ over all tokens (and scans), in [0, 1].
+        smallest_denominator: the minimum |Σ_j A_ij| over all tokens, without the factor D^-1/2; `None` where
+            nothing is divided (`normalization="none"`).
+        first_nan: the first token, counted from 0, whose decay or scores are not finite.
+    """
+
+    layer: int
+    head: int
+    smallest_decay: float
+    smallest_denominator: float | None
+    first_nan: int | None
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """
+    What `numerics_report` found.
+
+    Attributes:
+        heads: every head of every layer of linear attention; softmax attention has neither decays nor denominators
+            that could be 0.
+        first_nan: the first weight, or else the first module in the order of computing, that holds a number that is
+            not finite; `None` if there is none.
+    """
+
+    heads: tuple[HeadNumerics, ...]
+    first_nan: str | None
+
+    def table(self) -> list[list[str]]:
+        """Rows of text, a header first."""
+        cell = lambda x: "-" if x is None else f"{x:.3g}" if isinstance(x, float) else str(x)
+        header = ["layer", "head", "smallest λ", "smallest denominator", "first NaN at token"]
+        return [header, *([cell(x) for x in head] for head in self.heads)]
 
 
 @dataclass(frozen=True)
@@ -62,10 +113,7 @@ class Verification:
 
     def by_kernel(self) -> dict[tuple[str, str], list[KernelError]]:
         """The errors by kernel and dtype."""
-        groups: dict[tuple[str, str], list[KernelError]] = {}
-        for error in self.errors:
-            groups.setdefault((error.kernel, error.dtype), []).append(error)
-        return groups
+        return {key: [*errors] for key, errors in groupby(self.errors, key=lambda e: (e.kernel, e.dtype))}
 
     def worst(self, kernel: str, dtype: str) -> KernelError:
         """The entry with the largest error over all kinds of padding; NaN is larger than any number."""
@@ -79,7 +127,6 @@ def verify_checkpoint(
     dtypes: tuple[str, ...] = DTYPES,
     seed: int = 0,
     revision: str | None = None,
-    token: str | None = None,
 ) -> Verification:
     """
     Compare every kernel, in several dtypes and kinds of padding, with the definition in float64 (SPEC §1, §2, §9).
@@ -93,7 +140,7 @@ def verify_checkpoint(
         file: a text or an image to compute on; random inputs without one.
         dtypes: names of the dtypes to compute in.
         seed: of random inputs.
-        revision, token: of a Hub repository.
+        revision: of a Hub repository.
 
     Raises:
         ValueError: if it is no LION checkpoint, a dtype is not one of `ALLOWANCE`, or `file` cannot be read.
@@ -102,12 +149,11 @@ def verify_checkpoint(
     for dtype in dtypes:
         if dtype not in ALLOWANCE:
             raise ValueError(f"{dtype!r} is no dtype to compute in: choose among {', '.join(ALLOWANCE)}.")
-    hub = {"revision": revision, "token": token}
-    reference_model = load_model(checkpoint, dtype=torch.float64, attn_implementation=REFERENCE, **hub)
+    reference_model = load_model(checkpoint, dtype=torch.float64, attn_implementation=REFERENCE, revision=revision)
     config = reference_model.config
     # A Trainer saves the tokenizer in its output folder, in each checkpoint there, or in both.
     sources = [find_checkpoint(checkpoint), checkpoint] if Path(checkpoint).is_dir() else [checkpoint]
-    samples = sample_inputs(config, *sources, file=file, seed=seed, **hub)
+    samples = sample_inputs(config, *sources, file=file, seed=seed, revision=revision)
     reference = encode(reference_model, samples, "none")
     scale = max(float(x.abs().max()) for x in reference)
     paddings = PADDINGS[config.modality]
@@ -115,7 +161,7 @@ def verify_checkpoint(
 
     measured = {}
     for dtype in dict.fromkeys((*dtypes, "float32")):
-        model = load_model(checkpoint, dtype=getattr(torch, dtype), **hub)
+        model = load_model(checkpoint, dtype=getattr(torch, dtype), revision=revision)
         for kernel in (REFERENCE, *kernels):
             if dtype not in dtypes and kernel != REFERENCE:
                 continue
@@ -154,6 +200,67 @@ def encode(model: LionPreTrainedModel, samples: list[Tensor], padding: str) -> l
 def largest_error(outputs: list[Tensor], reference: list[Tensor]) -> float:
     """The largest absolute difference; NaN if there is one in either."""
     return float(torch.stack([(x - y).abs().max() for x, y in zip(outputs, reference, strict=True)]).max())
+
+
+@torch.no_grad()
+def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numerics:
+    """
+    Record the decays and denominators of a model while it computes, in memory quadratic in the length. `samples` are
+    tensors of token ids `(length,)`, or of pixels `(channels, height, width)`.
+    """
+    first_nan = next((f"the weight {name}" for name, x in model.state_dict().items() if not x.isfinite().all()), None)
+    names = {module: name or type(model).__name__ for name, module in model.named_modules()}
+    reports: dict[LionAttention, list[Tensor]] = {}
+    bad_modules = []
+
+    def look(module, args, kwargs, output):
+        if isinstance(module, LionAttention) and isinstance(module.mixer, LinearMixer):
+            reports.setdefault(module, []).append(head_numbers(module, *args, **kwargs))
+        output = output[0] if isinstance(output, tuple) else output
+        if isinstance(output, Tensor) and not output.isfinite().all():
+            bad_modules.append(names[module])
+
+    with register_module_forward_hook(look, with_kwargs=True):
+        for sample in samples:
+            model.base_model(**model_batches(model, [sample], "none")[0])
+    divides = model.config.normalization == "sum"
+    heads = [
+        HeadNumerics(layer, head, decay, denominator if divides else None, int(bad) if bad < math.inf else None)
+        for layer, report in enumerate(reports.values())
+        for head, (decay, denominator, bad) in enumerate(torch.stack(report).amin(0).tolist())
+    ]
+    if first_nan is None and bad_modules:
+        first_nan = f"the output of {bad_modules[0]}"
+    return Numerics(tuple(heads), first_nan)
+
+
+def head_numbers(
+    attention: LionAttention,
+    hidden_states: Tensor,
+    is_real: Tensor | None,
+    memory=None,
+    scans=None,
+    neighbours=None,
+    position_embeddings=None,
+    **kwargs,
+) -> Tensor:
+    """`(heads, 3)`: the smallest λ, the smallest |denominator|, the first token that is not finite (inf if none)."""
+    query, key, value, log_decays = attention.mixer(hidden_states, is_real, neighbours, position_embeddings)
+    reference = partial(reference_attention, head_directions=attention.config.head_directions)
+    reference = reference if scans is None else partial(scan_attention, reference, scans=scans)
+    _, weights = reference(query, key, value, log_decays, normalization="none")
+    log_decay = log_decays.forward  # the same backward
+    denominators = weights[0].sum(-1) * query.shape[-1] ** 0.5  # (heads, length)
+    heads, length = denominators.shape
+    if log_decay is None:
+        decays = torch.ones_like(denominators)
+    else:
+        log_decay = log_decay.amin(-1) if log_decay.dim() == 4 else log_decay
+        decays = log_decay.exp().reshape(-1, heads, length if log_decay.dim() == 3 else 1)  # (scans, heads, length)
+        decays = decays.amin(0).expand(heads, length)
+    bad = ~(denominators.isfinite() & decays.isfinite())
+    first = torch.where(bad.any(-1), bad.int().argmax(-1), math.inf)
+    return torch.stack([decays.amin(-1), denominators.abs().amin(-1), first.to(decays.dtype)], dim=-1)
 
 
 def verification_table(verification: Verification) -> list[list[str]]:

@@ -8,7 +8,6 @@ so the model needs training before use, for example by `examples/distill_from_so
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +19,8 @@ import modeling_lion
 from configuration_lion import LionConfig
 from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
-from .checkpoint import PREPROCESSOR_NAMES, load_preprocessor, no_progress_bars
-from .new_folder import new_folder
+from .checkpoint import PREPROCESSOR_NAMES, load_preprocessor, new_folder, no_progress_bars
+from .original import TEXT_NAMES, rename
 
 
 # Class of the library to class of ours.
@@ -36,25 +35,13 @@ ARCHITECTURES = {
     "ViTModel": "LionModel",
     "ViTForImageClassification": "LionForImageClassification",
 }
-# Patterns of names of the library to names of ours, applied in this order. Those of layers are BERT's, and ViT's of
-# earlier releases of the library.
-LAYER_NAMES = {
+# Patterns in the names of a ViT and what stands there in ours; first those of earlier releases of the library.
+VIT_NAMES = {
     r"encoder\.layer\.": "layers.",
-    r"attention\.(self|attention)\.([qkv])(uery|ey|alue)\.": r"attention.mixer.\2_proj.",
+    r"attention\.attention\.([qkv])(uery|ey|alue)\.": r"attention.mixer.\1_proj.",
     r"attention\.output\.dense\.": "attention.o_proj.",
     r"intermediate\.dense\.": "mlp.up_proj.",
     r"(layers\.\d+)\.output\.dense\.": r"\1.mlp.down_proj.",
-}
-BERT_NAMES = LAYER_NAMES | {
-    r"^bert\.": "lion.",
-    r"attention\.output\.LayerNorm\.": "attention_norm.",
-    r"(layers\.\d+)\.output\.LayerNorm\.": r"\1.mlp_norm.",
-    r"^cls\.predictions\.transform\.dense\.": "lm_head.dense.",
-    r"^cls\.predictions\.transform\.LayerNorm\.": "lm_head.layer_norm.",
-    r"^cls\.predictions\.decoder\.": "lm_head.decoder.",
-    r"embeddings\.LayerNorm\.": "embeddings.layer_norm.",
-}
-VIT_NAMES = LAYER_NAMES | {
     r"^vit\.": "lion.",
     r"patch_embeddings\.projection\.": "patch_embeddings.",
     r"attention\.([qkv]_proj)\.": r"attention.mixer.\1.",
@@ -156,9 +143,11 @@ def warm_start_from_softmax(
     config = warm_start_config(source.config, **config_overrides)
     model = getattr(modeling_lion, ARCHITECTURES[name])(config)
     weights = model.state_dict()
-    names = BERT_NAMES if source.config.model_type == "bert" else VIT_NAMES
     state_dict = source.state_dict()
-    carried = {old: new for old in state_dict if (new := rename(old, names)) in weights}
+    if source.config.model_type == "bert":
+        carried = {old: new for new in weights if (old := rename(new, TEXT_NAMES)) in state_dict}
+    else:
+        carried = {old: new for old in state_dict if (new := rename(old, VIT_NAMES)) in weights}
     if wrong := [
         f"{new} {tuple(weights[new].shape)} of {old} {tuple(state_dict[old].shape)}"
         for old, new in carried.items()
@@ -183,13 +172,6 @@ def load_encoder(folder: str | Path) -> PreTrainedModel:
         raise ValueError(f"{folder} holds {name}; a warm start needs one of {', '.join(ARCHITECTURES)}.")
     with no_progress_bars():
         return getattr(transformers, name).from_pretrained(folder)
-
-
-def rename(name: str, names: Mapping[str, str]) -> str:
-    """Apply the patterns one after the other."""
-    for pattern, replacement in names.items():
-        name = re.sub(pattern, replacement, name)
-    return name
 
 
 @torch.no_grad()

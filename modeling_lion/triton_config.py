@@ -3,7 +3,7 @@
 Tile sizes, warps and pipeline stages of the Triton kernels, per GPU architecture: data, so that nothing has to be
 tuned at first use.
 
-`benchmarks/tune_triton.py` measures on a GPU and writes the tables anew; compile_triton.py checks them without one.
+`benchmarks/tune_triton.py` measures on a GPU and writes the tables anew; with `--compile` it checks them without one.
 """
 
 # On which GPU which of CONFIGS were measured; the others were chosen by their machine code, without a GPU.

@@ -97,19 +97,16 @@ def test_a_bundle_works_where_the_package_is_not(kind, bundle, tmp_path):
 
 
 def test_a_process_that_computes_otherwise_is_noticed(bundle, monkeypatch):
-    outputs = {}
 
-    def fake_run(command, *, input, **kwargs):
-        request = json.loads(input)
-        model = load_model(bundle.folder)
+    def fake_run(command, *, cwd, **kwargs):
+        request = torch.load(Path(cwd) / "request.pt", weights_only=True)
+        model, outputs = load_model(bundle.folder), {}
         for kernel in request["kernels"]:
             model.set_attn_implementation(kernel)
             with torch.no_grad():
-                outputs[f"{kernel}.logits"] = model(**load_file(request["inputs"])).logits
-        outputs["rnn.logits"][0, 0, 0] += 1e-6
-        save_file(outputs, request["outputs"])
-        report = {"model_class": "x", "versions": {}, "tokens": {}}
-        Path(request["report"]).write_text(json.dumps(report))
+                outputs[kernel] = {"logits": model(**request["inputs"]).logits}
+        outputs["rnn"]["logits"][0, 0, 0] += 1e-6
+        torch.save({"outputs": outputs, "tokens": {}}, Path(cwd) / "answer.pt")
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(subprocess, "run", fake_run)

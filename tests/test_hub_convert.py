@@ -14,8 +14,7 @@ import pytest
 import torch
 from hub_upload_lion import convert, convert_original_state_dict, infer_config
 from hub_upload_lion.cli import main
-from hub_upload_lion.original_file import load_checkpoint
-from hub_upload_lion.original_weights import model_class
+from hub_upload_lion.original import load_checkpoint, model_class
 from PIL import Image
 from safetensors.torch import save_file
 from transformers import AutoModel, AutoModelForImageClassification, AutoModelForMaskedLM, pipeline

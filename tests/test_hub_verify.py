@@ -8,9 +8,8 @@ from hub_checkpoints import image_checkpoint, text_checkpoint
 from hub_upload_lion import verify_checkpoint
 from hub_upload_lion.checkpoint import find_checkpoint, load_model
 from hub_upload_lion.cli import main
-from hub_upload_lion.numerics import numerics_report
 from hub_upload_lion.sample_inputs import pad_sequences, sample_inputs
-from hub_upload_lion.verify import KernelError
+from hub_upload_lion.verify import KernelError, numerics_report
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig

@@ -8,8 +8,7 @@ import yaml
 from hub_checkpoints import image_checkpoint, text_checkpoint
 from hub_upload_lion import create_bundle, verify_checkpoint
 from hub_upload_lion.checkpoint import load_model
-from hub_upload_lion.model_card import complete_metadata, model_card, read_eval_results
-from hub_upload_lion.tasks import auto_class_of
+from hub_upload_lion.model_card import auto_class_of, complete_metadata, model_card, read_eval_results
 from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
 from transformers import AutoImageProcessor
 from transformers.models.auto.image_processing_auto import AutoImageProcessor as LoadedImageProcessor

@@ -52,7 +52,7 @@ def test_on_a_gpu():
     assert " passed" in run("-m", "pytest", "-q", "tests/triton_cases.py", TRITON_INTERPRET="0")
 
 
-# Kernels of each kind, in the form that needs most registers; `python benchmarks/compile_triton.py` does all.
+# Kernels of each kind, in the form that needs most registers; `python benchmarks/tune_triton.py --compile` does all.
 COMPILED = {
     "sm_80": [("chunk", "S", 64, "bfloat16"), ("chunk", "LIT", 256, "float16")],
     "sm_90": [("chunk", "S", 64, "bfloat16"), ("feature_map", "LIT", 64, "bfloat16")],
@@ -64,7 +64,7 @@ WITHOUT_PRODUCTS = ("decays_kernel", "decay_gradient_kernel", "silu_norm_kernel"
 def test_compiles_without_spills(architecture, tmp_path):
     """In float16 the states are float32: twice the shared memory of bfloat16's, and most in LIT with heads of 256."""
     code = f"""
-from compile_triton import compile_case, faults
+from tune_triton import compile_case, faults
 for case in {COMPILED[architecture]}:
     for result in compile_case(*case, "{architecture}"):
         assert result["registers"] > 0 and not faults(result), (result, faults(result))
@@ -77,21 +77,21 @@ for case in {COMPILED[architecture]}:
 def test_faults_of_compiled_kernels_are_seen(tmp_path):
     """Those that the tuning must leave out: too much shared memory, spilled registers, a size that Triton refuses."""
     code = """
-import compile_triton
+import tune_triton
 from tune_triton import configure, fits
 key, fine, wrong = ("sm_80", 16, 64), {"value_tile": 32, "num_warps": 1, "num_stages": 1}, {"value_tile": 24}
 def rnn_faults(option):
     configure(key, {"rnn": option})
-    (result,) = compile_triton.compile_case("rnn", "S", 64, "bfloat16", "sm_80")
-    return compile_triton.faults(result)
+    (result,) = tune_triton.compile_case("rnn", "S", 64, "bfloat16", "sm_80")
+    return tune_triton.faults(result)
 assert rnn_faults(fine) == [] and fits(key, "rnn", 0, "rnn", fine)
 (fault,) = rnn_faults(fine | wrong)
 assert "does not compile" in fault and "power of 2" in fault, fault
 assert not fits(key, "rnn", 0, "rnn", fine | wrong)
-compile_triton.SHARED_MEMORY["sm_80"] = 16
+tune_triton.SHARED_MEMORY["sm_80"] = 16
 (fault,) = rnn_faults(fine)
 assert "bytes of shared memory" in fault, fault
-compile_triton.SHARED_MEMORY["sm_80"] = 2**20
+tune_triton.SHARED_MEMORY["sm_80"] = 2**20
 assert not fits(key, "tile", 128, "states", {"head_tile": 64, "value_tile": 64, "num_warps": 1, "num_stages": 1})
 """
     environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
