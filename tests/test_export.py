@@ -16,6 +16,9 @@ from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedL
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
+IMAGES = {"modality": "image"}
+
+
 class Attention(torch.nn.Module):
     def __init__(self, kernel):
         super().__init__()
@@ -90,8 +93,9 @@ def save_tiny(model_class: type, folder: Path, **fields) -> str:
 @pytest.mark.parametrize(
     ("model_class", "fields", "kernel"),
     [
-        (LionForMaskedLM, {"conv_kernel": 3}, "chunk"),
-        (LionForImageClassification, {"modality": "image", "mixer_type": "decay", "patch_order": "snake"}, "parallel"),
+        (LionForMaskedLM, {}, "chunk"),
+        (LionForImageClassification, IMAGES | {"mixer_type": "decay", "patch_order": "snake"}, "parallel"),
+        (LionForImageClassification, IMAGES | {"mixer_type": "lit", "conv_kernel": 3}, "parallel"),
     ],
 )
 def test_the_example_writes_onnx_that_computes_the_same(model_class, fields, kernel, tmp_path, monkeypatch):
