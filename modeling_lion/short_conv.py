@@ -10,6 +10,7 @@ So a sequence that is padded at its ends or packed has the results of the sequen
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -41,18 +42,18 @@ class ShortConv(nn.Module):
 def convolve(x: Tensor, weight: Tensor, borders: "BorderTaps | None" = None) -> Tensor:
     """Σ_o w_o x_{i+o} of `(batch, length, channels)`, contiguous, with x = 0 outside; the weight of a `ShortConv`."""
     channels, _, kernel = weight.shape
-    at_borders = None if borders is None else borders.convolve(x, weight).transpose(1, 2)
+    at_borders = None if borders is None else borders.convolve(x, weight)
     if torch.compiler.is_compiling() or not has_fast_convolution(x):  # a compiler fuses the sum by itself
-        y = sum_of_shifted(x, weight).transpose(1, 2)
-    elif x.device.type == "cpu":
+        y = sum_of_shifted(x, weight)
+        return y if borders is None else borders.put_(y, 1, at_borders)
+    if x.device.type == "cpu":
         # As an image of one row: of this, oneDNN takes the channels last, where conv1d transposes.
         image = x.transpose(1, 2).unsqueeze(2)
         y = F.conv2d(image, weight.unsqueeze(2), padding=(0, kernel // 2), groups=channels)
-        at_borders = None if borders is None else at_borders.unsqueeze(2)
     else:
         y = F.conv1d(x.transpose(1, 2), weight, padding=kernel // 2, groups=channels)
     if borders is not None:
-        y.index_fill_(-1, borders.tokens, 0).index_add_(-1, borders.tokens, at_borders)
+        borders.put_(y, -1, at_borders.transpose(1, 2).unflatten(1, y.shape[1:-1]))
     return y.flatten(2).transpose(1, 2).contiguous()
 
 
@@ -106,14 +107,15 @@ class BorderTaps:
             borders.append(torch.ones(1, dtype=torch.long, device=device))
         if radius == 0 or not borders:
             return None
-        borders = torch.cat(borders)
-        sequence = torch.zeros(length, dtype=torch.long, device=device).index_fill(0, borders, 1).cumsum(0)
+        borders = torch.cat(borders).sort().values
         offsets = torch.arange(-radius, radius + 1, device=device)
         tokens = (borders.unsqueeze(1) + offsets[:-1]).flatten().clamp(0, length - 1).sort().values
         is_repeated = tokens.diff(prepend=tokens.new_full((1,), -1)) == 0
         window = tokens.unsqueeze(1) + offsets
         inside = window.clamp(0, length - 1)
-        is_inside = (window == inside) & (sequence[inside] == sequence[tokens].unsqueeze(1))
+        # Which sequence a token is in. ONNX has no binary search; for one border, a comparison is enough.
+        sequence = borders.le if cu_seqlens is None else partial(torch.searchsorted, borders, right=True)
+        is_inside = (window == inside) & (sequence(inside) == sequence(tokens).unsqueeze(1))
         return cls(tokens, is_repeated.unsqueeze(-1), inside, is_inside.unsqueeze(-1))
 
     def convolve(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -121,6 +123,10 @@ class BorderTaps:
         window = x.index_select(1, self.window.flatten()).unflatten(1, self.window.shape)
         sums = torch.einsum("bmkc,ck->bmc", torch.where(self.is_inside, window, 0), weight.squeeze(1))
         return sums.masked_fill(self.is_repeated, 0)
+
+    def put_(self, y: Tensor, dim: int, at_borders: Tensor) -> Tensor:
+        """Write what `convolve` found over these tokens of y, in place; y is no view, of which autograd would copy."""
+        return y.index_fill_(dim, self.tokens, 0).index_add_(dim, self.tokens, at_borders)
 
 
 @dataclass

@@ -772,7 +772,7 @@ MODELS = [
     Mutant(
         "convolution: taps reach over the borders of packed sequences",
         "modeling_lion/short_conv.py",
-        "is_inside = (window == inside) & (sequence[inside] == sequence[tokens].unsqueeze(1))",
+        "is_inside = (window == inside) & (sequence(inside) == sequence(tokens).unsqueeze(1))",
         "is_inside = window == inside",
         "test_short_conv.py",
     ),

@@ -16,6 +16,9 @@ from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedL
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
+IMAGES = {"modality": "image"}
+
+
 class Attention(torch.nn.Module):
     def __init__(self, kernel):
         super().__init__()
@@ -91,7 +94,8 @@ def save_tiny(model_class: type, folder: Path, **fields) -> str:
     ("model_class", "fields", "kernel"),
     [
         (LionForMaskedLM, {"conv_kernel": 3, "rope_parameters": {}, "head_directions": "alternate"}, "chunk"),
-        (LionForImageClassification, {"modality": "image", "mixer_type": "decay", "patch_order": "snake"}, "parallel"),
+        (LionForImageClassification, IMAGES | {"mixer_type": "decay", "patch_order": "snake"}, "parallel"),
+        (LionForImageClassification, IMAGES | {"mixer_type": "lit", "conv_kernel": 3}, "parallel"),
     ],
 )
 def test_the_example_writes_onnx_that_computes_the_same(model_class, fields, kernel, tmp_path, monkeypatch):
