@@ -18,7 +18,7 @@ import torch
 from bench_quality import SCALES, chosen_tasks, common_arguments, load_data, models_of, train_once
 from report import write_page
 
-from modeling_lion import LionConfig, modeling_lion
+from modeling_lion import LionConfig, initialization
 from modeling_lion.mixer_decay import initial_decay_logits
 
 
@@ -48,7 +48,7 @@ def main(args: list[str] | None = None) -> None:
         for model in models_of(data, args.models):
             for name, initial in INITIAL_DECAYS.items():
                 for seed in args.seeds:
-                    with patch.object(modeling_lion, "initial_decay_logits", initial):
+                    with patch.object(initialization, "initial_decay_logits", initial):
                         train_once(task, model, seed, data, args, initial_decays=name)
     write_page(args.output_dir, args.scale)
 

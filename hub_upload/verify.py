@@ -6,6 +6,7 @@ inside the model that show numerical problems: decays, denominators, where the f
 
 import argparse
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -14,7 +15,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.modules.module import register_module_forward_hook
 
 from modeling_lion import LionPreTrainedModel
 from modeling_lion.attention_names import attention_names
@@ -220,7 +220,9 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
         if isinstance(output, Tensor) and not output.isfinite().all():
             bad_modules.append(names[module])
 
-    with register_module_forward_hook(look, with_kwargs=True):
+    with ExitStack() as hooks:  # one for all modules would not go away as a whole: torch.compile would warn for ever
+        for module in names:
+            hooks.enter_context(module.register_forward_hook(look, with_kwargs=True))
         for sample in samples:
             model.base_model(**model_batches(model, [sample], "none")[0])
     divides = model.config.normalization == "sum"

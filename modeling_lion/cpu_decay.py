@@ -63,7 +63,7 @@ class DecayGradient:
         below = torch.mul(r, self.below, out=scratch("below", *r.shape))
         above = r.sub_(below)
         shares.query[:, :, 0].add_(below.sum(-1).sub_(below.sum(-2)))
-        shares.query[:, :, 1].add_(above.sum(-1).sub_(above.sum(-2)))
+        shares.key[:, :, 1].add_(above.sum(-2).sub_(above.sum(-1)))
 
     def result(self, length: int, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients in the shapes of `forward` and `backward`."""

@@ -236,7 +236,7 @@ def test_recipe_for_mlm_large_differs_in_size_and_learning_rate():
         yaml.safe_load((EXAMPLES / "recipes" / f"mlm-{size}.yaml").read_text()) for size in ("base", "large")
     )
     differ = {name: large[name] for name in base.keys() | large.keys() if base.get(name) != large.get(name)}
-    assert differ == {"config_name": "lion-s-text-large", "learning_rate": "2e-4"}
+    assert differ == {"config_name": "lion-text-large", "learning_rate": "2e-4"}
 
 
 def test_a_recipe_must_hold_arguments(example, tmp_path):
@@ -258,7 +258,7 @@ def test_recipe_for_images(example, image_folder, tmp_path):
     whole = module.main([recipe, *image_arguments(image_folder, tmp_path / "whole", *common)])
     assert type(whole).__name__ == "MixupTrainer" and whole.args.label_smoothing_factor == 0.1
     assert whole.model.config.patch_order == "snake"
-    assert results(tmp_path / "whole", "eval")["eval_accuracy"] > 0.8
+    assert results(tmp_path / "whole", "eval")["eval_accuracy"] > 0.7
     shutil.copytree(tmp_path / "whole" / "checkpoint-24", tmp_path / "again" / "checkpoint-24")
     again = module.main([recipe, *image_arguments(image_folder, tmp_path / "again", *common)])
     for name, parameter in again.model.named_parameters():
