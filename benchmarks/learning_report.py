@@ -1,38 +1,29 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""
-What `bench_quality.py --set ... --fan_in` found: scores by training time, each model at its best, and a table of all
-variants.
+"""What the variants of `bench_quality.py --set` found: scores by training time, each model at its best; a table."""
 
-    python benchmarks/learning_report.py                               # of benchmarks/results
-    python benchmarks/learning_report.py --results_dir outputs/bench    # the picture goes there, into images/
-"""
-
-import argparse
 import math
-import sys
-from pathlib import Path
 
 import pandas as pd
-from measure import COLORS, RESULTS, markdown_table
+from measure import COLORS, markdown_table
 
 
-ROOT = Path(__file__).parents[1]
 DEFAULT = "default"
 
 
-def load_scores(results_dir: Path, scale: str = "cpu") -> pd.DataFrame:
+def load_scores(rows: list[dict]) -> pd.DataFrame:
     """
     Trainings of `quality.csv`, the latest of each case: `variant` is "default" where the cell is empty, `score` and
     `validation` are masked-LM loss in nats, else accuracy in per cent, of the test and the validation split.
     """
-    rows = pd.read_csv(results_dir / "quality.csv", dtype={"variant": str})
-    rows = rows[(rows["scale"] == scale) & (rows["initial_decays"] == DEFAULT)]
+    rows = pd.DataFrame([row for row in rows if row["initial_decays"] == DEFAULT])
+    if rows.empty:
+        return rows.reindex(columns=["task", "model", "variant", "seed", "validation", "score", "train_seconds"])
     rows = rows.assign(variant=rows["variant"].fillna(DEFAULT))
     rows = rows.drop_duplicates(["task", "model", "variant", "seed"], keep="last")
     is_mlm = rows["task"] == "mlm"
     return rows.assign(
-        validation=rows["validation_loss"].where(is_mlm, 100 * rows["validation_accuracy"]),
-        score=rows["validation_loss"].where(is_mlm, 100 * rows["test_accuracy"]),
+        validation=rows["validation_loss"].where(is_mlm, 100 * rows["validation_accuracy"].astype(float)),
+        score=rows["validation_loss"].where(is_mlm, 100 * rows["test_accuracy"].astype(float)),
     )
 
 
@@ -118,23 +109,3 @@ def ablations(scores: pd.DataFrame) -> str:
 def mean_std(values: pd.Series, digits: int) -> str:
     spread = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{spread}"
-
-
-def main(args: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results_dir", type=Path, default=RESULTS)
-    parser.add_argument("--scale", default="cpu")
-    args = parser.parse_args(args)
-    sys.path.insert(0, str(ROOT / "examples"))
-    from pictures import plt, save
-
-    scores = load_scores(args.results_dir, args.scale)
-    page = ROOT / "docs" if args.results_dir.resolve() == RESULTS.resolve() else args.results_dir
-    (page / "images").mkdir(parents=True, exist_ok=True)
-    if figure := draw_learning(scores, plt):
-        print(save(figure, page / "images" / "scores_by_training_time.png"))
-    print(ablations(scores))
-
-
-if __name__ == "__main__":
-    main()

@@ -19,11 +19,14 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
+from learning_report import ablations, draw_learning, load_scores
 from measure import COLORS, LIONS, PASSES, RESULTS, latest, markdown_table, read_rows
 
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
+# Variants of the trainings that compare mixers as published: initial weights as in BERT, on images of scale 0.1.
+AS_PUBLISHED = (None, "mixer_initializer_range=0.02", "mixer_initializer_range=0.1")
 # What gives the rows of a table, by its name and by values of its columns.
 Read = Callable[..., list[dict]]
 
@@ -257,7 +260,8 @@ def packing(read: Read) -> str:
 def scores_of(read: Read, split: str, decays: str = "default") -> dict[str, dict[str, dict[int, float]]]:
     """By task, model and seed: masked-LM loss in nats, or accuracy in per cent."""
     found = {}
-    rows = latest(read("quality", initial_decays=decays), "task", "model", "seed")
+    rows = [row for row in read("quality", initial_decays=decays) if row["variant"] in AS_PUBLISHED]
+    rows = latest(sorted(rows, key=lambda row: row["variant"] is not None), "task", "model", "seed")
     for (task, model, seed), row in rows.items():
         score = row["validation_loss"] if task == "mlm" else 100 * row[f"{split}_accuracy"]
         found.setdefault(task, {}).setdefault(model, {})[seed] = score
@@ -439,6 +443,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "million": million,
     "packing": packing,
     "scores": scores,
+    "ablations": lambda read: ablations(load_scores(read("quality"))),
     "step times": step_times,
     "snake": snake,
     "half-lives": half_lives,
@@ -450,6 +455,7 @@ PICTURES = {
     "models_by_length": draw_models,
     "memory_by_length": draw_memory,
     "scores_by_time": draw_scores,
+    "scores_by_training_time": lambda read, plt: draw_learning(load_scores(read("quality")), plt),
     "half_lives": draw_half_lives,
 }
 
