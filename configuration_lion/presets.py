@@ -22,6 +22,7 @@ SIZES = {
 RECOMMENDED = {
     "text": {
         "mixer_type": "selective",
+        "feature_map": "relu",
         "head_directions": "alternate",
         "conv_kernel": 3,
         "norm_position": "pre",
