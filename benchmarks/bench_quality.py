@@ -39,6 +39,7 @@ from lra import NO_LABEL, PAD_ID, TASKS, Task, load_task  # noqa: E402
 from tokenization_lion import LionTokenizer  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
+from configuration_lion.presets import RECOMMENDED  # noqa: E402
 from modeling_lion import (  # noqa: E402
     LionConfig,
     LionForImageClassification,
@@ -58,6 +59,7 @@ MODELS = {
         "position_embedding_type": "none",
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     },
+    "LION": {"mixer_type": "selective"},  # and the rest of the recommended presets
     "LION-LIT": {"mixer_type": "lit"},
     "LION-D": {"mixer_type": "decay"},
     "LION-S": {"mixer_type": "selective"},
@@ -69,7 +71,6 @@ MODELS = {
     "Hydra": {"mixer_type": "selective"},
     "Vim": {"mixer_type": "selective"},
 }
-MODELS = {name: config for name, config in MODELS.items() if config.keys() <= set(CONFIG_FIELDS)}
 TEXT_FIELDS, IMAGE_FIELDS = {"rope_parameters"}, {"patch_order"}  # models with these are for one modality
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 METRICS = ("validation_loss", "validation_accuracy", "test_loss", "test_accuracy", "longer_accuracy")
@@ -317,7 +318,8 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
         longer: positions for an input so many times as long; the rest is as without.
     """
     common = experiment.config | data.config
-    of_model = common | MODELS[model] | experiment.variant
+    recipe = RECOMMENDED[common.get("modality", "text")] if model == "LION" else MODELS[model]
+    of_model = common | recipe | experiment.variant
     config = LionConfig(**of_model)
     reference = count("softmax", LionConfig(**common | MODELS["softmax"]), data)
     per_unit = config.num_hidden_layers * (2 * config.hidden_size + 1)

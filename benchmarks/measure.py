@@ -36,6 +36,7 @@ COLORS = {
     "ViT": "#30343b",
     "ModernBERT": "#8a8f98",
     "ModernBERT-base": "#b5977a",
+    "LION": "#101c70",
     "LION-LIT": "#e07b28",
     "LION-D": "#2f8f4e",
     "LION-S": "#2563a8",
