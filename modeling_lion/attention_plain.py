@@ -15,7 +15,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from .decay import LogDecay, chunk_sums, close_directions, cut_evenly, decay_mask, over_tokens, wide_dtype
+from .decay import (
+    LogDecay,
+    chunk_sums,
+    close_directions,
+    cut_evenly,
+    decay_mask,
+    over_tokens,
+    reads_forward,
+    wide_dtype,
+)
 from .numerics import accumulation_dtype, normalize
 
 
@@ -35,7 +44,10 @@ def run_plain(
     head_directions: str = "both",
 ) -> tuple[Tensor, Tensor]:
     """Output and denominators `(batch, heads, length)` of a plain body, as `attention_operator` describes them."""
-    forward, backward = close_directions(forward, backward, query.shape[1], head_directions)
+    if body is rnn_body and head_directions == "alternate":
+        body = one_way_rnn_body
+    else:
+        forward, backward = close_directions(forward, backward, query.shape[1], head_directions)
     if forward is not None:
         forward, backward = over_tokens(LogDecay(forward, backward), query)
     dtype = accumulation_dtype(query.dtype)
@@ -132,26 +144,42 @@ def rnn_body(query, key, value, forward, backward, chunk_size):
 
         forward   S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ      backward   S_i = λ_{i+1} S_{i+1} + k_i v_iᵀ
 
-    The denominators are the column of S for v = 1. Each direction gives q_i (S_i - k_i v_iᵀ / 2), so that token i,
-    which is in both states, counts once. Decays may differ between the channels of the keys, `(batch, heads, length,
-    head_dim)`.
+    The denominators are the column of S for v = 1. Token i, which is in both states, is taken off once. Decays may
+    differ between the channels of the keys, `(batch, heads, length, head_dim)`.
     """
     if forward is None:
         forward = backward = query.new_zeros(1, 1, query.shape[2])
-    forward, backward = (x.unsqueeze(-1) if x.dim() == 3 else x for x in (forward, backward))
     # Both directions in one recurrence over (direction, batch, heads): the second one reads the sequence backwards.
-    value = with_ones(value)
-    query, key, value, decay = (
-        torch.stack((ahead, back.flip(2)))
-        for ahead, back in ((query, query), (key, key), (value, value), (forward.exp(), backward.exp()))
-    )
+    inputs = ((query, query), (key, key), (with_ones(value),) * 2, (forward, backward))
+    ahead, back = recur(*(torch.stack((x, y.flip(2))) for x, y in inputs))
+    own = (query * key).sum(-1, keepdim=True) * with_ones(value)
+    return split_ones(ahead + back.flip(2) - own)
+
+
+def one_way_rnn_body(query, key, value, forward, backward, chunk_size):
+    """`rnn_body` where the directions of heads alternate: one recurrence, in which odd heads read from the end."""
+    is_forward = reads_forward(query.shape[1], query.device).view(-1, 1)
+
+    def turned(x: Tensor) -> Tensor:
+        return x.where(is_forward if x.dim() == 3 else is_forward.unsqueeze(-1), x.flip(2))
+
+    own = forward.where(is_forward if forward.dim() == 3 else is_forward.unsqueeze(-1), backward)
+    output = recur(*(turned(x).unsqueeze(0) for x in (query, key, with_ones(value), own)))
+    return split_ones(turned(output.squeeze(0)))
+
+
+def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
+    """
+    q_i S_i with S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ, `(directions, batch, heads, length, value_dim)`; arguments likewise,
+    log decays without channels or with `head_dim`.
+    """
+    decay = (log_decay.unsqueeze(-1) if log_decay.dim() == 4 else log_decay).exp()
     state = key.new_zeros(*key.shape[:3], key.shape[-1], value.shape[-1])
     outputs = []
     for inputs in zip(*(x.split(RNN_STEPS, dim=3) for x in (query, key, value, decay)), strict=True):
         output, state = without_saving(recurrence, *inputs, state)
         outputs.append(output)
-    ahead, back = torch.cat(outputs, dim=3)
-    return split_ones(ahead + back.flip(2))
+    return torch.cat(outputs, dim=3)
 
 
 def without_saving(function: Callable, *inputs):
@@ -167,12 +195,12 @@ def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: 
     Some steps of the recurrence.
 
     Args:
-        query, key: `(2, batch, heads, steps, head_dim)`; value: `(2, batch, heads, steps, value_dim)`.
-        decay: λ of each token, `(2, 1 or batch, 1 or heads, steps, 1 or head_dim)`.
-        state: the state before the first step, already decayed, `(2, b, h, head_dim, value_dim)`.
+        query, key: `(directions, batch, heads, steps, head_dim)`; value: `(..., steps, value_dim)`.
+        decay: λ of each token, `(directions, 1 or batch, 1 or heads, steps, 1 or head_dim)`.
+        state: the state before the first step, already decayed, `(directions, b, h, head_dim, value_dim)`.
 
     Returns:
-        The outputs `(2, batch, heads, steps, value_dim)` and the state behind the last step.
+        The outputs `(directions, batch, heads, steps, value_dim)` and the state behind the last step.
     """
     outputs = []
     for i in range(query.shape[3]):
@@ -180,5 +208,4 @@ def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: 
         state = state + key_i * value_i
         outputs.append(query[:, :, :, i, None, :] @ state)
         state = state * decay[:, :, :, i, :, None]
-    own = (query * key).sum(-1, keepdim=True) * value
-    return torch.cat(outputs, dim=3) - own / 2, state
+    return torch.cat(outputs, dim=3), state
