@@ -688,8 +688,8 @@ MODELS = [
     Mutant(
         "model: hidden states passed by name, which reentrant checkpointing loses",
         "modeling_lion/modeling_lion.py",
-        "                layer_mask,\n                memory,\n                position_embeddings=",
-        "                layer_mask=layer_mask,\n                memory=memory,\n                position_embeddings=",
+        "hidden_states, memory = layer(\n                hidden_states,\n                layer_mask,\n                memory,",
+        "hidden_states, memory = layer(\n hidden_states=hidden_states, layer_mask=layer_mask, memory=memory,",
         f"{CONFORMANCE}::test_gradient_checkpointing",
     ),
     Mutant(
