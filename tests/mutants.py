@@ -210,7 +210,7 @@ GRADIENTS = [
         "modeling_lion/cpu_scratch.py",
         "return s % -(-heads // pairs) * pairs",
         "return 0",
-        f"{KERNELS}::test_alternating_directions",
+        f"{KERNELS}::test_alternating_directions_of_heads_one_by_one",
     ),
     Mutant(
         "directions: odd heads read forward, too",
@@ -688,8 +688,8 @@ MODELS = [
     Mutant(
         "model: hidden states passed by name, which reentrant checkpointing loses",
         "modeling_lion/modeling_lion.py",
-        "hidden_states, memory = layer(\n                hidden_states,\n                layer_mask,\n                memory,",
-        "hidden_states, memory = layer(\n hidden_states=hidden_states, layer_mask=layer_mask, memory=memory,",
+        "= layer(\n                hidden_states,\n                layer_mask,\n                memory,",
+        "= layer(\n hidden_states=hidden_states, layer_mask=layer_mask, memory=memory,",
         f"{CONFORMANCE}::test_gradient_checkpointing",
     ),
     Mutant(

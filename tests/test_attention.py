@@ -535,6 +535,19 @@ def test_alternating_directions(length, heads, kind, dtype):
             assert_as_good_as_naive(form, *inputs, expected=expected, cu_seqlens=cu_seqlens, chunk_size=16)
 
 
+@pytest.mark.parametrize("form", ["parallel", "chunk"])
+def test_alternating_directions_of_heads_one_by_one(form, monkeypatch):
+    """Long sequences are computed a head at a time: every slice must know which one it is."""
+    query, key, value, log_decay = make_inputs("selective", 70, heads=3)
+    expected = lion_attention(
+        query, key, value, LogDecay(log_decay, log_decay), form="rnn", head_directions="alternate"
+    )
+    monkeypatch.setattr(cpu_chunk, "TOKENS_AT_ONCE", 32)
+    monkeypatch.setattr(cpu_parallel, "TILE_ELEMENTS", 32 * 70)
+    found = lion_attention(query, key, value, LogDecay(log_decay, log_decay), form=form, head_directions="alternate")
+    torch.testing.assert_close(found, expected)
+
+
 def test_one_way_heads_see_one_side():
     """SPEC §11 written out: even heads read what is before a token, odd heads what is behind it, both the token."""
     query, key, value = make_inputs("lit", 9)[:3]
