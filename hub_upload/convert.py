@@ -29,6 +29,7 @@ FIELDS = (
     "pooling",
     "position_embedding_type",
     "mixer_type",
+    "head_directions",
     "feature_map",
     "normalization",
     "patch_order",

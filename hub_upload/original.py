@@ -273,6 +273,7 @@ def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
             )
         fields.setdefault("label2id", {label: i for i, label in fields["id2label"].items()})
         del shown["num_labels"]
+    shown["head_directions"] = "both"  # as published
     for name, value in shown.items():
         if name in fields and as_list(fields[name]) != as_list(value):
             raise ValueError(f"`{name}` is {fields[name]!r}, but the state dict has {value!r}.")

@@ -398,6 +398,7 @@ def test_a_decoder_of_its_own_stays_one():
         ({"num_attention_heads": HEADS, "image_size": 8}, "pooling"),
         ({"num_attention_heads": HEADS, "pooling": "cls"}, "image_size"),
         ({"hidden_size": 24}, "hidden_size` is 24, but the state dict has 12"),
+        ({"head_directions": "alternate"}, "head_directions` is 'alternate', but the state dict has 'both'"),
         ({"mixer_type": "decay"}, "mixer_type"),
         ({"id2label": {0: "a"}}, "1 labels for a head with 5 outputs"),
     ],

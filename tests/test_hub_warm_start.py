@@ -154,6 +154,14 @@ def test_configuration_comes_along():
     assert (config.patch_order, config.feature_map, config.layer_norm_eps) == ("snake", "silu_norm", 1e-5)
 
 
+def test_heads_may_read_one_way():
+    """All weights are carried all the same; a convolution is new."""
+    model, report = warm_start_from_softmax(bert(num_attention_heads=2), head_directions="alternate", conv_kernel=3)
+    assert (model.config.head_directions, model.config.conv_kernel) == ("alternate", 3)
+    names = (*("q_conv", "k_conv", "v_conv"), "decay_proj")
+    assert all(any(name in weight for name in names) for weight in report.new)
+
+
 def test_positions_can_be_left_behind():
     model, report = warm_start_from_softmax(bert(), position_embedding_type="none")
     assert report.dropped == ["bert.embeddings.position_embeddings.weight"]
