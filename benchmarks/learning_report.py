@@ -17,11 +17,12 @@ def load_scores(rows: list[dict]) -> pd.DataFrame:
     """
     rows = pd.DataFrame([row for row in rows if row["initial_decays"] == DEFAULT])
     if rows.empty:
-        return rows.reindex(columns=["task", "model", "variant", "seed", "validation", "score", "train_seconds"])
+        return rows.reindex(columns=["task", "model", "variant", "seed", "validation", "score", "steps"])
     rows = rows.assign(variant=rows["variant"].fillna(DEFAULT))
     rows = rows.drop_duplicates(["task", "model", "variant", "seed"], keep="last")
     is_mlm = rows["task"] == "mlm"
     return rows.assign(
+        steps=rows["settings"].str.extract(r"\bsteps=(\d+)", expand=False).astype(float),
         validation=rows["validation_loss"].where(is_mlm, 100 * rows["validation_accuracy"].astype(float)),
         score=rows["validation_loss"].where(is_mlm, 100 * rows["test_accuracy"].astype(float)),
     )
@@ -33,7 +34,7 @@ def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
     chooses nothing. A variant with fewer seeds than the model's others is left out.
     """
     groups = scores.groupby(["task", "model", "variant"])
-    means = groups[["validation", "score", "train_seconds"]].mean()
+    means = groups[["validation", "score", "steps"]].mean()
     means["std"], means["seeds"] = groups["score"].std().fillna(0), groups["seed"].nunique()
     means = means.reset_index()
     means = means[means["seeds"] == means.groupby(["task", "model"])["seeds"].transform("max")]
@@ -46,12 +47,19 @@ def in_order(models) -> list[str]:
     return [name for name in COLORS if name in set(models)]
 
 
-def draw_learning(scores: pd.DataFrame, plt):
-    """One panel for each task: the score of every model at its best by the seconds of its training; `None` without."""
+def draw_learning(scores: pd.DataFrame, step_seconds: dict[tuple[str, str], float], plt):
+    """
+    One panel for each task: the score of every model at its best by the seconds of its training; `None` without.
+
+    Args:
+        step_seconds: of a training step, by task and model. Trainings are not timed themselves: they run side by side.
+    """
     best = at_their_best(scores)
+    times = [step_seconds.get(key, math.nan) for key in zip(best["task"], best["model"], strict=True)]
+    best = best.assign(train_seconds=best["steps"] * times).dropna(subset="train_seconds")
     if best.empty:
         return None
-    tasks = list(dict.fromkeys(scores["task"]))
+    tasks = list(dict.fromkeys(best["task"]))
     columns = min(len(tasks), 4)
     lines = math.ceil(len(tasks) / columns)
     figure, axes = plt.subplots(lines, columns, figsize=(3.2 * columns, 3.4 * lines + 0.6), squeeze=False)

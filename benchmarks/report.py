@@ -291,6 +291,11 @@ def scores(read: Read) -> str:
     return grid(rows) and f"{grid(rows)}\n\nMean ± standard deviation of {' or '.join(sorted(seeds))} seeds."
 
 
+def step_seconds(read: Read) -> dict[tuple[str, str], float]:
+    """Of a training step, by task and model."""
+    return {key: row["train_median"] for key, row in latest(read("quality_speed"), "task", "model").items()}
+
+
 def step_times(read: Read) -> str:
     found, rows, peaks = latest(read("quality_speed"), "task", "model"), defaultdict(dict), defaultdict(list)
     for model, (task, name) in product(COLORS, found):
@@ -391,7 +396,7 @@ def draw_half_lives(read: Read, plt):
 
 
 def draw_scores(read: Read, plt):
-    times = {key: row["train_median"] for key, row in latest(read("quality_speed"), "task", "model").items()}
+    times = step_seconds(read)
     found = {task: common_seeds(x) for task, x in scores_of(read, "test").items() if (task, "softmax") in times}
     if not found:
         return None
@@ -455,7 +460,7 @@ PICTURES = {
     "models_by_length": draw_models,
     "memory_by_length": draw_memory,
     "scores_by_time": draw_scores,
-    "scores_by_training_time": lambda read, plt: draw_learning(load_scores(read("quality")), plt),
+    "scores_by_training_time": lambda read, plt: draw_learning(load_scores(read("quality")), step_seconds(read), plt),
     "half_lives": draw_half_lives,
 }
 

@@ -8,20 +8,18 @@ import pytest
 
 
 ROOT = Path(__file__).parents[1]
-HEADER = (
-    "scale,task,model,initial_decays,seed,variant,validation_loss,validation_accuracy,test_accuracy,train_seconds\n"
-)
+HEADER = "scale,task,model,initial_decays,seed,variant,validation_loss,validation_accuracy,test_accuracy,settings\n"
 ROWS = """\
-cpu,mlm,Vim,default,0,,4.5,,,90
-cpu,mlm,Vim,default,0,,4,,,100
-cpu,mlm,Vim,default,0,fan_in,3.5,,,120
-cpu,recall,LION-S,default,0,,1,0.5,0.8,10
-cpu,recall,LION-S,default,1,,1,0.5,0.9,20
-cpu,recall,LION-S,default,0,pooling=mean,1,0.6,0.7,30
-cpu,recall,LION-S,default,1,pooling=mean,1,0.6,0.6,40
-cpu,recall,LION-S,default,0,fan_in,1,0.9,0.9,50
-cpu,recall,LION-S,normal logits,0,,1,1,1,1
-gpu,recall,LION-S,default,0,,1,1,1,1
+cpu,mlm,Vim,default,0,,4.5,,,steps=90 x=1
+cpu,mlm,Vim,default,0,,4,,,steps=100 x=1
+cpu,mlm,Vim,default,0,fan_in,3.5,,,steps=120 x=1
+cpu,recall,LION-S,default,0,,1,0.5,0.8,steps=10 x=1
+cpu,recall,LION-S,default,1,,1,0.5,0.9,steps=20 x=1
+cpu,recall,LION-S,default,0,pooling=mean,1,0.6,0.7,steps=30 x=1
+cpu,recall,LION-S,default,1,pooling=mean,1,0.6,0.6,steps=40 x=1
+cpu,recall,LION-S,default,0,fan_in,1,0.9,0.9,steps=50 x=1
+cpu,recall,LION-S,normal logits,0,,1,1,1,steps=1 x=1
+gpu,recall,LION-S,default,0,,1,1,1,steps=1 x=1
 """
 
 
@@ -43,7 +41,7 @@ def test_validation_chooses_the_variant(learning, scores):
     best = learning.at_their_best(scores).set_index("model")
     assert best["variant"].to_dict() == {"Vim": "fan_in", "LION-S": "pooling=mean"}
     assert best["score"].to_dict() == pytest.approx({"Vim": 3.5, "LION-S": 65})
-    assert best["train_seconds"].to_dict() == {"Vim": 120, "LION-S": 35}
+    assert best["steps"].to_dict() == {"Vim": 120, "LION-S": 35}
 
 
 def test_all_variants_are_in_one_table(learning, scores):
@@ -63,9 +61,13 @@ def test_all_variants_are_in_one_table(learning, scores):
 def test_draws(learning, scores):
     from pictures import plt
 
-    figure = learning.draw_learning(scores, plt)
+    times = {("mlm", "Vim"): 0.5, ("recall", "LION-S"): 0.1}
+    figure = learning.draw_learning(scores, times, plt)
     assert [axis.get_title() for axis in figure.axes] == ["mlm", "recall"]
     assert [axis.yaxis_inverted() for axis in figure.axes] == [True, False]
     plt.close(figure)
-    assert learning.draw_learning(scores[:0], plt) is None and learning.ablations(scores[:0]) == ""
+    assert (
+        learning.draw_learning(scores[:0], {}, plt) is learning.draw_learning(scores, {}, plt) is None
+        and learning.ablations(scores[:0]) == ""
+    )
     assert learning.load_scores([]).empty
