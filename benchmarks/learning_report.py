@@ -31,13 +31,12 @@ def load_scores(rows: list[dict]) -> pd.DataFrame:
 def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
     """
     By task and model the variant with the best mean of `validation` and its means over the seeds: the test split
-    chooses nothing. A variant with fewer seeds than the model's others is left out.
+    chooses nothing.
     """
     groups = scores.groupby(["task", "model", "variant"])
     means = groups[["validation", "score", "steps"]].mean()
     means["std"], means["seeds"] = groups["score"].std().fillna(0), groups["seed"].nunique()
     means = means.reset_index()
-    means = means[means["seeds"] == means.groupby(["task", "model"])["seeds"].transform("max")]
     rank = means["validation"].where(means["task"] == "mlm", -means["validation"])
     return means.loc[rank.groupby([means["task"], means["model"]]).idxmin()]
 
@@ -83,7 +82,7 @@ def draw_learning(scores: pd.DataFrame, step_seconds: dict[tuple[str, str], floa
     for axis in axes.flat[len(tasks) :]:
         axis.set_visible(False)
     handles = {name: handles[name] for name in in_order(handles)}
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 8))
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 6))
     figure.suptitle("Every model at its best: up is better, left is faster; circles are ours")
     return figure
 

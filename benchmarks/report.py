@@ -19,6 +19,7 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
+import pandas as pd
 from learning_report import ablations, draw_learning, load_scores
 from measure import COLORS, LIONS, PASSES, RESULTS, latest, markdown_table, read_rows
 
@@ -27,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
 # Variants of the trainings that compare mixers as published: initial weights as in BERT, on images of scale 0.1.
 AS_PUBLISHED = (None, "mixer_initializer_range=0.02", "mixer_initializer_range=0.1")
+NOT_PUBLISHED = ("LION", "softmax (rotary)")
 # What gives the rows of a table, by its name and by values of its columns.
 Read = Callable[..., list[dict]]
 
@@ -260,12 +262,18 @@ def packing(read: Read) -> str:
 def scores_of(read: Read, split: str, decays: str = "default") -> dict[str, dict[str, dict[int, float]]]:
     """By task, model and seed: masked-LM loss in nats, or accuracy in per cent."""
     found = {}
-    rows = [row for row in read("quality", initial_decays=decays) if row["variant"] in AS_PUBLISHED]
+    rows = read("quality", initial_decays=decays)
+    rows = [row for row in rows if row["variant"] in AS_PUBLISHED and row["model"] not in NOT_PUBLISHED]
     rows = latest(sorted(rows, key=lambda row: row["variant"] is not None), "task", "model", "seed")
     for (task, model, seed), row in rows.items():
         score = row["validation_loss"] if task == "mlm" else 100 * row[f"{split}_accuracy"]
         found.setdefault(task, {}).setdefault(model, {})[seed] = score
     return found
+
+
+def without_published(scores: pd.DataFrame) -> pd.DataFrame:
+    """Without the rows of the table of published mixers, but for LION-S, from which the recipe starts."""
+    return scores[~scores["variant"].isin(AS_PUBLISHED) | scores["model"].eq("LION-S")]
 
 
 def common_seeds(models: dict[str, dict[int, float]]) -> dict[str, list[float]]:
@@ -280,12 +288,12 @@ def title_of(task: str, split: str) -> str:
 
 def scores(read: Read) -> str:
     rows, seeds = defaultdict(dict), set()
-    found = {task: common_seeds(models) for task, models in scores_of(read, "test").items()}
+    found = {task: common_seeds(models) for task, models in scores_of(read, "test").items() if "softmax" in models}
     for model, (task, models) in product(COLORS, found.items()):
         if model in models:
             rows[model][title_of(task, "test")] = mean_std(models[model], 2 if task == "mlm" else 1)
             seeds.add(str(len(models[model])))
-    for row in read("quality"):
+    for row in (row for row in read("quality") if row["task"] in found):
         chance = "" if row["chance"] is None else f"{100 * row['chance']:.1f}"
         rows["most frequent class"][title_of(row["task"], "test")] = chance
     return grid(rows) and f"{grid(rows)}\n\nMean ± standard deviation of {' or '.join(sorted(seeds))} seeds."
@@ -303,7 +311,9 @@ def step_times(read: Read) -> str:
             row, softmax = found[task, model], found[task, "softmax"]
             ratios = [row[f"{mode}_median"] / softmax[f"{mode}_median"] for mode in ("train", "infer")]
             rows[model][task] = " / ".join(f"{x:.2f}" for x in ratios)
-            peaks[task].append(row["peak_memory_bytes"])
+    for row in read("quality_speed"):
+        if row["peak_memory_bytes"] is not None:  # where only the time was measured again
+            peaks[row["task"]].append(row["peak_memory_bytes"])
     spread = max((max(x) / min(x) for x in peaks.values()), default=1) - 1
     note = (
         f"Peak memory of the process at four times the length differs by at most {100 * spread:.0f} % within a task."
@@ -448,7 +458,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "million": million,
     "packing": packing,
     "scores": scores,
-    "ablations": lambda read: ablations(load_scores(read("quality"))),
+    "ablations": lambda read: ablations(without_published(load_scores(read("quality")))),
     "step times": step_times,
     "snake": snake,
     "half-lives": half_lives,
