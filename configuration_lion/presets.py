@@ -60,6 +60,8 @@ def lion_preset(name: str, **overrides) -> LionConfig:
         raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
     LionConfig.check_names(overrides, only_near=False)
     fields = PRESETS[name] | overrides
+    if fields["mixer_type"] in ("softmax", "luna"):  # for comparison: without what is for linear attention only
+        fields = {k: v for k, v in fields.items() if k in overrides or k not in ("conv_kernel", "head_directions")}
     if fields["mixer_type"] == "lit" and fields["modality"] == "image":
         fields.setdefault("feature_map", "elu")  # SPEC §1: the map of the published LION-LIT for images
     return LionConfig(**fields)

@@ -29,7 +29,7 @@ class AttentionReport:
         mask: the same rows of the decay mask M (SPEC §2), from 0 to 1; the mean over the scans of an image.
         receptive_field: Σ_j M_ij over the real tokens j, `(batch, heads, length)`: how many tokens reach token i,
             each counted with what the decay leaves of it. The length, for LION-LIT; (1 + λ) / (1 - λ) in the middle
-            of a long text, for a decay of λ.
+            of a long text, for a decay of λ. In heads that read one way, the tokens on that side, and 1 / (1 - λ).
     """
 
     attention: Tensor

@@ -53,6 +53,22 @@ LAYER_TYPES = ("linear_attention", "full_attention", "sliding_attention")
 ROPE_TYPES = ("default", *sorted(ROPE_INIT_FUNCTIONS.keys() - {"dynamic", "longrope"}))
 
 
+# Names that configurations carry beside their fields: special tokens and arguments of generation, for example.
+KNOWN_NAMES = {
+    "torch_dtype",
+    "attn_implementation",
+    "return_unused_kwargs",
+    *GenerationConfig._get_default_generation_params(),
+}
+# What other models call something that LION has under another name, or has not.
+OTHER_NAMES = {
+    "rope_theta": 'give `rope_parameters={"rope_theta": ...}`.',
+    "partial_rotary_factor": 'give `rope_parameters={"rope_theta": ..., "partial_rotary_factor": ...}`.',
+    "layer_types": "all layers have the mixer of `mixer_type`.",
+    "sliding_window": "no mixer has a window.",
+}
+
+
 @strict
 class LionConfig(PreTrainedConfig):
     r"""
@@ -71,7 +87,8 @@ class LionConfig(PreTrainedConfig):
             from each token. `"softmax"` is the attention of BERT and ViT, computed by the library's functions
             (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone, for comparison, and `"luna"` packs
             the tokens into a memory of a fixed length and unpacks them (Luna, Ma et al. 2021). Both ignore the fields
-            of linear attention, `feature_map`, `normalization`, `patch_order` and `chunk_size`.
+            of linear attention, `feature_map`, `normalization`, `head_directions`, `patch_order` and
+            `chunk_size`.
         feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"softmax"`, `"performer"` or `"identity"`, defaults to
             `"silu_norm"`):
             The map applied to queries and keys. `"performer"` are positive random features, drawn once per layer and
@@ -107,7 +124,7 @@ class LionConfig(PreTrainedConfig):
             0, 2, … read forward only and heads 1, 3, … backward only, so that the model can tell left from right, in
             no more parameters and less time.
         mixer_initializer_range (`float`, *optional*):
-            Standard deviation of the initial weights of the projections in and behind a mixer. Defaults to
+            Standard deviation of the initial weights of the projections in and behind a mixer. `None` stands for
             `hidden_size ** -0.5`, with which models of every width start well; `initializer_range` is for all else.
             BERT's 0.02 leaves queries and keys of small models so small that the feature map is all but constant.
         decay_activation (`"sigmoid"` or `"softplus"`, defaults to `"sigmoid"`):
@@ -187,7 +204,7 @@ class LionConfig(PreTrainedConfig):
     pooling: Literal["cls", "mean"] | None = None
     patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
     head_directions: Literal["both", "alternate"] = "both"
-    mixer_initializer_range: float | None = None
+    mixer_initializer_range: float | int | None = None
     decay_activation: Literal["sigmoid", "softplus"] = "sigmoid"
     decay_rank: int = 16
     luna_length: int = 16
@@ -199,8 +216,6 @@ class LionConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         self.check_names(kwargs)
         is_text = self.modality == "text"
-        if self.mixer_initializer_range is None:
-            self.mixer_initializer_range = max(self.hidden_size, 1) ** -0.5  # sizes below 1 are refused later
         if self.layer_norm_eps is None:
             self.layer_norm_eps = 1e-12 if is_text else 1e-6
         if self.position_embedding_type is None:
@@ -215,24 +230,45 @@ class LionConfig(PreTrainedConfig):
     @classmethod
     def check_names(cls, names: Iterable[str], only_near: bool = True) -> None:
         """
-        Raise a ValueError for a name that is no field but near one: the library keeps any other name as it is, and a
-        field in disguise would be ignored.
+        Raise a ValueError for a name that is no field but near one, or one of another model's: the library keeps any
+        other name as it is, and a field in disguise would be ignored.
 
         Args:
             only_near: whether names far from any field pass.
         """
-        # Configurations have also carried special tokens and arguments of generation, some by chance near to ours.
-        known = {"torch_dtype", *GenerationConfig._get_default_generation_params()}
         for name in names:
-            if hasattr(cls, name) or name.startswith("_") or name.endswith("_token_id") or name in known:
+            if hasattr(cls, name) or name.startswith("_") or name.endswith("_token_id") or name in KNOWN_NAMES:
                 continue
-            words = set(name.split("_"))
-            near = [field for field in LionConfig.__annotations__ if words < set(field.split("_"))]
-            if len(near) != 1:  # of a part of many fields, such as "size", the nearest
-                near = get_close_matches(name, LionConfig.__annotations__, n=1, cutoff=0.66)
-            if near or not only_near:
-                hint = f"; did you mean `{near[0]}`?" if near else "."
-                raise ValueError(f"LionConfig has no field `{name}`{hint}")
+            hint = OTHER_NAMES.get(name)
+            if hint is None:
+                words = set(name.split("_"))
+                near = [field for field in LionConfig.__annotations__ if words < set(field.split("_"))]
+                if len(near) != 1:  # of a part of many fields, such as "size", the nearest
+                    near = get_close_matches(name, LionConfig.__annotations__, n=1, cutoff=0.66)
+                hint = f"did you mean `{near[0]}`?" if near else None
+            if hint or not only_near:
+                raise ValueError(f"LionConfig has no field `{name}`{f'; {hint}' if hint else '.'}")
+
+    @classmethod
+    def from_dict(cls, config_dict: dict, **kwargs):
+        """
+        `PreTrainedConfig.from_dict`. What is given beside a stored configuration is checked as in a new one. Of what
+        is stored, an unknown name near a field, which somebody else or a later LION wrote, is kept as it is.
+        """
+        if not kwargs.get("return_unused_kwargs"):  # else they are for the model, too, which refuses what it lacks
+            cls.check_names(kwargs)
+        stored = {}
+        for name in [*config_dict]:
+            try:
+                cls.check_names([name])
+            except ValueError as error:
+                logger.warning_once(f"Of a stored configuration, `{name}` has no effect: {error}")
+                stored[name] = config_dict[name]
+        result = super().from_dict({k: v for k, v in config_dict.items() if k not in stored}, **kwargs)
+        config = result[0] if isinstance(result, tuple) else result
+        for name, value in stored.items():
+            setattr(config, name, value)
+        return result
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
         """`PreTrainedConfig.save_pretrained`, with an `auto_map` of every class for this modality."""
@@ -316,7 +352,8 @@ class LionConfig(PreTrainedConfig):
     @property
     def num_scans(self) -> int:
         """The number of curves that an attention layer scans: 2 (a curve and its transpose) unless in raster order."""
-        return 2 if self.patch_order != "raster" and self.has_decays else 1
+        sees_order = self.has_decays or self.mixer_type == "lit" and self.head_directions == "alternate"
+        return 2 if self.patch_order != "raster" and sees_order else 1
 
     @property
     def base_model_tp_plan(self) -> dict[str, str]:
@@ -393,7 +430,7 @@ class LionConfig(PreTrainedConfig):
         if not 0 < self.layer_norm_eps < math.inf:  # nor NaN
             raise ValueError(f"`layer_norm_eps` is {self.layer_norm_eps}; give a number above 0.")
         for name in ("initializer_range", "mixer_initializer_range"):
-            if not 0 <= getattr(self, name) < math.inf:
+            if getattr(self, name) is not None and not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; give 0 or a number above 0.")
         if self.modality == "text" and self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise ValueError(
@@ -409,7 +446,7 @@ class LionConfig(PreTrainedConfig):
             )
 
     def validate_directions(self):
-        if self.head_directions == "alternate" and self.num_attention_heads % 2:
+        if self.head_directions == "alternate" and self.num_attention_heads % 2 and not self.uses_softmax:
             raise ValueError(
                 f"`head_directions` is 'alternate' with `num_attention_heads` {self.num_attention_heads}; give an "
                 'even number of heads, so that as many read forward as backward, or `head_directions="both"`.'

@@ -19,9 +19,10 @@ def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTra
     Mark the projections in and behind a mixer: their weights start at a scale of their own (SPEC §12). What is marked
     is the linear layer, since the library sets the weights of each module once, and of parts before the whole.
     """
+    std = config.mixer_initializer_range
     for name, module in projections:
         if isinstance(module, nn.Linear) and not name.startswith("decay"):
-            module.initializer_range = config.mixer_initializer_range
+            module.initializer_range = config.hidden_size**-0.5 if std is None else std
 
 
 def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:

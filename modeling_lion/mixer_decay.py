@@ -126,7 +126,7 @@ def initial_decay_logits(
     the whole context. (Logits around 0, as in the published code, give every head a memory of two tokens.)
 
     Where heads read one way, two neighbouring heads, one of each direction, have the same half-life, so that a model
-    sees as far behind a token as before it.
+    sees as far behind a token as before it. (A single pair has the middle one.)
 
     With decays per channel, these are the half-lives of each head's slowest channel, from 4 tokens on, and channel c,
     from 0, decays c + 1 times as fast, but never to the half within less than a token: the rates of HiPPO's states
@@ -143,7 +143,9 @@ def initial_decay_logits(
         shortest_half_life = SHORTEST_HALF_LIFE[config.mixer_type]
     longest = max(contexts * config.context_length, shortest_half_life)
     heads = config.num_attention_heads
-    heads_each = 2 if config.head_directions == "alternate" and heads > 2 else 1
+    heads_each = 2 if config.head_directions == "alternate" else 1
+    if heads == heads_each == 2:
+        longest = math.sqrt(longest * shortest_half_life)
     half_life = torch.logspace(
         math.log2(longest), math.log2(shortest_half_life), heads // heads_each, base=2.0, dtype=torch.float64
     ).repeat_interleave(heads_each)

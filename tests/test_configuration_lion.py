@@ -127,7 +127,6 @@ def test_recommended_presets():
             assert (config.hidden_size, config.num_attention_heads, config.num_hidden_layers) == shape
             assert config.modality == modality and config.num_labels == 7
             assert (config.mixer_type, config.head_directions) == ("selective", "alternate")
-            assert config.mixer_initializer_range == config.hidden_size**-0.5
     assert lion_preset("lion-text-small", head_directions="both").head_directions == "both"
 
 
@@ -169,8 +168,27 @@ def test_a_name_near_a_field_is_refused():
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=f"no field `{name}`; did you mean `{field}`"):
             LionConfig(**{name: 1})
+    with pytest.raises(ValueError, match="no field `rope_theta`; give `rope_parameters"):
+        LionConfig(rope_theta=1e4)
     known = {"bos_token_id": 1, "max_length": 20, "torch_dtype": "float32", "finetuning_task": "sst2", "size": 3}
     assert LionConfig(**known).size == 3
+
+
+def test_a_stored_name_near_a_field_is_kept(tmp_path):
+    """Somebody else's, or a later LION's: what was saved loads. What is given beside it is checked."""
+    config = LionConfig()
+    config.pooling_mode = "max"
+    config.save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert loaded.pooling_mode == "max" and loaded.pooling == "cls"
+    with pytest.raises(ValueError, match="no field `mixer_typ`; did you mean `mixer_type`"):
+        AutoConfig.from_pretrained(tmp_path, mixer_typ="lit")
+    assert AutoConfig.from_pretrained(tmp_path, mixer_type="lit").mixer_type == "lit"
+
+
+def test_a_preset_for_comparison():
+    softmax = lion_preset("lion-text-base", mixer_type="softmax")
+    assert (softmax.conv_kernel, softmax.head_directions, softmax.pooling) == (0, "both", "mean")
 
 
 def test_unknown_preset():

@@ -221,14 +221,13 @@ def test_half_lives_spread_from_half_a_token_to_the_context(mixer_type, heads, f
         torch.testing.assert_close(ratios, ratios[:1].expand_as(ratios), rtol=1e-3, atol=0)
 
 
-@pytest.mark.parametrize("heads", [2, 4, 12])
+@pytest.mark.parametrize("heads", [4, 12])
 def test_both_directions_see_equally_far(heads):
     one_way = initial_decay_logits(LionConfig(num_attention_heads=heads, head_directions="alternate"))
-    both = initial_decay_logits(LionConfig(num_attention_heads=max(2, heads // 2), hidden_size=768))
-    if heads > 2:
-        assert torch.equal(one_way[::2], one_way[1::2])
-        both = both.repeat_interleave(2)
-    assert torch.equal(one_way, both)
+    assert torch.equal(one_way[::2], one_way[1::2])
+    assert torch.equal(one_way[::2], initial_decay_logits(LionConfig(num_attention_heads=heads // 2)))
+    single = initial_decay_logits(LionConfig(num_attention_heads=2, head_directions="alternate")).double()
+    torch.testing.assert_close(single.sigmoid(), torch.full_like(single, 2 ** -((512 * 0.5) ** -0.5)))
 
 
 # Outputs
