@@ -136,6 +136,7 @@ class ChunkDecays:
         else:
             self.mask_sums = slices_of_sums(for_mask.expand(batch, heads, *chunks), self.pairs)
         self.views: dict[tuple, list[tuple[Tensor, ...]]] = {}
+        self.kept_slice, self.kept = None, []
 
     def lanes(self, s: int) -> list[tuple[slice, int, bool]]:
         """Of slice s, what reads in one direction: (batch, head) pairs, number of the direction, is it backward."""
@@ -179,16 +180,26 @@ class ChunkDecays:
         `pass_states` (attention_plain.py) for each direction [F | B] of `sums`, `(bh * n, w d, e)`, into `out`;
         `transpose` runs both directions from the other end, as their derivative does.
         """
-        lanes = zip(self.lanes(s), self.by_chunk(sums, s), self.by_chunk(out, s), strict=True)
-        for (pairs, way, is_backward), adds, states in lanes:
-            # What is left of a state behind each chunk: (bh, 1, 1).
-            keep = self.key_factors[way][s][pairs, :, -1 if is_backward else 0, None].unbind(1)
+        lanes = zip(self.lanes(s), self.keeps(s), self.by_chunk(sums, s), self.by_chunk(out, s), strict=True)
+        for (_, _, is_backward), keep, adds, states in lanes:
             if is_backward != transpose:
                 adds, states, keep = adds[::-1], states[::-1], keep[::-1]
             states[0].zero_()
             for add, state, factor, following in zip(adds, states, keep, states[1:], strict=False):
                 torch.addcmul(add, state, factor, out=following)
         return out
+
+    def keeps(self, s: int) -> list[tuple[Tensor, ...]]:
+        """What is left of a state behind each chunk, `(bh, 1, 1)`, for each of the `lanes`."""
+        if self.kept_slice != s:
+            self.kept_slice, self.kept = (
+                s,
+                [
+                    self.key_factors[way][s][pairs, :, -1 if is_backward else 0, None].unbind(1)
+                    for pairs, way, is_backward in self.lanes(s)
+                ],
+            )
+        return self.kept
 
     def by_chunk(self, x: Tensor, s: int) -> list[tuple[Tensor, ...]]:
         """The chunks `(bh, d, e)` of scratch memory `(bh * n, w d, e)`, for each of the `lanes`."""
