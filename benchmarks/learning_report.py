@@ -35,8 +35,7 @@ def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
     """
     groups = scores.groupby(["task", "model", "variant"])
     means = groups[["validation", "score", "steps"]].mean()
-    means["std"], means["seeds"] = groups["score"].std().fillna(0), groups["seed"].nunique()
-    means = means.reset_index()
+    means = means.assign(std=groups["score"].std().fillna(0)).reset_index()
     rank = means["validation"].where(means["task"] == "mlm", -means["validation"])
     return means.loc[rank.groupby([means["task"], means["model"]]).idxmin()]
 

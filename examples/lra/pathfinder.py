@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .task import Task, split_of
+from .task import SquareImageTask, split_of
 
 
 DASH = 2.0  # pixels from end to end of a dash's middle line
@@ -26,7 +26,7 @@ ATTEMPTS = 60  # to place a curve, before all are drawn again
 
 
 @dataclass(frozen=True)
-class Pathfinder(Task):
+class Pathfinder(SquareImageTask):
     """
     Args:
         side: of the image, in pixels.
@@ -40,15 +40,6 @@ class Pathfinder(Task):
 
     name = "pathfinder"
     labels = ("separate", "connected")
-    vocab_size = 256
-
-    @property
-    def max_length(self) -> int:
-        return self.side**2
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        return self.side, self.side
 
     def example(self, split: str, index: int, seed: int) -> dict:
         generator = self.generator(split, index, seed)

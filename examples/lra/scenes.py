@@ -12,7 +12,7 @@ import numpy as np
 from scipy import ndimage
 
 from .digits import scans
-from .task import Task
+from .task import SquareImageTask
 
 
 SCALES = (0.9, 1.3)
@@ -24,7 +24,7 @@ MIN_LEFT = 4  # pixels by which the leftmost digit is left of the others
 
 
 @dataclass(frozen=True)
-class Scenes(Task):
+class Scenes(SquareImageTask):
     """
     Args:
         side: of the image, in pixels.
@@ -41,19 +41,10 @@ class Scenes(Task):
 
     name = "scenes"
     labels = tuple("0123456789")
-    vocab_size = 256
 
     def __post_init__(self):
         if not 1 <= self.digits <= self.side // SIDE:
             raise ValueError(f"`digits` is {self.digits}; give 1 to {self.side // SIDE} for `side` {self.side}.")
-
-    @property
-    def max_length(self) -> int:
-        return self.side**2
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        return self.side, self.side
 
     def example(self, split: str, index: int, seed: int) -> dict:
         generator = self.generator(split, index, seed)

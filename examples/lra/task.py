@@ -72,6 +72,21 @@ class Task(ABC):
         return np.random.default_rng([seed, crc32(self.name.encode()), SPLITS.index(split), index])
 
 
+class SquareImageTask(Task):
+    """A task of grey images, `side` x `side` pixels; a subclass has the field `side`."""
+
+    side: int
+    vocab_size = 256
+
+    @property
+    def max_length(self) -> int:
+        return self.side**2
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.side, self.side
+
+
 def split_of(content: bytes) -> str:
     """The split of an example, by a checksum of it; drawing until the split is the right one makes disjoint splits."""
     return SPLITS[crc32(content) % len(SPLITS)]
