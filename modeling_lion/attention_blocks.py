@@ -1,0 +1,113 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Softmax attention within a window in differentiable torch operations, dense and in blocks, and what is seen in it.
+
+Dimensions: b = batch, h = heads, q = queries, k = keys, d = head_dim, n = blocks, c = queries of a block, w = keys of
+a window, of a block. Query i is token `first_query` + i of the keys.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+
+def window_mask(
+    query_token: Tensor,
+    key_token: Tensor,
+    sliding_window: int,
+    is_real: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+) -> Tensor:
+    """
+    Which keys a query sees: the real ones of its own sequence that are at most `sliding_window` tokens away.
+
+    Args:
+        query_token: indices of tokens, `(..., q)`, int64; key_token: `(..., k)`.
+        is_real: which of these keys are, `(..., k)`, or `None` for all.
+        cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, or `None`.
+
+    Returns:
+        `(..., q, k)`, bool.
+    """
+    seen = (query_token.unsqueeze(-1) - key_token.unsqueeze(-2)).abs() <= sliding_window
+    if cu_seqlens is not None:
+        query_sequence, key_sequence = (
+            torch.searchsorted(cu_seqlens, token, right=True) for token in (query_token, key_token)
+        )
+        seen = seen & (query_sequence.unsqueeze(-1) == key_sequence.unsqueeze(-2))
+    return seen if is_real is None else seen & is_real.unsqueeze(-2)
+
+
+def dense_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, first_query):
+    """One mask for all queries and keys: O(L²) time. Arguments and result as of `sliding_attention`."""
+    queries, keys = query.shape[2], key.shape[2]
+    farthest = max(first_query + queries, keys - first_query) - 1
+    if farthest <= sliding_window and is_real is None and cu_seqlens is None:
+        return attend(query, key, value, None, scaling).transpose(1, 2)
+    token = torch.arange(keys, device=query.device)
+    is_real = None if is_real is None else is_real.unsqueeze(1)
+    seen = window_mask(token[first_query : first_query + queries], token, sliding_window, is_real, cu_seqlens)
+    return attend(query, key, value, seen, scaling, sees_nothing=is_real is not None).transpose(1, 2)
+
+
+def block_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, first_query):
+    """
+    Blocks of queries, each with the keys of the blocks around it: O(L) time and memory, one graph for every length.
+    Arguments and result as of `sliding_attention`.
+    """
+    batch, _, queries, _ = query.shape
+    keys = key.shape[2]
+    block = min(64 * max(1, -(-sliding_window // 64)), 256)
+    reach = -(-sliding_window // block)  # blocks on each side
+    num_blocks = (queries + block - 1) // block
+    # Keys and what they are, with as many blocks on each side, none of them real; what is farther away is cut off.
+    left = reach * block - first_query
+    right = (num_blocks + reach) * block + first_query - keys
+    token = torch.arange(keys, device=key.device)
+    is_real = torch.ones_like(token, dtype=torch.bool).unsqueeze(0) if is_real is None else is_real
+    is_real = windows(pad(is_real, (left, right)), block, reach)
+    key, value = (windows(pad(x.transpose(1, 2), (0, 0, 0, 0, left, right)), block, reach) for x in (key, value))
+    query = pad(query.transpose(1, 2), (0, 0, 0, 0, 0, num_blocks * block - queries)).unflatten(1, (-1, block))
+
+    query_token = first_query + torch.arange(num_blocks * block, device=query.device).view(-1, block)
+    offset = torch.arange((1 + 2 * reach) * block, device=query.device) - reach * block
+    seen = window_mask(query_token, query_token[:, :1] + offset, sliding_window, is_real, cu_seqlens)
+    seen = seen.expand(batch, -1, -1, -1).flatten(0, 1).unsqueeze(1)  # (b n, 1, c, w)
+    output = attend(*(x.flatten(0, 1).transpose(1, 2) for x in (query, key, value)), seen, scaling, sees_nothing=True)
+    return output.transpose(1, 2).unflatten(0, (batch, -1)).flatten(1, 2)[:, :queries]
+
+
+def windows(x: Tensor, block: int, reach: int) -> Tensor:
+    """
+    `(b, (n + 2 reach) c, ...)` to `(b, n, w, ...)`: each block with `reach` blocks on either side.
+    """
+    x = x.unflatten(1, (-1, block))
+    last = x.shape[1] - 2 * reach
+    return torch.cat([x[:, start : start + last] for start in range(2 * reach + 1)], dim=2)
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, sees_nothing: bool = False
+) -> Tensor:
+    """
+    The library's softmax attention; 0 for a query that sees no key.
+
+    Args:
+        query: `(b, h, q, d)`; key, value: `(b, h, k, d)`.
+        seen: of `window_mask`, `(b or 1, 1, q, k)`, or `(q, k)`; `None` if all see all.
+        sees_nothing: whether there may be such queries.
+
+    Returns:
+        `(b, h, q, d)`, in the dtype of the values.
+    """
+    is_blind = None
+    if sees_nothing:  # not left to what a backend makes of it: such a query looks at everything, and forgets it
+        is_blind = ~seen.any(-1, keepdim=True)
+        seen = seen | is_blind
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        with sdpa_kernel(SDPBackend.MATH):  # the one that torch.func can see through
+            output = scaled_dot_product_attention(query, key, value, seen, scale=scaling)
+    else:
+        output = scaled_dot_product_attention(query, key, value, seen, scale=scaling)
+    return output if is_blind is None else output.masked_fill(is_blind, 0)
