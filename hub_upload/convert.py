@@ -97,13 +97,20 @@ def convert_checkpoint(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Make a LION model folder of a checkpoint that the paper's authors published, or, with --from-pretrained, of "
-        "a BERT or ViT model."
+        "a BERT, ModernBERT or ViT model."
     )
     parser.add_argument(
         "checkpoint", help=".pt, .pth, .bin or .safetensors file; a model folder or name with --from-pretrained"
     )
     parser.add_argument("output_dir", help="folder to make")
-    parser.add_argument("--from-pretrained", action="store_true", help="warm start: the checkpoint is a BERT or a ViT")
+    parser.add_argument("--from-pretrained", action="store_true", help="warm start: the checkpoint is a BERT, …")
+    parser.add_argument(
+        "--linear_layers",
+        default="global",
+        type=lambda words: [int(n) for n in words.split(",")] if words[:1].isdigit() else words,
+        help='with --from-pretrained: which layers become linear: "global" (default), "alternate", "all", "none" or '
+        'indices, "0,2,4"; the others stay softmax, in their window if they have one',
+    )
     parser.add_argument("--task", choices=TASKS, help="what the head of a published checkpoint is for")
     parser.add_argument("--tokenizer", help="folder or Hub name of the tokenizer of a published text model")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line")
@@ -133,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(
                 "--from-pretrained takes the head and the tokenizer of the model: drop --task, --tokenizer."
             )
-        print(save_warm_start(args.checkpoint, args.output_dir, **fields))
+        print(save_warm_start(args.checkpoint, args.output_dir, args.linear_layers, **fields))
         return 0
     if args.task is None:
         raise ValueError(f"--task is needed: one of {', '.join(TASKS)}.")

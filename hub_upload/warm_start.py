@@ -1,12 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Start a LION from a trained softmax encoder of the library, a BERT or a ViT.
+Start a LION from a trained softmax encoder of the library, a BERT, a ModernBERT or a ViT.
 
-Every weight that has a counterpart is copied. Softmax attention has no decays, so these are new, and start with a λ so
-close to 1 that each head reads its whole context, as softmax attention does. Linear attention computes something else,
-so the model needs training before use, for example by `examples/distill_from_softmax.py`.
+Every weight that has a counterpart is copied, and layers may stay what they are. Softmax attention has no decays, so
+those of the layers that become linear are new, and start with a λ so close to 1 that each head reads its whole context,
+as softmax attention does. Linear attention computes something else, so the model needs training before use, for example
+by `examples/distill_from_softmax.py`.
 """
 
+import copy
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,12 @@ ARCHITECTURES = {
     "BertForTokenClassification": "LionForTokenClassification",
     "BertForQuestionAnswering": "LionForQuestionAnswering",
     "BertForMultipleChoice": "LionForMultipleChoice",
+    "ModernBertModel": "LionModel",
+    "ModernBertForMaskedLM": "LionForMaskedLM",
+    "ModernBertForSequenceClassification": "LionForSequenceClassification",
+    "ModernBertForTokenClassification": "LionForTokenClassification",
+    "ModernBertForQuestionAnswering": "LionForQuestionAnswering",
+    "ModernBertForMultipleChoice": "LionForMultipleChoice",
     "ViTModel": "LionModel",
     "ViTForImageClassification": "LionForImageClassification",
 }
@@ -50,6 +58,48 @@ VIT_NAMES = {
     r"mlp\.fc1\.": "mlp.up_proj.",
     r"mlp\.fc2\.": "mlp.down_proj.",
     r"^(lion\.)?layernorm\.": r"\1norm.",
+}
+# The same of a ModernBERT, whose projections are one matrix; heads are named by the class of ours.
+MODERNBERT_NAMES = {
+    r"^model\.": "lion.",
+    r"embeddings\.tok_embeddings\.": "embeddings.word_embeddings.",
+    r"embeddings\.norm\.": "embeddings.layer_norm.",
+    r"final_norm\.": "norm.",
+    r"attn_norm\.": "attention_norm.",
+    r"attn\.Wqkv\.([012])\.": lambda match: f"attention.mixer.{'qkv'[int(match[1])]}_proj.",
+    r"attn\.Wo\.": "attention.o_proj.",
+    r"mlp\.Wi\.0\.": "mlp.gate_proj.",
+    r"mlp\.Wi\.1\.": "mlp.up_proj.",
+    r"mlp\.Wo\.": "mlp.down_proj.",
+    r"^head\.norm\.": "head.layer_norm.",
+}
+HEAD_NAMES = {
+    "LionForMaskedLM": {r"^head\.": "lm_head.", r"^decoder\.": "lm_head.decoder."},
+    "LionForQuestionAnswering": {r"^classifier\.": "qa_outputs."},
+}
+JOINT_WEIGHTS = {"Wqkv": 3, "Wi": 2}
+# Fields of LionConfig that go by another name in a ModernBERT, and those that are the same in all of them.
+MODERNBERT_FIELDS = {
+    "hidden_act": "hidden_activation",
+    "layer_norm_eps": "norm_eps",
+    "qkv_bias": "attention_bias",
+    "proj_bias": "attention_bias",
+    "pooling": "classifier_pooling",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "hidden_dropout_prob": "mlp_dropout",
+}
+FAMILIES = {
+    "bert": {"modality": "text", "position_embedding_type": "absolute", "norm_position": "post", "pooling": "cls"},
+    "vit": {"modality": "image", "position_embedding_type": "absolute", "norm_position": "pre", "pooling": "cls"},
+    "modernbert": {
+        "modality": "text",
+        "position_embedding_type": "none",
+        "norm_position": "pre",
+        "first_norm": False,
+        "use_gated_mlp": True,
+        "use_prediction_head": True,
+        "type_vocab_size": 0,
+    },
 }
 
 
@@ -80,21 +130,46 @@ class WarmStartReport:
         return "\n".join(lines)
 
 
-def warm_start_config(config: PreTrainedConfig, **overrides) -> LionConfig:
+def layers_to_convert(linear_layers: str | list[int], layer_types: list[str]) -> list[int]:
     """
-    The configuration of a LION with the sizes of a BERT or ViT, and its positions, norms, activation and labels; the
-    feature map is "elu".
+    The layers that become linear.
+
+    Args:
+        linear_layers: "global" for those that see all tokens, "all", "none", "alternate" for every other one of the
+            global ones, from the first on; or their indices.
+        layer_types: what they are in the softmax encoder.
+
+    Raises:
+        ValueError: for another word, or an index outside the layers.
+    """
+    every = list(range(len(layer_types)))
+    full = [i for i in every if layer_types[i] == "full_attention"]
+    words = {"global": full, "all": every, "none": [], "alternate": full[::2]}
+    chosen = words.get(linear_layers) if isinstance(linear_layers, str) else linear_layers
+    if chosen is None or not set(chosen) <= set(every):
+        raise ValueError(
+            f"`linear_layers` is {linear_layers!r}; give one of {', '.join(words)}, or indices of layers, from 0 to "
+            f"{len(every) - 1}."
+        )
+    return chosen
+
+
+def warm_start_config(config: PreTrainedConfig, linear_layers: str | list[int] = "global", **overrides) -> LionConfig:
+    """
+    The configuration of a LION with the sizes of a BERT, ModernBERT or ViT, and its positions, norms, activation and
+    labels; the feature map is "elu".
 
     Args:
         config: of the softmax encoder.
+        linear_layers: which layers become linear, see `layers_to_convert`; the others stay what they are.
         overrides: fields of `LionConfig`, for example `mixer_type="decay"`.
 
     Raises:
         ValueError: if the encoder is neither, or is one with no counterpart (a decoder, relative positions), or an
             override gives its weights another number of heads.
     """
-    if config.model_type not in ("bert", "vit"):
-        raise ValueError(f"A warm start needs a BERT or a ViT; this is a {config.model_type!r}.")
+    if config.model_type not in FAMILIES:
+        raise ValueError(f"A warm start needs one of {', '.join(FAMILIES)}; this is a {config.model_type!r}.")
     if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
         raise ValueError("This BERT is a decoder (`is_decoder`, `add_cross_attention`); LION is bidirectional.")
     if (kind := getattr(config, "position_embedding_type", "absolute")) not in ("absolute", None):
@@ -106,27 +181,38 @@ def warm_start_config(config: PreTrainedConfig, **overrides) -> LionConfig:
         )
     shared = [*LionConfig.__annotations__, "id2label", "label2id", "problem_type"]
     fields = {name: getattr(config, name) for name in shared if hasattr(config, name)}
-    fields |= {
-        "modality": "text" if config.model_type == "bert" else "image",
-        "position_embedding_type": "absolute",
-        "norm_position": "post" if config.model_type == "bert" else "pre",
-        "pooling": "cls",
-        # Preserves the norms of queries and keys, which decide how peaked softmax attention is. In the distillation of
-        # MiniLM (examples/) it was ahead of "silu_norm" at every evaluation.
-        "feature_map": "elu",
-    }
+    fields |= FAMILIES[config.model_type]
+    # Preserves the norms of queries and keys, which decide how peaked softmax attention is. In the distillation of
+    # MiniLM (examples/) it was ahead of "silu_norm" at every evaluation.
+    fields["feature_map"] = "elu"
+    layer_types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    linear = [] if overrides.get("mixer_type") == "softmax" else layers_to_convert(linear_layers, layer_types)
+    new_types = ["linear_attention" if i in linear else kind for i, kind in enumerate(layer_types)]
+    if not linear:
+        fields["mixer_type"] = overrides["mixer_type"] = "softmax"
+    is_uniform = len(set(new_types)) == 1 and new_types[0] != "sliding_attention"
+    fields["layer_types"] = None if is_uniform else new_types
+    fields["sliding_window"] = config.sliding_window if "sliding_attention" in new_types else None
+    if config.model_type == "modernbert":
+        fields |= {ours: getattr(config, theirs) for ours, theirs in MODERNBERT_FIELDS.items()}
+        rope = config.rope_parameters
+        by_type = {kind: rope["full_attention" if kind == "linear_attention" else kind] for kind in set(new_types)}
+        fields["rope_parameters"] = copy.deepcopy(by_type)
     return LionConfig(**(fields | overrides))
 
 
 def warm_start_from_softmax(
-    model_or_folder: str | Path | PreTrainedModel, **config_overrides
+    model_or_folder: str | Path | PreTrainedModel, linear_layers: str | list[int] = "global", **config_overrides
 ) -> tuple[PreTrainedModel, WarmStartReport]:
     """
-    Make a LION out of a trained BERT or ViT.
+    Make a LION out of a trained BERT, ModernBERT or ViT.
 
     Args:
         model_or_folder: a model, a folder of one, or its name on the Hub. Its class decides that of the LION: see
             `ARCHITECTURES`.
+        linear_layers: which layers become linear: "global" for those that see all tokens (in a BERT or ViT, all of
+            them), "alternate" for every other one of these, "all", "none", or their indices. The others stay softmax,
+            in their window if they have one.
         config_overrides: fields of `LionConfig`, for example `mixer_type="decay"`, `patch_order="snake"`.
             `position_embedding_type="none"` drops the positions.
 
@@ -140,14 +226,17 @@ def warm_start_from_softmax(
     name = type(source).__name__
     if name not in ARCHITECTURES:
         raise ValueError(f"{name} has no counterpart; a warm start needs one of {', '.join(ARCHITECTURES)}.")
-    config = warm_start_config(source.config, **config_overrides)
+    config = warm_start_config(source.config, linear_layers, **config_overrides)
     model = getattr(modeling_lion, ARCHITECTURES[name])(config)
     weights = model.state_dict()
-    state_dict = source.state_dict()
+    state_dict = split_joint_weights(source.state_dict())
     if source.config.model_type == "bert":
         carried = {old: new for new in weights if (old := rename(new, TEXT_NAMES)) in state_dict}
     else:
-        carried = {old: new for old in state_dict if (new := rename(old, VIT_NAMES)) in weights}
+        names = VIT_NAMES
+        if source.config.model_type == "modernbert":
+            names = MODERNBERT_NAMES | HEAD_NAMES.get(ARCHITECTURES[name], {})
+        carried = {old: new for old in state_dict if (new := rename(old, names)) in weights}
     if wrong := [
         f"{new} {tuple(weights[new].shape)} of {old} {tuple(state_dict[old].shape)}"
         for old, new in carried.items()
@@ -162,6 +251,17 @@ def warm_start_from_softmax(
     # One bias under two names in the library.
     dropped = [old for old in state_dict if old not in carried and old != "cls.predictions.bias"]
     return model.eval(), WarmStartReport(name, type(model).__name__, carried, new, dropped)
+
+
+def split_joint_weights(state_dict: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """With the parts of `JOINT_WEIGHTS` under names of their own: "attn.Wqkv.weight" is "attn.Wqkv.0.weight", …"""
+    split = {}
+    for name, weight in state_dict.items():
+        module, _, kind = name.rpartition(".")
+        parts = JOINT_WEIGHTS.get(module.rpartition(".")[2], 0)
+        names = [f"{module}.{n}.{kind}" for n in range(parts)] or [name]
+        split |= zip(names, weight.chunk(len(names)) if parts else [weight], strict=True)
+    return split
 
 
 def load_encoder(folder: str | Path) -> PreTrainedModel:
@@ -187,10 +287,12 @@ def open_decays(model: PreTrainedModel) -> None:
             module.weight.zero_()
 
 
-def save_warm_start(source: str | Path, output_dir: str | Path, **config_overrides) -> str:
+def save_warm_start(
+    source: str | Path, output_dir: str | Path, linear_layers: str | list[int] = "global", **config_overrides
+) -> str:
     """`warm_start_from_softmax` from folder to folder, with the tokenizer or image processor; returns the report."""
     with new_folder(output_dir) as folder:
-        model, report = warm_start_from_softmax(source, **config_overrides)
+        model, report = warm_start_from_softmax(source, linear_layers, **config_overrides)
         model.save_pretrained(folder)
         preprocessor = load_preprocessor(model.config.modality, source, required=False)
         if preprocessor is not None:
@@ -199,8 +301,8 @@ def save_warm_start(source: str | Path, output_dir: str | Path, **config_overrid
     if preprocessor is None:
         name = PREPROCESSOR_NAMES[model.config.modality]
         lines.append(f"{source} has no {name}: save one beside the model before you use a pipeline.")
-    if model.config.uses_softmax:
+    if not model.config.has_linear_layers:
         lines.append("The attention is the same: the model computes what its source computes.")
     else:
-        lines.append("The attention is a new one: train before use, for example by distillation.")
+        lines.append("Linear attention is a new one: train before use, for example by distillation.")
     return "\n".join(lines)

@@ -1,5 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `attn_implementation` may be, and what is said of other names."""
+"""
+What `attn_implementation` may be, and what is said of other names.
+
+One name chooses for all layers of a model. The forms of linear attention leave softmax layers to the library's
+default, and the names of the library leave linear layers to "auto"; "eager" is for both.
+"""
 
 from transformers import PreTrainedConfig
 
@@ -9,7 +14,17 @@ FORMS = ("auto", "parallel", "chunk", "rnn")
 
 def attention_names(config: PreTrainedConfig) -> tuple[str, ...]:
     """What `attn_implementation` may be besides "eager", which is the reference, where nothing else is installed."""
-    return ("sdpa",) if config.uses_softmax else FORMS
+    return FORMS if config.has_linear_layers else ("sdpa",)
+
+
+def linear_form(implementation: str) -> str:
+    """What a model's `attn_implementation` is for its linear layers."""
+    return implementation if implementation in (*FORMS, "eager") else "auto"
+
+
+def softmax_name(implementation: str) -> str:
+    """What a model's `attn_implementation` is for its softmax layers."""
+    return "sdpa" if implementation in FORMS else implementation
 
 
 def name_of_linear_attention(requested: str | None) -> str:
@@ -19,7 +34,7 @@ def name_of_linear_attention(requested: str | None) -> str:
     if requested not in (*FORMS, "eager"):
         raise ValueError(
             f"`attn_implementation={requested!r}` is not a LION kernel. LION computes linear attention, "
-            'so softmax kernels do not apply (but to `mixer_type="softmax"`). Use "parallel" (short inputs), '
+            'so softmax kernels do not apply (but to layers of softmax). Use "parallel" (short inputs), '
             '"chunk" (long inputs), "rnn" (token by token), "auto" (chooses by length, the default) or "eager" '
             "(returns attention weights)."
         )
@@ -30,8 +45,8 @@ def name_of_softmax_attention(requested: str | None, config: PreTrainedConfig) -
     """The name of an `attn_implementation` for softmax attention, `None` for the library's default."""
     if requested in FORMS and requested != "auto":
         raise ValueError(
-            f"`attn_implementation={requested!r}` is a kernel of linear attention, and `mixer_type` "
-            f"{config.mixer_type!r} computes softmax attention. Use the library's names: "
+            f"`attn_implementation={requested!r}` is a kernel of linear attention, and all layers of this model "
+            f"(`mixer_type` {config.mixer_type!r}) compute softmax attention. Use the library's names: "
             '"sdpa" (or "auto", the default), "eager" (returns attention weights), "flash_attention_2", ...'
         )
     return None if requested == "auto" else requested
@@ -53,4 +68,4 @@ class SupportsSoftmax:
     """
 
     def __get__(self, model, model_class) -> bool:
-        return model is not None and model.config.uses_softmax
+        return model is not None and model.config.has_softmax_layers

@@ -38,28 +38,28 @@ class AttentionReport:
 
 
 @torch.no_grad()
-def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor) -> list[AttentionReport]:
+def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor) -> list[AttentionReport | None]:
     """`LionPreTrainedModel.attention_report`."""
-    reports = []
-    hook = partial(report_layer, tokens=tokens, reports=reports)
     layers = [layer.attention for layer in model.base_model.layers]
-    for attention in layers:
-        if not isinstance(attention.mixer, LinearMixer) or isinstance(attention.mixer, DiagonalMixer):
-            raise ValueError(
-                f"`mixer_type` is {model.config.mixer_type!r}: only linear mixers with one decay mask per head can "
-                "report it; others give their weights with output_attentions=True."
-            )
-    handles = [attention.register_forward_pre_hook(hook, with_kwargs=True) for attention in layers]
+    linear = [layer for layer in layers if isinstance(layer.mixer, LinearMixer)]
+    if not linear or isinstance(linear[0].mixer, DiagonalMixer):
+        raise ValueError(
+            f"`mixer_type` is {model.config.mixer_type!r}, and `layer_types` {model.config.layer_types}: only linear "
+            "layers with one decay mask per head can report it; others give their weights with output_attentions=True."
+        )
+    reports = dict.fromkeys(layers)
+    hook = partial(report_layer, tokens=tokens, reports=reports)
+    handles = [layer.register_forward_pre_hook(hook, with_kwargs=True) for layer in linear]
     try:
         model.base_model(**inputs)
     finally:
         for handle in handles:
             handle.remove()
-    return reports
+    return list(reports.values())
 
 
-def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], reports: list[AttentionReport]) -> None:
-    """A hook that runs before an attention module and appends to `reports`."""
+def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], reports: dict) -> None:
+    """A hook that runs before an attention module and puts its report into `reports`."""
     hidden_states, is_real = args[:2]
     surroundings = (kwargs.get(name) for name in ("neighbours", "position_embeddings"))
     query, key, _, log_decay = attention.mixer(hidden_states, is_real, *surroundings)
@@ -96,7 +96,7 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
         receptive_field = receptive_field + reached[:, :, raster, 0] / len(orders)
     weights = (query[:, :, tokens] @ key.transpose(-1, -2)) * mask
     weights = normalize(weights, weights.sum(-1, keepdim=True), attention.config.normalization, head_dim)
-    reports.append(AttentionReport(weights, mask.expand_as(weights), receptive_field))
+    reports[attention] = AttentionReport(weights, mask.expand_as(weights), receptive_field)
 
 
 def of_scan(x: Tensor | None, n: int, heads: int, order: Tensor) -> Tensor | None:

@@ -47,7 +47,7 @@ AUTO_MODELS = {
         "AutoModelForMaskedImageModeling": "LionForMaskedImageModeling",
     },
 }
-# What `rope_parameters` may be given for, in the library's words.
+# What a layer may be, in the library's words: one with the mixer of `mixer_type`, or one of softmax attention.
 LAYER_TYPES = ("linear_attention", "full_attention", "sliding_attention")
 # The frequencies of the others depend on the longest text of a batch, so that packing would change results (SPEC §4).
 ROPE_TYPES = ("default", *sorted(ROPE_INIT_FUNCTIONS.keys() - {"dynamic", "longrope"}))
@@ -64,8 +64,11 @@ KNOWN_NAMES = {
 OTHER_NAMES = {
     "rope_theta": 'give `rope_parameters={"rope_theta": ...}`.',
     "partial_rotary_factor": 'give `rope_parameters={"rope_theta": ..., "partial_rotary_factor": ...}`.',
-    "layer_types": "all layers have the mixer of `mixer_type`.",
-    "sliding_window": "no mixer has a window.",
+    "local_attention": "give `sliding_window`, the tokens on each side, which is half of it.",
+    "attention_bias": "give `qkv_bias` and `proj_bias`.",
+    "hidden_activation": "give `hidden_act`.",
+    "norm_eps": "give `layer_norm_eps`.",
+    "rms_norm_eps": "give `layer_norm_eps`.",
 }
 
 
@@ -89,6 +92,14 @@ class LionConfig(PreTrainedConfig):
             the tokens into a memory of a fixed length and unpacks them (Luna, Ma et al. 2021). Both ignore the fields
             of linear attention, `feature_map`, `normalization`, `head_directions`, `patch_order` and
             `chunk_size`.
+        layer_types (`list[str]`, *optional*):
+            What each layer is, for models that mix linear attention with softmax: `"linear_attention"` (the mixer of
+            `mixer_type`), `"sliding_attention"` (softmax over the tokens within `sliding_window`, in time linear in
+            the length) or `"full_attention"` (softmax over all tokens). `None` for the mixer of `mixer_type` in all.
+        sliding_window (`int`, *optional*):
+            Tokens that a layer of type `"sliding_attention"` sees on each side, besides the token itself: |i - j| <=
+            `sliding_window`. In images they are counted along the rows of patches, one row after the other, the CLS
+            token first. Defaults to 64 where there are such layers.
         feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"softmax"`, `"performer"` or `"identity"`, defaults to
             `"silu_norm"`):
             The map applied to queries and keys. `"performer"` are positive random features, drawn once per layer and
@@ -106,11 +117,31 @@ class LionConfig(PreTrainedConfig):
             Rotary positions, in the format of the library (`transformers.modeling_rope_utils.RopeParameters`), for
             example `{"rope_theta": 10000.0}`: queries and keys are turned by their positions, in linear attention
             before the feature map. One dict for all layers, or one (or `None`) for each layer type:
-            `"linear_attention"` are the layers of linear mixers, `"full_attention"` those of `"softmax"`. `rope_type`
+            `"linear_attention"` are the layers of linear mixers, `"full_attention"` those of `"softmax"`,
+            `"sliding_attention"` those with a window (see `layer_types`). `rope_type`
             may be any of the library's but `"dynamic"` and `"longrope"`, whose frequencies depend on the other texts
             of a batch. Text only, and not for `"luna"`. Defaults to none.
         norm_position (`"pre"` or `"post"`, *optional*):
-            LayerNorm before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
+            Norms before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
+        norm_type (`"layer_norm"` or `"rms_norm"`, defaults to `"layer_norm"`):
+            What all norms of the model are.
+        norm_bias (`bool`, defaults to `True`):
+            Whether LayerNorms have a bias; RMSNorms have none.
+        embedding_norm (`bool`, *optional*):
+            Whether the embeddings are normed. Defaults to `True` for text (BERT), `False` for images (ViT).
+        first_norm (`bool`, defaults to `True`):
+            Whether the first layer of a model with `norm_position="pre"` has a norm before its attention. ModernBERT,
+            which norms the embeddings, has none there.
+        use_gated_mlp (`bool`, defaults to `False`):
+            Whether the MLP is gated, down(act(gate(x)) * up(x)), with half as much again of weights for the same
+            `intermediate_size`.
+        mlp_bias, proj_bias (`bool`, defaults to `True`):
+            Whether the linear layers of the MLP, and the output projection of the attention, have biases.
+        use_prediction_head (`bool`, defaults to `False`):
+            Whether classifiers of texts and tokens have a dense layer, an activation and a norm before their last
+            layer, as that of masked LM always has (ModernBERT). The pooler then has no dense layer of its own (BERT).
+        classifier_bias (`bool`, defaults to `True`):
+            Whether the dense layer of such a head, and of that of masked LM, has a bias.
         pooling (`"cls"` or `"mean"`, *optional*):
             How a sequence is reduced to one vector. Defaults to `"cls"` for text, `"mean"` for images.
         patch_order (`"raster"`, `"snake"`, `"zigzag"` or `"hilbert"`, defaults to `"raster"`):
@@ -155,7 +186,8 @@ class LionConfig(PreTrainedConfig):
             `attention_probs_dropout_prob` drops elements of the mixed values, so that it is the same in every kernel.
         text fields (`vocab_size`, `max_position_embeddings`, `type_vocab_size`, `pad_token_id`):
             As in BERT. `max_position_embeddings` limits the input length only with absolute positions; without
-            them it is the context length over which the initial decays are spread.
+            them it is the context length over which the initial decays are spread. `type_vocab_size` may be 0, for no
+            embeddings of token types; all ids are then 0.
         image fields (`image_size`, `patch_size`, `num_channels`):
             As in ViT. Sizes are a number or (height, width).
 
@@ -195,12 +227,23 @@ class LionConfig(PreTrainedConfig):
     num_channels: int = 3
 
     mixer_type: Literal["lit", "decay", "selective", "diagonal", "softmax", "luna"] = "selective"
+    layer_types: list[str] | None = None
+    sliding_window: int | None = None
     feature_map: Literal["silu_norm", "elu", "relu", "softmax", "performer", "identity"] = "silu_norm"
     normalization: Literal["sum", "none"] = "sum"
     attention_layer_norm: bool = False
     position_embedding_type: Literal["none", "absolute"] | None = None
     rope_parameters: dict | None = None
     norm_position: Literal["pre", "post"] | None = None
+    norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    norm_bias: bool = True
+    embedding_norm: bool | None = None
+    first_norm: bool = True
+    use_gated_mlp: bool = False
+    mlp_bias: bool = True
+    proj_bias: bool = True
+    use_prediction_head: bool = False
+    classifier_bias: bool = True
     pooling: Literal["cls", "mean"] | None = None
     patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
     head_directions: Literal["both", "alternate"] = "both"
@@ -225,6 +268,10 @@ class LionConfig(PreTrainedConfig):
             self.norm_position = "post" if is_text else "pre"
         if self.pooling is None:
             self.pooling = "cls" if is_text else "mean"
+        if self.embedding_norm is None:
+            self.embedding_norm = is_text
+        if self.sliding_window is None and "sliding_attention" in self.layer_types_in_use:
+            self.sliding_window = 64
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -304,22 +351,35 @@ class LionConfig(PreTrainedConfig):
         return self.max_position_embeddings if self.modality == "text" else 1 + rows * columns
 
     @property
-    def uses_softmax(self) -> bool:
-        """Whether attention is softmax attention, computed by the library's functions."""
-        return self.mixer_type in ("softmax", "luna")
+    def mixer_is_linear(self) -> bool:
+        """Whether `mixer_type` is a kind of linear attention."""
+        return self.mixer_type not in ("softmax", "luna")
+
+    def layer_type(self, layer_idx: int) -> str:
+        """What a layer is in the library's words, one of `LAYER_TYPES`."""
+        if self.layer_types is not None:
+            return self.layer_types[layer_idx]
+        return "linear_attention" if self.mixer_is_linear else "full_attention"
+
+    @property
+    def layer_types_in_use(self) -> set[str]:
+        """The types of all layers; of a model without layers, that of its mixer."""
+        return set(self.layer_types or [self.layer_type(0)])
+
+    @property
+    def has_linear_layers(self) -> bool:
+        """Whether linear attention is computed anywhere, by LION's own kernels."""
+        return "linear_attention" in self.layer_types_in_use
+
+    @property
+    def has_softmax_layers(self) -> bool:
+        """Whether softmax attention is computed anywhere, by the library's functions."""
+        return self.layer_types_in_use != {"linear_attention"}
 
     @property
     def has_decays(self) -> bool:
         """Whether the influence of tokens decays with distance, so that their order matters without positions."""
-        return self.mixer_type in ("decay", "selective", "diagonal")
-
-    def layer_type(self, layer_idx: int) -> str:
-        """What a layer is in the library's words, one of `LAYER_TYPES`."""
-        return "full_attention" if self.uses_softmax else "linear_attention"
-
-    @property
-    def layer_types_in_use(self) -> set[str]:
-        return {self.layer_type(i) for i in range(self.num_hidden_layers)}
+        return self.has_linear_layers and self.mixer_type in ("decay", "selective", "diagonal")
 
     @property
     def rope_parameters_by_type(self) -> dict[str, dict | None]:
@@ -327,7 +387,7 @@ class LionConfig(PreTrainedConfig):
         given = self.rope_parameters
         if given and any(name in LAYER_TYPES or isinstance(value, dict) for name, value in given.items()):
             return given
-        return dict.fromkeys(self.layer_types_in_use or LAYER_TYPES[:1], given)
+        return dict.fromkeys(self.layer_types_in_use, given)
 
     def rope_config(self, layer_type: str) -> "LionConfig | None":
         """A copy for one layer type, as the library's functions for rotary positions read it; `None` without any."""
@@ -351,8 +411,9 @@ class LionConfig(PreTrainedConfig):
 
     @property
     def num_scans(self) -> int:
-        """The number of curves that an attention layer scans: 2 (a curve and its transpose) unless in raster order."""
-        sees_order = self.has_decays or self.mixer_type == "lit" and self.head_directions == "alternate"
+        """The number of curves that a linear layer scans: 2 (a curve and its transpose) unless in raster order."""
+        is_one_way = self.has_linear_layers and self.head_directions == "alternate"
+        sees_order = self.has_decays or is_one_way
         return 2 if self.patch_order != "raster" and sees_order else 1
 
     @property
@@ -361,13 +422,15 @@ class LionConfig(PreTrainedConfig):
         How the library splits a layer among processes: the MLP by its inner features, attention by heads, with the
         decays of each head. Attention is not split where it is not a concatenation of independent heads: a LayerNorm
         over all heads, two scans with separate decays, mixers with parameters that heads share, decay rates beside
-        the logits. Neither with a short convolution: the library splits the last two dimensions of a weight, and the
-        channels of a convolution are the first.
+        the logits, layers of softmax. Neither with a short convolution: the library splits the last two dimensions of
+        a weight, and the channels of a convolution are the first.
         """
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
+        if self.use_gated_mlp:
+            plan["layers.*.mlp.gate_proj"] = "colwise"
         if self.attention_layer_norm or self.num_scans > 1 or self.decay_activation == "softplus":
             return plan
-        if self.conv_kernel > 0 or self.mixer_type not in ("lit", "decay", "selective"):
+        if self.conv_kernel > 0 or self.has_softmax_layers or self.mixer_type == "diagonal":
             return plan
         mixer = "layers.*.attention.mixer"
         plan |= {f"{mixer}.{name}_proj": "colwise" for name in ("q", "k", "v")}
@@ -420,7 +483,7 @@ class LionConfig(PreTrainedConfig):
             "luna_length",
             "chunk_size",
         ):
-            minimum = 0 if name == "num_hidden_layers" else 1
+            minimum = 0 if name in ("num_hidden_layers", "type_vocab_size") else 1
             if getattr(self, name) < minimum:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; give at least {minimum}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
@@ -445,8 +508,41 @@ class LionConfig(PreTrainedConfig):
                 f"({self.num_attention_heads}); change one so that every head has the same size."
             )
 
+    def validate_layer_type(self):
+        """In place of the library's check of `layer_types`, which knows more types."""
+        given = self.layer_types
+        is_sliding = given is not None and "sliding_attention" in given
+        if self.sliding_window is not None and not is_sliding:
+            raise ValueError(
+                f"`sliding_window` is {self.sliding_window}, and no layer has a window: name those that have in "
+                '`layer_types`, as "sliding_attention", or leave `sliding_window=None`.'
+            )
+        if self.sliding_window is not None and self.sliding_window < 1:
+            raise ValueError(f"`sliding_window` is {self.sliding_window}; give at least 1 token on each side.")
+        if given is None:
+            return
+        if unknown := [name for name in given if name not in LAYER_TYPES]:
+            raise ValueError(f"`layer_types` has {unknown[0]!r}; give {', '.join(map(repr, LAYER_TYPES))}.")
+        if len(given) != self.num_hidden_layers:
+            raise ValueError(
+                f"`layer_types` has {len(given)} entries with `num_hidden_layers` {self.num_hidden_layers}; give one "
+                "for each layer."
+            )
+        if self.mixer_type == "luna" or "linear_attention" in given and not self.mixer_is_linear:
+            raise ValueError(
+                f"`layer_types` is {given} with `mixer_type` {self.mixer_type!r}, which is not linear attention; set "
+                '`mixer_type` to "lit", "decay", "selective" or "diagonal", or leave `layer_types=None`.'
+            )
+
+    def validate_norms(self):
+        if not self.first_norm and self.norm_position == "post":
+            raise ValueError(
+                "`first_norm` is False with `norm_position` 'post', where no norm comes before the first layer; leave "
+                '`first_norm=True`, or set `norm_position="pre"`.'
+            )
+
     def validate_directions(self):
-        if self.head_directions == "alternate" and self.num_attention_heads % 2 and not self.uses_softmax:
+        if self.head_directions == "alternate" and self.num_attention_heads % 2 and self.has_linear_layers:
             raise ValueError(
                 f"`head_directions` is 'alternate' with `num_attention_heads` {self.num_attention_heads}; give an "
                 'even number of heads, so that as many read forward as backward, or `head_directions="both"`.'
@@ -488,8 +584,8 @@ class LionConfig(PreTrainedConfig):
                 )
         if missing := self.layer_types_in_use - by_type.keys():
             raise ValueError(
-                f"`rope_parameters` has {', '.join(by_type)}, but not {', '.join(missing)}, which layers of "
-                f"`mixer_type` {self.mixer_type!r} are: add it, with parameters or None."
+                f"`rope_parameters` has {', '.join(by_type)}, but not {', '.join(sorted(missing))}, which layers of "
+                "the model are: add it, with parameters or None."
             )
         for layer_type, parameters in by_type.items():
             if parameters is not None:
@@ -541,10 +637,11 @@ class LionConfig(PreTrainedConfig):
                 f"`conv_kernel` is {self.conv_kernel}; give an odd number of taps, for example "
                 f"{max(self.conv_kernel, 2) + 1}, or 0 for no convolution."
             )
-        if self.conv_kernel > 0 and self.uses_softmax:
+        if self.conv_kernel > 0 and not self.has_linear_layers:
             raise ValueError(
-                f"`conv_kernel` is {self.conv_kernel} with `mixer_type` {self.mixer_type!r}, which has no short "
-                'convolution; set `conv_kernel=0`, or a linear mixer ("lit", "decay", "selective", "diagonal").'
+                f"`conv_kernel` is {self.conv_kernel} with `mixer_type` {self.mixer_type!r} and `layer_types` "
+                f"{self.layer_types}, and softmax has no short convolution; set `conv_kernel=0`, or have layers of a "
+                'linear mixer ("lit", "decay", "selective", "diagonal").'
             )
 
     def validate_image(self):

@@ -6,19 +6,23 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.utils.import_utils import is_tracing
 
+from .feed_forward import make_norm
+
 
 class LionTextEmbeddings(nn.Module):
-    """Word, token type and, if configured, absolute position embeddings, then LayerNorm: BERT's (SPEC §7)."""
+    """Word and, if configured, token type and absolute position embeddings, then a norm: BERT's (SPEC §7)."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
         self.config = config
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.token_type_embeddings = None
+        if config.type_vocab_size > 0:
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.position_embeddings = None
         if config.position_embedding_type == "absolute":
             self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.layer_norm = make_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
@@ -37,8 +41,9 @@ class LionTextEmbeddings(nn.Module):
             token_type_ids = torch.zeros(1, shape[1], dtype=torch.long, device=inputs_embeds.device)
         check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size", shape)
         # A device_map may have put each table on a device of its own.
-        device = inputs_embeds.device
-        embeddings = inputs_embeds + self.token_type_embeddings(token_type_ids).to(device)
+        device, embeddings = inputs_embeds.device, inputs_embeds
+        if self.token_type_embeddings is not None:
+            embeddings = embeddings + self.token_type_embeddings(token_type_ids).to(device)
         if self.position_embeddings is not None:
             num_positions = self.position_embeddings.num_embeddings
             check_ids("position_ids", position_ids, num_positions, "max_position_embeddings", shape)
@@ -47,7 +52,7 @@ class LionTextEmbeddings(nn.Module):
 
 
 class LionImageEmbeddings(nn.Module):
-    """A CLS token and the patches of an image, row by row, with absolute positions if configured (SPEC §6)."""
+    """A CLS token and the patches of an image, row by row; absolute positions and a norm if configured (SPEC §6)."""
 
     def __init__(self, config: PreTrainedConfig, use_mask_token: bool = False):
         super().__init__()
@@ -60,6 +65,7 @@ class LionImageEmbeddings(nn.Module):
         self.position_embeddings = None
         if config.position_embedding_type == "absolute":
             self.position_embeddings = nn.Parameter(torch.zeros(1, config.context_length, config.hidden_size))
+        self.layer_norm = make_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
@@ -84,7 +90,7 @@ class LionImageEmbeddings(nn.Module):
         embeddings = torch.cat((cls_token, embeddings), dim=1)
         if self.position_embeddings is not None:
             embeddings = embeddings + self.positions(grid, interpolate_pos_encoding)
-        return self.dropout(embeddings)
+        return self.dropout(self.layer_norm(embeddings))
 
     def positions(self, grid: tuple[int, int], interpolate_pos_encoding: bool | None) -> Tensor:
         """The position embeddings of a grid of patches, `(1, 1 + rows * columns, hidden_size)`."""
@@ -130,14 +136,18 @@ def check_shape(name: str, ids: Tensor, shape: torch.Size) -> None:
 
 
 def check_ids(name: str, ids: Tensor, size: int, field: str, shape: torch.Size) -> None:
-    """`check_shape`, and a ValueError for indices outside a table of `size` rows where they can be read at no cost."""
+    """
+    `check_shape`, and a ValueError for indices outside a table of `size` rows where they can be read at no cost. Of no
+    rows, 0 may be asked for: tokenizers give a type to every token, that of a text without a pair.
+    """
     check_shape(name, ids, shape)
     if is_tracing(ids) or ids.device.type != "cpu" or not ids.numel():
         return
     low, high = (x.item() for x in ids.aminmax())
-    if low < 0 or high >= size:
+    highest = max(size - 1, 0)
+    if low < 0 or high > highest:
         raise ValueError(
-            f"`{name}` holds {low if low < 0 else high}, outside 0 to {size - 1} (`{field}` is {size}): use the "
+            f"`{name}` holds {low if low < 0 else high}, outside 0 to {highest} (`{field}` is {size}): use the "
             "tokenizer this model was trained with, or make the table larger (resize_token_embeddings for words)."
         )
 

@@ -19,7 +19,14 @@ from .short_conv import BorderTaps, Halo, ShortConv
 
 
 class Mixer(nn.Module):
-    """The projections to queries, keys and values."""
+    """
+    The projections to queries, keys and values.
+
+    Attributes:
+        reach: how many tokens on each side of a segment of a longer sequence it has to see (segments.py).
+    """
+
+    reach = 0
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__()
@@ -46,6 +53,7 @@ class LinearMixer(Mixer):
         feature_map = FEATURE_MAPS[config.feature_map]
         self.feature_map = feature_map(config.head_dim) if isinstance(feature_map, type) else feature_map
         self.head_directions = config.head_directions
+        self.reach = config.conv_kernel // 2
         sizes = config.hidden_size, config.conv_kernel
         self.q_conv, self.k_conv, self.v_conv = (ShortConv(*sizes) if config.conv_kernel else None for _ in range(3))
 

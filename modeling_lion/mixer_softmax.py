@@ -1,15 +1,27 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Softmax attention (SPEC §9), computed by the library's own functions: BERT's and ViT's, in the backbone of LION."""
+"""
+Softmax attention, in the backbone of LION: over all tokens (SPEC §9), that of BERT and ViT, computed by the library's
+own functions; and over those in a window (SPEC §12), computed in time linear in the length.
+"""
+
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, create_bidirectional_mask
+from transformers.masking_utils import (
+    ALL_MASK_ATTENTION_FUNCTIONS,
+    create_bidirectional_mask,
+    create_bidirectional_sliding_window_mask,
+)
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
+from .attention_names import softmax_name
+from .attention_sliding import sliding_attention
 from .mixer import Mixer
 from .rotary import PositionEmbeddings, rotate
+from .short_conv import BorderTaps, Halo
 
 
 logger = logging.get_logger(__name__)
@@ -54,6 +66,9 @@ class SoftmaxMixer(Mixer):
     """y_i = Σ_j softmax_j(q_i·k_j / √D) v_j, all tokens to all tokens, in quadratic time."""
 
     attention_functions = None  # which of the library's can compute it: all of them
+    sliding_window = None  # tokens seen on each side: all
+    has_window = False
+    create_mask = staticmethod(create_bidirectional_mask)
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -61,9 +76,14 @@ class SoftmaxMixer(Mixer):
         self.scaling = config.head_dim**-0.5
         self.is_causal = False  # read by the library's functions
 
-    @staticmethod
+    @classmethod
     def layer_mask(
-        config: PreTrainedConfig, hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None
+        cls,
+        config: PreTrainedConfig,
+        hidden_states: Tensor,
+        is_real: Tensor | None,
+        cu_seqlens: Tensor | None,
+        implementation: str | None = None,
     ) -> Tensor | None:
         """
         What layers get as `attention_mask`, in the form that the chosen attention function takes; made once per model
@@ -73,17 +93,20 @@ class SoftmaxMixer(Mixer):
             hidden_states: `(batch, length, hidden_size)`.
             is_real: of `real_tokens` (padding.py).
             cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, or `None`.
+            implementation: the name of the attention function, by default the model's.
         """
-        implementation = config._attn_implementation
-        if is_real is None and cu_seqlens is None:
+        implementation = softmax_name(config._attn_implementation) if implementation is None else implementation
+        if is_real is None and cu_seqlens is None and not cls.has_window:
             return None
         if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
             raise ValueError(
                 f'There is no mask function for `attn_implementation="{implementation}"`, so padded or packed tokens '
                 "would be seen: register one with AttentionMaskInterface.register, or choose another."
             )
+        if implementation != config._attn_implementation:
+            config = SimpleNamespace(_attn_implementation=implementation, sliding_window=config.sliding_window)
         if cu_seqlens is None:
-            return create_bidirectional_mask(config, hidden_states, is_real)
+            return cls.create_mask(config, hidden_states, is_real)
         if "flash" in implementation:  # told by the borders
             if is_real is not None:
                 raise ValueError(
@@ -91,7 +114,7 @@ class SoftmaxMixer(Mixer):
                 )
             return None
         sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
-        return create_bidirectional_mask(
+        return cls.create_mask(
             config, hidden_states, is_real, and_mask_function=lambda b, h, q, k: sequence[q] == sequence[k]
         )
 
@@ -116,8 +139,7 @@ class SoftmaxMixer(Mixer):
             The mixed values `(batch, length, hidden_size)`, the weights `(batch, heads, length, length)` if asked for,
             and `memory`.
         """
-        query, key, value = (self.split_heads(proj(hidden_states)) for proj in (self.q_proj, self.k_proj, self.v_proj))
-        query, key = rotate(query, key, position_embeddings, heads_dim=1)
+        query, key, value = self.project(hidden_states, position_embeddings)
         packing = {}
         if cu_seq_lens_q is not None and "flash" in self.config._attn_implementation:  # others are told by the mask
             longest = cu_seq_lens_q.diff().max()
@@ -130,14 +152,29 @@ class SoftmaxMixer(Mixer):
         output, weights = self.attend(query, key, value, attention_mask, output_attentions, **packing)
         return output, weights, memory
 
+    def project(self, hidden_states: Tensor, position_embeddings: PositionEmbeddings | None) -> tuple[Tensor, ...]:
+        """Queries, keys and values, `(batch, heads, length, head_dim)`."""
+        query, key, value = (self.split_heads(proj(hidden_states)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        return *rotate(query, key, position_embeddings, heads_dim=1), value
+
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, attention_mask, output_attentions: bool, **packing
     ) -> tuple[Tensor, Tensor | None]:
         """The library's function, of `(batch, heads, length, head_dim)` to `(batch, length, hidden_size)`."""
-        implementation = self.config._attn_implementation
+        implementation = softmax_name(self.config._attn_implementation)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_softmax)
         output, weights = attention(
-            self, query, key, value, attention_mask, scaling=self.scaling, dropout=0.0, is_causal=False, **packing
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=self.scaling,
+            dropout=0.0,
+            is_causal=False,
+            # Read by flash attention, whose window leaves out its last token.
+            sliding_window=None if self.sliding_window is None else self.sliding_window + 1,
+            **packing,
         )
         if weights is None and output_attentions:
             if packing and attention_mask is None or not isinstance(attention_mask, Tensor | None):
@@ -153,3 +190,71 @@ class SoftmaxMixer(Mixer):
                 attention_mask = attention_mask[:, None, None].bool()
             _, weights = eager_softmax(self, query, key, value, attention_mask, self.scaling)
         return output.flatten(2), weights
+
+
+class SlidingMixer(SoftmaxMixer):
+    """
+    `SoftmaxMixer` over the tokens |i - j| <= `sliding_window`, in time linear in the length (attention_sliding.py).
+    The library's own functions are taken where they are asked for: "eager", or such as skip what a mask hides.
+    """
+
+    has_window = True
+    create_mask = staticmethod(create_bidirectional_sliding_window_mask)
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
+        self.reach = self.sliding_window = config.sliding_window
+
+    @classmethod
+    def layer_mask(cls, config, hidden_states, is_real, cu_seqlens) -> Tensor | None:
+        """`SoftmaxMixer.layer_mask`; which tokens are real, where our own function computes."""
+        if softmax_name(config._attn_implementation) == "sdpa":
+            return is_real
+        return super().layer_mask(config, hidden_states, is_real, cu_seqlens)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        memory: None = None,
+        output_attentions: bool = False,
+        cu_seq_lens_q: Tensor | None = None,
+        position_embeddings: PositionEmbeddings | None = None,
+        neighbours: BorderTaps | Halo | None = None,
+    ) -> tuple[Tensor, Tensor | None, None]:
+        """
+        `SoftmaxMixer.forward`, also of a segment of a longer sequence.
+
+        Args:
+            neighbours: the hidden states on both sides of the segment (short_conv.py). `position_embeddings` are then
+                for them, too, and `attention_mask` says which tokens of the segment are real.
+        """
+        is_segment = isinstance(neighbours, Halo)
+        if not is_segment and softmax_name(self.config._attn_implementation) != "sdpa":
+            return super().forward(
+                hidden_states, attention_mask, memory, output_attentions, cu_seq_lens_q, position_embeddings
+            )
+        is_real, first, length = attention_mask, 0, hidden_states.shape[1]
+        if is_segment:
+            first = neighbours.before.shape[1]
+            hidden_states, is_real = neighbours.extend(hidden_states, is_real)
+        query, key, value = self.project(hidden_states, position_embeddings)
+        output = sliding_attention(
+            query[:, :, first : first + length],
+            key,
+            value,
+            sliding_window=self.sliding_window,
+            scaling=self.scaling,
+            is_real=is_real,
+            cu_seqlens=cu_seq_lens_q,
+            first_query=first,
+        )
+        weights = None
+        if output_attentions and not is_segment:
+            logger.warning_once(
+                "Attention in a window has no attention weights: they are computed once more by the eager form, which "
+                "takes time and memory quadratic in the length."
+            )
+            mask = super().layer_mask(self.config, hidden_states, is_real, cu_seq_lens_q, "eager")
+            _, weights = eager_softmax(self, query, key, value, mask, self.scaling)
+        return output.flatten(2), weights, memory

@@ -19,7 +19,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
@@ -43,18 +42,20 @@ from .attention_names import (
     FORMS,
     SupportsSoftmax,
     check_softmax_attention,
+    linear_form,
     name_of_linear_attention,
     name_of_softmax_attention,
 )
 from .attention_report import AttentionReport, attention_report
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, check_inputs, join_patches, patch_grid
+from .feed_forward import LionMaskedLMHead, LionMLP, LionPredictionHead, make_norm
 from .initialization import init_own_weights, start_by_fan_in
 from .loading import check_config, check_mixer_weights, explain_damaged_weights
-from .mixer import LinearMixer
+from .mixer import LinearMixer, Mixer
 from .mixer_decay import DecayMixer, DiagonalMixer, SelectiveMixer
 from .mixer_luna import LunaMixer
-from .mixer_softmax import SoftmaxMixer
+from .mixer_softmax import SlidingMixer, SoftmaxMixer
 from .padding import real_tokens, text_layout
 from .patch_order import scan_attention, scan_orders
 from .pooler import LionPooler
@@ -82,6 +83,13 @@ MIXERS = {
 }
 
 
+def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
+    """That of a layer: of `mixer_type`, or the softmax that its type names."""
+    if layer_type == "sliding_attention":
+        return SlidingMixer
+    return SoftmaxMixer if config.layer_types and layer_type == "full_attention" else MIXERS[config.mixer_type]
+
+
 # An interface of our own: the names below are LION's alone, so no other model in the process can be given one by
 # mistake. "eager" is the library's own name for a form that returns weights and is passed as the default instead.
 ALL_ATTENTION_FUNCTIONS = AttentionInterface()
@@ -96,11 +104,11 @@ class LionAttention(nn.Module):
     def __init__(self, config: LionConfig, layer_idx: int = 0):
         super().__init__()
         self.config = config
-        self.mixer = MIXERS[config.mixer_type](config, layer_idx)
-        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=1e-5) if config.attention_layer_norm else None
+        self.mixer = mixer_class(config, config.layer_type(layer_idx))(config, layer_idx)
+        self.layer_norm = make_norm(config, eps=1e-5) if config.attention_layer_norm else None
         # Dropout of single weights would need the full matrix; dropping mixed values is the same in every kernel.
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
-        self.o_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self.o_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.proj_bias)
         start_by_fan_in([*self.mixer.named_children(), ("o_proj", self.o_proj)], config)
 
     def forward(
@@ -121,12 +129,12 @@ class LionAttention(nn.Module):
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             layer_mask: for linear mixers which tokens are real (`real_tokens`), for others what their `layer_mask`
-                gives.
+                gives; in a segment of a longer sequence which are real.
             memory: a second stream of hidden states, which only some mixers read and write (mixer_luna.py).
             scans: the orders in which the patches of an image are read (patch_order.py).
             border_states: what this segment gets of a longer sequence (segments.py).
             shared_sequence: the processes that have the other segments of this sequence.
-            neighbours: what a short convolution has to know of the tokens around these (short_conv.py).
+            neighbours: what a short convolution or a window has to know of the tokens around these (short_conv.py).
             cu_seq_lens_q: borders of packed sequences.
             position_embeddings: the rotary positions of this type of layers (rotary.py).
 
@@ -136,17 +144,17 @@ class LionAttention(nn.Module):
         if "attention_mask" in kwargs:
             raise ValueError("Layers take no `attention_mask`: give `layer_mask`, or call the model.")
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
+        if shared_sequence is not None:
+            neighbours = shared_sequence.halo(hidden_states, layer_mask, self.mixer.reach)
         if not isinstance(self.mixer, LinearMixer):
             options = {"output_attentions": output_attentions, "cu_seq_lens_q": cu_seq_lens_q}
-            options["position_embeddings"] = position_embeddings
+            options |= {"position_embeddings": position_embeddings, "neighbours": neighbours}
             output, weights, memory = self.mixer(hidden_states, layer_mask, memory, **options)
             return self.project(output), weights, memory
 
-        implementation = self.config._attn_implementation
+        implementation = linear_form(self.config._attn_implementation)
         if implementation == "auto" and output_attentions:
             implementation = "eager"
-        if shared_sequence is not None:
-            neighbours = shared_sequence.halo(hidden_states, layer_mask, self.config.conv_kernel // 2)
         query, key, value, log_decay = self.mixer(hidden_states, layer_mask, neighbours, position_embeddings)
         if shared_sequence is not None:
             given = segment_states(key, value, log_decay, self.config.head_directions)
@@ -189,19 +197,8 @@ def extended(attention: Callable, scans: Tensor | None, border_states: BorderSta
     return attention
 
 
-class LionMLP(nn.Module):
-    def __init__(self, config: LionConfig):
-        super().__init__()
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.activation = ACT2FN[config.hidden_act]
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size)
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        return self.down_proj(self.activation(self.up_proj(hidden_states)))
-
-
 class LionLayer(GradientCheckpointingLayer):
-    """Attention and MLP, each with a residual; LayerNorm before each of them (ViT) or after (BERT)."""
+    """Attention and MLP, each with a residual; a norm before each of them (ViT) or after (BERT)."""
 
     def __init__(self, config: LionConfig, layer_idx: int = 0):
         super().__init__()
@@ -209,9 +206,9 @@ class LionLayer(GradientCheckpointingLayer):
         self.layer_type = config.layer_type(layer_idx)
         self.chunk_size_feed_forward = config.chunk_size_feed_forward
         self.attention = LionAttention(config, layer_idx)
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention_norm = make_norm(config) if layer_idx > 0 or config.first_norm else nn.Identity()
         self.mlp = LionMLP(config)
-        self.mlp_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.mlp_norm = make_norm(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
@@ -272,11 +269,13 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
         self._no_split_modules = ["LionLayer"] + ["LionImageEmbeddings"] * (config.modality == "image")
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        if not self.config.uses_softmax:
+        is_form = requested_attention in (None, *FORMS, "eager")
+        if not self.config.has_softmax_layers or self.config.has_linear_layers and is_form:
             return name_of_linear_attention(requested_attention)
         requested_attention = name_of_softmax_attention(requested_attention, self.config)
         chosen = super().get_correct_attn_implementation(requested_attention, is_init_check)
-        check_softmax_attention(chosen, self.config, MIXERS[self.config.mixer_type].attention_functions)
+        possible = mixer_class(self.config, "full_attention").attention_functions
+        check_softmax_attention(chosen, self.config, possible)
         return chosen
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Module:
@@ -288,19 +287,20 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
             )
         return super().resize_token_embeddings(*args, **kwargs)
 
-    def attention_report(self, tokens: list[int], **inputs: Tensor) -> list[AttentionReport]:
+    def attention_report(self, tokens: list[int], **inputs: Tensor) -> list[AttentionReport | None]:
         """
-        What each layer looks at, in memory that grows with the length and not with its square.
+        What each linear layer looks at, in memory that grows with the length and not with its square.
 
         Args:
             tokens: positions whose rows are wanted, the same in every row of the batch. For images 0 is the CLS token.
             inputs: as for the model.
 
         Returns:
-            One `AttentionReport` per layer: exact attention rows, rows of the decay mask, receptive fields.
+            One `AttentionReport` per layer, `None` for one of softmax: exact attention rows, rows of the decay mask,
+            receptive fields.
 
         Raises:
-            ValueError: if the mixer is not a linear one, or a position is not in the input.
+            ValueError: if there are no linear layers with one decay mask per head, or a position is not in the input.
         """
         return attention_report(self, tokens, **inputs)
 
@@ -322,7 +322,7 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
 @auto_docstring
 class LionModel(LionPreTrainedModel):
     # Heads and the mask token of pre-training are no part of the encoder: loading it alone leaves them out.
-    _keys_to_ignore_on_load_unexpected = [r"^(classifier|qa_outputs|lm_head|decoder)\.", r"mask_token$"]
+    _keys_to_ignore_on_load_unexpected = [r"^(classifier|head|qa_outputs|lm_head|decoder)\.", r"mask_token$"]
 
     def __init__(self, config: LionConfig, add_pooling_layer: bool = True, use_mask_token: bool = False):
         r"""
@@ -341,7 +341,7 @@ class LionModel(LionPreTrainedModel):
         self.rotary_embeddings = LionRotaryEmbeddings(config)
         self.layers = nn.ModuleList([LionLayer(config, i) for i in range(config.num_hidden_layers)])
         is_pre_norm = config.norm_position == "pre"
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if is_pre_norm else None
+        self.norm = make_norm(config) if is_pre_norm else None
         self.pooler = LionPooler(config) if add_pooling_layer else None
         # SPEC §5: the decays stay float32, when the model is loaded in half precision and when it is quantised.
         parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
@@ -400,17 +400,18 @@ class LionModel(LionPreTrainedModel):
                 if position_ids is None:
                     positions = positions + shared_sequence.tokens_before()
             hidden_states = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
-            position_embeddings = self.rotary_embeddings(hidden_states, positions)
+            position_embeddings = self.rotary_embeddings(hidden_states, positions, shared_sequence)
         else:
             hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)
             if self.config.num_scans > 1:
                 grid = patch_grid(self.config, pixel_values)
                 scans = scan_orders(self.config.patch_order, *grid, device=hidden_states.device)
             is_real = real_tokens(attention_mask, hidden_states)
-        layer_mask = is_real
-        if self.config.uses_softmax:
-            mixer = MIXERS[self.config.mixer_type]
-            layer_mask = mixer.layer_mask(self.config, hidden_states, is_real, cu_seq_lens_q)
+        layer_masks = {"linear_attention": is_real, "sliding_attention": is_real}
+        if shared_sequence is None:
+            for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
+                mixer = mixer_class(self.config, layer_type)
+                layer_masks[layer_type] = mixer.layer_mask(self.config, hidden_states, is_real, cu_seq_lens_q)
         options = {"scans": scans, "shared_sequence": shared_sequence, "cu_seq_lens_q": cu_seq_lens_q}
         options["neighbours"] = BorderTaps.of(self.config, hidden_states, cu_seq_lens_q)
         memory = None
@@ -418,7 +419,7 @@ class LionModel(LionPreTrainedModel):
             # By position what may need a gradient: else checkpointing would lose it.
             hidden_states, memory = layer(
                 hidden_states,
-                layer_mask,
+                layer_masks[layer.layer_type],
                 memory,
                 position_embeddings=position_embeddings.get(layer.layer_type),
                 **options,
@@ -459,20 +460,6 @@ class LionModel(LionPreTrainedModel):
         )
         pooled = self.pooler(hidden_states, is_real) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
-
-
-class LionMaskedLMHead(nn.Module):
-    """BERT's head: dense, activation, LayerNorm, and a decoder that is tied to the word embeddings."""
-
-    def __init__(self, config: LionConfig):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = ACT2FN[config.hidden_act]
-        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-
-    def forward(self, hidden_states: Tensor) -> Tensor:
-        return self.decoder(self.layer_norm(self.activation(self.dense(hidden_states))))
 
 
 @auto_docstring
@@ -520,7 +507,7 @@ class LionForMaskedLM(LionPreTrainedModel):
 
 
 class LionTextClassifier(LionPreTrainedModel):
-    """What the text heads with one linear layer share."""
+    """What the text heads that classify share."""
 
     _modalities = ("text",)
 
@@ -528,10 +515,15 @@ class LionTextClassifier(LionPreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.lion = LionModel(config, add_pooling_layer=add_pooling_layer)
+        self.head = LionPredictionHead(config) if config.use_prediction_head else None
         dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
         self.post_init()
+
+    def classify(self, states: Tensor) -> Tensor:
+        """Logits of texts or of tokens, `(..., num_labels)`, from what the encoder gives of them."""
+        return self.classifier(self.dropout(states if self.head is None else self.head(states)))
 
 
 @auto_docstring
@@ -559,7 +551,7 @@ class LionForSequenceClassification(LionTextClassifier):
         outputs = self.lion(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
-        logits = self.classifier(self.dropout(outputs.pooler_output))
+        logits = self.classify(outputs.pooler_output)
         loss = None if labels is None else self.loss_function(labels, logits, self.config, **kwargs)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
@@ -590,7 +582,7 @@ class LionForTokenClassification(LionTextClassifier):
         outputs = self.lion(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
-        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        logits = self.classify(outputs.last_hidden_state)
         loss = self.loss_of_segment(labels, logits=logits, config=self.config, **kwargs)
         return TokenClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
@@ -605,6 +597,7 @@ class LionForQuestionAnswering(LionPreTrainedModel):
     def __init__(self, config: LionConfig):
         super().__init__(config)
         self.lion = LionModel(config, add_pooling_layer=False)
+        self.head = LionPredictionHead(config) if config.use_prediction_head else None
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
@@ -624,7 +617,8 @@ class LionForQuestionAnswering(LionPreTrainedModel):
         outputs = self.lion(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
-        start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
+        states = outputs.last_hidden_state
+        start_logits, end_logits = self.qa_outputs(states if self.head is None else self.head(states)).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(start_logits, end_logits, start_positions, end_positions, **kwargs)
@@ -671,7 +665,7 @@ class LionForMultipleChoice(LionTextClassifier):
         num_choices = given[0].shape[1]
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.lion(*(None if x is None else x.flatten(0, 1) for x in inputs), return_dict=True, **kwargs)
-        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, num_choices)
+        logits = self.classify(outputs.pooler_output).view(-1, num_choices)
         loss = None if labels is None else nn.functional.cross_entropy(logits, labels.to(logits.device))
         return MultipleChoiceModelOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions

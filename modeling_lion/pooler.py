@@ -11,14 +11,14 @@ from .segments import SharedSequence
 class LionPooler(nn.Module):
     """
     One vector for a sequence: that of its first real token, or the mean of its real tokens; for text, the first
-    token's goes through BERT's dense tanh layer.
+    token's goes through BERT's dense tanh layer, unless classifiers have a head of their own.
     """
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
         self.pooling = config.pooling
         self.dense = None
-        if config.modality == "text" and config.pooling == "cls":
+        if config.modality == "text" and config.pooling == "cls" and not config.use_prediction_head:
             self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(

@@ -53,9 +53,25 @@ class LionRotaryEmbeddings(nn.ModuleDict):
     def __init__(self, config: PreTrainedConfig):
         configs = {layer_type: config.rope_config(layer_type) for layer_type in sorted(config.layer_types_in_use)}
         super().__init__({layer_type: LionRotaryEmbedding(own) for layer_type, own in configs.items() if own})
+        self.sliding_window = config.sliding_window
 
-    def forward(self, x: Tensor, position_ids: Tensor) -> dict[str, PositionEmbeddings]:
-        return {layer_type: embedding(x, position_ids) for layer_type, embedding in self.items()}
+    def forward(self, x: Tensor, position_ids: Tensor, shared_sequence=None) -> dict[str, PositionEmbeddings]:
+        """
+        By type of layers.
+
+        Args:
+            x, position_ids: of `LionRotaryEmbedding`.
+            shared_sequence: the processes that have the other segments of a sequence (segments.py). Layers with a
+                window get the positions of the tokens on both sides, too.
+        """
+        positions = dict.fromkeys(self.keys(), position_ids)
+        if shared_sequence is not None and "sliding_attention" in positions:
+            positions["sliding_attention"] = shared_sequence.surround(position_ids, self.sliding_window)
+        return {layer_type: self.of_layer(layer_type, x, positions[layer_type]) for layer_type in positions}
+
+    def of_layer(self, layer_type: str, x: Tensor, position_ids: Tensor) -> PositionEmbeddings | None:
+        """Those of one type of layers, `None` if they have none."""
+        return self[layer_type](x, position_ids) if layer_type in self else None
 
 
 def rotate(

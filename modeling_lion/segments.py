@@ -3,11 +3,12 @@
 One sequence in segments (SPEC §3 "chunk", one level up): because it is too long for the memory, or because several
 processes share it.
 
-Embeddings, projections and MLPs see tokens one by one. Attention needs of another segment only what a chunk passes on:
-per direction and head one state Σ_t exp(log decay from t to the border) k_t ⊗ [v_t | 1], and how much of another state
-is left behind the segment. With the states that reach its two borders, a segment is attended to as if the whole
-sequence were there. So what processes send, D x (D + 1) numbers per direction, head and sequence and two decays, does
-not grow with the length; their gradients go the other way.
+Embeddings, projections and MLPs see tokens one by one. Linear attention needs of another segment only what a chunk
+passes on: per direction and head one state Σ_t exp(log decay from t to the border) k_t ⊗ [v_t | 1], and how much of
+another state is left behind the segment. With the states that reach its two borders, a segment is attended to as if
+the whole sequence were there. So what processes send, D x (D + 1) numbers per direction, head and sequence and two
+decays, does not grow with the length; their gradients go the other way. Short convolutions, and softmax within a
+window, need the hidden states of the few tokens on both sides that they reach (`Halo`).
 """
 
 from collections.abc import Callable, Iterator
@@ -18,12 +19,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 from transformers.utils.import_utils import is_tracing
 
 from .attention_plain import split_ones, with_ones
-from .decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, over_tokens
+from .decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, over_tokens, wide_dtype
 from .embeddings import check_inputs
 from .numerics import accumulation_dtype, normalize
 from .padding import text_layout
@@ -126,17 +127,19 @@ def encode_in_segments(
     """
     The encoder of a `LionModel` without its pooler; see `LionModel.encode_long` for the arguments.
 
-    The first pass of a layer collects the states at segment borders, the second computes the outputs and writes them
-    over the inputs. Besides one tensor of hidden states, memory holds one segment and those states.
+    The first pass of a linear layer collects the states at segment borders, the second computes the outputs and writes
+    them over the inputs; layers with a window have the second only. Besides one tensor of hidden states, memory holds
+    one segment and those states.
 
     Returns:
         The hidden states `(batch, length, hidden_size)` and the mask of `real_tokens`.
     """
     if not model.is_text:
         raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')
-    if model.config.uses_softmax:
+    if "full_attention" in model.config.layer_types_in_use:
         raise ValueError(
-            f"`encode_long` needs linear attention, and `mixer_type` is {model.config.mixer_type!r}: call the model."
+            "`encode_long` needs layers of linear attention or with a window, and some see all tokens at once "
+            f"({what_is_full(model.config)}): call the model."
         )
     if model.training:
         raise ValueError("`encode_long` is for inference: call model.eval() first.")
@@ -160,36 +163,47 @@ def encode_in_segments(
     for segment, *inputs in zip(segments, split(input_ids), split(token_type_ids), positions, strict=True):
         segment.copy_(model.embeddings(*inputs))
 
-    steps = 2 * len(model.layers) * len(segments)
-    with logging.tqdm(total=steps, desc="Encoding", unit="segment", disable=not show_progress) as progress:
+    passes = [2 if layer.layer_type == "linear_attention" else 1 for layer in model.layers]
+    with logging.tqdm(
+        total=sum(passes) * len(segments), desc="Encoding", unit="segment", disable=not show_progress
+    ) as progress:
 
         def each_segment(layer):
-            neighbours = halos(layer, hidden_states, is_real, segments)
+            has_window = layer.layer_type == "sliding_attention"
+            neighbours, end = halos(layer, hidden_states, is_real, segments), 0
             for segment, mask, halo, position in zip(segments, masks, neighbours, positions, strict=True):
-                yield segment, mask, halo, model.rotary_embeddings(segment, position).get(layer.layer_type)
+                first, end = end, end + segment.shape[1]
+                if has_window:
+                    position = position_ids[:, first - halo.before.shape[1] : end + halo.after.shape[1]]
+                yield segment, mask, halo, model.rotary_embeddings.of_layer(layer.layer_type, segment, position)
                 progress.update()
 
-        for layer in model.layers:
-            given = [layer.segment_states(*inputs) for inputs in each_segment(layer)]
-            for (segment, mask, *surroundings), border_states in zip(
-                each_segment(layer), pass_borders(given), strict=True
-            ):
+        for layer, num_passes in zip(model.layers, passes, strict=True):
+            border_states = [None] * len(segments)
+            if num_passes == 2:
+                border_states = pass_borders([layer.segment_states(*inputs) for inputs in each_segment(layer)])
+            for (segment, mask, *surroundings), states in zip(each_segment(layer), border_states, strict=True):
                 options = dict(zip(("neighbours", "position_embeddings"), surroundings, strict=True))
-                segment.copy_(layer(segment, mask, border_states=border_states, **options)[0])
+                segment.copy_(layer(segment, mask, border_states=states, **options)[0])
     if model.norm is not None:
         for segment in segments:
             segment.copy_(model.norm(segment))
     return hidden_states, is_real
 
 
+def what_is_full(config: PreTrainedConfig) -> str:
+    """The field that gives a model layers of full attention."""
+    return "`layer_types` has 'full_attention'" if config.layer_types else f"`mixer_type` is {config.mixer_type!r}"
+
+
 def halos(
     layer: nn.Module, hidden_states: Tensor, is_real: Tensor | None, segments: tuple[Tensor, ...]
 ) -> Iterator[Halo | None]:
     """
-    What a layer's short convolution reaches on both sides of each segment, in the order of the sequence; `None` if it
-    reaches none. A segment may be overwritten once it has been passed.
+    What a layer reaches on both sides of each segment, in the order of the sequence; `None` if it reaches none. A
+    segment may be overwritten once it has been passed.
     """
-    radius = layer.attention.config.conv_kernel // 2
+    radius = layer.attention.mixer.reach
     before, first = hidden_states[:, :0], 0
     for segment in segments:
         end = first + segment.shape[1]
@@ -262,8 +276,8 @@ class SharedSequence:
 
     def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
         """
-        The tokens of the other segments that the taps of a short convolution reach, `radius` on both sides;
-        differentiable. `None` for a radius of 0. Arguments as of a mixer.
+        The tokens of the other segments that a mixer reaches, `radius` on both sides; differentiable. `None` for a
+        radius of 0. Arguments as of a mixer.
         """
         if radius == 0:
             return None
@@ -287,6 +301,11 @@ class SharedSequence:
         near = torch.cat((before, after), dim=1)[..., -1] != 0
         before, after = (x[..., :-1].to(hidden_states.dtype) for x in (before, after))
         return Halo(before, after, near)
+
+    def surround(self, position_ids: Tensor, radius: int) -> Tensor:
+        """Positions `(batch or 1, length)`, and those of the tokens that `halo` gives, on both sides."""
+        positions = position_ids.unsqueeze(-1).to(wide_dtype(position_ids.device))
+        return self.halo(positions, None, radius).extend(positions, None)[0].squeeze(-1).long()
 
     def exchange(self, given: BorderStates) -> BorderStates:
         """What this segment gets, from what it gives; differentiable."""
@@ -417,10 +436,10 @@ class SequenceParallelModel:
             ValueError: for models of images, whose patches are not cut into segments, and for question answering,
                 whose loss is over all tokens at once.
         """
-        if group is not None and self.config.uses_softmax:
+        if group is not None and "full_attention" in self.config.layer_types_in_use:
             raise ValueError(
-                "Processes share a sequence by the states of linear attention, which `mixer_type` "
-                f"{self.config.mixer_type!r} has not: use another mixer."
+                "Processes share a sequence by the states of linear attention and by the tokens of a window, and some "
+                f"layers see all tokens at once ({what_is_full(self.config)}): use other layers."
             )
         if group is not None and (self.config.modality != "text" or not self._supports_sequence_parallel):
             raise ValueError(

@@ -20,11 +20,23 @@ from modeling_lion.attention_names import attention_names
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]
-MIXERS = [*LINEAR_MIXERS, "diagonal", "softmax", "luna"]
+MIXERS = [*LINEAR_MIXERS, "diagonal", "softmax", "luna", "hybrid"]
 KERNELS = ["parallel", "chunk", "rnn"]
 # Mixers in the kernels that compute them. Decays per channel go through the same code as those of "selective".
 PAIRS = [(mixer, kernel) for mixer in LINEAR_MIXERS for kernel in KERNELS]
-PAIRS += [("diagonal", "chunk"), ("softmax", "sdpa"), ("luna", "sdpa")]
+PAIRS += [("diagonal", "chunk"), ("softmax", "sdpa"), ("luna", "sdpa"), ("hybrid", "chunk")]
+# What stands for a mixer in tests of models: LION-S and softmax in a window in turn, in a modern block.
+HYBRID = {
+    "mixer_type": "selective",
+    "norm_type": "rms_norm",
+    "norm_position": "pre",
+    "first_norm": False,
+    "use_gated_mlp": True,
+    "mlp_bias": False,
+    "proj_bias": False,
+    "use_prediction_head": True,
+    "classifier_bias": False,
+}
 BATCH, LENGTH, CHOICES, LABELS = 3, 9, 4, 3
 # Weights large enough for a mistake to show, several chunks per sequence, a grid that is not square.
 TINY = {
@@ -41,6 +53,14 @@ TINY = {
     "chunk_size": 4,
     "num_labels": LABELS,
 }
+
+
+def mixer_fields(mixer: str, num_hidden_layers: int = 2) -> dict:
+    """The fields of a configuration with one of `MIXERS`."""
+    if mixer != "hybrid":
+        return {"mixer_type": mixer}
+    layer_types = ["sliding_attention" if i % 2 else "linear_attention" for i in range(num_hidden_layers)]
+    return HYBRID | {"layer_types": layer_types, "sliding_window": 2 if num_hidden_layers > 1 else None}
 
 
 def random_ids(config: LionConfig, *shape: int) -> torch.Tensor:
@@ -77,7 +97,8 @@ class Case:
         return getattr(modeling_lion, self.class_name)
 
     def config(self, mixer_type: str = "selective", **fields) -> LionConfig:
-        return LionConfig(modality=self.modality, mixer_type=mixer_type, **(TINY | fields))
+        fields = TINY | fields
+        return LionConfig(modality=self.modality, **(mixer_fields(mixer_type, fields["num_hidden_layers"]) | fields))
 
     def model(self, mixer_type: str = "selective", kernel: str | None = None, **fields):
         """In float64, where rounding hides nothing, and in evaluation mode."""
@@ -205,7 +226,7 @@ def few_runs(axes: dict[str, list], goes_together: Callable[[dict], bool]) -> li
 @pytest.fixture
 def kernels_of() -> Callable[[str], list[str]]:
     """The names of `attn_implementation` that a mixer can be computed by, the reference first."""
-    return lambda mixer: ["eager", *attention_names(LionConfig(mixer_type=mixer)), "auto"]
+    return lambda mixer: ["eager", *attention_names(LionConfig(num_hidden_layers=2, **mixer_fields(mixer))), "auto"]
 
 
 @pytest.fixture

@@ -355,7 +355,7 @@ def inference_and_gradient(model, ids: torch.Tensor, segment_length: int) -> lis
     with torch.no_grad():
         outputs = model(ids, output_hidden_states=True)
         results = [*outputs.hidden_states, outputs.pooler_output]
-        if not model.config.uses_softmax:
+        if "full_attention" not in model.config.layer_types_in_use:
             encoded = model.encode_long(ids, segment_length=segment_length, show_progress=False)
             results.append(encoded.last_hidden_state)
     loss = model(ids).last_hidden_state.square().mean()

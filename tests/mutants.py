@@ -723,14 +723,14 @@ MODELS = [
     Mutant(
         "model: the class claims the library's attention functions",
         "modeling_lion/attention_names.py",
-        "return model is not None and model.config.uses_softmax",
-        "return model is None or model.config.uses_softmax",
+        "return model is not None and model.config.has_softmax_layers",
+        "return model is None or model.config.has_softmax_layers",
         f"{CONFORMANCE}::test_attention_functions_of_the_library_are_for_softmax",
     ),
     Mutant(
         "model: no softmax model has the library's attention functions",
         "modeling_lion/attention_names.py",
-        "return model is not None and model.config.uses_softmax",
+        "return model is not None and model.config.has_softmax_layers",
         "return False",
         "test_mixer_softmax.py",
     ),

@@ -239,7 +239,7 @@ WRONG = [
         {"rope_parameters": {"rope_theta": 7}, "mixer_type": "luna"},
         ["rope_parameters", "7", "luna", "None", "softmax"],
     ),
-    ({"rope_parameters": {"full_attention": {}}}, ["full_attention", "not linear_attention", "selective", "add it"]),
+    ({"rope_parameters": {"full_attention": {}}}, ["full_attention", "not linear_attention", "add it"]),
     (
         {"rope_parameters": {"linear_attention": {}, "rope_theta": 7}},
         ["rope_parameters", "'rope_theta': 7", "sliding"],

@@ -154,7 +154,7 @@ def test_copies(case, mixer, kernels_of):
 
 
 def check_initialised(model, config):
-    norms = {f"{name}." for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)}
+    norms = {f"{name}." for name, module in model.named_modules() if isinstance(module, nn.LayerNorm | nn.RMSNorm)}
     for name, weight in model.state_dict().items():
         assert not weight.is_meta and weight.isfinite().all(), name
         if "mixer.decay" in name and not name.endswith("weight"):
@@ -298,7 +298,7 @@ def test_attention_functions_of_the_library_are_for_softmax(encoder, mixer):
     model = encoder.model(mixer)
     for name in ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn"):
         assert getattr(encoder.model_class, name) is False
-        assert getattr(model, name) is (mixer in ("softmax", "luna"))
+        assert getattr(model, name) is (mixer in ("softmax", "luna", "hybrid"))
 
 
 def test_main_input_and_prefix(case):

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from conftest import TINY, assert_equal
+from conftest import TINY, assert_equal, mixer_fields
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +45,8 @@ def examples(tokenizer) -> list[dict]:
 def make_model(tokenizer, mixer: str, kernel: str | None = None, model_class=LionForMaskedLM, **fields):
     torch.manual_seed(0)
     fields = {"vocab_size": len(tokenizer), "max_position_embeddings": 64} | fields
-    config = LionConfig(mixer_type=mixer, **(TINY | fields))
+    fields = TINY | fields
+    config = LionConfig(**(mixer_fields(mixer, fields["num_hidden_layers"]) | fields))
     return model_class._from_config(config, attn_implementation=kernel).double()
 
 

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import torch
+from conftest import mixer_fields
 from PIL import Image
 from tokenization_lion import LionTokenizer, lion_image_processor
 from transformers import pipeline
@@ -47,7 +48,7 @@ def initialized(model_class, config):
 
 def config_of(modality, mixer, **fields):
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    return LionConfig(modality=modality, mixer_type=mixer, chunk_size=4, **(sizes | fields))
+    return LionConfig(modality=modality, chunk_size=4, **(mixer_fields(mixer) | sizes | fields))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import MIXERS, TINY
+from conftest import MIXERS, TINY, mixer_fields
 from fuzzing import inference_and_gradient, kernel_problems, model_problems
 from hypothesis import HealthCheck, given, settings
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
@@ -41,7 +41,7 @@ def test_models_on_anything(problem, log):
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_eight_threads_at_once(mixer, kernels_of):
     """Inference, encode_long and training steps of one model in eight threads give what they give one by one."""
-    model = LionModel(LionConfig(mixer_type=mixer, **TINY | {"position_embedding_type": "none"})).eval()
+    model = LionModel(LionConfig(**mixer_fields(mixer), **TINY | {"position_embedding_type": "none"})).eval()
     inputs = [torch.randint(1, TINY["vocab_size"], (1 + i % 2, 10 + 5 * i)) for i in range(8)]
 
     def work(ids):

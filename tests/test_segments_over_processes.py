@@ -24,6 +24,11 @@ PROCESSES = 3
 LENGTH = 47  # slices of 15, 16 and 16 tokens
 MIXERS = ("lit", "decay", "selective", "diagonal")
 HEADS = ("LionForMaskedLM", "LionForTokenClassification", "LionForSequenceClassification", "LionForMultipleChoice")
+HYBRID = {
+    "layer_types": ["sliding_attention", "linear_attention"],
+    "rope_parameters": {"linear_attention": None, "sliding_attention": {"rope_theta": 100.0}},
+    "norm_position": "pre",
+}
 CASES = {
     **{f"{mixer} {padding}": {"mixer_type": mixer, "padding": padding}
        for mixer, padding in product(MIXERS, ("none", "left", "right", "interior"))},
@@ -38,6 +43,9 @@ CASES = {
        for kernel, padding in ((3, "none"), (3, "left"), (37, "none"), (37, "interior"))},  # 18 tokens on each side
     "taps, checkpointing": {"conv_kernel": 3, "checkpointing": True, "mixer_type": "lit", "norm_position": "pre"},
     "decays per channel": {"mixer_type": "diagonal", "padding": "left"},
+    **{f"windows of {window}, {padding} padding": HYBRID | {"sliding_window": window, "padding": padding}
+       for window, padding in ((3, "none"), (3, "left"), (20, "right"), (20, "interior"))},
+    "windows, checkpointing": HYBRID | {"sliding_window": 4, "checkpointing": True},
     "heads that read one way": {"head_directions": "alternate", "padding": "right"},
 }  # fmt: skip
 

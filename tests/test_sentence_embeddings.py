@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import mixer_fields
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
@@ -23,7 +24,7 @@ def folder(mixer, tmp_path) -> str:
     texts = [*TEXTS, *ANIMALS, *SOUNDS, "At dawn the animal that"]
     tokenizer = LionTokenizer.train_from_iterator(texts * 3, vocab_size=300)
     tiny = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = LionConfig(mixer_type=mixer, vocab_size=len(tokenizer), initializer_range=0.1, **tiny)
+    config = LionConfig(**mixer_fields(mixer), vocab_size=len(tokenizer), initializer_range=0.1, **tiny)
     LionForMaskedLM(config).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     return str(tmp_path / "model")

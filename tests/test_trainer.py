@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import mixer_fields
 from tokenization_lion import LionTokenizer
 from transformers import (
     AutoModelForImageClassification,
@@ -50,11 +51,13 @@ CHECKPOINTING = next(
 
 def text_config(mixer="selective", **fields):
     fields = {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 32, "chunk_size": 4} | SIZES | fields
-    return LionConfig(mixer_type=mixer, **fields)
+    return LionConfig(**(mixer_fields(mixer) | fields))
 
 
 def image_config(mixer="selective", **fields):
-    return LionConfig(modality="image", mixer_type=mixer, image_size=8, patch_size=4, num_channels=1, **SIZES | fields)
+    return LionConfig(
+        modality="image", image_size=8, patch_size=4, num_channels=1, **(mixer_fields(mixer) | SIZES | fields)
+    )
 
 
 def sentences(size, seed=0, length=None):
