@@ -3,9 +3,9 @@
 Start a LION from a trained softmax encoder of the library, a BERT, a ModernBERT or a ViT.
 
 Every weight that has a counterpart is copied, and layers may stay what they are. Softmax attention has no decays, so
-those of the layers that become linear are new, and start with a λ so close to 1 that each head reads its whole context,
-as softmax attention does. Linear attention computes something else, so the model needs training before use, for example
-by `examples/distill_from_softmax.py`.
+those of the layers that become linear are new, and start with a λ so close to 1 that each head reads its whole
+context, as softmax attention does. Linear attention computes something else, so the model needs training before use,
+for example by `examples/distill_from_softmax.py`.
 """
 
 import copy
