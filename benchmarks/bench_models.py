@@ -2,11 +2,14 @@
 """
 Whole models side by side: LION-LIT, -D and -S against the library's BERT, ModernBERT and ViT, with scaled dot product
 attention; training step and inference, time and peak memory. "ModernBERT" has as many layers as the others,
-"ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published model.
+"ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published model, and so has
+"LION-ModernBERT-base", the preset with LION-S for the layers that see all tokens.
 
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
     python benchmarks/bench_models.py --text_lengths 8192 --image_sizes --models BERT LION-S
+    python benchmarks/bench_models.py --text_lengths 32768 --image_sizes --base_layers 3 \\
+        --models ModernBERT-base LION-ModernBERT-base        # one period of their layers
     python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 --image_sizes 224 \\
         --batch_size 256 --repeats 50
 
@@ -25,9 +28,21 @@ from collections.abc import Callable
 
 import torch
 import transformers
-from measure import append_rows, gpu, in_new_process, interleaved, is_measured, make_parser, peak_memory, summary
+from measure import (
+    BASE,
+    BASE_LAYERS,
+    append_rows,
+    gpu,
+    in_new_process,
+    interleaved,
+    is_measured,
+    make_parser,
+    peak_memory,
+    summary,
+)
 from report import write_page
 
+from configuration_lion import lion_preset
 from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM
 
 
@@ -47,7 +62,11 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
         config = transformers.ModernBertConfig(vocab_size=30522, **special_tokens, **options)
         return transformers.ModernBertForMaskedLM(config)
     if name == "ModernBERT-base":
-        return transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(attn_implementation="sdpa"))
+        longest = max(size, 8192)
+        config = transformers.ModernBertConfig(max_position_embeddings=longest, **options)
+        return transformers.ModernBertForMaskedLM(config)
+    if name == "LION-ModernBERT-base":
+        return LionForMaskedLM(lion_preset("lion-modernbert-base", num_hidden_layers=layers))
     if name == "ViT":
         config = transformers.ViTConfig(image_size=size, num_labels=1000, **options)
         return transformers.ViTForImageClassification(config)
@@ -100,7 +119,8 @@ PEERS = {"text": ["BERT", "ModernBERT", "ModernBERT-base"], "image": ["ViT"]}
 
 
 def names(modality: str) -> list[str]:
-    return PEERS[modality] + [f"LION-{mixer} {modality}" for mixer in ("LIT", "D", "S")]
+    hybrid = [BASE[1]] if modality == "text" else []
+    return PEERS[modality] + hybrid + [f"LION-{mixer} {modality}" for mixer in ("LIT", "D", "S")]
 
 
 def short(name: str) -> str:
@@ -115,13 +135,17 @@ def peak_memory_of_step(name: str, layers: int, modality: str, size: int, mode: 
     return peak_memory()
 
 
+def layers_of(name: str, args: argparse.Namespace) -> int:
+    return args.base_layers if name in BASE else args.layers
+
+
 def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dict]:
     """One row per model: the time of a step on a batch, peak memory (on a CPU) and parameters."""
     modality, size, mode = case.values()
     on_gpu = args.device == "cuda"
     inputs = make_inputs(modality, size, args.batch_size)
     tokens = inputs["labels"].numel() if modality == "text" else len(inputs["labels"]) * (size // 16) ** 2
-    models = {name: make_model(name, args.layers, size) for name in chosen}
+    models = {name: make_model(name, layers_of(name, args), size) for name in chosen}
     steps = {name: make_step(model, inputs, mode, args.device) for name, model in models.items()}
     for step in [*steps.values()] * 2 if on_gpu else []:  # beside the one of `interleaved`, while the GPU warms up
         step()
@@ -133,7 +157,7 @@ def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dic
         if on_gpu:
             row |= {"ratio": row["median"] / summary(seconds[chosen[0]])["median"]} | gpu()
         else:
-            arguments = (name, args.layers, modality, size, mode)
+            arguments = (name, layers_of(name, args), modality, size, mode)
             row["peak_memory_bytes"] = in_new_process(peak_memory_of_step, *arguments)
         rows.append(row)
         ratio = f", {row['ratio']:.3f} of {chosen[0]}'s time" if on_gpu else ""
@@ -142,8 +166,9 @@ def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dic
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = make_parser(__doc__, "one layer and short inputs, without ModernBERT-base", has_gpu=True)
+    parser = make_parser(__doc__, "one layer and short inputs, without those of base size", has_gpu=True)
     parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--base_layers", type=int, default=BASE_LAYERS, help="of ModernBERT-base and its LION")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--batch_size", type=int, help=f"default: {TOKENS_PER_BATCH} tokens")
     parser.add_argument("--text_lengths", type=int, nargs="*", default=[128, 512, 2048, 8192])
@@ -154,7 +179,7 @@ def main(args: list[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     if args.quick:
         args.layers, args.repeats, args.text_lengths, args.image_sizes = 1, 3, [128, 1024], [224]
-        args.models = [name for name in args.models if name != "ModernBERT-base"]
+        args.models = [name for name in args.models if name not in BASE]
 
     on_gpu = args.device == "cuda"
     path = args.output_dir / ("models_gpu.csv" if on_gpu else "models.csv")
@@ -169,8 +194,7 @@ def main(args: list[str] | None = None) -> None:
         if time.monotonic() > args.deadline:
             return
         case = {"modality": modality, "size": size, "mode": mode}
-        cases = [case | {"model": short(name)} for name in chosen]
-        cases = [x if x["model"] == "ModernBERT-base" else x | {"layers": args.layers} for x in cases]
+        cases = [case | {"model": short(name), "layers": layers_of(name, args)} for name in chosen]
         if args.again or not is_measured(path, cases):
             append_rows(path, measure(case, chosen, args))  # a long run may be cut short
         if on_gpu:

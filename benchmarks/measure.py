@@ -27,6 +27,9 @@ from torch import Tensor
 
 RESULTS = Path(__file__).parent / "results"
 LIONS = ("LION-LIT", "LION-D", "LION-S")
+# The published ModernBERT, and the preset of its shape; measured in 22 layers, and in a period of three.
+BASE = ("ModernBERT-base", "LION-ModernBERT-base")
+BASE_LAYERS = 22
 PASSES = ("forward", "forward+backward")
 # One colour per model in every picture. Models with softmax attention are dark or grey.
 COLORS = {
@@ -36,6 +39,7 @@ COLORS = {
     "ViT": "#30343b",
     "ModernBERT": "#8a8f98",
     "ModernBERT-base": "#b5977a",
+    "LION-ModernBERT-base": "#0f8b8d",
     "LION": "#101c70",
     "LION-LIT": "#e07b28",
     "LION-D": "#2f8f4e",

@@ -20,8 +20,11 @@ from itertools import product
 from pathlib import Path
 
 import pandas as pd
+import torch
 from learning_report import ablations, draw_learning, load_scores
-from measure import COLORS, LIONS, PASSES, RESULTS, latest, markdown_table, read_rows
+from measure import BASE, BASE_LAYERS, COLORS, LIONS, PASSES, RESULTS, latest, markdown_table, read_rows
+
+from modeling_lion import LionConfig, LionModel
 
 
 ROOT = Path(__file__).parents[1]
@@ -121,6 +124,8 @@ def model_rows(read: Read) -> dict[tuple, dict]:
     """
     days, found = defaultdict(dict), {}
     for row in read("models"):
+        if row["model"] in BASE and row["layers"] != BASE_LAYERS:
+            continue
         days[row["modality"], row["size"], row["mode"], row["day"]][row["model"]] = row
     order = lambda item: (item[0][0] == "image", *item[0][1:3], len(item[1]))
     for (modality, size, mode, _), rows in sorted(days.items(), key=order):
@@ -148,6 +153,23 @@ def models(read: Read) -> str:
     return grid(table)
 
 
+def hybrid(read: Read) -> str:
+    """ModernBERT-base beside the LION of its shape, by length and number of layers."""
+    found = latest([row for row in read("models") if row["model"] in BASE], "layers", "size", "mode", "model")
+    table = defaultdict(dict)
+    for layers, size, mode, _ in sorted(found):
+        peer, lion = (found.get((layers, size, mode, model)) for model in BASE)
+        if peer and lion and peer["day"] == lion["day"]:
+            name = {"train": "training step", "infer": "inference"}[mode]
+            gibibytes = [f"{row['peak_memory_bytes'] / 2**30:.1f}" for row in (peer, lion)]
+            table[f"{size:,} tokens, {layers} layers"] |= {
+                f"{name}: ModernBERT": duration(peer["median"]),
+                f"{name}: LION ÷ ModernBERT": short(lion["median"] / peer["median"]),
+                f"{name}: GiB, ModernBERT / LION": " / ".join(gibibytes),
+            }
+    return grid(table)
+
+
 def draw_models(read: Read, plt):
     found = {key[1:]: row for key, row in model_rows(read).items() if key[0] == "text"}
     if not found:
@@ -158,7 +180,7 @@ def draw_models(read: Read, plt):
     for axis, (mode, title) in zip(axes, {"infer": "inference", "train": "training step"}.items(), strict=True):
         for model in in_order(name for *_, name in found):
             here = [n for n in lengths if (n, mode, model) in found]
-            style = "o-" if model in LIONS else "s--"
+            style = "o-" if model in (*LIONS, BASE[1]) else "s--"
             values = [speed[n, mode, model] for n in here]
             if here:
                 text = found[here[0], mode, model]["label"]
@@ -172,6 +194,35 @@ def draw_models(read: Read, plt):
             f"At {lengths[-1]:,} tokens a whole LION-S model is {gains[0]} as fast as BERT in inference and "
             f"{gains[1]} in training"
         )
+    return figure
+
+
+@torch.no_grad()
+def draw_layer_types(read: Read, plt):
+    """Attention weights of a new model, a panel for each type of layers."""
+    torch.manual_seed(0)
+    panels = {
+        "linear_attention, a head that reads forward": (0, 0),
+        "linear_attention, a head that reads backward": (0, 1),
+        "sliding_attention, 6 tokens on each side": (1, 0),
+        "full_attention": (2, 0),
+    }
+    config = LionConfig(
+        layer_types=["linear_attention", "sliding_attention", "full_attention"],
+        sliding_window=6,
+        head_directions="alternate",
+        **{"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 64},
+        **{"vocab_size": 50, "max_position_embeddings": 48},
+    )
+    model = LionModel._from_config(config, attn_implementation="eager").eval()
+    weights = model(torch.arange(1, 49).unsqueeze(0), output_attentions=True).attentions
+    figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.8))
+    for axis, (title, (layer, head)) in zip(axes, panels.items(), strict=True):
+        rows = weights[layer][0, head]
+        axis.imshow((rows / rows.amax(-1, keepdim=True)).numpy(), cmap="Blues", vmin=0, vmax=1)
+        axis.set(title=title.replace(", ", ",\n"), xlabel="token that is read")
+    axes[0].set_ylabel("token that reads")
+    figure.suptitle("Linear layers read everything on their side, sliding layers a window, full layers all pairs")
     return figure
 
 
@@ -454,6 +505,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "kernels": kernels,
     "kernels with two threads": lambda read: kernels(read, 2),
     "models": models,
+    "hybrid": hybrid,
     "memory": memory,
     "million": million,
     "packing": packing,
@@ -468,6 +520,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
 PICTURES = {
     "kernels_by_length": draw_kernels,
     "models_by_length": draw_models,
+    "layer_types": draw_layer_types,
     "memory_by_length": draw_memory,
     "scores_by_time": draw_scores,
     "scores_by_training_time": lambda read, plt: draw_learning(load_scores(read("quality")), step_seconds(read), plt),

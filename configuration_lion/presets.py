@@ -31,6 +31,34 @@ RECOMMENDED = {
     "image": {"mixer_type": "selective", "head_directions": "alternate", "conv_kernel": 3},
 }
 RECOMMENDED_SIZES = ("text-small", "text-base", "text-large", "image-small", "image-base")
+# The shape of ModernBERT (Warner et al., 2024), whose layers see all tokens, a window, a window, and so on; here those
+# that see all are linear.
+PERIOD = ("linear_attention", "sliding_attention", "sliding_attention")
+MODERNBERT = {
+    "sliding_window": 64,
+    "rope_parameters": {
+        "linear_attention": None,
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+    "norm_position": "pre",
+    "first_norm": False,
+    "norm_bias": False,
+    "layer_norm_eps": 1e-5,
+    "use_gated_mlp": True,
+    "mlp_bias": False,
+    "qkv_bias": False,
+    "proj_bias": False,
+    "use_prediction_head": True,
+    "classifier_bias": False,
+    "type_vocab_size": 0,
+    "vocab_size": 50368,
+    "pad_token_id": 50283,
+    "max_position_embeddings": 8192,
+}
+MODERNBERT_SIZES = {
+    "base": {"num_hidden_layers": 22, "intermediate_size": 1152},
+    "large": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 2624},
+}
 # Initial weights as BERT and ViT have them.
 PUBLISHED = {"mixer_initializer_range": 0.02}
 PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text-large")
@@ -40,12 +68,17 @@ PRESETS = {f"lion-{size}": SIZES[size] | RECOMMENDED[SIZES[size]["modality"]] fo
     for size in PUBLISHED_SIZES
     for short, mixer in MIXERS.items()
 }
+PRESETS |= {
+    f"lion-modernbert-{size}": RECOMMENDED["text"] | {"modality": "text"} | MODERNBERT | fields
+    for size, fields in MODERNBERT_SIZES.items()
+}
 
 
 def lion_preset(name: str, **overrides) -> LionConfig:
     """
     The configuration that we recommend for a kind of input and a size, `lion-text-{small|base|large}` or
-    `lion-image-{small|base}`, or a published one, `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|
+    `lion-image-{small|base}`; one in the shape of ModernBERT, with linear layers for those that see all tokens,
+    `lion-modernbert-{base|large}`; or a published one, `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|
     text-large}`.
 
     Args:
@@ -60,6 +93,8 @@ def lion_preset(name: str, **overrides) -> LionConfig:
         raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
     LionConfig.check_names(overrides, only_near=False)
     fields = PRESETS[name] | overrides
+    if "sliding_window" in fields and "layer_types" not in fields:  # for as many layers as there are
+        fields["layer_types"] = [PERIOD[i % len(PERIOD)] for i in range(fields["num_hidden_layers"])]
     if fields["mixer_type"] in ("softmax", "luna"):  # for comparison: without what is for linear attention only
         fields = {k: v for k, v in fields.items() if k in overrides or k not in ("conv_kernel", "head_directions")}
     if fields["mixer_type"] == "lit" and fields["modality"] == "image":

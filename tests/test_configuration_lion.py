@@ -7,10 +7,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig
+from transformers import AutoConfig, ModernBertConfig, ModernBertForMaskedLM
 
 from configuration_lion import PRESETS, LionConfig, lion_preset
+from modeling_lion import LionForMaskedLM
 
 
 DEFAULTS = [
@@ -132,7 +134,7 @@ def test_recommended_presets():
 
 def test_published_presets():
     names = [name for name in PRESETS if name.split("-")[1] in ("lit", "d", "s")]
-    assert len(names) == 15 and len(PRESETS) == 20
+    assert len(names) == 15 and len(PRESETS) == 22
     for name in names:
         config = lion_preset(name, num_labels=7)
         _, mixer, size = name.split("-", 2)
@@ -142,6 +144,24 @@ def test_published_presets():
         assert config.modality == size.partition("-")[0]
         assert (config.head_directions, config.conv_kernel, config.mixer_initializer_range) == ("both", 0, 0.02)
         assert config.feature_map == ("elu" if name.startswith("lion-lit-image") else "silu_norm")  # SPEC §1
+
+
+def test_presets_of_the_shape_of_modernbert():
+    """Every third layer is linear, where ModernBERT's sees all tokens; beside decays and taps no parameter more."""
+    large = {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16}
+    for size, sizes in {"base": {}, "large": large}.items():
+        config = lion_preset(f"lion-modernbert-{size}")
+        peer = ModernBertConfig(intermediate_size=config.intermediate_size, **sizes)
+        full = "full_attention"
+        assert [full if kind == "linear_attention" else kind for kind in config.layer_types] == peer.layer_types
+        assert (config.sliding_window, config.vocab_size) == (peer.sliding_window, peer.vocab_size)
+        with torch.device("meta"):
+            model, other = LionForMaskedLM(config), ModernBertForMaskedLM(peer)
+        extra = sum(p.numel() for name, p in model.named_parameters() if "decay" in name or "_conv" in name)
+        assert model.num_parameters() - extra == other.num_parameters()
+    assert lion_preset("lion-modernbert-base", num_hidden_layers=4).layer_types == config.layer_types[:4]
+    sliding = {"layer_types": ["sliding_attention"] * 2, "num_hidden_layers": 2, "conv_kernel": 0}
+    assert not lion_preset("lion-modernbert-base", **sliding).has_linear_layers
 
 
 def test_a_preset_has_the_feature_map_of_its_mixer():
@@ -239,6 +259,16 @@ WRONG = [
         {"rope_parameters": {"rope_theta": 7}, "mixer_type": "luna"},
         ["rope_parameters", "7", "luna", "None", "softmax"],
     ),
+    ({"layer_types": ["linear_attention", "chunked_attention"]}, ["layer_types", "chunked_attention", "sliding_att"]),
+    ({"layer_types": ["linear_attention"]}, ["layer_types", "1 entries", "`num_hidden_layers` 12", "each layer"]),
+    ({"layer_types": ["linear_attention"] * 12, "mixer_type": "softmax"}, ["layer_types", "'softmax'", '"selective"']),
+    ({"layer_types": ["sliding_attention"] * 12, "mixer_type": "luna"}, ["layer_types", "'luna'", "layer_types=None"]),
+    ({"sliding_window": 64}, ["`sliding_window` is 64", "sliding_attention"]),
+    ({"sliding_window": 0, "layer_types": ["sliding_attention"] * 12}, ["`sliding_window` is 0", "at least 1"]),
+    ({"layer_types": ["sliding_attention"] * 12, "conv_kernel": 3}, ["conv_kernel", "layer_types", "conv_kernel=0"]),
+    ({"first_norm": False}, ["first_norm", "'post'", 'norm_position="pre"']),
+    ({"local_attention": 128}, ["local_attention", "sliding_window"]),
+    ({"type_vocab_size": -1}, ["type_vocab_size", "-1", "at least 0"]),
     ({"rope_parameters": {"full_attention": {}}}, ["full_attention", "not linear_attention", "add it"]),
     (
         {"rope_parameters": {"linear_attention": {}, "rope_theta": 7}},

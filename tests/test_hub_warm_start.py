@@ -8,6 +8,7 @@ from hub_upload_lion import convert, warm_start_from_softmax
 from hub_upload_lion.warm_start import ARCHITECTURES, VIT_NAMES, rename
 from PIL import Image
 from transformers import (
+    AutoConfig,
     AutoModel,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
@@ -112,7 +113,7 @@ def test_earlier_releases_name_the_weights_of_vit_otherwise(old, new):
     assert rename(old, VIT_NAMES) == new
 
 
-@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name != "BertForPreTraining"])
+@pytest.mark.parametrize("name", [x for x in ARCHITECTURES if not x.startswith(("BertForPre", "Modern"))])
 def test_with_softmax_the_model_computes_what_its_source_computes(name):
     """So every weight is where it belongs: the mixers differ in the attention alone."""
     source = bert(getattr(transformers, name)) if "Bert" in name else vit(getattr(transformers, name))
@@ -252,3 +253,89 @@ def test_command_says_what_is_missing_and_leaves_nothing_behind(tmp_path, capsys
     with pytest.raises(ValueError, match="drop --task"):
         run_command("--from-pretrained", tmp_path / "bert", tmp_path / "other", "--task", "mlm")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bert", "gpt2", "lion"]
+
+
+# ModernBERT: most of its layers see a window, and stay
+
+MODERNBERTS = {
+    "ModernBertModel": "LionModel",
+    "ModernBertForMaskedLM": "LionForMaskedLM",
+    "ModernBertForSequenceClassification": "LionForSequenceClassification",
+    "ModernBertForTokenClassification": "LionForTokenClassification",
+    "ModernBertForQuestionAnswering": "LionForQuestionAnswering",
+    "ModernBertForMultipleChoice": "LionForMultipleChoice",
+}
+BIASES = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias")
+
+
+def assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    """To 1e-5: ModernBERT turns its queries and keys in float32."""
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5 * expected.abs().max().item())
+
+
+def modernbert(name: str = "ModernBertForMaskedLM", **fields) -> PreTrainedModel:
+    torch.manual_seed(0)
+    special = {f"{token}_token_id": i for i, token in enumerate(("pad", "bos", "eos", "cls", "sep"))}
+    sizes = SIZES | {"num_hidden_layers": 4, "vocab_size": 60, "local_attention": 8, "initializer_range": 0.3}
+    config = transformers.ModernBertConfig(**(sizes | special | fields))
+    return randomised(getattr(transformers, name)(config)).double()
+
+
+@pytest.mark.parametrize("fields", [{}, {"classifier_pooling": "mean"} | dict.fromkeys(BIASES, True)])
+@pytest.mark.parametrize("name", MODERNBERTS)
+def test_a_modernbert_of_softmax_layers_is_the_same_model(name, fields):
+    source = modernbert(name, **fields)
+    model, report = warm_start_from_softmax(source, linear_layers="none")
+    assert type(model).__name__ == MODERNBERTS[name] and not report.new and not report.dropped
+    input_ids = torch.randint(5, 60, (3, 37))
+    mask = torch.arange(37) < torch.tensor([[37], [20], [5]])
+    inputs = {"input_ids": input_ids, "attention_mask": mask.long()}
+    if name.endswith("Choice"):
+        inputs = {key: x.unsqueeze(0) for key, x in inputs.items()}
+    expected, actual = source(**inputs).to_tuple(), model.double()(**inputs)
+    for value, right in zip(actual.to_tuple(), expected, strict=False):
+        is_per_token = right.shape[:2] == mask.shape
+        assert_close(value[mask] if is_per_token else value, right[mask] if is_per_token else right)
+
+
+def test_a_modernbert_in_packed_rows():
+    source = modernbert()
+    model, _ = warm_start_from_softmax(source, linear_layers="none")
+    texts = [torch.randint(5, 60, (1, length)) for length in (13, 1, 22)]
+    packed = model.double()(torch.cat(texts, dim=1), cu_seq_lens_q=torch.tensor([0, 13, 14, 36])).logits
+    assert_close(packed, torch.cat([source(text).logits for text in texts], dim=1))
+
+
+@pytest.mark.parametrize(
+    ("linear_layers", "kinds"),
+    [("global", "LWWL"), ("none", "FWWF"), ("all", "LLLL"), ("alternate", "LWWF"), ([1, 3], "FLWL")],
+)
+def test_which_layers_become_linear(linear_layers, kinds):
+    source = modernbert()
+    model, report = warm_start_from_softmax(source, linear_layers)
+    names = {"L": "linear_attention", "W": "sliding_attention", "F": "full_attention"}
+    assert [model.config.layer_type(i) for i in range(4)] == [names[kind] for kind in kinds]
+    assert {int(name.split(".")[2]) for name in report.new} == {i for i, kind in enumerate(kinds) if kind == "L"}
+    assert not report.dropped
+    theta = {"linear_attention": 160_000.0, "full_attention": 160_000.0, "sliding_attention": 10_000.0}
+    rope = model.config.rope_parameters
+    wanted = {names[kind] for kind in kinds}
+    assert {kind: rope[kind]["rope_theta"] for kind in rope} == {kind: theta[kind] for kind in wanted}
+
+
+def test_layers_of_a_bert_stay_softmax():
+    model, report = warm_start_from_softmax(bert(num_hidden_layers=3), "alternate", mixer_type="decay")
+    assert model.config.layer_types == ["linear_attention", "full_attention", "linear_attention"]
+    assert {name.split(".")[2] for name in report.new} == {"0", "2"}
+    for wrong in ("some", [3]):
+        with pytest.raises(ValueError, match="`linear_layers` is .*give one of global, all, none, .*indices"):
+            warm_start_from_softmax(bert(), wrong)
+
+
+def test_command_keeps_the_windows_of_a_modernbert(tmp_path, capsys):
+    modernbert().float().save_pretrained(tmp_path / "modernbert")
+    run_command("--from-pretrained", tmp_path / "modernbert", tmp_path / "lion", "--linear_layers", "0")
+    assert "train before use" in capsys.readouterr().out
+    config = AutoConfig.from_pretrained(tmp_path / "lion")
+    assert config.layer_types == ["linear_attention", "sliding_attention", "sliding_attention", "full_attention"]
+    assert config.sliding_window == 4
