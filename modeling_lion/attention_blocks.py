@@ -60,31 +60,33 @@ def block_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, 
     keys = key.shape[2]
     block = min(64 * max(1, -(-sliding_window // 64)), 256)
     reach = -(-sliding_window // block)  # blocks on each side
-    num_blocks = (queries + block - 1) // block
+    # While the length is unknown (`torch.export`), one more than needed: of a single one, the graph would be another.
+    num_blocks = (queries + block * (1 + isinstance(queries, torch.SymInt)) - 1) // block
     # Keys and what they are, with as many blocks on each side, none of them real; what is farther away is cut off.
     left = reach * block - first_query
     right = (num_blocks + reach) * block + first_query - keys
     token = torch.arange(keys, device=key.device)
     is_real = torch.ones_like(token, dtype=torch.bool).unsqueeze(0) if is_real is None else is_real
-    is_real = windows(pad(is_real, (left, right)), block, reach)
-    key, value = (windows(pad(x.transpose(1, 2), (0, 0, 0, 0, left, right)), block, reach) for x in (key, value))
-    query = pad(query.transpose(1, 2), (0, 0, 0, 0, 0, num_blocks * block - queries)).unflatten(1, (-1, block))
+    is_real = windows(pad(is_real, (left, right)), num_blocks, block, reach)
+    key, value = (
+        windows(pad(x.transpose(1, 2), (0, 0, 0, 0, left, right)), num_blocks, block, reach) for x in (key, value)
+    )
+    query = pad(query.transpose(1, 2), (0, 0, 0, 0, 0, num_blocks * block - queries)).unflatten(1, (num_blocks, block))
 
-    query_token = first_query + torch.arange(num_blocks * block, device=query.device).view(-1, block)
+    query_token = first_query + torch.arange(num_blocks * block, device=query.device).view(num_blocks, block)
     offset = torch.arange((1 + 2 * reach) * block, device=query.device) - reach * block
     seen = window_mask(query_token, query_token[:, :1] + offset, sliding_window, is_real, cu_seqlens)
     seen = seen.expand(batch, -1, -1, -1).flatten(0, 1).unsqueeze(1)  # (b n, 1, c, w)
     output = attend(*(x.flatten(0, 1).transpose(1, 2) for x in (query, key, value)), seen, scaling, sees_nothing=True)
-    return output.transpose(1, 2).unflatten(0, (batch, -1)).flatten(1, 2)[:, :queries]
+    # Not with a slice where how it relates to the whole is unknown.
+    cut = torch.arange(queries, device=query.device) if isinstance(queries, torch.SymInt) else slice(queries)
+    return output.transpose(1, 2).unflatten(0, (batch, num_blocks)).flatten(1, 2)[:, cut]
 
 
-def windows(x: Tensor, block: int, reach: int) -> Tensor:
-    """
-    `(b, (n + 2 reach) c, ...)` to `(b, n, w, ...)`: each block with `reach` blocks on either side.
-    """
-    x = x.unflatten(1, (-1, block))
-    last = x.shape[1] - 2 * reach
-    return torch.cat([x[:, start : start + last] for start in range(2 * reach + 1)], dim=2)
+def windows(x: Tensor, num_blocks: int, block: int, reach: int) -> Tensor:
+    """`(b, (n + 2 reach) c, ...)` to `(b, n, w, ...)`: each block with `reach` blocks on either side."""
+    parts = (x.narrow(1, start * block, num_blocks * block) for start in range(2 * reach + 1))
+    return torch.cat([part.unflatten(1, (num_blocks, block)) for part in parts], dim=2)
 
 
 def attend(

@@ -7,8 +7,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from transformers.utils.import_utils import is_tracing
 
 from .attention_blocks import block_body, dense_body
-from .cpu_sliding import SlidingAttention, block_size
-from .numerics import backend
+from .cpu_sliding import SMALL_BLOCK, TILE_ELEMENTS, SlidingAttention
+from .numerics import accumulation_dtype, allows_custom_op
 from .padding import check_borders
 
 
@@ -42,27 +42,29 @@ def sliding_attention(
         ValueError: if shapes and dtypes do not fit together.
     """
     check_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query)
-    inputs = (query, key, value)
-    if is_dense_fastest(query, key, sliding_window):
-        body = dense_body
-    elif backend(query, value) == "cpu" and not is_tracing(query):
-        with torch.autocast("cpu", enabled=False):
-            return SlidingAttention.apply(*inputs, is_real, cu_seqlens, sliding_window, scaling, first_query)
-    else:
-        body = block_body
+    is_dense, is_cpu = is_dense_fastest(query, key, sliding_window), query.device.type == "cpu"
     with torch.autocast(query.device.type, enabled=False):
-        return body(*inputs, sliding_window, scaling, is_real, cu_seqlens, first_query)
+        if not is_dense and is_cpu and allows_custom_op(query) and not is_tracing(query):
+            return SlidingAttention.apply(query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query)
+        # Accelerators sum in float32 whatever the inputs are; a CPU does, and not slowly, in float32 only.
+        inputs = (x.to(accumulation_dtype(x.dtype)) if is_cpu else x for x in (query, key, value))
+        body = dense_body if is_dense else block_body
+        return body(*inputs, sliding_window, scaling, is_real, cu_seqlens, first_query).to(value.dtype)
 
 
 def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int) -> bool:
     """
-    Whether the dense form is the faster one: where the window of one block of queries covers all keys, as it would
-    save nothing. Measured on a CPU (AMD EPYC 9005, one thread, float32; windows of 1 to 500 tokens, 2 to 12 heads),
-    forward and backward cost the same in both forms at 0.9 to 1.0 of this length. Never in a graph for every length.
+    Whether the dense form is the faster one: where the window of a block of queries covers all keys, so that blocks
+    would save nothing, or where a sequence has so few scores, two tiles of them, that calls cost more than they.
+    Measured on a CPU (AMD EPYC 9005, one thread, float32; windows of 1 to 500 tokens, 2 to 12 heads), where forward
+    and backward take equally long in both forms at 0.9 to 1.0 of this length. Never in a graph for every length.
     """
-    longest = block_size(query.shape[1], sliding_window) + 2 * sliding_window
-    is_jit = torch.jit.is_tracing()  # whose lengths look like numbers
-    return not is_jit and statically_known_true(key.shape[2] <= longest)
+    heads, keys = query.shape[1], key.shape[2]
+    if torch.jit.is_tracing():  # which takes any length for known
+        return False
+    return statically_known_true(keys <= SMALL_BLOCK + 2 * sliding_window) or statically_known_true(
+        heads * keys * keys <= 2 * TILE_ELEMENTS
+    )
 
 
 def check_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query) -> None:

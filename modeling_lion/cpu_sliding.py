@@ -14,6 +14,7 @@ Dimensions: h = heads of a tile, q = its queries, k = its keys, d = head_dim.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -23,11 +24,14 @@ from torch.nn.functional import pad
 
 from .attention_blocks import window_mask
 from .cpu_scratch import Scratch
+from .decay import cut_evenly
 from .numerics import accumulation_dtype
 
 
 # Scores at a time: 600 KB, in the second-level cache together with the rows of keys that make them.
 TILE_ELEMENTS = 150_000
+# Queries in a block.
+SMALL_BLOCK, LARGE_BLOCK = 64, 128
 
 
 def block_size(heads: int, sliding_window: int) -> int:
@@ -36,8 +40,8 @@ def block_size(heads: int, sliding_window: int) -> int:
     products. Measured for windows of 1 to 500 tokens and 2 to 12 heads: 32 to 64 are best, within 5 %; 128 where the
     window is much larger, or where so few heads share the cost of a call.
     """
-    is_small = heads * 64 * (64 + 2 * sliding_window) < TILE_ELEMENTS // 5
-    return 128 if is_small or sliding_window >= 256 else 64
+    is_small = heads * SMALL_BLOCK * (SMALL_BLOCK + 2 * sliding_window) < TILE_ELEMENTS // 5
+    return LARGE_BLOCK if is_small or sliding_window >= 256 else SMALL_BLOCK
 
 
 class Tile(NamedTuple):
@@ -61,14 +65,14 @@ def tiles(
 ) -> Iterator[Tile]:
     batch, heads, queries, _ = query.shape
     length = key.shape[2]
-    block = min(queries, block_size(heads, sliding_window))
+    _, block = cut_evenly(queries, block_size(heads, sliding_window))
     reach = min(sliding_window, length)  # no window reaches farther
-    token = torch.arange(max(length, block + 2 * reach))
-    band = window_mask(token[:block] + reach, token[: block + 2 * reach], sliding_window)
-    bias_of_all = torch.zeros(band.shape, dtype=dtype).masked_fill_(~band, -torch.inf)
-    special = special_tokens(is_real, cu_seqlens, length)  # of them that are before a token
+    token = torch.arange(length, device=query.device)
+    bias_of_all = usual_bias(block, reach, dtype, query.device)
+    special = special_tokens(is_real, cu_seqlens, length)
     most_heads = max(1, TILE_ELEMENTS // bias_of_all.numel())
-    heads_of_tiles = [slice(part[0], part[-1] + 1) for part in torch.arange(heads).chunk(-(-heads // most_heads))]
+    _, step = cut_evenly(heads, most_heads)
+    heads_of_tiles = [slice(head, min(head + step, heads)) for head in range(0, heads, step)]
     for row in range(batch):
         count = None if special is None else special[row % len(special)]
         for start in range(0, queries, block):
@@ -80,12 +84,23 @@ def tiles(
             if count is not None and count[left] < count[right]:
                 real = None if is_real is None else is_real[row, left:right]
                 seen = window_mask(token[first:last], token[left:right], sliding_window, real, cu_seqlens)
-                bias = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf)
+                bias = bias_of(seen, dtype)
                 is_blind = ~seen.any(-1, keepdim=True)
                 is_empty = bool(is_blind.all())
                 is_blind = is_blind if is_blind.any() else None
             for some in heads_of_tiles:
                 yield Tile((row, some, slice(start, stop)), (row, some, slice(left, right)), bias, is_blind, is_empty)
+
+
+@lru_cache(maxsize=8)
+def usual_bias(block: int, reach: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """B of a block inside a sequence without padding, `(block, block + 2 reach)`; the same for all layers."""
+    token = torch.arange(block + 2 * reach, device=device)
+    return bias_of(window_mask(token[:block] + reach, token, reach), dtype)
+
+
+def bias_of(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros_like(seen, dtype=dtype).masked_fill_(~seen, -torch.inf)
 
 
 def special_tokens(is_real: Tensor | None, cu_seqlens: Tensor | None, length: int) -> list[list[int]] | None:
@@ -95,7 +110,7 @@ def special_tokens(is_real: Tensor | None, cu_seqlens: Tensor | None, length: in
     """
     if is_real is None and cu_seqlens is None:
         return None
-    is_special = torch.zeros(1, length, dtype=torch.bool) if is_real is None else ~is_real
+    is_special = cu_seqlens.new_zeros(1, length, dtype=torch.bool) if is_real is None else ~is_real
     if cu_seqlens is not None:
         is_special[:, cu_seqlens[1:-1].long()] = True
     return pad(is_special.cumsum(1), (1, 0)).tolist()
