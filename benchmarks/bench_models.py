@@ -3,13 +3,13 @@
 Whole models side by side: LION-LIT, -D and -S against the library's BERT, ModernBERT and ViT, with scaled dot product
 attention; training step and inference, time and peak memory. "ModernBERT" has as many layers as the others,
 "ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published model, and so has
-"LION-ModernBERT-base", the preset with LION-S for the layers that see all tokens.
+"LION-ModernBERT-base", the preset with LION-S for the layers that see all tokens. These two are also measured as
+classifiers of documents, without a decoder to the vocabulary.
 
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
     python benchmarks/bench_models.py --text_lengths 8192 --image_sizes --models BERT LION-S
-    python benchmarks/bench_models.py --text_lengths 32768 --image_sizes --base_layers 3 \\
-        --models ModernBERT-base LION-ModernBERT-base        # one period of their layers
+    python benchmarks/bench_models.py --text_lengths --image_sizes --base_layers 3    # documents, a period of layers
     python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 --image_sizes 224 \\
         --batch_size 256 --repeats 50
 
@@ -43,7 +43,7 @@ from measure import (
 from report import write_page
 
 from configuration_lion import lion_preset
-from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM
+from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
 
 
 TOKENS_PER_BATCH = 2048
@@ -52,6 +52,7 @@ TOKENS_PER_BATCH = 2048
 def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
     """A base-size model by name; `size` is the text length or the image's side."""
     torch.manual_seed(0)
+    is_document, name = name.endswith(" document"), name.removesuffix(" document")
     options = {"num_hidden_layers": layers, "attn_implementation": "sdpa"}
     if name == "BERT":
         no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -64,9 +65,11 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
     if name == "ModernBERT-base":
         longest = max(size, 8192)
         config = transformers.ModernBertConfig(max_position_embeddings=longest, **options)
-        return transformers.ModernBertForMaskedLM(config)
+        classes = transformers.ModernBertForMaskedLM, transformers.ModernBertForSequenceClassification
+        return classes[is_document](config)
     if name == "LION-ModernBERT-base":
-        return LionForMaskedLM(lion_preset("lion-modernbert-base", num_hidden_layers=layers))
+        config = lion_preset("lion-modernbert-base", num_hidden_layers=layers)
+        return (LionForMaskedLM, LionForSequenceClassification)[is_document](config)
     if name == "ViT":
         config = transformers.ViTConfig(image_size=size, num_labels=1000, **options)
         return transformers.ViTForImageClassification(config)
@@ -85,9 +88,10 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
 def make_inputs(modality: str, size: int, batch: int | None = None) -> dict[str, torch.Tensor]:
     """A batch of so many inputs, or of `TOKENS_PER_BATCH`."""
     torch.manual_seed(0)
-    if modality == "text":
+    if modality != "image":
         shape = (batch or max(1, TOKENS_PER_BATCH // size), size)
-        return {"input_ids": torch.randint(5, 30000, shape), "labels": torch.randint(5, 30000, shape)}
+        labels = torch.randint(5, 30000, shape) if modality == "text" else torch.randint(2, shape[:1])
+        return {"input_ids": torch.randint(5, 30000, shape), "labels": labels}
     batch = batch or max(1, TOKENS_PER_BATCH // (size // 16) ** 2)
     return {"pixel_values": torch.randn(batch, 3, size, size), "labels": torch.randint(0, 1000, (batch,))}
 
@@ -115,16 +119,19 @@ def make_step(
 
 
 MODES = ("train", "infer")
-PEERS = {"text": ["BERT", "ModernBERT", "ModernBERT-base"], "image": ["ViT"]}
+PEERS = {"text": ["BERT", "ModernBERT", "ModernBERT-base"], "image": ["ViT"], "document": []}
 
 
 def names(modality: str) -> list[str]:
+    if modality == "document":
+        return [f"{name} document" for name in BASE]
     hybrid = [BASE[1]] if modality == "text" else []
     return PEERS[modality] + hybrid + [f"LION-{mixer} {modality}" for mixer in ("LIT", "D", "S")]
 
 
 def short(name: str) -> str:
-    return name.removesuffix(" text").removesuffix(" image")
+    """As in the tables, without the modality."""
+    return name.removesuffix(" text").removesuffix(" image").removesuffix(" document")
 
 
 MODELS = tuple(dict.fromkeys(short(name) for modality in PEERS for name in names(modality)))
@@ -136,7 +143,7 @@ def peak_memory_of_step(name: str, layers: int, modality: str, size: int, mode: 
 
 
 def layers_of(name: str, args: argparse.Namespace) -> int:
-    return args.base_layers if name in BASE else args.layers
+    return args.base_layers if short(name) in BASE else args.layers
 
 
 def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dict]:
@@ -144,7 +151,7 @@ def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dic
     modality, size, mode = case.values()
     on_gpu = args.device == "cuda"
     inputs = make_inputs(modality, size, args.batch_size)
-    tokens = inputs["labels"].numel() if modality == "text" else len(inputs["labels"]) * (size // 16) ** 2
+    tokens = len(inputs["labels"]) * (size // 16) ** 2 if modality == "image" else inputs["input_ids"].numel()
     models = {name: make_model(name, layers_of(name, args), size) for name in chosen}
     steps = {name: make_step(model, inputs, mode, args.device) for name, model in models.items()}
     for step in [*steps.values()] * 2 if on_gpu else []:  # beside the one of `interleaved`, while the GPU warms up
@@ -172,6 +179,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--batch_size", type=int, help=f"default: {TOKENS_PER_BATCH} tokens")
     parser.add_argument("--text_lengths", type=int, nargs="*", default=[128, 512, 2048, 8192])
+    parser.add_argument("--document_lengths", type=int, nargs="*", default=[2048, 8192, 32768])
     parser.add_argument("--image_sizes", type=int, nargs="*", default=[224, 1024])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="all need memory at the same time")
@@ -179,14 +187,15 @@ def main(args: list[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     if args.quick:
         args.layers, args.repeats, args.text_lengths, args.image_sizes = 1, 3, [128, 1024], [224]
-        args.models = [name for name in args.models if name not in BASE]
+        args.models, args.document_lengths = [name for name in args.models if name not in BASE], []
 
     on_gpu = args.device == "cuda"
     path = args.output_dir / ("models_gpu.csv" if on_gpu else "models.csv")
     jobs = []
-    for modality, sizes in (("text", args.text_lengths), ("image", args.image_sizes)):
+    lengths = {"text": args.text_lengths, "image": args.image_sizes, "document": args.document_lengths}
+    for modality, sizes in lengths.items():
         chosen = [name for name in names(modality) if short(name) in args.models]
-        together = [[chosen[0], name] for name in chosen[1:]] if on_gpu else [chosen]
+        together = [[chosen[0], name] for name in chosen[1:]] if on_gpu else [chosen] * bool(chosen)
         jobs += itertools.product([modality], sizes, args.modes, together)
     if on_gpu:  # both modalities of a mixer in turn, so that a deadline leaves some of each
         jobs.sort(key=lambda job: job[-1][-1].split()[0])

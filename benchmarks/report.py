@@ -124,7 +124,7 @@ def model_rows(read: Read) -> dict[tuple, dict]:
     """
     days, found = defaultdict(dict), {}
     for row in read("models"):
-        if row["model"] in BASE and row["layers"] != BASE_LAYERS:
+        if row["modality"] == "document" or row["model"] in BASE and row["layers"] != BASE_LAYERS:
             continue
         days[row["modality"], row["size"], row["mode"], row["day"]][row["model"]] = row
     order = lambda item: (item[0][0] == "image", *item[0][1:3], len(item[1]))
@@ -155,7 +155,7 @@ def models(read: Read) -> str:
 
 def hybrid(read: Read) -> str:
     """ModernBERT-base beside the LION of its shape, by length and number of layers."""
-    found = latest([row for row in read("models") if row["model"] in BASE], "layers", "size", "mode", "model")
+    found = latest(read("models", modality="document"), "layers", "size", "mode", "model")
     table = defaultdict(dict)
     for layers, size, mode, _ in sorted(found):
         peer, lion = (found.get((layers, size, mode, model)) for model in BASE)
