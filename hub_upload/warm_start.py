@@ -19,7 +19,7 @@ import modeling_lion
 from configuration_lion import LionConfig
 from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
-from .checkpoint import PREPROCESSOR_NAMES, load_preprocessor, new_folder, no_progress_bars
+from .checkpoint import PREPROCESSOR_NAMES, fit_length, load_preprocessor, new_folder, no_progress_bars
 from .original import TEXT_NAMES, rename
 
 
@@ -194,6 +194,8 @@ def save_warm_start(source: str | Path, output_dir: str | Path, **config_overrid
         model.save_pretrained(folder)
         preprocessor = load_preprocessor(model.config.modality, source, required=False)
         if preprocessor is not None:
+            if model.config.modality == "text":
+                fit_length(preprocessor, model.config)
             preprocessor.save_pretrained(folder)
     lines = [str(report)]
     if preprocessor is None:
