@@ -29,6 +29,11 @@ PREPROCESSOR_FILES = {
 }
 
 
+def is_weights(name: str) -> bool:
+    """Whether a file's name is one that `save_pretrained` gives to weights, or to their index."""
+    return re.fullmatch(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?", name) is not None
+
+
 def find_checkpoint(folder: str | Path) -> Path:
     """
     The folder that holds the weights: `folder` itself or, in a Trainer's output, its newest `checkpoint-<step>`.
