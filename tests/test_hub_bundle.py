@@ -333,6 +333,15 @@ def test_every_command_has_a_module():
         hub_upload_lion.no_such_thing  # noqa: B018
 
 
+def test_the_version_is_that_of_pyproject(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    (number,) = re.findall('^version = "(.*)"$', text, flags=re.MULTILINE)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"lion-transformers {number}, torch {torch.__version__.split('+')[0]}")
+
+
 def test_importing_is_light():
     code = "import sys, hub_upload_lion, hub_upload_lion.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
