@@ -4,7 +4,7 @@
 import argparse
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,7 +115,8 @@ def create_bundle(
         if modules:
             check_embeddings(folder, checkpoint, model.config.modality)
     files = file_sizes(target)
-    return Bundle(Path(target), files, metadata, verification, left_out(source, checkpoint, files))
+    copied = files.keys() - ({"README.md"} if card is None else set())
+    return Bundle(Path(target), files, metadata, verification, left_out(source, checkpoint, copied))
 
 
 def given_metadata(source: str | Path, **given: str | list[str] | None) -> dict:
@@ -124,10 +125,10 @@ def given_metadata(source: str | Path, **given: str | list[str] | None) -> dict:
     return found | {key: value for key, value in given.items() if value}
 
 
-def left_out(source: Path, checkpoint: Path, files: Iterable[str]) -> tuple[str, ...]:
+def left_out(source: Path, checkpoint: Path, files: Collection[str]) -> tuple[str, ...]:
     """
-    Names of the files in `source` of which a bundle has none of that name; a folder for all in it, if it has none of
-    them. `checkpoint` is the folder of the weights, which may be saved otherwise.
+    Names of what is in `source` but not among the `files` of a bundle: files, and folders of which it has nothing.
+    `checkpoint` is the folder of the weights, which may be saved in other files.
     """
     taken, lost = set(), []
     for path in sorted(source.rglob("*")):

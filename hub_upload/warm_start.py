@@ -21,6 +21,7 @@ from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
 from .checkpoint import PREPROCESSOR_NAMES, fit_length, load_preprocessor, new_folder, no_progress_bars
 from .original import TEXT_NAMES, rename
+from .sentence import MODULES
 
 
 # Class of the library to class of ours.
@@ -201,6 +202,10 @@ def save_warm_start(source: str | Path, output_dir: str | Path, **config_overrid
     if preprocessor is None:
         name = PREPROCESSOR_NAMES[model.config.modality]
         lines.append(f"{source} has no {name}: save one beside the model before you use a pipeline.")
+    if Path(source, MODULES).is_file():
+        lines.append(
+            "Left out: the modules of sentence-transformers (pooling, for one), for an encoder that is trained."
+        )
     if model.config.uses_softmax:
         lines.append("The attention is the same: the model computes what its source computes.")
     else:

@@ -245,8 +245,10 @@ def test_command_makes_an_image_model_with_its_processor(tmp_path):
 
 def test_command_says_what_is_missing_and_leaves_nothing_behind(tmp_path, capsys):
     bert(BertModel).save_pretrained(tmp_path / "bert")
+    (tmp_path / "bert" / "modules.json").write_text("[]")
     run_command("--from-pretrained", tmp_path / "bert", tmp_path / "lion")
     report = capsys.readouterr().out
+    assert "Left out: the modules of sentence-transformers" in report
     assert "has no tokenizer" in report and "train before use" in report
     GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9)).save_pretrained(tmp_path / "gpt2")
     with pytest.raises(ValueError, match="GPT2Model"):
