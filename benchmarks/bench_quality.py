@@ -330,7 +330,7 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
     if longer > 1 and config.modality == "image":
         of_model["image_size"] = tuple(round(side * math.sqrt(longer)) for side in config.image_shape)
     elif longer > 1:
-        of_model["max_position_embeddings"] = longer * config.max_position_embeddings
+        of_model["max_position_embeddings"] = longer * config.context_length
     return LionConfig(**of_model)
 
 
@@ -448,7 +448,7 @@ def make_step(model_name: str, experiment: Experiment, data: Data, mode: str) ->
     if config.modality == "image":
         inputs = {"pixel_values": torch.randn(rows, config.num_channels, *config.image_shape)}
     else:
-        inputs = {"input_ids": torch.randint(1, config.vocab_size, (rows, config.max_position_embeddings))}
+        inputs = {"input_ids": torch.randint(1, config.vocab_size, (rows, config.context_length))}
     if mode == "train":
         if data.model_class is LionForMaskedLM:
             inputs["labels"] = inputs["input_ids"]

@@ -222,6 +222,11 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
     return config
 
 
+def context_length(config: PreTrainedConfig) -> int:
+    """Tokens of a text of the configured length, of a LION or a model of the library."""
+    return config.context_length if isinstance(config, LionConfig) else config.max_position_embeddings
+
+
 def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedConfig) -> PreTrainedModel:
     """The model of these arguments: trained weights, or new ones of this configuration."""
     options = {}

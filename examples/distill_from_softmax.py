@@ -257,7 +257,7 @@ def main(args: list[str] | None = None) -> Trainer:
     print(report)
     student.base_model.embeddings.requires_grad_(False)  # the same as the teacher's
     tokenizer = AutoTokenizer.from_pretrained(name)
-    length = min(arguments.max_seq_length, student.config.max_position_embeddings)
+    length = min(arguments.max_seq_length, student.config.context_length)
     datasets = load_texts(arguments, training_args).map(
         lambda examples: tokenizer(examples["text"], truncation=True, max_length=length),
         batched=True,

@@ -138,7 +138,7 @@ def main(args: list[str] | None = None) -> Trainer:
     datasets = load_task(glue_args, training_args, model_args.cache_dir)
     tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
     model = common.load_model(AutoModelForSequenceClassification, model_args, config)
-    length = glue_args.max_seq_length or config.max_position_embeddings
+    length = glue_args.max_seq_length or common.context_length(config)
 
     def encode(rows: dict[str, list]) -> dict[str, list]:
         encoded = tokenizer(*(rows[name] for name in task.columns), truncation=True, max_length=length)

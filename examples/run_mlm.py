@@ -212,11 +212,13 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
     """A tokenizer of the texts of a dataset, with at most `vocab_size` entries."""
     column = text_column(dataset)
     texts = (example[column] for example in dataset)
-    return LionTokenizer.train_from_iterator(texts, vocab_size, model_max_length=config.max_position_embeddings)
+    has_limit = config.max_position_embeddings > 0  # a table of positions
+    limit = {"model_max_length": config.max_position_embeddings} if has_limit else {}
+    return LionTokenizer.train_from_iterator(texts, vocab_size, **limit)
 
 
 def sequence_length(data_args: DataTrainingArguments, config: PreTrainedConfig) -> int:
-    length = data_args.max_seq_length or config.max_position_embeddings
+    length = data_args.max_seq_length or common.context_length(config)
     if (
         getattr(config, "position_embedding_type", "absolute") == "absolute"
         and length > config.max_position_embeddings

@@ -3,6 +3,8 @@
 
 import argparse
 import json
+import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,23 +12,33 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData, eval_result_entries_to_yaml
 from tokenization_lion import LionTokenizer
 
-from .checkpoint import find_checkpoint, load_model, load_preprocessor, new_folder
+from .checkpoint import find_checkpoint, is_weights, load_model, load_preprocessor, new_folder
 from .model_card import TAGS, complete_metadata, model_card, read_eval_results, read_metadata, read_training
 from .refusals import bad_weights, bundle_files, find_refusals
+from .sentence import MODULES, check_embeddings, encoder_class, sentence_files
 from .verify import Verification, verification_table, verify_checkpoint
 
 
+TOKENIZER_CODE = "tokenization_lion.py"
 CARD_OPTIONS = ("license", "language", "datasets", "base_model")
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A folder that is ready to be published; `files` are names and sizes in bytes, `metadata` is the model card's."""
+    """
+    A folder that is ready to be published.
+
+    Attributes:
+        files: names and sizes in bytes.
+        metadata: of the model card.
+        left_out: files and folders of the source that are not in it.
+    """
 
     folder: Path
     files: dict[str, int]
     metadata: dict
     verification: Verification
+    left_out: tuple[str, ...] = ()
 
 
 def create_bundle(
@@ -47,8 +59,9 @@ def create_bundle(
     the code, the tokenizer or image processor, and a model card. `AutoModel*.from_pretrained(...,
     trust_remote_code=True)` and `pipeline()` work from it where this package is not installed.
 
-    A README.md in `source` is copied, with its metadata completed, unless the Trainer wrote it. No other file of
-    `source` is copied: no optimizer states, no pickles.
+    A README.md in `source` is copied, with its metadata completed, unless the Trainer wrote it. Modules of
+    sentence-transformers are copied, after a check that they give the same embeddings in a process without this
+    package. No other file of `source` is, no optimizer states, no pickles: `left_out` of the result lists them.
 
     Args:
         source: a folder of `save_pretrained`, or a Trainer's output (its newest checkpoint, if the weights are not in
@@ -68,27 +81,29 @@ def create_bundle(
     if not source.is_dir():
         raise FileNotFoundError(f"There is no folder {source}.")
     checkpoint = find_checkpoint(source)
-    given = {"license": license, "language": language, "datasets": datasets, "base_model": base_model}
-    found = read_metadata(source) or read_metadata(checkpoint)
-    metadata = found | {key: value for key, value in given.items() if value}
-    check_license(metadata)
+    metadata = given_metadata(source, license=license, language=language, datasets=datasets, base_model=base_model)
+    modules = sentence_files(checkpoint)
+    encoder = encoder_class(checkpoint) if modules else None
     refuse(source, [reason for path in checkpoint.glob("*.safetensors") for reason in bad_weights(path)])
     model = load_model(checkpoint)
     preprocessor = load_preprocessor(model.config.modality, checkpoint, source)
     results = read_eval_results(eval_results) if eval_results is not None else []
-    metadata = complete_metadata(model, metadata)
+    metadata = complete_metadata(model, metadata, encoder)
 
     with new_folder(target) as folder:
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         preprocessor.save_pretrained(folder)
         if model.config.modality == "text":
             finish_tokenizer_config(folder)
+        for part in modules:
+            (folder / part).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(checkpoint / part, folder / part)
         verification = check_kernels(folder, file, source)
         card = own_card(source)
         if card is None:
             state, metrics = read_training([source, checkpoint])
             title = name or source.absolute().name
-            text = model_card(model, title, metadata, verification, state, metrics, results)
+            text = model_card(model, title, metadata, verification, state, metrics, results, encoder)
         else:
             text = f"---\n{ModelCardData(**metadata).to_yaml()}\n---\n\n{card.strip()}\n"
         (folder / "README.md").write_text(text, encoding="utf-8")
@@ -97,7 +112,36 @@ def create_bundle(
             path.parent.mkdir()
             path.write_text(yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False), encoding="utf-8")
         refuse(source, find_refusals(folder))
-    return Bundle(Path(target), file_sizes(target), metadata, verification)
+        if modules:
+            check_embeddings(folder, checkpoint, model.config.modality)
+    files = file_sizes(target)
+    copied = files.keys() - ({"README.md"} if card is None else set())
+    return Bundle(Path(target), files, metadata, verification, left_out(source, checkpoint, copied))
+
+
+def given_metadata(source: str | Path, **given: str | list[str] | None) -> dict:
+    """The metadata of the README.md in a folder or its checkpoint, and over it what is given."""
+    found = read_metadata(source) or read_metadata(find_checkpoint(source))
+    return found | {key: value for key, value in given.items() if value}
+
+
+def left_out(source: Path, checkpoint: Path, files: Collection[str]) -> tuple[str, ...]:
+    """
+    Names of what is in `source` but not among the `files` of a bundle: files, and folders of which it has nothing.
+    `checkpoint` is the folder of the weights, which may be saved in other files.
+    """
+    taken, lost = set(), []
+    for path in sorted(source.rglob("*")):
+        if path.is_file():
+            name = path.relative_to(checkpoint if path.is_relative_to(checkpoint) else source).as_posix()
+            is_taken = name in files or is_weights(name) or name == TOKENIZER_CODE
+            taken.update(path.parents) if is_taken else lost.append(path)
+    names = {}
+    for path in lost:
+        whole = [parent for parent in path.parents if parent not in taken and parent.is_relative_to(source)]
+        name = (whole[-1] if whole and whole[-1] != source else path).relative_to(source).as_posix()
+        names[f"{name}/" if whole else name] = None
+    return tuple(names)
 
 
 def refuse(source: Path, reasons: list[str]) -> None:
@@ -106,10 +150,15 @@ def refuse(source: Path, reasons: list[str]) -> None:
         raise ValueError("\n".join([f"{source} must not be published:", *reasons]))
 
 
+def license_is_open(metadata: dict) -> bool:
+    """Whether the metadata names no licence."""
+    license = str(metadata.get("license") or "").strip().lower()
+    return license in ("", "unknown", "none", "tbd", "todo") or license == "other" and not metadata.get("license_name")
+
+
 def check_license(metadata: dict) -> None:
     """A ValueError if the metadata names no licence."""
-    license = str(metadata.get("license") or "").strip().lower()
-    if license in ("", "unknown", "none", "tbd", "todo") or license == "other" and not metadata.get("license_name"):
+    if license_is_open(metadata):
         raise ValueError(
             "The licence is open. Give one that is right for the weights and the training data, for example "
             "--license apache-2.0, or `license:` in the metadata of README.md (`other` needs `license_name`, too)."
@@ -129,7 +178,7 @@ def finish_tokenizer_config(folder: Path) -> None:
     if config["tokenizer_class"] == LionTokenizer.__name__:
         config["tokenizer_class"] = "BertTokenizer"
         config.pop("auto_map", None)
-        (folder / "tokenization_lion.py").unlink()
+        (folder / TOKENIZER_CODE).unlink()
     path.write_text(json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -139,7 +188,9 @@ def own_card(source: Path) -> str | None:
     if not path.is_file():
         return None
     card = ModelCard.load(path, ignore_metadata_errors=True)
-    is_generated = "generated_from_trainer" in (card.data.tags or []) or "generated automatically" in card.text
+    # sentence-transformers' card, too, names a model that is none.
+    marks = ("generated automatically", "sentence_transformers_model_id")
+    is_generated = "generated_from_trainer" in (card.data.tags or []) or any(mark in card.text for mark in marks)
     return None if is_generated or not card.text.strip() else card.text
 
 
@@ -174,8 +225,12 @@ def open_bundle(folder: str | Path, *, file: str | Path | None = None) -> Bundle
     metadata = read_metadata(folder)
     check_license(metadata)
     refuse(folder, find_refusals(folder))
-    load_preprocessor(load_model(folder).config.modality, folder)
-    return Bundle(folder, file_sizes(folder), metadata, check_kernels(folder, file))
+    modality = load_model(folder).config.modality
+    load_preprocessor(modality, folder)
+    verification, files = check_kernels(folder, file), file_sizes(folder)
+    if sentence_files(folder):
+        check_embeddings(folder, folder, modality)
+    return Bundle(folder, files, metadata, verification, left_out(folder, folder, files))
 
 
 def add_card_arguments(parser: argparse.ArgumentParser) -> None:
@@ -198,7 +253,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     options = {name: value for name, value in vars(args).items() if name not in ("command", "run")}
-    print_bundle(create_bundle(options.pop("folder"), options.pop("output_dir"), **options))
+    bundle = create_bundle(options.pop("folder"), options.pop("output_dir"), **options)
+    print_bundle(bundle)
+    if license_is_open(bundle.metadata):
+        print(
+            "\nNote: no licence, so this is for your own use: nobody else may use it, and `lion upload` asks for one."
+        )
     print(f"\nLook at {args.output_dir / 'README.md'}, then: lion upload {args.output_dir} USER/NAME --dry-run")
 
 
@@ -208,6 +268,10 @@ def print_bundle(bundle: Bundle) -> None:
         print(f"{name.ljust(width)}  {format_size(size):>9}")
     print(f"{'total'.ljust(width)}  {format_size(sum(bundle.files.values())):>9}")
     print(f"\n{yaml.safe_dump(bundle.metadata, sort_keys=False, allow_unicode=True).rstrip()}")
+    if MODULES in bundle.files:
+        print("\nsentence-transformers computes the same from it, in a process without this package.")
+    if bundle.left_out:
+        print(f"\nLeft out: {', '.join(bundle.left_out)}")
 
 
 def format_size(size: int) -> str:

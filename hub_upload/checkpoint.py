@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from tokenization_lion.tokenization_lion import knows_words
 from transformers import AutoConfig, AutoTokenizer, BaseImageProcessor, PreTrainedTokenizerBase
 
 # transformers 5.17 without torchvision exports a placeholder under the short name; the class itself needs none.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils import cached_file, logging
 
 import modeling_lion
@@ -25,6 +27,11 @@ PREPROCESSOR_FILES = {
     "text": ("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
     "image": ("preprocessor_config.json", "processor_config.json"),
 }
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file's name is one that `save_pretrained` gives to weights, or to their index."""
+    return re.fullmatch(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?", name) is not None
 
 
 def find_checkpoint(folder: str | Path) -> Path:
@@ -134,7 +141,7 @@ def load_preprocessor(
         if any(files):
             auto_class = AutoTokenizer if modality == "text" else AutoImageProcessor
             preprocessor = auto_class.from_pretrained(source, trust_remote_code=False, **hub)
-            if modality == "text" and set(preprocessor.get_vocab()) <= set(preprocessor.all_special_tokens):
+            if modality == "text" and not knows_words(preprocessor):
                 raise ValueError(
                     f"The tokenizer in {source} knows no words, as if its tokenizer.json had been lost: save it again "
                     "with tokenizer.save_pretrained(...)."
@@ -147,6 +154,12 @@ def load_preprocessor(
             "or nobody else can use the weights."
         )
     return None
+
+
+def fit_length(tokenizer: PreTrainedTokenizerBase, config: LionConfig) -> None:
+    """Make the longest text of another model's tokenizer that of a LION: its table of positions, or no limit."""
+    table = config.max_position_embeddings
+    tokenizer.model_max_length = VERY_LARGE_INTEGER if table < 0 else min(tokenizer.model_max_length, table)
 
 
 @contextmanager

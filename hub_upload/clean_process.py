@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,17 @@ from .sample_inputs import model_batches, sample_inputs
 
 
 HIDDEN = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion")
+CODE = """
+import sys
+import torch
+
+sys.modules.update(dict.fromkeys({hidden}))  # to import one is a ModuleNotFoundError
+request = torch.load("request.pt", weights_only=True)
+torch.set_num_threads(request["num_threads"])
+
+{source}
+torch.save({name}(request), "answer.pt")
+"""
 TEXT_PAIR = ("The lion sleeps in the shade.", "It hunts at dawn.")
 
 
@@ -62,7 +74,6 @@ def load_in_clean_process(source: str | Path) -> CleanLoad:
         inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
     request = {
         "source": source,
-        "hidden": HIDDEN,
         "num_threads": torch.get_num_threads(),
         "inputs": inputs,
         "auto_class": auto_class_of(model),
@@ -71,24 +82,7 @@ def load_in_clean_process(source: str | Path) -> CleanLoad:
         "text_pair": TEXT_PAIR,
         "pipeline": pipeline_of(model),
     }
-    with tempfile.TemporaryDirectory(prefix="lion-clean-") as folder:
-        torch.save(request, Path(folder) / "request.pt")
-        # Its caches are empty: nothing may come from an earlier download or run.
-        caches = {"HF_HOME": f"{folder}/home", "HF_MODULES_CACHE": f"{folder}/modules"}
-        process = subprocess.run(
-            [sys.executable, "-c", f"{inspect.getsource(answer_request)}\nanswer_request()"],
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env=os.environ | caches | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
-            timeout=600,
-        )
-        if process.returncode:
-            raise ValueError(
-                f"{source} does not load in a process without this package. It ended with:\n{process.stderr[-3000:]}"
-            )
-        answer = torch.load(Path(folder) / "answer.pt", weights_only=True)
-
+    answer = run_in_clean_process(answer_request, request, name=source)
     for kernel in request["kernels"]:
         model.set_attn_implementation(kernel)
         with torch.no_grad():
@@ -114,24 +108,41 @@ def load_in_clean_process(source: str | Path) -> CleanLoad:
     )
 
 
-def answer_request() -> None:
+def run_in_clean_process(answer: Callable[[dict], dict], request: dict, name: str | Path) -> dict:
     """
-    What the other process runs, from this function's source: it loads a checkpoint as users without this package do,
-    and makes it impossible to import this package meanwhile. Reads request.pt and writes answer.pt in its folder.
-    """
-    import sys
+    What a function answers, run by its source alone in a process where this package cannot be imported and the network
+    is not used. Request (with `num_threads`) and answer hold tensors and plain values.
 
+    Raises:
+        ValueError: if the process fails; `name` is what does not load, for the message.
+    """
+    with tempfile.TemporaryDirectory(prefix="lion-clean-") as folder:
+        torch.save(request, Path(folder) / "request.pt")
+        # Its caches are empty: nothing may come from an earlier download or run.
+        caches = {"HF_HOME": f"{folder}/home", "HF_MODULES_CACHE": f"{folder}/modules"}
+        process = subprocess.run(
+            [sys.executable, "-c", CODE.format(hidden=HIDDEN, source=inspect.getsource(answer), name=answer.__name__)],
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            env=os.environ | caches | {"PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
+            timeout=600,
+        )
+        if process.returncode:
+            raise ValueError(
+                f"{name} does not load in a process without this package. It ended with:\n{process.stderr[-3000:]}"
+            )
+        return torch.load(Path(folder) / "answer.pt", weights_only=True)
+
+
+def answer_request(request: dict) -> dict:
+    """What the other process runs, by its source: it loads a checkpoint as users without this package do."""
     import torch
-
-    request = torch.load("request.pt", weights_only=True)
-    sys.modules.update(dict.fromkeys(request["hidden"]))  # to import one is a ModuleNotFoundError
-
     import transformers
 
     # From its own module, as pipelines do: transformers 5.17 without torchvision has a placeholder of this name.
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
-    torch.set_num_threads(request["num_threads"])
     source, is_text, trust = request["source"], request["modality"] == "text", {"trust_remote_code": True}
     auto_class = getattr(transformers, request["auto_class"])
     outputs, tokens, result = {}, {}, None
@@ -162,11 +173,10 @@ def answer_request() -> None:
 
             example = Image.new("RGB", (40, 30), "tan")
         result = str(pipe(example))[:500]
-    answer = {
+    return {
         "outputs": outputs,
         "tokens": tokens,
         "pipeline": result,
         "model_class": f"{type(model).__module__}.{type(model).__name__}",
         "versions": {"torch": str(torch.__version__), "transformers": transformers.__version__},
     }
-    torch.save(answer, "answer.pt")

@@ -4,6 +4,7 @@
 import argparse
 import sys
 from importlib import import_module
+from importlib.metadata import version
 
 
 # A sub-command is a module with `add_arguments(parser)` and `run(args)`, imported only when it is called. `run` gives
@@ -28,6 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(prog="lion", description="Publish, check and convert LION checkpoints.")
+    versions = ", ".join(f"{name} {version(name)}" for name in ("lion-transformers", "torch", "transformers"))
+    parser.add_argument("--version", action="version", version=versions)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, help_text in COMMANDS.items():
         command = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")

@@ -11,7 +11,7 @@ from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from configuration_lion import LionConfig
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
 
-from .checkpoint import load_preprocessor, new_folder
+from .checkpoint import fit_length, load_preprocessor, new_folder
 from .original import POSITION_EMBEDDINGS, convert_original_state_dict, infer_config, load_checkpoint, model_class
 from .verify import Verification, print_table, verification_table, verify_checkpoint
 from .warm_start import save_warm_start
@@ -82,6 +82,7 @@ def convert_checkpoint(
             loaded = load_preprocessor("text", tokenizer)
             if len(loaded) > config.vocab_size:
                 raise ValueError(f"The tokenizer has {len(loaded)} tokens, the model {config.vocab_size}.")
+            fit_length(loaded, config)
             loaded.save_pretrained(folder)
         else:
             lines.append("No tokenizer: give --tokenizer, or save the one that the model was trained with beside it.")

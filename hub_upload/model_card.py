@@ -45,6 +45,8 @@ TASKS = {
     "AutoModelForImageClassification": ("classifying images", {"image": "image-classification"}),
     "AutoModelForMaskedImageModeling": ("masked image modeling", {"image": "image-feature-extraction"}),
 }
+# By class of sentence-transformers.
+ENCODER_TAGS = {"SentenceTransformer": "sentence-similarity", "CrossEncoder": "text-ranking"}
 WITHOUT_PIPELINE = {  # in the library
     "AutoModelForQuestionAnswering",
     "AutoModelForMultipleChoice",
@@ -79,11 +81,16 @@ def read_metadata(folder: str | Path) -> dict:
         raise ValueError(f"The metadata at the top of {path} cannot be read: {error}.") from error
 
 
-def complete_metadata(model: LionPreTrainedModel, metadata: dict) -> dict:
-    """`metadata` with what follows from the model: `library_name`, `pipeline_tag`, `tags`."""
-    defaults = {"library_name": "transformers", "pipeline_tag": pipeline_tag(model)}
+def complete_metadata(model: LionPreTrainedModel, metadata: dict, encoder: str | None = None) -> dict:
+    """
+    `metadata` with what follows from the model: `library_name`, `pipeline_tag`, `tags`. `encoder` is the class of
+    sentence-transformers that the files are for.
+    """
+    library = "sentence-transformers" if encoder else "transformers"
+    tag = ENCODER_TAGS.get(encoder) if model.config.modality == "text" else None
+    defaults = {"library_name": library, "pipeline_tag": tag or pipeline_tag(model)}
     merged = defaults | {k: v for k, v in metadata.items() if v}
-    merged["tags"] = list(dict.fromkeys([*(metadata.get("tags") or []), *TAGS]))
+    merged["tags"] = list(dict.fromkeys([*(metadata.get("tags") or []), *TAGS, *([library] if encoder else [])]))
     return merged
 
 
@@ -112,10 +119,11 @@ def model_card(
     trainer_state: dict | None = None,
     metrics: dict | None = None,
     eval_results: list[EvalResultEntry] | None = None,
+    encoder: str | None = None,
 ) -> str:
     """
     The text of a README.md about a model, with `metadata` of `complete_metadata` and the Trainer's records of
-    `read_training`. `name` is `user/name` of the repository, or a name alone.
+    `read_training`. `name` is `user/name` of the repository, or a name alone, `encoder` as in `complete_metadata`.
     """
     trainer_state = trainer_state or {}
     id2label, (mixer, mixer_in_words) = model.config.id2label, MIXERS[model.config.mixer_type]
@@ -131,6 +139,7 @@ def model_card(
         auto_class=auto_class_of(model),
         head=TASKS[auto_class_of(model)][0],
         pipeline=pipeline_of(model),
+        encoder=encoder,
         labels=[id2label[i] for i in sorted(id2label)],
         training=training_facts(metadata, trainer_state),
         eval_results=eval_results,

@@ -43,17 +43,25 @@ def find_refusals(folder: str | Path) -> list[str]:
                 f"{name} is a pickle, which runs code on the machine of whoever loads it: leave it out, or save "
                 "weights as safetensors."
             )
-        elif path.suffix == ".safetensors":
+            continue
+        if path.suffix == ".safetensors":
             reasons += [f"{name}: {reason}" for reason in bad_weights(path)]
+            data = safetensors_header(path)
         else:
             data = path.read_bytes()
-            reasons += [
-                f"{name}, line {data[: match.start()].count(10) + 1}, holds what looks like {kind}: take it out, and "
-                "revoke it if it is real."
-                for kind, pattern in SECRETS.items()
-                if (match := re.search(pattern, data))
-            ]
+        reasons += [
+            f"{name}, line {data[: match.start()].count(10) + 1}, holds what looks like {kind}: take it out, and "
+            "revoke it if it is real."
+            for kind, pattern in SECRETS.items()
+            if (match := re.search(pattern, data))
+        ]
     return reasons
+
+
+def safetensors_header(path: Path) -> bytes:
+    """The names and metadata in front of the weights, as they lie in the file."""
+    with path.open("rb") as file:
+        return file.read(min(int.from_bytes(file.read(8), "little"), path.stat().st_size))
 
 
 def is_pickle(path: Path) -> bool:

@@ -14,7 +14,17 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
-from .bundle import CARD_OPTIONS, add_card_arguments, create_bundle, is_bundle, open_bundle, print_bundle
+from .bundle import (
+    CARD_OPTIONS,
+    add_card_arguments,
+    check_license,
+    create_bundle,
+    given_metadata,
+    is_bundle,
+    open_bundle,
+    print_bundle,
+)
+from .checkpoint import is_weights
 from .clean_process import load_in_clean_process
 from .refusals import bundle_files
 
@@ -81,6 +91,7 @@ def upload_checkpoint(
                 )
             bundle = open_bundle(folder, file=file)
         else:
+            check_license(given_metadata(folder, **card))
             target = Path(temporary) / "bundle"
             bundle = create_bundle(folder, target, name=repo_id, eval_results=eval_results, file=file, **card)
         loaded = load_in_clean_process(bundle.folder)
@@ -183,11 +194,6 @@ def push_folder(
             + "\n".join(wrong)
         )
     return url
-
-
-def is_weights(name: str) -> bool:
-    """Whether a file's name is one that `save_pretrained` gives to weights, or to their index."""
-    return name.startswith("model") and name.endswith((".safetensors", ".safetensors.index.json"))
 
 
 def check_repo_id(repo_id: str) -> None:

@@ -21,8 +21,9 @@ import modeling_lion
 from configuration_lion import LionConfig
 from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
-from .checkpoint import PREPROCESSOR_NAMES, load_preprocessor, new_folder, no_progress_bars
+from .checkpoint import PREPROCESSOR_NAMES, fit_length, load_preprocessor, new_folder, no_progress_bars
 from .original import TEXT_NAMES, rename
+from .sentence import MODULES
 
 
 # Class of the library to class of ours.
@@ -296,11 +297,17 @@ def save_warm_start(
         model.save_pretrained(folder)
         preprocessor = load_preprocessor(model.config.modality, source, required=False)
         if preprocessor is not None:
+            if model.config.modality == "text":
+                fit_length(preprocessor, model.config)
             preprocessor.save_pretrained(folder)
     lines = [str(report)]
     if preprocessor is None:
         name = PREPROCESSOR_NAMES[model.config.modality]
         lines.append(f"{source} has no {name}: save one beside the model before you use a pipeline.")
+    if Path(source, MODULES).is_file():
+        lines.append(
+            "Left out: the modules of sentence-transformers (pooling, for one), for an encoder that is trained."
+        )
     if not model.config.has_linear_layers:
         lines.append("The attention is the same: the model computes what its source computes.")
     else:

@@ -60,6 +60,8 @@ KNOWN_NAMES = {
     "return_unused_kwargs",
     *GenerationConfig._get_default_generation_params(),
 }
+# What `max_position_embeddings` is without a table of positions: XLNet's word for it, which other libraries know.
+NO_LIMIT = -1
 # What other models call something that LION has under another name, or has not.
 OTHER_NAMES = {
     "rope_theta": 'give `rope_parameters={"rope_theta": ...}`.',
@@ -184,10 +186,15 @@ class LionConfig(PreTrainedConfig):
         `classifier_dropout`):
             As in BERT and ViT. `layer_norm_eps` defaults to 1e-12 for text and 1e-6 for images.
             `attention_probs_dropout_prob` drops elements of the mixed values, so that it is the same in every kernel.
-        text fields (`vocab_size`, `max_position_embeddings`, `type_vocab_size`, `pad_token_id`):
-            As in BERT. `max_position_embeddings` limits the input length only with absolute positions; without
-            them it is the context length over which the initial decays are spread. `type_vocab_size` may be 0, for no
-            embeddings of token types; all ids are then 0.
+        max_position_embeddings (`int`, *optional*):
+            Entries of the table of absolute positions, which is the longest text; 512 by default. Without a table no
+            text is too long: what is given is kept as `initial_context_length`, and this becomes -1, which libraries
+            that truncate texts take as no limit.
+        initial_context_length (`int`, *optional*):
+            The context length over which the initial decays are spread, of models without a table of positions.
+            Defaults to `max_position_embeddings` or, without that, to 512.
+        text fields (`vocab_size`, `type_vocab_size`, `pad_token_id`):
+            As in BERT. `type_vocab_size` may be 0, for no embeddings of token types; all ids are then 0.
         image fields (`image_size`, `patch_size`, `num_channels`):
             As in ViT. Sizes are a number or (height, width).
 
@@ -218,7 +225,8 @@ class LionConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
 
     vocab_size: int = 30522
-    max_position_embeddings: int = 512
+    max_position_embeddings: int | None = None
+    initial_context_length: int | None = None
     type_vocab_size: int = 2
     pad_token_id: int | None = 0
 
@@ -272,6 +280,7 @@ class LionConfig(PreTrainedConfig):
             self.embedding_norm = is_text
         if self.sliding_window is None and "sliding_attention" in self.layer_types_in_use:
             self.sliding_window = 64
+        self.validate_context_length()
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -348,7 +357,12 @@ class LionConfig(PreTrainedConfig):
     def context_length(self) -> int:
         """Tokens in a sequence of the configured length, the CLS token of an image included."""
         rows, columns = self.patch_grid
-        return self.max_position_embeddings if self.modality == "text" else 1 + rows * columns
+        return self._context_length() if self.modality == "text" else 1 + rows * columns
+
+    def _context_length(self) -> int:
+        if self.max_position_embeddings in (None, NO_LIMIT):
+            return 512 if self.initial_context_length is None else self.initial_context_length
+        return self.max_position_embeddings
 
     @property
     def mixer_is_linear(self) -> bool:
@@ -395,7 +409,7 @@ class LionConfig(PreTrainedConfig):
         if parameters is None:
             return None
         config = copy.copy(self)
-        config.rope_parameters = parameters
+        config.rope_parameters, config.max_position_embeddings = parameters, self.context_length
         return config
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict:
@@ -469,6 +483,13 @@ class LionConfig(PreTrainedConfig):
     def validate_output_attentions(self):
         """No restriction: see the setter above."""
 
+    def validate_context_length(self):
+        """Not a check: moves a length to the field that it belongs to, also where fields were set one by one."""
+        self.initial_context_length = self._context_length()
+        if self.max_position_embeddings is None or self.initial_context_length > 0:  # else it is refused below
+            has_table = self.modality == "text" and self.position_embedding_type == "absolute"
+            self.max_position_embeddings = self.initial_context_length if has_table else NO_LIMIT
+
     def validate_positive(self):
         for name in (
             "hidden_size",
@@ -477,6 +498,7 @@ class LionConfig(PreTrainedConfig):
             "intermediate_size",
             "vocab_size",
             "max_position_embeddings",
+            "initial_context_length",
             "type_vocab_size",
             "num_channels",
             "decay_rank",
@@ -484,7 +506,8 @@ class LionConfig(PreTrainedConfig):
             "chunk_size",
         ):
             minimum = 0 if name in ("num_hidden_layers", "type_vocab_size") else 1
-            if getattr(self, name) < minimum:
+            has_no_limit = name == "max_position_embeddings" and self.max_position_embeddings == NO_LIMIT
+            if getattr(self, name) < minimum and not has_no_limit:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; give at least {minimum}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             value = getattr(self, name)

@@ -21,7 +21,7 @@ class LionTextEmbeddings(nn.Module):
             self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.position_embeddings = None
         if config.position_embedding_type == "absolute":
-            self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+            self.position_embeddings = nn.Embedding(config.context_length, config.hidden_size)
         self.layer_norm = make_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -187,9 +187,9 @@ def check_inputs(
     has_table = is_text and config.position_embedding_type == "absolute"
     if has_table and position_ids is None and cu_seqlens is None:
         length = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
-        if length > config.max_position_embeddings:
+        if length > config.context_length:
             raise ValueError(
-                f"The input has {length} tokens, but `max_position_embeddings` is {config.max_position_embeddings}: "
+                f"The input has {length} tokens, but `max_position_embeddings` is {config.context_length}: "
                 "truncate the input (tokenizer(..., truncation=True)), or use a model with "
                 '`position_embedding_type="none"`.'
             )

@@ -1,13 +1,19 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What is checked when a model is made or loaded: its configuration, and its weights."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
+from pathlib import Path
 from pickle import UnpicklingError
 
 from safetensors import SafetensorError
 from transformers import PreTrainedConfig
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
+
+
+QUIET = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
 
 
 def check_config(model_class: type, config: PreTrainedConfig, config_class: type) -> None:
@@ -37,11 +43,28 @@ def explain_damaged_weights(name: str) -> Iterator[None]:
         raise OSError(
             f"The weights in {name} are damaged or cut short ({error}): download or save them again."
         ) from error
+    except (AttributeError, KeyError, TypeError) as error:
+        index = cached_file(name, SAFE_WEIGHTS_INDEX_NAME, local_files_only=True, **QUIET) if name else None
+        if index is None or is_index(json.loads(Path(index).read_text(encoding="utf-8"))):
+            raise
+        raise OSError(
+            f"{index} is no index of weights: it needs two objects, `metadata` and `weight_map`, which gives the file "
+            "of each weight. Download or save the weights again."
+        ) from error
     except UnpicklingError as error:  # torch reads tensors alone; its message advises to run what else is in there
         raise OSError(
             f"The weights in {name} are a pickle that holds more than tensors, or no weights at all. Nothing of it "
             "was run, and nothing should be: get them as safetensors, which save_pretrained writes."
         ) from error
+
+
+def is_index(content) -> bool:
+    """Whether the content of an index of weights has the right shape."""
+    weight_map, metadata = (
+        content.get(key) if isinstance(content, dict) else None for key in ("weight_map", "metadata")
+    )
+    has_both = isinstance(weight_map, dict) and isinstance(metadata, dict)
+    return has_both and all(isinstance(file, str) for file in weight_map.values())
 
 
 def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[str], missing: list[str]) -> None:

@@ -1061,6 +1061,13 @@ CONFIGURATION = [
         "self.auto_map = ours",
         "test_configuration_lion.py test_hub_bundle.py",
     ),
+    Mutant(
+        "configuration: texts end where there is no table of positions",
+        "modeling_lion/configuration_lion.py",
+        "self.initial_context_length if has_table else NO_LIMIT",
+        "self.initial_context_length",
+        "test_sentence_embeddings.py test_configuration_lion.py",
+    ),
 ]
 
 HUB = [
@@ -1140,6 +1147,20 @@ HUB = [
         "return len(start) == 2 and start[0] == 0x80 and 2 <= start[1] <= 5",
         "return False",
         "test_hub_bundle.py test_hub_upload.py",
+    ),
+    Mutant(
+        "hub: modules of sentence-transformers stay behind",
+        "hub_upload/bundle.py",
+        "for part in modules:",
+        "for part in ():",
+        "test_hub_sentence.py::test_a_bundle_holds_the_encoder",
+    ),
+    Mutant(
+        "hub: other embeddings pass",
+        "hub_upload/sentence.py",
+        "not torch.allclose(before, after, rtol=1e-5, atol=1e-6)",
+        "False",
+        "test_hub_sentence.py::test_other_embeddings_are_noticed",
     ),
     Mutant(
         "hub: weights with NaN are published",

@@ -1,6 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Wrong inputs and damaged files: each a clear error that says what is wrong and what to do, never NaN or a guess."""
 
+import json
+
 import pytest
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, BertModel
@@ -178,6 +180,21 @@ def test_damaged_index(content, saved):
     folder = saved("4KB")
     (folder / "model.safetensors.index.json").write_bytes(content)
     with pytest.raises(OSError, match="damaged or cut short.*download or save them again"):
+        LionForMaskedLM.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[], None, "model.safetensors", {}, {"weight_map": {}}, {"weight_map": {"a": "b"}, "metadata": 3}]
+    + [{"weight_map": weight_map, "metadata": {}} for weight_map in ([], {"a": 3})],
+)
+def test_index_of_the_wrong_shape(content, saved):
+    folder = saved("4KB")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps(content))
+    with pytest.raises(
+        OSError, match=f"{index} is no index of weights: .* `metadata` and `weight_map`.*save the weights"
+    ):
         LionForMaskedLM.from_pretrained(folder)
 
 

@@ -2,6 +2,7 @@
 """LionConfig: defaults, round trips, presets, and errors that name the field, its value and what to do."""
 
 import copy
+import json
 import pickle
 import subprocess
 import sys
@@ -49,6 +50,30 @@ def test_other_defaults():
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (768, 12, 12)
     assert config.tie_word_embeddings and config.head_dim == 64 and config.patch_order == "raster"
     assert config.is_encoder_decoder is False and config.use_return_dict
+
+
+@pytest.mark.parametrize("with_table", [True, False])
+def test_the_length_is_limited_by_a_table_of_positions_alone(with_table, tmp_path):
+    mixer_type = "lit" if with_table else "selective"
+    config = LionConfig(mixer_type=mixer_type, max_position_embeddings=99)
+    config.save_pretrained(tmp_path / "new")
+    stored = json.loads((tmp_path / "new" / "config.json").read_text())
+    old = {name: value for name, value in stored.items() if name != "initial_context_length"}
+    (tmp_path / "old").mkdir()  # as earlier versions saved it
+    (tmp_path / "old" / "config.json").write_text(json.dumps(old | {"max_position_embeddings": 99}))
+    one_by_one = LionConfig(mixer_type=mixer_type)
+    one_by_one.update_from_string("max_position_embeddings=99")
+    one_by_one.validate()
+    loaded = [LionConfig.from_pretrained(tmp_path / name) for name in ("new", "old")]
+    for found in (config, *loaded, one_by_one):
+        assert found.max_position_embeddings == (99 if with_table else -1)
+        assert found.context_length == found.initial_context_length == 99
+    assert LionConfig(mixer_type=mixer_type).context_length == 512
+    for name in ("max_position_embeddings", "initial_context_length"):
+        with pytest.raises(
+            StrictDataclassError, match=f"`{'max_position_embeddings' if with_table else name}` is 0; give at"
+        ):
+            LionConfig(mixer_type=mixer_type, **{name: 0})
 
 
 CONFIGS = {

@@ -18,6 +18,7 @@ from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.cli import COMMANDS, main
 from hub_upload_lion.refusals import find_refusals
 from safetensors.torch import load_file, save_file
+from safetensors.torch import save as safetensors
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertTokenizer, Trainer, TrainingArguments
 from transformers.dynamic_module_utils import get_imports, get_relative_import_files
 
@@ -201,13 +202,16 @@ def test_a_readme_of_the_user_is_copied(checkpoint, tmp_path, measured_before):
     assert "The Trainer's" not in (made.folder / "README.md").read_text()
 
 
-def test_an_open_licence_is_refused(checkpoint, tmp_path, capsys):
-    assert main(["bundle", str(checkpoint), str(tmp_path / "out")]) == 1
-    assert "The licence is open" in capsys.readouterr().err
-    for license in ("unknown", "other", " "):
-        with pytest.raises(ValueError, match="licence is open"):
-            create_bundle(checkpoint, tmp_path / "out", license=license)
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize("license", [None, "unknown", "other", " "])
+def test_without_a_licence_a_bundle_is_for_oneself(license, checkpoint, tmp_path, capsys, measured_before):
+    given = [] if license is None else ["--license", license]
+    assert main(["bundle", str(checkpoint), str(tmp_path / "out"), *given]) == 0
+    assert "Note: no licence, so this is for your own use" in capsys.readouterr().out
+    assert load_model(tmp_path / "out").config.modality == "text"
+    for folder in (checkpoint, tmp_path / "out"):
+        options = given if folder == checkpoint else []
+        assert main(["upload", str(folder), "me/lion", "--dry-run", *options]) == 1
+        assert "The licence is open" in capsys.readouterr().err
 
 
 def test_a_missing_tokenizer_or_processor_is_refused(tmp_path, measured_before):
@@ -219,9 +223,13 @@ def test_a_missing_tokenizer_or_processor_is_refused(tmp_path, measured_before):
         create_bundle(text, tmp_path / "out", license="mit")
     with pytest.raises(ValueError, match="no image processor in"):
         create_bundle(image, tmp_path / "out", license="mit")
-    (text_checkpoint(tmp_path / "empty") / "tokenizer.json").unlink()  # the library makes a tokenizer of no words
+    empty = text_checkpoint(tmp_path / "empty")
+    (empty / "tokenizer.json").unlink()  # the library makes a tokenizer of no words
+    with pytest.raises(OSError, match="There is no tokenizer in .*empty"):
+        create_bundle(empty, tmp_path / "out", license="mit")
+    (empty / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
     with pytest.raises(ValueError, match="tokenizer in .*empty knows no words"):
-        create_bundle(tmp_path / "empty", tmp_path / "out", license="mit")
+        create_bundle(empty, tmp_path / "out", license="mit")
     assert not (tmp_path / "out").exists()
 
 
@@ -275,6 +283,8 @@ def test_kernels_that_disagree_are_refused(checkpoint, bundle, tmp_path, monkeyp
         ("notes.md", b"first\nlogin with hf_" + b"aB3" * 12 + b" please", "line 2, holds .* Hugging Face token"),
         ("key.txt", b"-----BEGIN " + b"OPENSSH PRIVATE KEY-----\n", "private key"),
         ("run.sh", b"export AWS=AKIA" + b"ABCDEFGH12345678", "AWS"),
+        ("module/x.safetensors", safetensors({"w": torch.ones(1)}, {"note": "ghp_" + "a1B2" * 9}), "GitHub"),
+        ("y.safetensors", safetensors({"hf_" + "aB3" * 12: torch.ones(1)}, None), "Hugging Face token"),
         (".eval_results/x.yaml", b"token: ghp_" + b"a1B2" * 9, "GitHub"),
     ],
 )
@@ -321,6 +331,15 @@ def test_every_command_has_a_module():
         assert getattr(hub_upload_lion, name).__name__ == name
     with pytest.raises(AttributeError):
         hub_upload_lion.no_such_thing  # noqa: B018
+
+
+def test_the_version_is_that_of_pyproject(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    (number,) = re.findall('^version = "(.*)"$', text, flags=re.MULTILINE)
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"lion-transformers {number}, torch {torch.__version__.split('+')[0]}")
 
 
 def test_importing_is_light():

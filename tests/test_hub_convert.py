@@ -17,7 +17,7 @@ from hub_upload_lion.cli import main
 from hub_upload_lion.original import load_checkpoint, model_class
 from PIL import Image
 from safetensors.torch import save_file
-from transformers import AutoModel, AutoModelForImageClassification, AutoModelForMaskedLM, pipeline
+from transformers import AutoModel, AutoModelForImageClassification, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from modeling_lion import LionForMaskedLM, LionTokenizer
 
@@ -430,6 +430,7 @@ def run_command(*words) -> None:
 
 def test_command_makes_a_text_model_that_loads_anywhere(tmp_path, capsys):
     tokenizer = LionTokenizer.train_from_iterator(["the lion sleeps", "a lion roars"], vocab_size=VOCABULARY)
+    tokenizer.model_max_length = 7  # of the model that it comes from
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     state_dict = text_state_dict("selective", layer_norm=False)
     torch.save(wrapped(state_dict, "composer"), tmp_path / "published.pt")
@@ -442,6 +443,7 @@ def test_command_makes_a_text_model_that_loads_anywhere(tmp_path, capsys):
     assert model.config.tie_word_embeddings
     assert len(pipeline("fill-mask", model=str(tmp_path / "model"))("the [MASK] sleeps")) == 5
     AutoModel.from_pretrained(tmp_path / "model")
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").model_max_length > 10**9  # no table of positions
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "published.pt", "tokenizer"]
 
 

@@ -19,6 +19,8 @@ from hub_upload_lion import upload as upload_module
 from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.clean_process import HIDDEN, CleanLoad
 from hub_upload_lion.cli import main
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
 from transformers import Trainer, TrainingArguments
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
@@ -142,6 +144,22 @@ print(pipeline("image-classification", model="me/plain", trust_remote_code=True)
 """
     shown = elsewhere(code, hub, tmp_path / "home")
     assert "transformers_modules.me.plain" in shown and "zebra" in shown
+
+
+def test_an_encoder_of_sentence_transformers_embeds_the_same_elsewhere(hub, tmp_path, capsys, no_clean_process):
+    modules = [Transformer(str(text_checkpoint(tmp_path / "lion"))), Pooling(32, pooling_mode="cls"), Dense(32, 8)]
+    encoder = SentenceTransformer(modules=modules, device="cpu")
+    encoder.save(str(tmp_path / "encoder"))
+    assert main(["upload", str(tmp_path / "encoder"), "me/encoder", "--license", "mit"]) == 0
+    assert "sentence-transformers computes the same" in capsys.readouterr().out
+    code = f"""
+from sentence_transformers import SentenceTransformer
+encoder = SentenceTransformer("me/encoder", trust_remote_code=True, device="cpu")
+print(encoder.encode({TEXTS[:2]}).tolist())
+"""
+    shown = elsewhere(code, hub, tmp_path / "home", OMP_NUM_THREADS="1")
+    found = json.loads(shown.splitlines()[-1])
+    assert abs(encoder.encode(TEXTS[:2]) - found).max() < 1e-5
 
 
 def test_everything_arrives_in_one_commit(hub, bundle):

@@ -215,6 +215,7 @@ def test_command_makes_a_text_model_with_its_tokenizer(tmp_path, capsys):
     source = bert()
     source.save_pretrained(tmp_path / "bert")
     tokenizer = LionTokenizer.train_from_iterator(["the lion sleeps", "a lion roars"], vocab_size=40)
+    tokenizer.model_max_length = 99  # more than the table of positions has
     tokenizer.save_pretrained(tmp_path / "bert")
     run_command("--from-pretrained", tmp_path / "bert", tmp_path / "lion", "--mixer_type", "decay")
     report = capsys.readouterr().out
@@ -223,7 +224,8 @@ def test_command_makes_a_text_model_with_its_tokenizer(tmp_path, capsys):
     assert not any(info.values())
     assert model.config.mixer_type == "decay"
     assert torch.equal(model.lion.embeddings.word_embeddings.weight, source.bert.embeddings.word_embeddings.weight)
-    assert AutoTokenizer.from_pretrained(tmp_path / "lion").get_vocab() == tokenizer.get_vocab()
+    converted = AutoTokenizer.from_pretrained(tmp_path / "lion")
+    assert (converted.get_vocab(), converted.model_max_length) == (tokenizer.get_vocab(), 32)
     assert len(pipeline("fill-mask", model=str(tmp_path / "lion"))("the [MASK] sleeps")) == 5
     assert isinstance(AutoModel.from_pretrained(tmp_path / "lion"), modeling_lion.LionModel)
 
@@ -244,8 +246,10 @@ def test_command_makes_an_image_model_with_its_processor(tmp_path):
 
 def test_command_says_what_is_missing_and_leaves_nothing_behind(tmp_path, capsys):
     bert(BertModel).save_pretrained(tmp_path / "bert")
+    (tmp_path / "bert" / "modules.json").write_text("[]")
     run_command("--from-pretrained", tmp_path / "bert", tmp_path / "lion")
     report = capsys.readouterr().out
+    assert "Left out: the modules of sentence-transformers" in report
     assert "has no tokenizer" in report and "train before use" in report
     GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9)).save_pretrained(tmp_path / "gpt2")
     with pytest.raises(ValueError, match="GPT2Model"):

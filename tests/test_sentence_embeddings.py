@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import mixer_fields
+from hub_checkpoints import image_checkpoint
+from PIL import Image
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from transformers import AutoProcessor
 
-from modeling_lion import LionConfig, LionForMaskedLM, LionTokenizer
+from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer
 
 
 ANIMALS = ("lion", "owl", "fish", "snake", "horse", "bee", "whale", "wolf", "bat", "goat")
@@ -24,6 +27,8 @@ def folder(mixer, tmp_path) -> str:
     texts = [*TEXTS, *ANIMALS, *SOUNDS, "At dawn the animal that"]
     tokenizer = LionTokenizer.train_from_iterator(texts * 3, vocab_size=300)
     tiny = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    if mixer == "lit with rotary positions":
+        mixer, tiny["rope_parameters"] = "lit", {"rope_theta": 100.0}
     config = LionConfig(**mixer_fields(mixer), vocab_size=len(tokenizer), initializer_range=0.1, **tiny)
     LionForMaskedLM(config).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
@@ -51,14 +56,41 @@ def test_a_batch_is_its_texts_one_by_one(pooling, padding_side, folder, tmp_path
     torch.testing.assert_close(loaded.encode(TEXTS, convert_to_tensor=True), together, atol=2e-6, rtol=2e-6)
 
 
-@pytest.mark.parametrize("mixer", ["decay", "selective"])
-def test_a_folder_loads_directly_and_reads_long_texts(folder):
+LONG = ("the owl hoots " * 400, "the owl hoots " * 400 + "the lion roars " * 400)  # the same first 512 tokens
+
+
+@pytest.mark.parametrize("mixer", ["decay", "selective", "lit with rotary positions"])
+def test_without_a_table_of_positions_texts_are_read_to_the_end(folder, tmp_path):
     encoder = SentenceTransformer(folder, device="cpu")
     assert encoder.encode(TEXTS).shape == (3, 32)
-    long = "the owl hoots " * 400
-    short = encoder.encode(long)
-    encoder.max_seq_length = 4096  # not limited by a table of positions
-    assert abs(encoder.encode(long) - short).max() > 1e-6
+    first, second = encoder.encode(LONG)
+    assert abs(first - second).max() > 1e-3
+    encoder.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert abs(again.encode(LONG) - [first, second]).max() < 2e-6
+    again.max_seq_length = 64  # what somebody chose stays
+    again.save(str(tmp_path / "cut"))
+    cut = SentenceTransformer(str(tmp_path / "cut"), device="cpu")
+    assert cut.max_seq_length == 64 and abs(cut.encode(LONG[0]) - cut.encode(LONG[1])).max() == 0
+
+
+@pytest.mark.parametrize("mixer", ["lit"])
+def test_a_table_of_positions_ends_texts(folder):
+    encoder = SentenceTransformer(folder, device="cpu")
+    assert encoder.max_seq_length == 512
+    first, second = encoder.encode(LONG)
+    assert abs(first - second).max() == 0
+
+
+def test_an_image_model_embeds_images(tmp_path):
+    folder = image_checkpoint(tmp_path / "image")
+    pictures = [Image.new("RGB", (40, 30), color) for color in ("tan", "navy")]
+    with torch.no_grad():
+        inputs = AutoProcessor.from_pretrained(folder)(pictures, return_tensors="pt")
+        states = LionModel.from_pretrained(folder)(**inputs).last_hidden_state
+    encoder = SentenceTransformer(str(folder), device="cpu")
+    assert encoder.tokenizer is None or not hasattr(encoder.tokenizer, "vocab")
+    torch.testing.assert_close(encoder.encode(pictures, convert_to_tensor=True), states.mean(1), atol=2e-6, rtol=2e-6)
 
 
 @pytest.mark.parametrize("mixer", ["selective"])

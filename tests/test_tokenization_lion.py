@@ -5,8 +5,9 @@ import pickle
 import string
 
 import pytest
+from hub_checkpoints import image_checkpoint, text_checkpoint
 from tokenization_lion import LionTokenizer
-from transformers import AutoConfig, AutoTokenizer, BertTokenizer
+from transformers import AutoConfig, AutoProcessor, AutoTokenizer, BaseImageProcessor, BertTokenizer, pipeline
 
 from modeling_lion import LionConfig
 
@@ -144,7 +145,7 @@ def test_train_from_a_generator(size):
     assert len(tokenizer) <= 120
     assert tokenizer.convert_ids_to_tokens(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
-    text = "the lion closes, and the cafe sleeps!"
+    text = "the lion closes, and the café sleeps!"
     ids = tokenizer(text)["input_ids"]
     assert ids[0] == 2 and ids[-1] == 3 and 1 not in ids
     assert tokenizer.decode(ids, skip_special_tokens=True) == text
@@ -169,3 +170,46 @@ def test_training_refuses_what_is_no_corpus():
         LionTokenizer.train_from_iterator([])
     with pytest.raises(TypeError, match="one string"):
         LionTokenizer.train_from_iterator("corpus.txt")
+    for texts in ([*corpus(2), 3], [["a lion"], [*corpus(1), 3]], [b"a lion"]):
+        with pytest.raises(TypeError, match="Item [0-9] of `texts` is or holds (3|97): give texts, or lists"):
+            LionTokenizer.train_from_iterator(texts)
+
+
+@pytest.mark.parametrize("batch", [list, tuple, iter])
+def test_batches_are_texts(batch):
+    """What the library's `train_new_from_iterator` takes, `dataset.iter(batch_size)` for one, ours takes, too."""
+    texts = [*corpus(1500), "zebra " * 2000]
+    batches = (batch(texts[start : start + 100]) for start in range(0, len(texts), 100))
+    vocabulary = LionTokenizer.train_from_iterator(batches, vocab_size=200).get_vocab()
+    assert "zebra" in vocabulary and "lion" in vocabulary
+
+
+LANGUAGES = ["ที่นี่ เป็น บ้าน", "أحمد مؤمن آدم", "café naïve señor", "が ぱ", "हिन्दी में", "שָׁלוֹם", "Việt Nam"]
+
+
+def test_languages_stay_intact(tmp_path):
+    tokenizer = LionTokenizer.train_from_iterator(LANGUAGES * 3, vocab_size=200)
+    tokenizer.save_pretrained(tmp_path)
+    for loaded in (tokenizer, AutoTokenizer.from_pretrained(tmp_path), BertTokenizer.from_pretrained(tmp_path)):
+        for text in LANGUAGES:
+            assert loaded.decode(loaded(text)["input_ids"], skip_special_tokens=True) == text.lower()
+
+
+def test_a_tokenizer_saved_without_accents_stays_so(tmp_path):
+    LionTokenizer.train_from_iterator(LANGUAGES * 3, vocab_size=200, strip_accents=None).save_pretrained(tmp_path)
+    for tokenizer_class in (LionTokenizer, AutoTokenizer, BertTokenizer):
+        assert tokenizer_class.from_pretrained(tmp_path).tokenize("Café أحمد") == ["cafe", "احمد"]
+
+
+def test_a_tokenizer_that_is_not_there_is_missed(tmp_path):
+    image = image_checkpoint(tmp_path / "image")
+    assert isinstance(AutoProcessor.from_pretrained(image), BaseImageProcessor)
+    text = text_checkpoint(tmp_path / "text")
+    (text / "tokenizer.json").unlink()  # only the settings are left
+    LionConfig().save_pretrained(tmp_path / "nothing")
+    for load in (LionTokenizer.from_pretrained, AutoTokenizer.from_pretrained):
+        for folder in (image, text, tmp_path / "nothing"):
+            with pytest.raises(OSError, match=f"There is no tokenizer in {folder}: tokenizer.json .* is missing"):
+                load(folder)
+    with pytest.raises(OSError, match="There is no tokenizer"):
+        pipeline("fill-mask", model=str(text))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from json import JSONDecodeError
 
-from transformers import BertTokenizer
+from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 
 class LionTokenizer(BertTokenizer):
@@ -29,9 +29,12 @@ class LionTokenizer(BertTokenizer):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
-        """`PreTrainedTokenizerBase.from_pretrained`, with an error that names the files where one is damaged."""
+        """
+        `PreTrainedTokenizerBase.from_pretrained`, with an error that names the files where one is damaged, or where
+        there are none: the library would make a tokenizer without a word.
+        """
         try:
-            return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+            tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         except Exception as error:
             # The library does not catch the errors of JSON readers, and tokenizers raises plain `Exception`.
             if type(error) not in (
@@ -47,24 +50,39 @@ class LionTokenizer(BertTokenizer):
                 f"The tokenizer in {pretrained_model_name_or_path} is damaged or cut short ({error!r}): download or "
                 "save tokenizer.json and tokenizer_config.json again."
             ) from error
+        if not knows_words(tokenizer):
+            raise OSError(
+                f"There is no tokenizer in {pretrained_model_name_or_path}: tokenizer.json (or vocab.txt) is missing, "
+                "or holds no words. Save the one that the model was trained with beside the model, with "
+                "tokenizer.save_pretrained(...). An image model has none: use AutoImageProcessor."
+            )
+        return tokenizer
 
     @classmethod
     def train_from_iterator(
-        cls, texts: Iterable[str], vocab_size: int = 30522, *, show_progress: bool = False, **kwargs
+        cls,
+        texts: Iterable[str | Iterable[str]],
+        vocab_size: int = 30522,
+        *,
+        show_progress: bool = False,
+        strip_accents: bool | None = False,
+        **kwargs,
     ) -> "LionTokenizer":
         """
         Train a vocabulary. The library breaks ties between equally frequent pieces at random, so that two runs on the
         same texts may differ in rare pieces and in the order of ids: save the tokenizer together with the model.
 
         Args:
-            texts: the training texts; read once, in batches, so a generator over a large corpus is fine.
+            texts: the training texts, or batches of them; read once, so a generator over a large corpus is fine.
             vocab_size: entries of the vocabulary, special tokens included.
             show_progress: whether to draw a progress bar.
+            strip_accents: whether to remove accents, and with them the vowel signs of Thai and the hamza of Arabic.
+                `None` is BERT's rule: yes, if `do_lower_case`.
             kwargs: arguments of the tokenizer, for example `do_lower_case=False` or `model_max_length=512`.
 
         Raises:
             ValueError: if there is no text.
-            TypeError: if `texts` is a string rather than an iterable of strings.
+            TypeError: if `texts` is a string rather than an iterable of strings, or holds anything else.
         """
         if isinstance(texts, str):
             raise TypeError("`texts` is one string: give an iterable of texts, for example an open file.")
@@ -77,13 +95,27 @@ class LionTokenizer(BertTokenizer):
             yield first
             yield from batches
 
-        return cls(**kwargs).train_new_from_iterator(all_batches(), vocab_size, show_progress=show_progress)
+        tokenizer = cls(strip_accents=strip_accents, **kwargs)
+        return tokenizer.train_new_from_iterator(all_batches(), vocab_size, show_progress=show_progress)
 
 
-def _batches(texts: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
-    iterator = iter(texts)
-    while batch := list(islice(iterator, size)):
+def knows_words(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether there is more than special tokens in the vocabulary."""
+    return not set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens)
+
+
+def _batches(texts: Iterable[str | Iterable[str]], size: int = 1000) -> Iterator[list[str]]:
+    single = _single_texts(texts)
+    while batch := list(islice(single, size)):
         yield batch
+
+
+def _single_texts(texts: Iterable[str | Iterable[str]]) -> Iterator[str]:
+    for number, item in enumerate(texts):
+        for text in [item] if isinstance(item, str) or not isinstance(item, Iterable) else item:
+            if not isinstance(text, str):
+                raise TypeError(f"Item {number} of `texts` is or holds {text!r}: give texts, or lists of texts.")
+            yield text
 
 
 __all__ = ["LionTokenizer"]
