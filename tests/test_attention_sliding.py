@@ -294,8 +294,7 @@ def test_which_form(monkeypatch):
     assert used == ["dense_body", "block_body"]
 
 
-@pytest.mark.parametrize("window", [3, 64])
-@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize(("window", "hidden"), [(3, True), (64, False)])
 def test_compiles_to_one_graph_for_every_length(window, hidden):
     torch.compiler.reset()
     attention = partial(sliding_attention, sliding_window=window, scaling=SCALING)
@@ -327,8 +326,7 @@ class Attention(torch.nn.Module):
         return self.attention(query, key, value, is_real=is_real)
 
 
-@pytest.mark.parametrize("window", [1, 64, 500])
-@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize(("window", "hidden"), [(1, False), (64, True), (500, True)])
 def test_exports_to_one_graph_for_every_length(window, hidden):
     module = Attention(window).eval()
     make = lambda length: (*make_inputs(length, dtype=torch.float32), *([torch.rand(2, length) < 0.7] * hidden))
