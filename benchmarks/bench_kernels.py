@@ -12,6 +12,9 @@ All take turns in one process. Before it is timed, every kernel's output and gra
 evaluation of the definition on a smaller batch. Rows go to kernels.csv; a case that this machine has there, with the
 same versions, is measured again only with --again.
 
+On a CPU also softmax attention within a window of 64 tokens on either side, and what it has to be faster than: all
+scores with a mask. (What it computes is compared in tests/test_attention_sliding.py.)
+
 On an NVIDIA GPU, in bfloat16, what is timed is captured in a CUDA graph, so that the time of Python does not count.
 Softmax attention is the faster of two backends. flash-linear-attention (`pip install ".[gpu]"`) has no bidirectional
 kernel: it runs once per direction, and is compared without denominators. Rows go to kernels_gpu.csv.
@@ -30,13 +33,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from modeling_lion.attention import lion_attention
+from modeling_lion.attention_blocks import window_mask
 from modeling_lion.attention_reference import reference_attention
+from modeling_lion.attention_sliding import sliding_attention
 from modeling_lion.decay import LogDecay
 from modeling_lion.feature_map import plain_silu_norm, silu_norm
 
 
 # Quadratic forms take minutes on a CPU beyond this length, and are known to lose.
 LONGEST_PARALLEL = 1024
+# Tokens on either side that sliding softmax attention sees.
+WINDOW = 64
 # Those that say most first: a run may have to stop early.
 LENGTHS = {"cpu": (128, 197, 512, 1024, 4096, 16384), "cuda": (1024, 512, 128, 4096, 197, 16384, 65536)}
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -71,6 +78,16 @@ def softmax(query, key, value, *log_decay, backend):
         return scaled_dot_product_attention(query, key, value)
 
 
+def sliding(query, key, value, *log_decay):
+    attention = partial(sliding_attention, sliding_window=WINDOW, scaling=query.shape[-1] ** -0.5)
+    return attention(query, key, value).transpose(1, 2)
+
+
+def sliding_with_a_mask(query, key, value, *log_decay):
+    token = torch.arange(query.shape[2])
+    return scaled_dot_product_attention(query, key, value, window_mask(token, token, WINDOW))
+
+
 def two_passes(query, key, value, *log_decay):
     """flash-linear-attention in both directions, less the tokens themselves, which both have; no denominators."""
     from fla.ops.simple_gla import chunk_simple_gla
@@ -94,7 +111,9 @@ def contestants(device: str, length: int) -> dict[tuple[str, str], Callable[...,
         forms = {form: partial(lion, form=form) for form in ("parallel", "chunk", "auto")}
         found = {("softmax", "sdpa"): lambda *inputs: scaled_dot_product_attention(*inputs[:3])}
         found |= {(mixer, form): function for mixer in LIONS for form, function in forms.items()}
+        found |= {("sliding window", "auto"): sliding, ("sliding window", "dense"): sliding_with_a_mask}
         slow = {(mixer, "parallel") for mixer in LIONS if length > LONGEST_PARALLEL or mixer == "LION-LIT"}
+        slow |= {("sliding window", "dense")} if length > LONGEST_PARALLEL else set()
         return {case: function for case, function in found.items() if case not in slow}
     found = {("softmax", name): partial(softmax, backend=backend) for name, backend in BACKENDS.items()}
     maps = {"auto": silu_norm, "plain": plain_silu_norm}

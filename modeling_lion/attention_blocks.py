@@ -3,7 +3,7 @@
 Softmax attention within a window in differentiable torch operations, dense and in blocks, and what is seen in it.
 
 Dimensions: b = batch, h = heads, q = queries, k = keys, d = head_dim, n = blocks, c = queries of a block, w = keys of
-a window, of a block. Query i is token `first_query` + i of the keys.
+its window. Query i is token `first_query` + i of the keys.
 """
 
 import torch
