@@ -8,6 +8,7 @@ chunk and the rnn kernel, `encode_long`, and BERT beside them; and a million tok
     python benchmarks/bench_memory.py --series "LION-S rnn"
     python benchmarks/bench_memory.py --million segments # 12 layers, 1,048,576 tokens, by encode_long: 5 GB
     python benchmarks/bench_memory.py --million forward  # the same in one forward pass: 21 GB; compares the two
+    python benchmarks/bench_memory.py --million segments --million_model hybrid    # 3 layers of 256, two with a window
 
 Every point is the peak resident memory of a process of its own, also for a length of 0: a process that has made the
 model and read nothing. Rows go to memory.csv and million.csv; a case that this machine has there, with the same
@@ -25,6 +26,7 @@ from report import write_page
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel
 
+from configuration_lion import lion_preset
 from modeling_lion import LionConfig, LionModel
 
 
@@ -33,6 +35,7 @@ MILLION = 2**20
 LONGEST_BERT = 16384
 SERIES = ("LION-S chunk", "LION-S rnn", "LION-S segments", "BERT sdpa")
 MODES = ("inference", "training")
+MILLION_MODELS = ("LION-S", "hybrid")
 
 
 def make_model(series: str, layers: int, length: int) -> torch.nn.Module:
@@ -81,9 +84,14 @@ def measure(arguments: argparse.Namespace) -> None:
                 print(f"{series}, {mode}, {layers} layers, {length} tokens: {memory / 2**20:.0f} MiB", flush=True)
 
 
-def encode_million(how: str, output_dir: Path) -> None:
-    """Encode a million tokens with a base-size LION-S; compare with the other way if that has been run."""
-    model = make_model("LION-S chunk", 12, MILLION).eval()
+def encode_million(how: str, name: str, output_dir: Path) -> None:
+    """Encode a million tokens with one of `MILLION_MODELS`; compare with the other way if that has been run."""
+    if name == "hybrid":
+        sizes = {"num_hidden_layers": 3, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 384}
+        torch.manual_seed(0)
+        model = LionModel(lion_preset("lion-modernbert-base", **sizes), add_pooling_layer=False).eval()
+    else:
+        model = make_model("LION-S chunk", 12, MILLION).eval()
     # The MLP is the widest part of a layer: in one forward pass, it takes the sequence by pieces.
     for layer in model.layers:
         layer.chunk_size_feed_forward = 2**13
@@ -94,6 +102,8 @@ def encode_million(how: str, output_dir: Path) -> None:
     assert hidden_states.isfinite().all()
     result = {
         "how": how,
+        "model": name,
+        "layers": model.config.num_hidden_layers,
         "tokens": MILLION,
         "parameters": model.num_parameters(),
         "peak_memory_bytes": peak_memory(),
@@ -103,12 +113,12 @@ def encode_million(how: str, output_dir: Path) -> None:
         "max_difference": None,
     }
     output_dir.mkdir(parents=True, exist_ok=True)
-    other = output_dir / f"million_{'forward' if how == 'segments' else 'segments'}.safetensors"
+    other = output_dir / f"million_{name}_{'forward' if how == 'segments' else 'segments'}.safetensors"
     if other.exists():
         pieces = zip(load_file(other)["hidden_states"].split(2**15, 1), hidden_states.split(2**15, 1), strict=True)
         result["max_difference"] = max((a - b).abs().max().item() for a, b in pieces)
     else:
-        save_file({"hidden_states": hidden_states}, output_dir / f"million_{how}.safetensors")
+        save_file({"hidden_states": hidden_states}, output_dir / f"million_{name}_{how}.safetensors")
     append_rows(output_dir / "million.csv", [result])
     print(result)
 
@@ -118,12 +128,13 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[2**11, 2**13, 2**15, 2**17])
     parser.add_argument("--series", nargs="+", choices=SERIES, default=SERIES)
     parser.add_argument("--million", choices=["segments", "forward"])
+    parser.add_argument("--million_model", choices=MILLION_MODELS, default=MILLION_MODELS[0])
     arguments = parser.parse_args(args)
     torch.set_num_threads(arguments.threads)
     if arguments.quick:
         arguments.lengths = [n for n in arguments.lengths if n <= 2**13]
     if arguments.million:
-        encode_million(arguments.million, arguments.output_dir)
+        encode_million(arguments.million, arguments.million_model, arguments.output_dir)
     else:
         measure(arguments)
     write_page(arguments.output_dir)

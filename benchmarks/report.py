@@ -283,13 +283,13 @@ def draw_memory(read: Read, plt):
 def million(read: Read) -> str:
     names = {"forward": "one forward pass of the chunk kernel", "segments": "`encode_long`"}
     rows = {
-        names[how]: {
+        f"{model}, {layers} layers, {names[how]}": {
             "tokens": f"{row['tokens']:,}",
             "peak memory, GiB": f"{row['peak_memory_bytes'] / 2**30:.1f}",
             "CPU time, minutes": f"{row['cpu_seconds'] / 60:.0f}",
             "largest difference to the other way": number(row["max_difference"], ".1e"),
         }
-        for (how,), row in latest(read("million"), "how").items()
+        for (model, layers, how), row in latest(read("million"), "model", "layers", "how").items()
     }
     return grid(rows)
 

@@ -389,8 +389,8 @@ SEGMENTS = [
     Mutant(
         "long encoding: padding is read",
         "modeling_lion/segments.py",
-        "layer(segment, mask, border_states=border_states, **options)[0]",
-        "layer(segment, None, border_states=border_states, **options)[0]",
+        "layer(segment, mask, border_states=states, **options)[0]",
+        "layer(segment, None, border_states=states, **options)[0]",
         "test_segments.py",
     ),
     Mutant(
@@ -445,8 +445,8 @@ ROTARY = [
     Mutant(
         "rotary: segments of a long text start anew",
         "modeling_lion/segments.py",
-        "model.rotary_embeddings(segment, position)",
-        "model.rotary_embeddings(segment, position - position[:, :1])",
+        "model.rotary_embeddings.of_layer(layer.layer_type, segment, position)",
+        "model.rotary_embeddings.of_layer(layer.layer_type, segment, position - position[:, :1])",
         "test_rotary.py",
     ),
     Mutant(
@@ -469,6 +469,107 @@ ROTARY = [
         "any(name in LAYER_TYPES or",
         "any(name not in LAYER_TYPES and",
         "test_rotary.py test_configuration_lion.py",
+    ),
+]
+
+WINDOWS = [
+    Mutant(
+        "window: one token too few on each side",
+        "modeling_lion/attention_blocks.py",
+        ".abs() <= sliding_window",
+        ".abs() < sliding_window",
+        "test_hybrid.py",
+    ),
+    Mutant(
+        "window: packed sequences see each other",
+        "modeling_lion/attention_blocks.py",
+        "seen = seen & (query_sequence.unsqueeze(-1) == key_sequence.unsqueeze(-2))",
+        "seen = seen & (query_sequence.unsqueeze(-1) >= key_sequence.unsqueeze(-2))",
+        "test_attention_sliding.py",
+    ),
+    Mutant(
+        "window: tiles with padding are taken for tiles without",
+        "modeling_lion/cpu_sliding.py",
+        "if count is not None and count[left] < count[right]:",
+        "if count is not None and count[first] < count[last]:",
+        "test_attention_sliding.py",
+    ),
+    Mutant(
+        "window: gradients of keys are not scaled",
+        "modeling_lion/cpu_sliding.py",
+        'out=scratch("dk", *dk.shape)), alpha=scaling)',
+        'out=scratch("dk", *dk.shape)))',
+        "test_attention_sliding.py",
+    ),
+    Mutant(
+        "window: flash attention is told of a token too few",
+        "modeling_lion/mixer_softmax.py",
+        "else self.sliding_window + 1,",
+        "else self.sliding_window,",
+        "test_hybrid.py::test_the_librarys_functions_are_told_the_window",
+    ),
+    Mutant(
+        "window: a segment takes its neighbours for its first tokens",
+        "modeling_lion/mixer_softmax.py",
+        "query[:, :, first : first + length],",
+        "query[:, :, :length],",
+        "test_hybrid.py::test_long_texts_in_segments",
+    ),
+    Mutant(
+        "window: rotary positions of neighbours in segments are those of the segment",
+        "modeling_lion/segments.py",
+        "position = position_ids[:, first - halo.before.shape[1] : end + halo.after.shape[1]]",
+        "position = position_ids[:, first : end + halo.after.shape[1] + halo.before.shape[1]]",
+        "test_hybrid.py::test_long_texts_in_segments",
+    ),
+    Mutant(
+        "window: processes count the positions of neighbours from their own",
+        "modeling_lion/rotary.py",
+        "shared_sequence.surround(position_ids, self.sliding_window)",
+        "position_ids",
+        "test_segments_over_processes.py",
+    ),
+    Mutant(
+        "hybrid: a kernel of linear attention is asked of the library",
+        "modeling_lion/attention_names.py",
+        'return "sdpa" if implementation in FORMS else implementation',
+        "return implementation",
+        "test_hybrid.py::test_names_of_either_kind",
+    ),
+    Mutant(
+        "hybrid: every layer gets the rotary positions of the first type",
+        "modeling_lion/modeling_lion.py",
+        "position_embeddings=position_embeddings.get(layer.layer_type),",
+        "position_embeddings=next(iter(position_embeddings.values()), None),",
+        "test_hybrid.py test_hub_warm_start.py",
+    ),
+    Mutant(
+        "hybrid: layers that see all tokens take long texts for short ones",
+        "modeling_lion/segments.py",
+        'if "full_attention" in model.config.layer_types_in_use:',
+        "if not model.config.has_linear_layers:",
+        "test_hybrid.py::test_full_attention_has_no_segments",
+    ),
+    Mutant(
+        "block: the gate and what it lets through are exchanged",
+        "modeling_lion/feed_forward.py",
+        "self.activation(self.gate_proj(hidden_states)) * self.up_proj(hidden_states)",
+        "self.activation(self.up_proj(hidden_states)) * self.gate_proj(hidden_states)",
+        "test_hub_warm_start.py",
+    ),
+    Mutant(
+        "block: the first layer has a norm that ModernBERT has not",
+        "modeling_lion/modeling_lion.py",
+        "make_norm(config) if layer_idx > 0 or config.first_norm else nn.Identity()",
+        "make_norm(config)",
+        "test_hub_warm_start.py",
+    ),
+    Mutant(
+        "warm start: linear layers turn by the angles of windows",
+        "hub_upload/warm_start.py",
+        'rope["full_attention" if kind == "linear_attention" else kind]',
+        'rope["sliding_attention" if kind == "linear_attention" else kind]',
+        "test_hub_warm_start.py",
     ),
 ]
 
@@ -688,8 +789,8 @@ MODELS = [
     Mutant(
         "model: hidden states passed by name, which reentrant checkpointing loses",
         "modeling_lion/modeling_lion.py",
-        "= layer(\n                hidden_states,\n                layer_mask,\n                memory,",
-        "= layer(\n hidden_states=hidden_states, layer_mask=layer_mask, memory=memory,",
+        "= layer(\n                hidden_states,\n                layer_masks[layer.layer_type],\n                memory,",
+        "= layer(\n hidden_states=hidden_states, layer_mask=layer_masks[layer.layer_type], memory=memory,",
         f"{CONFORMANCE}::test_gradient_checkpointing",
     ),
     Mutant(
@@ -880,8 +981,8 @@ EMBEDDINGS = [
     Mutant(
         "embeddings: ids outside of the table",
         "modeling_lion/embeddings.py",
-        "if low < 0 or high >= size:",
-        "if high >= size:",
+        "if low < 0 or high > highest:",
+        "if high > highest:",
         "test_bad_input.py::test_wrong_inputs",
     ),
 ]
@@ -1256,6 +1357,7 @@ MUTANTS = [
         + DIRECTIONS
         + SEGMENTS
         + ROTARY
+        + WINDOWS
         + SCANS
         + PADDINGS
         + PACKING
