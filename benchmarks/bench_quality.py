@@ -322,7 +322,8 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
     of_model = common | recipe | experiment.variant
     config = LionConfig(**of_model)
     reference = count("softmax", LionConfig(**common | MODELS["softmax"]), data)
-    per_unit = config.num_hidden_layers * (2 * config.hidden_size + 1)
+    projections = 3 if config.use_gated_mlp else 2
+    per_unit = config.num_hidden_layers * (projections * config.hidden_size + projections - 1)
     units = config.intermediate_size + round((reference - count(model, config, data)) / per_unit)
     if units < 1:
         raise ValueError(f"{model} has more parameters than softmax without any MLP: raise `intermediate_size`.")

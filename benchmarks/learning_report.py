@@ -1,7 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What the variants of `bench_quality.py --set` found: scores by training time, each model at its best; a table."""
 
+import json
 import math
+import re
 
 import pandas as pd
 from measure import COLORS, markdown_table
@@ -106,10 +108,26 @@ def ablations(scores: pd.DataFrame) -> str:
                 mean_std(groups.get_group(key), 2 if key[-1] == "mlm" else 1) if key in groups.groups else ""
                 for key in ((model, variant, task) for task in tasks)
             ]
-            rows.append([model, variant, *cells])
+            rows.append([model, in_words(variant), *cells])
     header = ["model", "variant", *("mlm, validation loss" if task == "mlm" else f"{task}, test %" for task in tasks)]
     counts = "1 seed" if seeds.max() == 1 else f"{seeds.min()} to {seeds.max()} seeds"
     return f"{markdown_table(header, rows)}\n\nMean ± standard deviation of {counts}."
+
+
+def in_words(variant: str) -> str:
+    """
+    The fields of a variant, with types of layers as letters: "layers SLF" are a sliding, a linear and a full one. Their
+    rotary positions are left out: all of softmax have the same, and linear layers none unless it is said.
+    """
+    if (types := re.search(r"layer_types=\[(.*?)\]", variant)) is None:
+        return variant
+    letters = "".join(word.strip(' "')[0].upper() for word in types[1].split(","))
+    rest = variant.replace(types[0], "")
+    if rope := re.search(r"rope_parameters=(\{.*\})", rest):
+        by_type = json.loads(rope[1])
+        note = "" if by_type.get("linear_attention", True) is None or "L" not in letters else "rotary in all layers"
+        rest = rest.replace(rope[0], note)
+    return " ".join([f"layers {letters}", *rest.split()])
 
 
 def mean_std(values: pd.Series, digits: int) -> str:

@@ -26,10 +26,13 @@ RECOMMENDED = {
         "head_directions": "alternate",
         "conv_kernel": 3,
         "norm_position": "pre",
+        "use_gated_mlp": True,
         "pooling": "mean",
     },
     "image": {"mixer_type": "selective", "head_directions": "alternate", "conv_kernel": 3},
 }
+# Of the same number of parameters as in `SIZES`: two thirds, as a gated MLP has three matrices for two.
+GATED_SIZES = {"text-small": 1024, "text-base": 2048, "text-large": 2752}
 RECOMMENDED_SIZES = ("text-small", "text-base", "text-large", "image-small", "image-base")
 # The shape of ModernBERT (Warner et al., 2024), whose layers see all tokens, a window, a window, and so on; here those
 # that see all are linear.
@@ -44,7 +47,6 @@ MODERNBERT = {
     "first_norm": False,
     "norm_bias": False,
     "layer_norm_eps": 1e-5,
-    "use_gated_mlp": True,
     "mlp_bias": False,
     "qkv_bias": False,
     "proj_bias": False,
@@ -63,7 +65,12 @@ MODERNBERT_SIZES = {
 PUBLISHED = {"mixer_initializer_range": 0.02}
 PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text-large")
 MIXERS = {"lit": "lit", "d": "decay", "s": "selective"}
-PRESETS = {f"lion-{size}": SIZES[size] | RECOMMENDED[SIZES[size]["modality"]] for size in RECOMMENDED_SIZES} | {
+PRESETS = {
+    f"lion-{size}": SIZES[size]
+    | RECOMMENDED[SIZES[size]["modality"]]
+    | ({"intermediate_size": GATED_SIZES[size]} if size in GATED_SIZES else {})
+    for size in RECOMMENDED_SIZES
+} | {
     f"lion-{short}-{size}": SIZES[size] | PUBLISHED | {"mixer_type": mixer}
     for size in PUBLISHED_SIZES
     for short, mixer in MIXERS.items()

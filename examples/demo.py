@@ -34,7 +34,7 @@ MARKER = ".made-by-lion-demo"
 TRAINING = ["--do_train", "--do_eval", "--lr_scheduler_type", "cosine", "--weight_decay", "0.01"]
 TRAINING += ["--eval_strategy", "steps", "--save_strategy", "no", "--dataloader_pin_memory", "False", "--use_cpu"]
 MLM_CONFIG = (
-    "hidden_size=128,num_hidden_layers=4,num_attention_heads=4,intermediate_size=512,max_position_embeddings=128,"
+    "hidden_size=128,num_hidden_layers=4,num_attention_heads=4,intermediate_size=344,max_position_embeddings=128,"
     "chunk_size=32"
 )
 SENTENCE = "Return the {} of the file, or None if it is not found."  # of common words; to draw
