@@ -6,6 +6,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.utils.import_utils import is_tracing
 
+from .numerics import is_readable
+
 
 class LionTextEmbeddings(nn.Module):
     """Word, token type and, if configured, absolute position embeddings, then LayerNorm: BERT's (SPEC §7)."""
@@ -132,7 +134,7 @@ def check_shape(name: str, ids: Tensor, shape: torch.Size) -> None:
 def check_ids(name: str, ids: Tensor, size: int, field: str, shape: torch.Size) -> None:
     """`check_shape`, and a ValueError for indices outside a table of `size` rows where they can be read at no cost."""
     check_shape(name, ids, shape)
-    if is_tracing(ids) or ids.device.type != "cpu" or not ids.numel():
+    if ids.device.type != "cpu" or not is_readable(ids) or not ids.numel():
         return
     low, high = (x.item() for x in ids.aminmax())
     if low < 0 or high >= size:

@@ -9,6 +9,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
 from .mixer import Mixer
+from .numerics import is_readable
 from .rotary import PositionEmbeddings, rotate
 
 
@@ -83,6 +84,8 @@ class SoftmaxMixer(Mixer):
                 "would be seen: register one with AttentionMaskInterface.register, or choose another."
             )
         if cu_seqlens is None:
+            if implementation in ("eager", "sdpa") and not is_readable(is_real):
+                return is_real[:, None, None]  # the library would ask for its values
             return create_bidirectional_mask(config, hidden_states, is_real)
         if "flash" in implementation:  # told by the borders
             if is_real is not None:

@@ -402,7 +402,8 @@ class LionModel(LionPreTrainedModel):
             hidden_states = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
             position_embeddings = self.rotary_embeddings(hidden_states, positions)
         else:
-            hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)
+            changes = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
+            hidden_states = self.embeddings(pixel_values, **changes)
             if self.config.num_scans > 1:
                 grid = patch_grid(self.config, pixel_values)
                 scans = scan_orders(self.config.patch_order, *grid, device=hidden_states.device)
