@@ -23,6 +23,7 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.backbone_utils import BackboneConfigMixin
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.utils import logging
 
@@ -31,9 +32,11 @@ logger = logging.get_logger(__name__)
 
 
 # The model class of each Auto class, by modality. It is saved in config.json (`auto_map`), where the Auto classes of a
-# process without this package find it.
+# process without this package find it. Of several Auto classes for one model, the last is the usual one.
 AUTO_MODELS = {
     "text": {
+        "AutoModelForPreTraining": "LionForMaskedLM",
+        "AutoModelForTextEncoding": "LionModel",
         "AutoModel": "LionModel",
         "AutoModelForMaskedLM": "LionForMaskedLM",
         "AutoModelForMultipleChoice": "LionForMultipleChoice",
@@ -42,9 +45,11 @@ AUTO_MODELS = {
         "AutoModelForTokenClassification": "LionForTokenClassification",
     },
     "image": {
+        "AutoBackbone": "LionBackbone",
         "AutoModel": "LionModel",
         "AutoModelForImageClassification": "LionForImageClassification",
         "AutoModelForMaskedImageModeling": "LionForMaskedImageModeling",
+        "AutoModelForSemanticSegmentation": "LionForSemanticSegmentation",
     },
 }
 # What `rope_parameters` may be given for, in the library's words.
@@ -70,7 +75,7 @@ OTHER_NAMES = {
 
 
 @strict
-class LionConfig(PreTrainedConfig):
+class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     r"""
     Configuration of a LION encoder (Afzal et al., arXiv 2502.16249) for text or for images.
 
@@ -156,8 +161,10 @@ class LionConfig(PreTrainedConfig):
         text fields (`vocab_size`, `max_position_embeddings`, `type_vocab_size`, `pad_token_id`):
             As in BERT. `max_position_embeddings` limits the input length only with absolute positions; without
             them it is the context length over which the initial decays are spread.
-        image fields (`image_size`, `patch_size`, `num_channels`):
-            As in ViT. Sizes are a number or (height, width).
+        image fields (`image_size`, `patch_size`, `num_channels`, `semantic_loss_ignore_index`, `out_features`,
+        `out_indices`):
+            As in ViT and BEiT. Sizes are a number or (height, width). The last two choose the feature maps of
+            `LionBackbone`: `"stem"` (0), `"stage1"` (1), …; the last one if neither is given.
 
     Example:
 
@@ -193,6 +200,9 @@ class LionConfig(PreTrainedConfig):
     image_size: int | list[int] | tuple[int, int] = 224
     patch_size: int | list[int] | tuple[int, int] = 16
     num_channels: int = 3
+    semantic_loss_ignore_index: int = 255
+    _out_features: list[str] | None = None
+    _out_indices: list[int] | None = None
 
     mixer_type: Literal["lit", "decay", "selective", "diagonal", "softmax", "luna"] = "selective"
     feature_map: Literal["silu_norm", "elu", "relu", "softmax", "performer", "identity"] = "silu_norm"
@@ -215,6 +225,9 @@ class LionConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         self.check_names(kwargs)
+        chosen = {name: kwargs.pop(name, None) for name in ("out_features", "out_indices")}
+        if any(value is not None for value in chosen.values()):
+            self.set_output_features_output_indices(**chosen)
         is_text = self.modality == "text"
         if self.layer_norm_eps is None:
             self.layer_norm_eps = 1e-12 if is_text else 1e-6
@@ -302,6 +315,11 @@ class LionConfig(PreTrainedConfig):
         """Tokens in a sequence of the configured length, the CLS token of an image included."""
         rows, columns = self.patch_grid
         return self.max_position_embeddings if self.modality == "text" else 1 + rows * columns
+
+    @property
+    def stage_names(self) -> list[str]:
+        """Of the hidden states before the first layer, and behind each."""
+        return ["stem", *(f"stage{n}" for n in range(1, self.num_hidden_layers + 1))]
 
     @property
     def uses_softmax(self) -> bool:

@@ -786,8 +786,8 @@ MODELS = [
     Mutant(
         "convolution: padding is convolved",
         "modeling_lion/short_conv.py",
-        "x = x * is_real.unsqueeze(-1).to(x.dtype)",
-        "pass",
+        "return x if is_real is None else x * is_real.unsqueeze(-1).to(x.dtype)",
+        "return x",
         "test_short_conv.py",
     ),
     Mutant(
