@@ -322,7 +322,7 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
 @auto_docstring
 class LionModel(LionPreTrainedModel):
     # Heads and the mask token of pre-training are no part of the encoder: loading it alone leaves them out.
-    _keys_to_ignore_on_load_unexpected = [r"^(classifier|qa_outputs|lm_head|decoder|decode_head)\.", r"mask_token$"]
+    _keys_to_ignore_on_load_unexpected = [r"^(classifier|qa_outputs|lm_head|decode_head|decoder)\.", r"mask_token$"]
 
     def __init__(self, config: LionConfig, add_pooling_layer: bool = True, use_mask_token: bool = False):
         r"""

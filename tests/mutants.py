@@ -1227,6 +1227,53 @@ TRAINING = [
 ]
 
 NO_MUTANT = Mutant("no mutant at all, which has to survive", "LICENSE", "Version 2.0,", "Version 2.0,", "")
+IMAGE_HEADS, TRANSFORMS = "test_image_heads.py", "test_transforms.py"
+
+OTHER_PATHS = [
+    Mutant(
+        "backbone: feature maps keep the CLS token and lose the last patch",
+        "modeling_lion/image_heads.py",
+        "tokens[:, 1:].transpose(1, 2)",
+        "tokens[:, :-1].transpose(1, 2)",
+        IMAGE_HEADS,
+    ),
+    Mutant(
+        "segmentation: pixels that do not count are divided by",
+        "modeling_lion/image_heads.py",
+        "return total / counts.sum().clamp(min=1)",
+        "return total / counts.numel()",
+        IMAGE_HEADS,
+    ),
+    Mutant(
+        "vmap: values are asked for",
+        "modeling_lion/numerics.py",
+        "if functorch.is_batchedtensor(x):",
+        "if False:",
+        TRANSFORMS,
+    ),
+    Mutant(
+        "grad: packed sequences are not seen",
+        "modeling_lion/numerics.py",
+        "if functorch.is_batchedtensor(x):",
+        "if True:",
+        TRANSFORMS,
+    ),
+    Mutant(
+        "hooks: the decays of LION-D have no rows",
+        "modeling_lion/mixer_decay.py",
+        "if not (self._backward_hooks or torch._C._are_functorch_transforms_active()):",
+        "if True:",
+        TRANSFORMS,
+    ),
+    Mutant(
+        "forward mode: kernels hide the derivative",
+        "modeling_lion/numerics.py",
+        " or forward_ad._current_level >= 0",
+        "",
+        TRANSFORMS,
+    ),
+]
+
 MUTANTS = [
     *(
         MASK
@@ -1242,7 +1289,7 @@ MUTANTS = [
         + EMBEDDINGS
         + HEADS
     ),
-    *(LOADING + CONFIGURATION + HUB + TOKENIZATION + TRAINING),
+    *(OTHER_PATHS + LOADING + CONFIGURATION + HUB + TOKENIZATION + TRAINING),
 ]
 
 

@@ -95,6 +95,16 @@ def test_a_bundle_works_where_the_package_is_not(kind, bundle, tmp_path):
     assert result.tokenizer_needs_trust is (False if kind == "text" else None)
 
 
+def test_a_backbone_is_published_as_the_encoder_that_it_is(tmp_path):
+    folder = image_checkpoint(tmp_path, "LionBackbone", out_indices=[1, 2])
+    backbone, model = modeling_lion.LionBackbone.from_pretrained(folder), load_model(folder)
+    assert type(model) is modeling_lion.LionModel and model.config.out_indices == [1, 2]
+    ours = backbone.lion.state_dict()
+    assert ours.keys() == model.state_dict().keys() and all(
+        torch.equal(ours[k], v) for k, v in model.state_dict().items()
+    )
+
+
 def test_a_process_that_computes_otherwise_is_noticed(bundle, monkeypatch):
 
     def fake_run(command, *, cwd, **kwargs):
