@@ -116,8 +116,8 @@ def ablations(scores: pd.DataFrame) -> str:
 
 def in_words(variant: str) -> str:
     """
-    The fields of a variant, with types of layers as letters: "layers SLF" are a sliding, a linear and a full one. Their
-    rotary positions are left out: all of softmax have the same, and linear layers none unless it is said.
+    The fields of a variant, with types of layers as letters: "layers SLF" are a sliding, a linear and a full one.
+    Rotary positions are left out: all of softmax have the same, and linear layers none unless it is said.
     """
     if (types := re.search(r"layer_types=\[(.*?)\]", variant)) is None:
         return variant

@@ -23,8 +23,9 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import torch
-from common import check_paths, find_checkpoint, parse_arguments, save_metrics, train
-from datasets import Dataset, load_dataset
+from common import find_checkpoint, parse_arguments, save_metrics, train
+from data_files import check_files, load_files
+from datasets import Dataset
 from docstrings import write_docstrings
 from hub_upload_lion import warm_start_from_softmax
 from hub_upload_lion.warm_start import load_encoder
@@ -215,8 +216,8 @@ def find_teacher(name_or_path: str | None) -> str:
 
 def load_texts(arguments: DistillationArguments, training_args: TrainingArguments) -> dict[str, Dataset]:
     """The texts as "train" and "validation", without empty lines."""
-    check_paths(train_file=arguments.train_file, validation_file=arguments.validation_file)
     files = {"train": arguments.train_file, "validation": arguments.validation_file}
+    check_files(files)
     if arguments.train_file is None:
         if arguments.validation_file is not None:
             raise ValueError("--validation_file needs --train_file.")
@@ -224,7 +225,7 @@ def load_texts(arguments: DistillationArguments, training_args: TrainingArgument
         files = {split: collected[f"{split}_file"] for split in files}
     elif arguments.validation_file is None:
         raise ValueError("--train_file needs --validation_file: texts that the model is not trained on.")
-    texts = load_dataset("text", data_files=files).filter(lambda example: not example["text"].isspace())
+    texts = load_files(files, ("text",)).filter(lambda example: not example["text"].isspace())
     limits = {"train": arguments.max_train_samples, "validation": arguments.max_eval_samples}
     for split, limit in limits.items():
         if limit is not None and limit < len(texts[split]):

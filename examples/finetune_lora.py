@@ -5,14 +5,15 @@ Fine-tune a saved LION for text classification with LoRA: only low-rank addition
     pip install ".[train,adapters]"
     python examples/finetune_lora.py --model my-lion --train_file reviews.csv --output_dir my-lora --num_train_epochs 3
 
-The file, .csv, .json or .jsonl, has the columns "text" and "label". `--quantize nf4` holds frozen weights in 4 bits.
-Any argument of transformers.TrainingArguments works. Writes the adapter, and the model it merges into in merged/.
+The file, .csv, .json, .jsonl or .parquet, has the columns "text" and "label". `--quantize nf4` holds frozen weights in
+4 bits. Any argument of transformers.TrainingArguments works. Writes the adapter, and the model it merges into in
+merged/.
 """
 
 from dataclasses import dataclass, field
 
 import peft
-from datasets import load_dataset
+from data_files import TABLES, check_files, load_files
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -37,7 +38,7 @@ QUANTIZATION = {
 @dataclass
 class LoraArguments:
     model: str = field(metadata={"help": "Folder or Hub name of a saved LION for text."})
-    train_file: str = field(metadata={"help": 'A .csv, .json or .jsonl file with the columns "text" and "label".'})
+    train_file: str = field(metadata={"help": 'A table (.csv, .json, .jsonl, .parquet) with "text" and "label".'})
     quantize: str | None = field(default=None, metadata={"help": "Frozen weights.", "choices": list(QUANTIZATION)})
     rank: int = field(default=8, metadata={"help": "Rank of the additions."})
 
@@ -46,8 +47,8 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line."""
     lora_args, training_args = HfArgumentParser((LoraArguments, TrainingArguments)).parse_args_into_dataclasses(args)
     set_seed(training_args.seed)
-    kind = "csv" if lora_args.train_file.endswith(".csv") else "json"
-    dataset = load_dataset(kind, data_files=lora_args.train_file, split="train").class_encode_column("label")
+    files = check_files({"train": lora_args.train_file}, TABLES)
+    dataset = load_files(files, ("text", "label"))["train"].class_encode_column("label")
     names = dataset.features["label"].names
     tokenizer = AutoTokenizer.from_pretrained(lora_args.model)
     dataset = dataset.map(lambda rows: tokenizer(rows["text"], truncation=True), batched=True, remove_columns=["text"])

@@ -1,12 +1,16 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Fine-tune a LION model on a task of the GLUE benchmark with the Trainer, and measure it as the benchmark does.
+Fine-tune a LION model on a task of the GLUE benchmark with the Trainer, and measure it as the benchmark does; or on a
+task of your own.
 
     python examples/run_glue.py examples/recipes/glue.yaml --task_name rte --model_name_or_path my-lion \
         --output_dir my-rte
+    python examples/run_glue.py examples/recipes/glue.yaml --train_file train.csv --validation_file test.csv \
+        --model_name_or_path my-lion --output_dir my-classifier
 
-The data is nyu-mll/glue on the Hub, or your own --train_file and --validation_file (.csv, .json, .jsonl) with the
-columns of the task.
+The data is nyu-mll/glue on the Hub, or your own --train_file and --validation_file (.csv, .json, .jsonl, .parquet)
+with the columns of the task. Without --task_name they have a column "label", of names, whole numbers or, to regress
+on, fractions, and one or two columns of texts.
 """
 
 from collections.abc import Callable
@@ -14,13 +18,15 @@ from dataclasses import dataclass, field
 
 import common
 import numpy as np
-from datasets import DatasetDict, load_dataset
+from data_files import TABLES, check_files, load_files
+from datasets import ClassLabel, Dataset, DatasetDict, Value, load_dataset
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     EvalPrediction,
+    PreTrainedConfig,
     Trainer,
     TrainingArguments,
     set_seed,
@@ -64,8 +70,11 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 @dataclass
 class GlueArguments:
-    task_name: str = field(metadata={"help": "The task.", "choices": list(TASKS)})
-    train_file: str | None = field(default=None, metadata={"help": "Training data of your own: .csv, .json, .jsonl."})
+    task_name: str | None = field(
+        default=None,
+        metadata={"help": "The task. Not given: what the columns of your own data say.", "choices": list(TASKS)},
+    )
+    train_file: str | None = field(default=None, metadata={"help": f"Training data of your own: {', '.join(TABLES)}."})
     validation_file: str | None = field(default=None, metadata={"help": "Validation data of your own."})
     max_seq_length: int | None = field(
         default=None, metadata={"help": "Tokens per example. Not given: the configuration's context length."}
@@ -74,37 +83,83 @@ class GlueArguments:
     max_eval_samples: int | None = field(default=None, metadata={"help": "Use only so many validation examples."})
 
 
-def load_task(glue_args: GlueArguments, training_args: TrainingArguments, cache_dir: str | None) -> DatasetDict:
-    """The splits that are needed: "train" and those of `Task.validation`; labels are numbers."""
-    task = TASKS[glue_args.task_name]
-    files = {"train": glue_args.train_file, task.validation[0]: glue_args.validation_file}
-    files = {split: file for split, file in files.items() if file is not None}
-    common.check_paths(**{f"{split.split('_')[0]}_file": file for split, file in files.items()})
+def load_data(
+    glue_args: GlueArguments, training_args: TrainingArguments, validation: tuple[str, ...], cache_dir: str | None
+) -> DatasetDict:
+    """The splits that are needed: "train" and those of `validation`."""
+    files = check_files({"train": glue_args.train_file, validation[0]: glue_args.validation_file}, TABLES)
     if files:
-        kind = "csv" if next(iter(files.values())).endswith(".csv") else "json"
-        datasets = load_dataset(kind, data_files=files, cache_dir=cache_dir)
+        datasets = load_files(files, cache_dir=cache_dir)
     else:
         datasets = load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
     needed = ["train"] * training_args.do_train
     if training_args.do_eval:
-        needed += [split for split in task.validation if split in datasets] or [task.validation[0]]
+        needed += [split for split in validation if split in datasets] or [validation[0]]
     for split in needed:
         if split not in datasets:
             raise ValueError(f"There is no data to read as {split!r}: give --train_file and --validation_file.")
-        if missing := [name for name in (*task.columns, "label") if name not in datasets[split].column_names]:
-            raise ValueError(
-                f"The {split} data of task {glue_args.task_name!r} has no column {' and '.join(missing)}, but "
-                f"{', '.join(datasets[split].column_names)}."
-            )
-    if task.labels and files:  # names or numbers
-        ids = {name: i for i, name in enumerate(task.labels)} | {str(i): i for i in range(len(task.labels))}
-        if unknown := {str(label) for split in needed for label in datasets[split]["label"]} - ids.keys():
-            raise ValueError(
-                f"Task {glue_args.task_name!r} has the labels {', '.join(task.labels)}; the data has "
-                f"{', '.join(sorted(unknown)[:5])}."
-            )
-        datasets = datasets.map(lambda row: {"label": ids[str(row["label"])]})
     return DatasetDict({split: datasets[split] for split in needed})
+
+
+def check_columns(dataset: Dataset, columns: tuple[str, ...], name: str) -> None:
+    """Raise a ValueError if columns, or values in them, are missing; `name` says of which data."""
+    if missing := [column for column in columns if column not in dataset.column_names]:
+        raise ValueError(
+            f"The {name} has no column {' and '.join(missing)}, but {', '.join(dataset.column_names)}: rename columns."
+        )
+    for column in columns:
+        values = dataset[column][:]
+        if None in values:
+            raise ValueError(f"The {name} has no {column!r} in row {values.index(None) + 1}: fill it in.")
+
+
+def find_task(dataset: Dataset, config: PreTrainedConfig, is_train: bool) -> Task:
+    """
+    The task of one's own data, from its columns and labels; classes that the model has already keep their order.
+
+    Args:
+        is_train: whether the labels are all that there are; if not, they are those of the model.
+
+    Raises:
+        ValueError: if there is no column "label", or not one or two of texts.
+    """
+    check_columns(dataset, ("label",), "data")
+    feature, columns = dataset.features["label"], dataset.column_names
+    texts = [name for name in columns if name != "label" and "string" in getattr(dataset.features[name], "dtype", "")]
+    if len(texts) > 2:  # the columns of a task among others
+        texts = next((task.columns for task in TASKS.values() if {*task.columns} <= {*texts}), texts)
+    if not 1 <= len(texts) <= 2:
+        raise ValueError(
+            f"The data has {len(texts)} columns of texts ({', '.join(texts)}) among {', '.join(columns)}: leave one, "
+            "or two for pairs, or give --task_name."
+        )
+    if getattr(feature, "dtype", "").startswith("float"):
+        return Task((*texts,), (), ("pearson", "spearman"))
+    known = tuple(config.id2label.values())
+    names = known
+    if is_train:
+        names = feature.names if isinstance(feature, ClassLabel) else [str(x) for x in sorted({*dataset["label"]})]
+    return Task((*texts,), known if {*names} == {*known} else (*names,))
+
+
+def number_labels(dataset: Dataset, task: Task, name: str) -> Dataset:
+    """The labels of one's own data, names or numbers of the task's, as numbers; `name` is the task's."""
+    feature = dataset.features["label"]
+    if isinstance(feature, ClassLabel):
+        dataset = dataset.cast_column("label", Value("int64"))
+        dataset = dataset.map(lambda row: {"name": feature.names[row["label"]]}, remove_columns=["label"])
+        dataset = dataset.rename_column("name", "label")
+    found = {str(label) for label in dataset["label"]}
+    ids = {label: i for i, label in enumerate(task.labels)}
+    if not found <= ids.keys():
+        numbers = {str(i): i for i in range(len(task.labels))}
+        ids = numbers if found <= numbers.keys() else ids
+    if unknown := found - ids.keys():
+        raise ValueError(
+            f"{name} has the labels {', '.join(task.labels)}; the data has {', '.join(sorted(unknown)[:5])}."
+        )
+    dataset = dataset.map(lambda row: {"number": ids[str(row["label"])]}, remove_columns=["label"])
+    return dataset.rename_column("number", "label")
 
 
 def measure(task: Task) -> Callable[[EvalPrediction], dict[str, float]]:
@@ -125,8 +180,19 @@ def main(args: list[str] | None = None) -> Trainer:
     common.check_arguments(model_args, training_args)
     if model_args.model_name_or_path is None:
         raise ValueError("GLUE is for trained models: give --model_name_or_path.")
-    task = TASKS[glue_args.task_name]
+    task = TASKS.get(glue_args.task_name)
+    if task is None and not (glue_args.train_file or glue_args.validation_file):
+        raise ValueError(f"Give --task_name (one of {', '.join(TASKS)}), or data of your own by --train_file.")
     config = common.load_config(model_args)
+    validation = ("validation",) if task is None else task.validation
+    datasets = load_data(glue_args, training_args, validation, model_args.cache_dir)
+    name = f"Task {glue_args.task_name!r}"
+    if task is None:
+        name, task = "Your task", find_task(next(iter(datasets.values())), config, training_args.do_train)
+    for split, dataset in datasets.items():
+        check_columns(dataset, (*task.columns, "label"), f"{split} data")
+        if task.labels and (glue_args.train_file or glue_args.validation_file):
+            datasets[split] = number_labels(dataset, task, name)
     if task.labels:
         config.id2label = dict(enumerate(task.labels))
         config.label2id = {name: i for i, name in enumerate(task.labels)}
@@ -135,7 +201,6 @@ def main(args: list[str] | None = None) -> Trainer:
     checkpoint = common.find_checkpoint(training_args)
     set_seed(training_args.seed)
 
-    datasets = load_task(glue_args, training_args, model_args.cache_dir)
     tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
     model = common.load_model(AutoModelForSequenceClassification, model_args, config)
     length = glue_args.max_seq_length or common.context_length(config)

@@ -5,7 +5,8 @@ Train or fine-tune a LION model for image classification on your own images, wit
     python examples/run_image_classification.py --config_name lion-image-small --train_dir photos/train \
         --validation_dir photos/validation --do_train --do_eval --output_dir outputs/photos
 
-An image folder has one sub-folder per class, named like it. Argument names are those of the transformers examples.
+An image folder has one sub-folder per class, named like it. Images that cannot be read are named and left out.
+Argument names are those of the transformers examples.
 """
 
 import random
@@ -18,6 +19,7 @@ import common
 import numpy as np
 import torch
 from datasets import ClassLabel, DatasetDict, load_dataset
+from datasets import Image as ImageColumn
 from PIL import Image
 from tokenization_lion import lion_image_processor
 from transformers import (
@@ -29,6 +31,10 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.utils import logging
+
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass
@@ -160,6 +166,7 @@ class PixelValues:
         augment: bool,
         seed: int,
     ):
+        self.decoder = ImageColumn()
         self.processor = processor
         self.ids = ids
         self.mode = "L" if num_channels == 1 else "RGB"
@@ -170,12 +177,26 @@ class PixelValues:
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def __call__(self, examples: dict[str, list]) -> dict[str, list]:
-        images = [image.convert(self.mode) for image in examples[self.data_args.image_column_name]]
+        rows = zip(examples[self.data_args.image_column_name], examples[self.data_args.label_column_name], strict=True)
+        rows = [(image, self.ids[label]) for file, label in rows if (image := self.read(file)) is not None]
+        if not rows:
+            raise ValueError("None of the images of a batch can be read; their files are named above.")
+        images, labels = zip(*rows, strict=True)
         if self.augment:
             images = [self.change(image) for image in images]
-        pixel_values = self.processor(images, return_tensors="pt")["pixel_values"]
-        labels = [self.ids[label] for label in examples[self.data_args.label_column_name]]
-        return {"pixel_values": list(pixel_values), "labels": labels}
+        pixel_values = self.processor(list(images), return_tensors="pt")["pixel_values"]
+        return {"pixel_values": list(pixel_values), "labels": list(labels)}
+
+    def read(self, file: dict) -> Image.Image | None:
+        """An image of its path or its bytes; `None`, with a warning, if it is damaged: training goes on without it."""
+        try:
+            if file["bytes"] is None:  # by way of its path, a damaged file would stay open
+                file = file | {"bytes": Path(file["path"]).read_bytes()}
+            return self.decoder.decode_example(file).convert(self.mode)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
+            name = file["path"] or f"An image of {len(file['bytes'])} bytes"
+            logger.warning_once(f"{name} cannot be read ({error}). It is left out: mend or remove it.")
+            return None
 
     def change(self, image: Image.Image) -> Image.Image:
         numbers = random.Random(self.seed + crc32(image.tobytes(), int(self.epoch)))
@@ -256,6 +277,8 @@ def main(args: list[str] | None = None) -> Trainer:
             pixel_values = PixelValues(
                 processor, config.num_channels, ids[split], data_args, augment=is_train, seed=training_args.seed
             )
+            # Decoded by `PixelValues`, which knows the files.
+            dataset = dataset.cast_column(data_args.image_column_name, ImageColumn(decode=False))
             datasets[split] = dataset.with_transform(pixel_values)
             if is_train:
                 callbacks.append(common.EpochCallback(pixel_values.epoch))

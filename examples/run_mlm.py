@@ -10,13 +10,14 @@ Argument names are those of the transformers examples. Without --tokenizer_name 
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
-from pathlib import Path
 from zlib import crc32
 
 import common
 import numpy as np
 import torch
+from data_files import FILE_TYPES, check_files, load_files
 from datasets import DatasetDict, IterableDataset, IterableDatasetDict, load_dataset
 from tokenization_lion import LionTokenizer
 from tokenization_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
@@ -33,7 +34,6 @@ from transformers import (
 )
 
 
-FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv"}
 SHUFFLE_BUFFER = 10_000
 
 
@@ -49,7 +49,7 @@ class MlmModelArguments(common.ModelArguments):
 
 @dataclass
 class DataTrainingArguments(common.DataArguments):
-    train_file: str | None = field(default=None, metadata={"help": "Training text: .txt, .json, .jsonl or .csv."})
+    train_file: str | None = field(default=None, metadata={"help": f"Training text: {', '.join(FILE_TYPES)}."})
     validation_file: str | None = field(default=None, metadata={"help": "Validation text, of the same type."})
     validation_split_percentage: int = field(
         default=5, metadata={"help": "Without validation data: this share of the training data, from its start."}
@@ -114,15 +114,9 @@ def check_data_arguments(
     data_args: DataTrainingArguments, model_args: MlmModelArguments, training_args: TrainingArguments
 ) -> None:
     """Raise a ValueError or a FileNotFoundError for data that is not there or arguments that contradict each other."""
-    common.check_paths(train_file=data_args.train_file, validation_file=data_args.validation_file)
-    files = [file for file in (data_args.train_file, data_args.validation_file) if file is not None]
+    files = check_files({"train": data_args.train_file, "validation": data_args.validation_file})
     if (data_args.dataset_name is None) == (not files):
         raise ValueError("Give the data by --train_file and --validation_file, or by --dataset_name.")
-    for file in files:
-        if Path(file).suffix not in FILE_TYPES:
-            raise ValueError(f"{file} is none of the known types: {', '.join(FILE_TYPES)}.")
-    if len({FILE_TYPES[Path(file).suffix] for file in files}) > 1:
-        raise ValueError(f"{' and '.join(files)} are of different types: give files of one type.")
     if training_args.do_train and files and data_args.train_file is None:
         raise ValueError("--do_train needs --train_file.")
     if data_args.streaming and training_args.do_train and training_args.max_steps <= 0:
@@ -146,19 +140,19 @@ def load_texts(
 ) -> DatasetDict | IterableDatasetDict:
     """The texts as splits "train" and "validation", the latter cut from the former if there is none."""
     if data_args.dataset_name is not None:
-        source = {"path": data_args.dataset_name, "name": data_args.dataset_config_name}
+        read = partial(load_dataset, data_args.dataset_name, data_args.dataset_config_name)
     else:
         files = {"train": data_args.train_file, "validation": data_args.validation_file}
-        files = {split: file for split, file in files.items() if file is not None}
-        source = {"path": FILE_TYPES[Path(next(iter(files.values()))).suffix], "data_files": files}
-    source |= {"cache_dir": cache_dir, "streaming": data_args.streaming}
-    datasets = load_dataset(**source)
+        read = partial(load_files, {split: file for split, file in files.items() if file is not None})
+    read = partial(read, cache_dir=cache_dir, streaming=data_args.streaming)
+    datasets = read()
     if training_args.do_eval and "validation" not in datasets:
         if data_args.streaming:
             raise ValueError("Streamed data cannot be split: give --validation_file, or drop --do_eval.")
         share = data_args.validation_split_percentage
-        datasets["validation"] = load_dataset(**source, split=f"train[:{share}%]")
-        datasets["train"] = load_dataset(**source, split=f"train[{share}%:]")
+        datasets["validation"], datasets["train"] = (
+            read(split=f"train[{part}]") for part in (f":{share}%", f"{share}%:")
+        )
     needed = common.needed_splits(training_args)
     if missing := [split for split in needed if split not in datasets]:
         raise ValueError(f"The data has no split {' and '.join(missing)}; it has {', '.join(datasets)}.")
@@ -166,8 +160,15 @@ def load_texts(
 
 
 def text_column(dataset) -> str:
-    columns = dataset.column_names or list(next(iter(dataset)))
-    return "text" if "text" in columns else columns[0]
+    """The column "text", or else the first one; a ValueError if it holds no text."""
+    row = next(iter(dataset))
+    name = "text" if "text" in row else next(iter(row))
+    if not isinstance(row[name], str | None):
+        raise ValueError(
+            f"Column {name!r} of the data holds {row[name]!r}, no text; its columns are {', '.join(row)}: name the "
+            'one of the texts "text".'
+        )
+    return name
 
 
 def load_tokenizer(

@@ -5,15 +5,15 @@ Make a sentence encoder of a saved LION with sentence-transformers, from pairs o
     pip install ".[train,embeddings]"
     python examples/train_embeddings.py --model my-lion --train_file pairs.csv --output_dir my-encoder
 
-The file, .csv, .json or .jsonl, has the columns "anchor" and "positive"; of every ten pairs one is held out, and the
-loss is contrastive: in a batch, the other positives are the negatives. The folder loads with
+The file, .csv, .json, .jsonl or .parquet, has the columns "anchor" and "positive"; of every ten pairs one is held out,
+and the loss is contrastive: in a batch, the other positives are the negatives. The folder loads with
 SentenceTransformer("my-encoder"), once `import modeling_lion` has run. Any argument of
 SentenceTransformerTrainingArguments works.
 """
 
 from dataclasses import dataclass, field
 
-from datasets import load_dataset
+from data_files import TABLES, check_files, load_files
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -29,7 +29,7 @@ import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 @dataclass
 class EncoderArguments:
     model: str = field(metadata={"help": "Folder or Hub name of a saved LION for text, with its tokenizer."})
-    train_file: str = field(metadata={"help": 'A .csv, .json or .jsonl file with columns "anchor" and "positive".'})
+    train_file: str = field(metadata={"help": 'A table (.csv, .json, .jsonl, .parquet) with "anchor" and "positive".'})
     pooling: str = field(default="mean", metadata={"help": "How tokens become a vector.", "choices": ["mean", "cls"]})
     max_seq_length: int | None = field(
         default=None, metadata={"help": "Tokens of a text that count. Not given: as many as the model was made for."}
@@ -47,10 +47,9 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     """Run with these arguments, or those of the command line; returns the encoder."""
     parser = HfArgumentParser((EncoderArguments, SentenceTransformerTrainingArguments))
     encoder_args, training_args = parser.parse_args_into_dataclasses(args)
-    kind = "csv" if encoder_args.train_file.endswith(".csv") else "json"
-    pairs = load_dataset(kind, data_files=encoder_args.train_file, split="train").select_columns(
-        ["anchor", "positive"]
-    )
+    columns = ("anchor", "positive")
+    files = check_files({"train": encoder_args.train_file}, TABLES)
+    pairs = load_files(files, columns)["train"].select_columns(list(columns))
     pairs = pairs.train_test_split(0.1, seed=training_args.seed)
 
     tokens = Transformer(encoder_args.model, max_seq_length=encoder_args.max_seq_length)

@@ -89,6 +89,7 @@ def load_model(
             f"{checkpoint} is a {config.model_type!r} model, not a LION: `lion convert` makes LIONs of some."
         )
     name = (config.architectures or ["LionModel"])[0]
+    name = {"LionBackbone": "LionModel"}.get(name, name)  # the same weights; its outputs are no tensors
     model_class = getattr(modeling_lion, name, None)
     if model_class is None:
         raise ValueError(f"{checkpoint} holds a {name}, which is none of LION's classes.")

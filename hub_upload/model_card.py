@@ -43,6 +43,7 @@ TASKS = {
     "AutoModelForQuestionAnswering": ("finding answers in a text", {"text": "question-answering"}),
     "AutoModelForMultipleChoice": ("multiple choice", {"text": "multiple-choice"}),
     "AutoModelForImageClassification": ("classifying images", {"image": "image-classification"}),
+    "AutoModelForSemanticSegmentation": ("finding the class of each pixel", {"image": "image-segmentation"}),
     "AutoModelForMaskedImageModeling": ("masked image modeling", {"image": "image-feature-extraction"}),
 }
 # By class of sentence-transformers.

@@ -11,7 +11,7 @@ from .attention_reference import reference_attention
 from .cpu_chunk import cpu_chunk
 from .cpu_parallel import cpu_parallel
 from .decay import NO_DECAY, LogDecay, finite_log_decay
-from .numerics import accumulation_dtype, backend
+from .numerics import accumulation_dtype, backend, without_autocast
 from .padding import check_borders
 from .triton_launch import triton_chunk, triton_parallel, triton_rnn
 from .triton_plan import longest_full_form
@@ -70,7 +70,7 @@ def lion_attention(
         ValueError: if shapes, dtypes or names do not fit together.
     """
     check_arguments(query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens, head_directions)
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query):
         if form == "eager":
             inputs = (x.to(accumulation_dtype(x.dtype)) for x in (query, key, value))
             output, weights = reference_attention(

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from .numerics import is_transformed
+
 
 def window_mask(
     query_token: Tensor,
@@ -107,8 +109,8 @@ def attend(
     if sees_nothing:  # not left to what a backend makes of it: such a query looks at everything, and forgets it
         is_blind = ~seen.any(-1, keepdim=True)
         seen = seen | is_blind
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        with sdpa_kernel(SDPBackend.MATH):  # the one that torch.func can see through
+    if not torch.compiler.is_compiling() and is_transformed():
+        with sdpa_kernel(SDPBackend.MATH):  # the one that has rules for them
             output = scaled_dot_product_attention(query, key, value, seen, scale=scaling)
     else:
         output = scaled_dot_product_attention(query, key, value, seen, scale=scaling)

@@ -24,7 +24,7 @@ from collections.abc import Callable
 import torch
 
 from .attention_plain import run_plain
-from .numerics import accumulation_dtype
+from .numerics import accumulation_dtype, without_autocast
 
 
 INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? forward, Tensor? backward"
@@ -116,7 +116,7 @@ def attention_operator(
         grad = torch.zeros_like(output) if grad is None else grad
         if is_separate and grad_factor is None:
             grad_factor = torch.zeros_like(factor)
-        with torch.autocast(grad.device.type, enabled=False):
+        with without_autocast(grad):
             grads = backward_operator(
                 grad, grad_factor, *inputs, output, factor, saved, ctx.chunk_size, ctx.normalization,
                 ctx.head_directions, any(needs[3:]),

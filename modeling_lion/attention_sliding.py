@@ -8,7 +8,7 @@ from transformers.utils.import_utils import is_tracing
 
 from .attention_blocks import block_body, dense_body
 from .cpu_sliding import SMALL_BLOCK, TILE_ELEMENTS, SlidingAttention
-from .numerics import accumulation_dtype, allows_custom_op
+from .numerics import accumulation_dtype, allows_custom_op, without_autocast
 from .padding import check_borders
 
 
@@ -43,7 +43,7 @@ def sliding_attention(
     """
     check_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query)
     is_dense, is_cpu = is_dense_fastest(query, key, sliding_window), query.device.type == "cpu"
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query):
         if not is_dense and is_cpu and allows_custom_op(query) and not is_tracing(query):
             return SlidingAttention.apply(query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query)
         # Accelerators sum in float32 whatever the inputs are; a CPU does, and not slowly, in float32 only.

@@ -23,6 +23,7 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers import GenerationConfig, PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.backbone_utils import BackboneConfigMixin
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.utils import logging
 
@@ -31,9 +32,11 @@ logger = logging.get_logger(__name__)
 
 
 # The model class of each Auto class, by modality. It is saved in config.json (`auto_map`), where the Auto classes of a
-# process without this package find it.
+# process without this package find it. Of several Auto classes for one model, the last is the usual one.
 AUTO_MODELS = {
     "text": {
+        "AutoModelForPreTraining": "LionForMaskedLM",
+        "AutoModelForTextEncoding": "LionModel",
         "AutoModel": "LionModel",
         "AutoModelForMaskedLM": "LionForMaskedLM",
         "AutoModelForMultipleChoice": "LionForMultipleChoice",
@@ -42,9 +45,11 @@ AUTO_MODELS = {
         "AutoModelForTokenClassification": "LionForTokenClassification",
     },
     "image": {
+        "AutoBackbone": "LionBackbone",
         "AutoModel": "LionModel",
         "AutoModelForImageClassification": "LionForImageClassification",
         "AutoModelForMaskedImageModeling": "LionForMaskedImageModeling",
+        "AutoModelForSemanticSegmentation": "LionForSemanticSegmentation",
     },
 }
 # What a layer may be, in the library's words: one with the mixer of `mixer_type`, or one of softmax attention.
@@ -75,7 +80,7 @@ OTHER_NAMES = {
 
 
 @strict
-class LionConfig(PreTrainedConfig):
+class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     r"""
     Configuration of a LION encoder (Afzal et al., arXiv 2502.16249) for text or for images.
 
@@ -195,8 +200,10 @@ class LionConfig(PreTrainedConfig):
             Defaults to `max_position_embeddings` or, without that, to 512.
         text fields (`vocab_size`, `type_vocab_size`, `pad_token_id`):
             As in BERT. `type_vocab_size` may be 0, for no embeddings of token types; all ids are then 0.
-        image fields (`image_size`, `patch_size`, `num_channels`):
-            As in ViT. Sizes are a number or (height, width).
+        image fields (`image_size`, `patch_size`, `num_channels`, `semantic_loss_ignore_index`, `out_features`,
+        `out_indices`):
+            As in ViT and BEiT. Sizes are a number or (height, width). The last two choose the feature maps of
+            `LionBackbone`: `"stem"` (0), `"stage1"` (1), …; the last one if neither is given.
 
     Example:
 
@@ -233,6 +240,9 @@ class LionConfig(PreTrainedConfig):
     image_size: int | list[int] | tuple[int, int] = 224
     patch_size: int | list[int] | tuple[int, int] = 16
     num_channels: int = 3
+    semantic_loss_ignore_index: int = 255
+    _out_features: list[str] | None = None
+    _out_indices: list[int] | None = None
 
     mixer_type: Literal["lit", "decay", "selective", "diagonal", "softmax", "luna"] = "selective"
     layer_types: list[str] | None = None
@@ -266,6 +276,9 @@ class LionConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         self.check_names(kwargs)
+        chosen = {name: kwargs.pop(name, None) for name in ("out_features", "out_indices")}
+        if any(value is not None for value in chosen.values()):
+            self.set_output_features_output_indices(**chosen)
         is_text = self.modality == "text"
         if self.layer_norm_eps is None:
             self.layer_norm_eps = 1e-12 if is_text else 1e-6
@@ -363,6 +376,11 @@ class LionConfig(PreTrainedConfig):
         if self.max_position_embeddings in (None, NO_LIMIT):
             return 512 if self.initial_context_length is None else self.initial_context_length
         return self.max_position_embeddings
+
+    @property
+    def stage_names(self) -> list[str]:
+        """Of the hidden states before the first layer, and behind each."""
+        return ["stem", *(f"stage{n}" for n in range(1, self.num_hidden_layers + 1))]
 
     @property
     def mixer_is_linear(self) -> bool:

@@ -7,6 +7,7 @@ from transformers import PreTrainedConfig
 from transformers.utils.import_utils import is_tracing
 
 from .feed_forward import make_norm
+from .numerics import is_readable
 
 
 class LionTextEmbeddings(nn.Module):
@@ -141,7 +142,7 @@ def check_ids(name: str, ids: Tensor, size: int, field: str, shape: torch.Size) 
     rows, 0 may be asked for: tokenizers give a type to every token, that of a text without a pair.
     """
     check_shape(name, ids, shape)
-    if is_tracing(ids) or ids.device.type != "cpu" or not ids.numel():
+    if ids.device.type != "cpu" or not is_readable(ids) or not ids.numel():
         return
     low, high = (x.item() for x in ids.aminmax())
     highest = max(size - 1, 0)

@@ -7,15 +7,15 @@ A linear mixer makes queries, keys, values and log decays, and `lion_attention` 
 gives the mixed values (mixer_softmax.py, mixer_luna.py).
 """
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from .decay import NO_DECAY, LogDecay
 from .feature_map import FEATURE_MAPS
+from .numerics import without_autocast
 from .padding import make_padding_absent
 from .rotary import PositionEmbeddings, rotate
-from .short_conv import BorderTaps, Halo, ShortConv
+from .short_conv import BorderTaps, Halo, ShortConv, absent
 
 
 class Mixer(nn.Module):
@@ -78,7 +78,7 @@ class LinearMixer(Mixer):
         """
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)
         query, key, value = (x.view(shape) for x in self.project(hidden_states, is_real, neighbours))
-        with torch.autocast(hidden_states.device.type, enabled=False):  # on a GPU it would widen queries and keys only
+        with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
             query, key = rotate(query, key, position_embeddings, heads_dim=2)
             query, key = self.feature_map(query), self.feature_map(key)
         if self.head_directions == "alternate" and query.shape[2] % 2:
@@ -102,8 +102,8 @@ class LinearMixer(Mixer):
         pairs = tuple(zip(projections, (self.q_conv, self.k_conv, self.v_conv), strict=True))
         if isinstance(neighbours, Halo):
             hidden_states, is_real = neighbours.extend(hidden_states, is_real)
-            return [neighbours.trim(conv(proj(hidden_states), is_real)) for proj, conv in pairs]
-        return [conv(proj(hidden_states), is_real, neighbours) for proj, conv in pairs]
+            return [neighbours.trim(conv(absent(proj(hidden_states), is_real))) for proj, conv in pairs]
+        return [conv(absent(proj(hidden_states), is_real), borders=neighbours) for proj, conv in pairs]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """log λ of each token, for both directions, in one of the shapes of `LogDecay`; float32 or wider."""

@@ -25,8 +25,15 @@ class FixedDecay(nn.Module):
         self.bias = nn.Parameter(torch.empty(num_heads))
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        """The log decays, `(num_heads,)`; of the hidden states only the dtype matters."""
-        return F.logsigmoid(self.bias.to(accumulation_dtype(hidden_states.dtype)))
+        """
+        The log decays, `(num_heads,)`; of the hidden states only the dtype matters. `(batch, num_heads, length)` where
+        gradients are wanted for each sequence: in `torch.func`, and for hooks that read them, as those of opacus.
+        """
+        log_decay = F.logsigmoid(self.bias.to(accumulation_dtype(hidden_states.dtype)))
+        if not (self._backward_hooks or torch._C._are_functorch_transforms_active()):
+            return log_decay
+        batch, length = hidden_states.shape[:2]
+        return log_decay.view(1, -1, 1).expand(batch, -1, length)
 
 
 class DecayMixer(LinearMixer):
@@ -37,7 +44,7 @@ class DecayMixer(LinearMixer):
         self.decay = FixedDecay(config.num_scans * config.num_attention_heads)
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
-        return self.decay(hidden_states)
+        return self.decay(hidden_states.detach())  # which they do not depend on; else hooks would wait for it
 
 
 class DecayGate(nn.Linear):

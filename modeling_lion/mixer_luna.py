@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig
 
 from .feature_map import elu
 from .mixer_softmax import SoftmaxMixer, sequence_of_each_token
-from .numerics import accumulation_dtype, divide
+from .numerics import accumulation_dtype, divide, without_autocast
 
 
 ACTIVATIONS = {"softplus": F.softplus, "elu": elu}
@@ -99,7 +99,7 @@ class LunaMixer(SoftmaxMixer):
         if self.activation is None:
             return self.attend(query, key, value, mask, output_attentions=False)[0]
         dtype = accumulation_dtype(query.dtype)
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             weights = self.activation(self.scaling * query.to(dtype) @ key.to(dtype).transpose(-1, -2))
             weights = weights if mask is None else weights * mask
             packed = divide(weights @ value.to(dtype), weights.sum(-1, keepdim=True))

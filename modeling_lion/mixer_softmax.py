@@ -17,9 +17,11 @@ from transformers.masking_utils import (
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
+from .attention_blocks import window_mask
 from .attention_names import softmax_name
 from .attention_sliding import sliding_attention
 from .mixer import Mixer
+from .numerics import is_readable
 from .rotary import PositionEmbeddings, rotate
 from .short_conv import BorderTaps, Halo
 
@@ -106,6 +108,12 @@ class SoftmaxMixer(Mixer):
         if implementation != config._attn_implementation:
             config = SimpleNamespace(_attn_implementation=implementation, sliding_window=config.sliding_window)
         if cu_seqlens is None:
+            if implementation in ("eager", "sdpa") and is_real is not None and not is_readable(is_real):
+                seen = is_real.unsqueeze(1)  # the library would ask for its values
+                if cls.has_window:
+                    token = torch.arange(is_real.shape[1], device=is_real.device)
+                    seen = window_mask(token, token, config.sliding_window, is_real)
+                return seen.unsqueeze(1)
             return cls.create_mask(config, hidden_states, is_real)
         if "flash" in implementation:  # told by the borders
             if is_real is not None:

@@ -322,7 +322,10 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
 @auto_docstring
 class LionModel(LionPreTrainedModel):
     # Heads and the mask token of pre-training are no part of the encoder: loading it alone leaves them out.
-    _keys_to_ignore_on_load_unexpected = [r"^(classifier|head|qa_outputs|lm_head|decoder)\.", r"mask_token$"]
+    _keys_to_ignore_on_load_unexpected = [
+        r"^(classifier|head|qa_outputs|lm_head|decode_head|decoder)\.",
+        r"mask_token$",
+    ]
 
     def __init__(self, config: LionConfig, add_pooling_layer: bool = True, use_mask_token: bool = False):
         r"""
@@ -402,7 +405,8 @@ class LionModel(LionPreTrainedModel):
             hidden_states = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
             position_embeddings = self.rotary_embeddings(hidden_states, positions, shared_sequence)
         else:
-            hidden_states = self.embeddings(pixel_values, bool_masked_pos, interpolate_pos_encoding)
+            changes = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
+            hidden_states = self.embeddings(pixel_values, **changes)
             if self.config.num_scans > 1:
                 grid = patch_grid(self.config, pixel_values)
                 scans = scan_orders(self.config.patch_order, *grid, device=hidden_states.device)
@@ -767,12 +771,17 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
         )
 
 
+from .image_heads import LionBackbone, LionForSemanticSegmentation  # noqa: E402 (which need what is above)
+
+
 __all__ = [
+    "LionBackbone",
     "LionForImageClassification",
     "LionForMaskedImageModeling",
     "LionForMaskedLM",
     "LionForMultipleChoice",
     "LionForQuestionAnswering",
+    "LionForSemanticSegmentation",
     "LionForSequenceClassification",
     "LionForTokenClassification",
     "LionModel",

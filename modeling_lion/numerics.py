@@ -1,8 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Number formats, denominators of 0, and which implementation computes: the rules that all forms share (SPEC §5)."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from transformers.utils.import_utils import is_tracing, is_triton_available
 
 
@@ -14,6 +17,11 @@ LARGEST_TRITON_DIM = 256
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """float64 for float64, float32 for all else: decays, denominators and states are never narrower (SPEC §5)."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager:
+    """No autocast where `x` is. The meta device, on which shapes and FLOPs are counted, knows none to turn off."""
+    return nullcontext() if x.device.type == "meta" else torch.autocast(x.device.type, enabled=False)
 
 
 def smallest_denominator(dtype: torch.dtype) -> float:
@@ -67,10 +75,30 @@ def runs_triton(device: int | None) -> bool:
     return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
+def is_readable(x: Tensor) -> bool:
+    """Whether Python can ask for the values of `x`: not in a graph, on the meta device or within `torch.func.vmap`."""
+    if is_tracing(x) or x.device.type == "meta":
+        return False
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(x):  # grad wraps tensors, too, whose values are there
+        if functorch.is_batchedtensor(x):
+            return False
+        x = functorch.get_unwrapped(x)
+    return True
+
+
 def allows_custom_op(query: Tensor) -> bool:
-    """False for empty batches, and where export, tracing or `torch.func` have to see through the kernel."""
+    """
+    False for empty batches, and where export, tracing, `torch.func` or forward-mode derivatives have to see through
+    the kernel.
+    """
     if torch.compiler.is_exporting():
         return False
     if torch.compiler.is_compiling():
         return True
-    return query.numel() > 0 and not (torch._C._are_functorch_transforms_active() or is_tracing())
+    return query.numel() > 0 and not (is_transformed() or is_tracing())
+
+
+def is_transformed() -> bool:
+    """Whether `torch.func` or forward-mode derivatives are at work, which have no rules for hand-written operators."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

@@ -3,9 +3,9 @@
 
 import torch
 from torch import Tensor
-from transformers.utils.import_utils import is_tracing
 
 from .embeddings import check_shape
+from .numerics import is_readable
 
 
 def packed_borders(position_ids: Tensor | None, is_real: Tensor | None) -> Tensor | None:
@@ -17,13 +17,13 @@ def packed_borders(position_ids: Tensor | None, is_real: Tensor | None) -> Tenso
         is_real: of `real_tokens`.
 
     Returns:
-        `(num_sequences + 1,)`, or `None` where nothing is packed. `None` also in a graph, where the positions
-        cannot be asked: give `cu_seq_lens_q` there.
+        `(num_sequences + 1,)`, or `None` where nothing is packed. `None` also where the positions cannot be asked
+        (`is_readable`), as in a graph: give `cu_seq_lens_q` there.
 
     Raises:
         ValueError: if rows are packed differently.
     """
-    if position_ids is None or is_tracing(position_ids):
+    if position_ids is None or not is_readable(position_ids):
         return None
     starts = position_ids == 0
     if is_real is not None:
@@ -94,7 +94,7 @@ def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
         )
     is_real = attention_mask.bool()
     # Only where the answer costs nothing: on an accelerator it would stall, in a graph it would break it.
-    if is_real.device.type == "cpu" and not is_tracing(is_real) and is_real.all():
+    if is_real.device.type == "cpu" and is_readable(is_real) and is_real.all():
         return None
     return is_real
 
@@ -104,7 +104,7 @@ def check_borders(cu_seqlens: Tensor, length: int) -> None:
     Raise a ValueError for borders that do not rise from 0 to the length. Kernels ask for it on the CPU only; on an
     accelerator each answer stalls, so the model asks once for all its layers.
     """
-    if is_tracing():
+    if not is_readable(cu_seqlens):
         return
     borders = cu_seqlens.tolist()
     if borders[0] != 0 or borders[-1] != length or borders != sorted(set(borders)):

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .decay import LogDecay
-from .numerics import normalize
+from .numerics import normalize, without_autocast
 
 
 def snake(grid: Tensor) -> Tensor:
@@ -130,6 +130,6 @@ def scan_attention(
     weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
     weights = mean_in_raster_order(torch.cat(weights, dim=1))
     weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
-    with torch.autocast(value.device.type, enabled=False):  # by way of the weights, so that they have a gradient
+    with without_autocast(value):  # by way of the weights, so that they have a gradient
         output = weights @ value.to(weights.dtype)
     return output.to(value.dtype), weights.to(value.dtype)

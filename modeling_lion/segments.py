@@ -26,7 +26,7 @@ from transformers.utils.import_utils import is_tracing
 from .attention_plain import split_ones, with_ones
 from .decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, over_tokens, wide_dtype
 from .embeddings import check_inputs
-from .numerics import accumulation_dtype, normalize
+from .numerics import accumulation_dtype, normalize, without_autocast
 from .padding import text_layout
 from .short_conv import Halo
 
@@ -60,7 +60,7 @@ def segment_factors(log_decay: LogDecay, query: Tensor, head_directions: str) ->
 def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay, head_directions: str = "both") -> BorderStates:
     """What a segment gives to the others. Arguments as in `lion_attention`; computed in the accumulation dtype."""
     dtype = accumulation_dtype(key.dtype)
-    with torch.autocast(key.device.type, enabled=False):
+    with without_autocast(key):
         key, value = key.to(dtype), with_ones(value.to(dtype))
         factors = segment_factors(log_decay, key, head_directions)
         return BorderStates(
@@ -104,7 +104,7 @@ def segment_attention(
     (numerator, denominator), _ = attention(
         query, key, value, log_decay, normalization="separate", head_directions=head_directions, **kwargs
     )
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query):
         query = query.to(accumulation_dtype(query.dtype))
         factors = segment_factors(log_decay, query, head_directions)
         outside = (query * factors.from_start) @ border_states.forward + (

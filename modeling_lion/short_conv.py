@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
 from .cpu_scratch import has_native_product
+from .numerics import without_autocast
 
 
 class ShortConv(nn.Module):
@@ -27,16 +28,21 @@ class ShortConv(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, 1, kernel))
 
-    def forward(self, x: Tensor, is_real: Tensor | None = None, borders: "BorderTaps | None" = None) -> Tensor:
-        """
-        Args:
-            x: `(batch, length, channels)`.
-            is_real: `(batch, length)`, bool, False for padding; `None` where nothing is padded.
-        """
-        with torch.autocast(x.device.type, enabled=False):
-            if is_real is not None:
-                x = x * is_real.unsqueeze(-1).to(x.dtype)
+    def forward(self, x: Tensor, borders: "BorderTaps | None" = None) -> Tensor:
+        """`x` is `(batch, length, channels)`, 0 at padded tokens (`absent`)."""
+        if self._backward_hooks and self.training and borders is not None:
+            raise ValueError(
+                "A library reads gradients per example by hooks (as opacus does), which see no borders of a short "
+                "convolution, of images or of packed rows, and would be wrong: set `conv_kernel=0`, or take them by "
+                "torch.func.vmap."
+            )
+        with without_autocast(x):
             return F.silu(convolve(x, self.weight.to(x.dtype), borders))
+
+
+def absent(x: Tensor, is_real: Tensor | None) -> Tensor:
+    """`x`, `(batch, length, channels)`, with 0 where `is_real`, `(batch, length)`, is False; `None`: as it is."""
+    return x if is_real is None else x * is_real.unsqueeze(-1).to(x.dtype)
 
 
 def convolve(x: Tensor, weight: Tensor, borders: "BorderTaps | None" = None) -> Tensor:

@@ -79,6 +79,7 @@ LABEL_MAKERS: dict[str, Callable[[LionConfig], dict[str, torch.Tensor]]] = {
     "LionForMaskedImageModeling": lambda config: {
         "bool_masked_pos": torch.rand(BATCH, config.context_length - 1) < 0.5
     },
+    "LionForSemanticSegmentation": lambda config: {"labels": torch.randint(LABELS, (BATCH, *config.image_shape))},
 }
 
 
@@ -118,7 +119,7 @@ class Case:
 CASES = [
     Case("LionModel", "text"),
     Case("LionModel", "image"),
-    *(Case(name, "image" if "Image" in name else "text") for name in LABEL_MAKERS),
+    *(Case(name, getattr(modeling_lion, name)._modalities[0]) for name in LABEL_MAKERS),
 ]
 
 

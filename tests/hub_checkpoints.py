@@ -35,5 +35,5 @@ def image_checkpoint(folder: Path, class_name: str = "LionForImageClassification
     image = {"modality": "image", "image_size": (24, 32), "patch_size": 8, "patch_order": "snake", "id2label": labels}
     config = LionConfig(**(SMALL | image | fields))
     getattr(modeling_lion, class_name)(config).save_pretrained(folder)
-    lion_image_processor(config).save_pretrained(folder)
+    lion_image_processor(config, segmentation=class_name == "LionForSemanticSegmentation").save_pretrained(folder)
     return folder

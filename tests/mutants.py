@@ -789,8 +789,8 @@ MODELS = [
     Mutant(
         "model: hidden states passed by name, which reentrant checkpointing loses",
         "modeling_lion/modeling_lion.py",
-        "= layer(\n                hidden_states,\n                layer_masks[layer.layer_type],\n                memory,",
-        "= layer(\n hidden_states=hidden_states, layer_mask=layer_masks[layer.layer_type], memory=memory,",
+        "hidden_states,\n                layer_masks[layer.layer_type],\n                memory,",
+        "hidden_states=hidden_states, layer_mask=layer_masks[layer.layer_type], memory=memory,",
         f"{CONFORMANCE}::test_gradient_checkpointing",
     ),
     Mutant(
@@ -887,8 +887,8 @@ MODELS = [
     Mutant(
         "convolution: padding is convolved",
         "modeling_lion/short_conv.py",
-        "x = x * is_real.unsqueeze(-1).to(x.dtype)",
-        "pass",
+        "return x if is_real is None else x * is_real.unsqueeze(-1).to(x.dtype)",
+        "return x",
         "test_short_conv.py",
     ),
     Mutant(
@@ -1064,8 +1064,8 @@ LOADING = [
     Mutant(
         "loading: the encoder of a head has a mask token left over",
         "modeling_lion/modeling_lion.py",
-        'decoder)\\.", r"mask_token$"]',
-        'decoder)\\."]',
+        '        r"mask_token$",',
+        "",
         f"{CONFORMANCE}::test_encoder_of_every_head",
     ),
     Mutant(
@@ -1349,6 +1349,53 @@ TRAINING = [
 ]
 
 NO_MUTANT = Mutant("no mutant at all, which has to survive", "LICENSE", "Version 2.0,", "Version 2.0,", "")
+IMAGE_HEADS, TRANSFORMS = "test_image_heads.py", "test_transforms.py"
+
+OTHER_PATHS = [
+    Mutant(
+        "backbone: feature maps keep the CLS token and lose the last patch",
+        "modeling_lion/image_heads.py",
+        "tokens[:, 1:].transpose(1, 2)",
+        "tokens[:, :-1].transpose(1, 2)",
+        IMAGE_HEADS,
+    ),
+    Mutant(
+        "segmentation: pixels that do not count are divided by",
+        "modeling_lion/image_heads.py",
+        "return total / counts.sum().clamp(min=1)",
+        "return total / counts.numel()",
+        IMAGE_HEADS,
+    ),
+    Mutant(
+        "vmap: values are asked for",
+        "modeling_lion/numerics.py",
+        "if functorch.is_batchedtensor(x):",
+        "if False:",
+        TRANSFORMS,
+    ),
+    Mutant(
+        "grad: packed sequences are not seen",
+        "modeling_lion/numerics.py",
+        "if functorch.is_batchedtensor(x):",
+        "if True:",
+        TRANSFORMS,
+    ),
+    Mutant(
+        "hooks: the decays of LION-D have no rows",
+        "modeling_lion/mixer_decay.py",
+        "if not (self._backward_hooks or torch._C._are_functorch_transforms_active()):",
+        "if True:",
+        TRANSFORMS,
+    ),
+    Mutant(
+        "forward mode: kernels hide the derivative",
+        "modeling_lion/numerics.py",
+        " or forward_ad._current_level >= 0",
+        "",
+        TRANSFORMS,
+    ),
+]
+
 MUTANTS = [
     *(
         MASK
@@ -1365,7 +1412,7 @@ MUTANTS = [
         + EMBEDDINGS
         + HEADS
     ),
-    *(LOADING + CONFIGURATION + HUB + TOKENIZATION + TRAINING),
+    *(OTHER_PATHS + LOADING + CONFIGURATION + HUB + TOKENIZATION + TRAINING),
 ]
 
 

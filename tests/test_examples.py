@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The examples run on small real data, leave folders that load, go on where they stopped, and refuse nonsense."""
 
+import gc
 import importlib
 import json
 import shutil
@@ -51,6 +52,8 @@ def text_files(tmp_path_factory) -> dict[str, Path]:
     ):
         files[suffix] = folder / f"train.{suffix}"
         files[suffix].write_text(text, encoding="utf-8")
+    files["parquet"] = folder / "train.parquet"
+    Dataset.from_dict({"text": [line for line in lines if line]}).to_parquet(files["parquet"])
     return files
 
 
@@ -376,6 +379,92 @@ def test_glue_refuses(glue_model, example, tmp_path):
         module.main([*arguments, *files[:2]])
 
 
+OWN_ROWS = [("a fine lion", "good"), ("a dull lion", "bad"), ("a fine day", "good"), ("a dull day", "bad")]
+
+
+def own_table(folder: Path, suffix: str, **columns: list) -> str:
+    """A table of these columns as a file; "text" and "label" unless given."""
+    columns = {"text": [row[0] for row in OWN_ROWS], "label": [row[1] for row in OWN_ROWS]} | columns
+    dataset = Dataset.from_dict({name: values for name, values in columns.items() if values is not None})
+    path = folder / f"data{suffix}"
+    {".csv": dataset.to_csv, ".jsonl": dataset.to_json, ".parquet": dataset.to_parquet}[suffix](path)
+    return str(path)
+
+
+def own_arguments(model: Path, output_dir: Path, file: str, *more: str) -> list[str]:
+    arguments = ["--model_name_or_path", str(model), "--train_file", file, "--validation_file", file, *TRAINING]
+    arguments += ["--output_dir", str(output_dir), "--cache_dir", str(output_dir.parent / "cache")]
+    return [*arguments, "--report_to", "none", "--save_strategy", "no", "--max_steps", "20", *more]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "columns", "labels"),
+    [
+        (".csv", {}, {0: "bad", 1: "good"}),
+        (".parquet", {"label": [7, 3, 7, 3], "source": [1, 2, 3, 4]}, {0: "3", 1: "7"}),
+        (".jsonl", {"pair": ["yes", "no", "yes", "no"]}, {0: "bad", 1: "good"}),
+        (".csv", {"label": [4.5, 0.5, 4.0, 1.0]}, {0: "LABEL_0"}),
+    ],
+    ids=["names", "numbers", "pairs", "regression"],
+)
+def test_a_table_of_ones_own_needs_no_task(glue_model, example, tmp_path, suffix, columns, labels):
+    module, out = example("run_glue"), tmp_path / "out"
+    file = own_table(tmp_path, suffix, **columns)
+    trainer = module.main(own_arguments(glue_model, out, file, "--learning_rate", "5e-3"))
+    assert trainer.model.config.id2label == labels
+    metrics = results(out, "eval")
+    assert metrics["eval_pearson" if len(labels) == 1 else "eval_accuracy"] > 0.9
+    if len(labels) == 1:
+        return
+    # Evaluated alone, the model says what the labels are.
+    arguments = own_arguments(out, tmp_path / "again", file)
+    arguments.remove("--do_train")
+    del arguments[2:4]
+    module.main(arguments)
+    assert results(tmp_path / "again", "eval")["eval_accuracy"] == metrics["eval_accuracy"]
+
+
+def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, example, tmp_path):
+    module = example("run_glue")
+    model = AutoModelForMaskedLM.from_pretrained(glue_model)
+    model.config.id2label = {0: "good", 1: "bad"}
+    model.save_pretrained(tmp_path / "model")
+    LionTokenizer.from_pretrained(glue_model).save_pretrained(tmp_path / "model")
+    trainer = module.main(
+        own_arguments(tmp_path / "model", tmp_path / "out", own_table(tmp_path, ".csv"), "--max_steps", "1")
+    )
+    assert trainer.model.config.id2label == {0: "good", 1: "bad"}
+    assert trainer.train_dataset["labels"][:] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"label": None, "stars": [1, 2, 3, 4]}, "has no column label, but text, stars: rename columns"),
+        ({"text": None, "n": [1, 2, 3, 4]}, "has 0 columns of texts"),
+        (
+            {"b": list("wxyz"), "c": list("wxyz")},
+            "has 3 columns of texts .text, b, c. among text, label, b, c: leave one",
+        ),
+        ({"label": ["good", None, "bad", "bad"]}, "has no 'label' in row 2: fill it in"),
+        ({"text": ["a", "b", None, "c"]}, "The train data has no 'text' in row 3: fill it in"),
+    ],
+)
+def test_a_table_that_is_no_task_is_refused(glue_model, example, tmp_path, columns, message):
+    file = own_table(tmp_path, ".csv", **columns)
+    with pytest.raises(ValueError, match=message):
+        example("run_glue").main(own_arguments(glue_model, tmp_path / "out", file))
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_neither_a_task_nor_a_file(glue_model, example, tmp_path):
+    arguments = own_arguments(glue_model, tmp_path / "out", "file")
+    position = arguments.index("--train_file")
+    del arguments[position : position + 4]
+    with pytest.raises(ValueError, match="Give --task_name .one of cola, .*or data of your own by --train_file"):
+        example("run_glue").main(arguments)
+
+
 def test_mlm_refuses_data_without_text(example, text_files, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text("\n  \n\n")
@@ -383,13 +472,43 @@ def test_mlm_refuses_data_without_text(example, text_files, tmp_path):
         example("run_mlm").main(text_arguments(text_files | {"validation": empty}, tmp_path / "out"))
 
 
-@pytest.mark.parametrize("suffix", ["json", "csv"])
+@pytest.mark.parametrize("suffix", ["json", "csv", "parquet"])
 def test_mlm_file_types_and_validation_split(example, text_files, tmp_path, suffix):
     args = text_arguments({"train": text_files[suffix], "validation": ""}, tmp_path / "out", "--line_by_line")
     position = args.index("--validation_file")
     args[position : position + 2] = ["--validation_split_percentage", "20"]
     trainer = example("run_mlm").main(args)
     assert len(trainer.eval_dataset) == pytest.approx(0.25 * len(trainer.train_dataset), abs=1)
+
+
+LATE = b"text\n" + b"plain words\n" * 200_000 + b"\xff\n"
+BAD_FILES = {
+    "nothing.txt": (b"", "nothing.txt is empty: give a file that has rows"),
+    "latin.txt": (b"plain\n" * 9 + b"Gr\xf6\xdfe\n", r"not UTF-8 text \(line 10: byte 0xf6\).*-f latin1"),
+    "wide.txt": ("plain\n".encode("utf-16") * 9, "line 1: byte 0xff.*-f utf-16"),
+    "late.csv": (LATE, r"late.csv is not UTF-8 text \(line 200002: byte 0xff"),
+    "cut.json": (b'[{"text": "a', "cut.json cannot be read as json"),
+    "heads.csv": (b"text\n", "heads.csv"),
+    "numbers.csv": (b"a,b\n" + b"1,2\n" * 40, "Column 'a' of the data holds 1, no text; its columns are a, b"),
+    "noise.parquet": (b"PAR1 noise", "noise.parquet cannot be read as parquet"),
+    "words.doc": (b"words", "none of the known types: .txt, .json, .jsonl, .csv, .parquet"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # which `datasets` leaves when it streams
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_files_that_cannot_be_read_are_named(example, text_files, tmp_path, name, streaming):
+    data, message = BAD_FILES[name]
+    (tmp_path / name).write_bytes(data)
+    arguments = text_arguments({**text_files, "train": tmp_path / name}, tmp_path / "out")
+    position = arguments.index("--validation_file")
+    del arguments[position : position + 2]
+    arguments.remove("--do_eval")
+    with pytest.raises(ValueError, match=message):
+        example("run_mlm").main([*arguments, *["--streaming"] * streaming])
+    gc.collect()
+    assert not (tmp_path / "out" / "config.json").exists()
 
 
 def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(example, text_files, tmp_path):
@@ -451,6 +570,27 @@ def test_image_classification_leaves_metrics_and_a_folder_that_loads(example, im
         + ["--resume_from_checkpoint", str(out / "checkpoint-10")]
     )
     assert resumed.state.global_step == trainer.state.global_step == 20
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_damaged_images_are_named_and_left_out(example, image_folder, tmp_path, caplog, workers):
+    """Cut short, empty, or no image at all: training and evaluation go on without them."""
+    folder = tmp_path / "images"
+    shutil.copytree(image_folder, folder)
+    for split in ("train", "validation"):
+        first, second, third, *_ = sorted((folder / split / "one").glob("*.png"))
+        first.write_bytes(first.read_bytes()[:60])
+        second.write_bytes(b"")
+        third.write_text("<html>not found</html>")
+    more = ("--validation_dir", str(folder / "validation"), "--dataloader_num_workers", workers)
+    trainer = example("run_image_classification").main(image_arguments(folder, tmp_path / "out", *more))
+    assert trainer.state.global_step == 20 and results(tmp_path / "out", "eval")["eval_accuracy"] > 0.4
+    if workers == "0":
+        named = [message for message in caplog.messages if "cannot be read" in message and "mend or" in message]
+        assert len(named) >= 4 and all(f"{folder}/" in message for message in named)
+    (row,) = [n for n, file in enumerate(trainer.eval_dataset.data["image"].to_pylist()) if file["path"] == str(first)]
+    with pytest.raises(ValueError, match="None of the images of a batch can be read"):
+        trainer.eval_dataset[row]
 
 
 def test_image_classification_fine_tunes_on_other_labels(example, image_folder, tmp_path):
@@ -596,6 +736,22 @@ def test_demo_clears_only_its_own_folder(example, tmp_path):
     with pytest.raises(SystemExit, match="not made by the demo"):
         demo.empty_folder(others)
     assert (others / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize(("busy", "threads"), [(0.0, 2), (30.0, 1), (55.0, 1), (100.0, 1)])
+def test_demo_takes_the_threads_that_are_idle(example, monkeypatch, capsys, busy, threads):
+    demo = example("demo")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(demo.psutil, "cpu_count", lambda: 2)
+    monkeypatch.setattr(demo.psutil, "cpu_percent", lambda interval: busy)
+    torch.set_num_threads(2)
+    demo.use_idle_threads()
+    assert torch.get_num_threads() == threads and demo.os.environ["OMP_NUM_THREADS"] == str(threads)
+    assert f"use {busy / 50:.1f} of 2 cores: computing with {threads} of 2 threads" in capsys.readouterr().out
+    torch.set_num_threads(2)
+    demo.use_idle_threads()  # asked for
+    assert torch.get_num_threads() == 2 and not capsys.readouterr().out
+    monkeypatch.delenv("OMP_NUM_THREADS")
 
 
 def test_compare_kernels(example, image_folder, tmp_path, capsys):

@@ -82,19 +82,28 @@ def test_every_auto_class_is_in_the_auto_map():
     assert models - {"LionPreTrainedModel"} == {m for names in AUTO_MODELS.values() for m in names.values()}
 
 
-@pytest.mark.parametrize("kind", ["text", "grey image"])
+@pytest.mark.parametrize("kind", ["text", "grey image", "segmented image"])
 def test_a_bundle_works_where_the_package_is_not(kind, bundle, tmp_path):
     folder = bundle.folder
     if kind != "text":
-        folder = create_bundle(
-            image_checkpoint(tmp_path / "in", num_channels=1), tmp_path / "out", license="mit"
-        ).folder
+        options = {"num_channels": 1} if kind == "grey image" else {"class_name": "LionForSemanticSegmentation"}
+        folder = create_bundle(image_checkpoint(tmp_path / "in", **options), tmp_path / "out", license="mit").folder
     result = load_in_clean_process(folder)
     assert set(result.kernels) == set(FORMS)
     assert result.model_class.startswith("transformers_modules.")
-    assert result.pipeline == ("fill-mask" if kind == "text" else "image-classification")
-    assert "score" in result.pipeline_output
+    tasks = {"text": "fill-mask", "grey image": "image-classification", "segmented image": "image-segmentation"}
+    assert result.pipeline == tasks[kind] and "score" in result.pipeline_output
     assert result.tokenizer_needs_trust is (False if kind == "text" else None)
+
+
+def test_a_backbone_is_published_as_the_encoder_that_it_is(tmp_path):
+    folder = image_checkpoint(tmp_path, "LionBackbone", out_indices=[1, 2])
+    backbone, model = modeling_lion.LionBackbone.from_pretrained(folder), load_model(folder)
+    assert type(model) is modeling_lion.LionModel and model.config.out_indices == [1, 2]
+    ours = backbone.lion.state_dict()
+    assert ours.keys() == model.state_dict().keys() and all(
+        torch.equal(ours[k], v) for k, v in model.state_dict().items()
+    )
 
 
 def test_a_process_that_computes_otherwise_is_noticed(bundle, monkeypatch):

@@ -16,7 +16,8 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor as
 from configuration_lion import AUTO_MODELS
 
 
-HEADS = [(modality, name) for modality, models in AUTO_MODELS.items() for name in models.values()]
+HEADS = [(modality, name) for modality, models in AUTO_MODELS.items() for name in sorted({*models.values()})]
+HEADS.remove(("image", "LionBackbone"))  # published as a LionModel: the weights are the same
 STATE = {
     "global_step": 300,
     "epoch": 2.5,

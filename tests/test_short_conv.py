@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from modeling_lion import LionConfig, LionForMaskedLM, short_conv
 from modeling_lion.mixer import LinearMixer
-from modeling_lion.short_conv import BorderTaps, ShortConv, convolve, sum_of_shifted
+from modeling_lion.short_conv import BorderTaps, ShortConv, absent, convolve, sum_of_shifted
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective", "diagonal"]
@@ -61,7 +61,7 @@ def test_sum_and_gradients_are_those_of_the_specification(dtype, kernel, borders
     def module(x, weight):
         conv = ShortConv(4, kernel)
         return torch.func.functional_call(
-            conv, {"weight": weight}, (x, is_real, border_taps(kernel, x, BORDERS[borders]))
+            conv, {"weight": weight}, (absent(x, is_real), border_taps(kernel, x, BORDERS[borders]))
         )
 
     definition = lambda x, weight: naive(x, weight, is_real, ends)
@@ -121,7 +121,7 @@ def test_derivatives_in_every_mode():
     x = torch.randn(2, 6, 2, dtype=torch.float64, requires_grad=True)
     is_real = torch.tensor([[1, 1, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1]]).bool()
     borders = border_taps(3, x, [0, 1, 2, 6])
-    run = lambda x, w: torch.func.functional_call(conv, {"weight": w}, (x, is_real, borders))
+    run = lambda x, w: torch.func.functional_call(conv, {"weight": w}, (absent(x, is_real), borders))
     assert torch.autograd.gradcheck(run, (x, conv.weight), check_forward_ad=True)
     assert torch.autograd.gradgradcheck(run, (x, conv.weight))
 

@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING
 
-from transformers import ViTImageProcessorPil
+from transformers import SegformerImageProcessorPil, ViTImageProcessorPil
 from transformers.utils import is_torchvision_available, is_vision_available
 
 from .image_processing_grayscale import LionGrayscaleImageProcessorPil
@@ -23,22 +23,27 @@ if is_vision_available():
         IMAGE_PROCESSORS["torchvision"] = ViTImageProcessor
 
 
-def lion_image_processor(config: "LionConfig", **kwargs) -> ViTImageProcessorPil:
+def lion_image_processor(config: "LionConfig", segmentation: bool = False, **kwargs) -> ViTImageProcessorPil:
     """
     An image processor that resizes, rescales and normalises images for a model with this configuration.
 
     Args:
         config: its `image_size` and `num_channels` are used. Images become RGB for 3 channels and grey for 1; for any
             other number they must have that many channels.
+        segmentation: whether it is for `LionForSemanticSegmentation`: it takes `segmentation_maps` beside the images,
+            and makes maps of what the model gives (`post_process_semantic_segmentation`, which pipelines call).
         kwargs: arguments of `ViTImageProcessor`, for example `image_mean` and `image_std`; they replace the defaults.
 
     Returns:
         The library's ViT image processor, on torchvision where that is installed and on PIL otherwise; for one
-        channel, `LionGrayscaleImageProcessorPil`.
+        channel, `LionGrayscaleImageProcessorPil`; for segmentation the library's Segformer one.
 
     Raises:
         ImportError: if Pillow is not installed.
+        ValueError: for segmentation of grey images, for which the library has none.
     """
+    if segmentation and config.num_channels == 1:
+        raise ValueError("`num_channels` is 1: processors for segmentation make RGB images; set `num_channels=3`.")
     height, width = config.image_shape
     defaults = {
         "size": {"height": height, "width": width},
@@ -46,7 +51,9 @@ def lion_image_processor(config: "LionConfig", **kwargs) -> ViTImageProcessorPil
         "image_std": [0.5] * config.num_channels,
         "do_convert_rgb": config.num_channels == 3,
     }
-    if config.num_channels == 1:
+    if segmentation:
+        processor_class = SegformerImageProcessorPil
+    elif config.num_channels == 1:
         processor_class = LionGrayscaleImageProcessorPil
     else:
         processor_class = IMAGE_PROCESSORS.get("torchvision", ViTImageProcessorPil)
