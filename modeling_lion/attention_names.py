@@ -44,9 +44,10 @@ def name_of_linear_attention(requested: str | None) -> str:
 def name_of_softmax_attention(requested: str | None, config: PreTrainedConfig) -> str | None:
     """The name of an `attn_implementation` for softmax attention, `None` for the library's default."""
     if requested in FORMS and requested != "auto":
+        why = f"`layer_types` {config.layer_types}" if config.layer_types else f"`mixer_type` {config.mixer_type!r}"
         raise ValueError(
             f"`attn_implementation={requested!r}` is a kernel of linear attention, and all layers of this model "
-            f"(`mixer_type` {config.mixer_type!r}) compute softmax attention. Use the library's names: "
+            f"({why}) compute softmax attention. Use the library's names: "
             '"sdpa" (or "auto", the default), "eager" (returns attention weights), "flash_attention_2", ...'
         )
     return None if requested == "auto" else requested

@@ -4,11 +4,12 @@
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.nn.functional import pad
 from transformers.utils.import_utils import is_tracing
 
 from .attention_blocks import block_body, dense_body
 from .cpu_sliding import SMALL_BLOCK, TILE_ELEMENTS, SlidingAttention
-from .numerics import accumulation_dtype, allows_custom_op, without_autocast
+from .numerics import accumulation_dtype, allows_custom_op, is_readable, without_autocast
 from .padding import check_borders
 
 
@@ -24,9 +25,8 @@ def sliding_attention(
     first_query: int = 0,
 ) -> Tensor:
     """
-    y_i = Σ_j softmax_j(scaling q_i·k_j) v_j over the keys j that query i sees: those at most `sliding_window` tokens
-    away, real, and of the same packed sequence. O(L) time and memory. Tokens are counted as they stand: a padded one
-    between real ones takes its place in the window.
+    y_i = Σ_j softmax_j(scaling q_i·k_j) v_j over the keys j that query i sees: those at most `sliding_window` real
+    tokens away, real, and of the same packed sequence. O(L) time and memory.
 
     Args:
         query: `(batch, heads, queries, head_dim)`; any strides, as for the others.
@@ -42,6 +42,29 @@ def sliding_attention(
         ValueError: if shapes and dtypes do not fit together.
     """
     check_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query)
+    place = None if is_real is None or query.shape[2] < key.shape[2] else places_without_gaps(is_real, cu_seqlens)
+    if place is not None:
+        order = place.argsort(dim=1)
+        query, key, value = (x.gather(2, order[:, None, :, None].expand_as(x)) for x in (query, key, value))
+        options = {"sliding_window": sliding_window, "scaling": scaling, "cu_seqlens": cu_seqlens}
+        output = attend_in_window(query, key, value, is_real=is_real.gather(1, order), first_query=0, **options)
+        return output.gather(1, place[:, :, None, None].expand_as(output))
+    options = {"sliding_window": sliding_window, "scaling": scaling, "is_real": is_real, "cu_seqlens": cu_seqlens}
+    return attend_in_window(query, key, value, first_query=first_query, **options)
+
+
+def attend_in_window(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    sliding_window: int,
+    scaling: float,
+    is_real: Tensor | None,
+    cu_seqlens: Tensor | None,
+    first_query: int,
+) -> Tensor:
+    """`sliding_attention` where no token is padded between real ones: by the dense form, in blocks, or by hand."""
     is_dense, is_cpu = is_dense_fastest(query, key, sliding_window), query.device.type == "cpu"
     with without_autocast(query):
         if not is_dense and is_cpu and allows_custom_op(query) and not is_tracing(query):
@@ -50,6 +73,28 @@ def sliding_attention(
         inputs = (x.to(accumulation_dtype(x.dtype)) if is_cpu else x for x in (query, key, value))
         body = dense_body if is_dense else block_body
         return body(*inputs, sliding_window, scaling, is_real, cu_seqlens, first_query).to(value.dtype)
+
+
+def places_without_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor | None:
+    """
+    Where each token goes so that in every sequence the real tokens come first, in their order: an index for each of
+    `(batch, length)`. A padded token is then an absent one for a window, too (SPEC §4). `None` where no row is known
+    to have padding between real tokens; where it costs too much to know, it may have.
+    """
+    if cu_seqlens is None and is_real.device.type == "cpu" and is_readable(is_real):
+        begins = is_real[:, 1:] & ~is_real[:, :-1]
+        if (begins.sum(1) + is_real[:, 0] <= 1).all():
+            return None
+    length = is_real.shape[1]
+    token = torch.arange(length, device=is_real.device)
+    first, end = torch.zeros_like(token), torch.full_like(token, length)
+    if cu_seqlens is not None:
+        sequence = torch.searchsorted(cu_seqlens, token, right=True)
+        first, end = cu_seqlens[sequence - 1].long(), cu_seqlens[sequence].long()
+    real_before = pad(is_real.long().cumsum(1), (1, 0))  # of every token, and of the end
+    own = real_before[:, :-1] - real_before[:, first]
+    behind = first + real_before[:, end] - real_before[:, first] + (token - first) - own
+    return torch.where(is_real, first + own, behind)
 
 
 def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int) -> bool:

@@ -71,7 +71,21 @@ NO_LIMIT = -1
 OTHER_NAMES = {
     "rope_theta": 'give `rope_parameters={"rope_theta": ...}`.',
     "partial_rotary_factor": 'give `rope_parameters={"rope_theta": ..., "partial_rotary_factor": ...}`.',
+    "rope_scaling": "give `rope_parameters`.",
+    "global_rope_theta": 'give `rope_parameters={"full_attention": {"rope_theta": ...}, ...}`.',
+    "local_rope_theta": 'give `rope_parameters={"sliding_attention": {"rope_theta": ...}, ...}`.',
+    "layer_type": "give `layer_types`, one for each layer.",
+    "global_attn_every_n_layers": "give `layer_types`, one for each layer.",
     "local_attention": "give `sliding_window`, the tokens on each side, which is half of it.",
+    "window_size": "give `sliding_window`, the tokens on each side.",
+    "head_dim": "it is `hidden_size` / `num_attention_heads`.",
+    "context_length": "give `max_position_embeddings`.",
+    "attention_dropout": "give `attention_probs_dropout_prob`.",
+    "mlp_dropout": "give `hidden_dropout_prob`.",
+    "embedding_dropout": "give `hidden_dropout_prob`.",
+    "classifier_pooling": "give `pooling`.",
+    "classifier_activation": "give `hidden_act`.",
+    "decoder_bias": "the decoder to the vocabulary always has a bias.",
     "attention_bias": "give `qkv_bias` and `proj_bias`.",
     "hidden_activation": "give `hidden_act`.",
     "norm_eps": "give `layer_norm_eps`.",
@@ -105,8 +119,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             the length) or `"full_attention"` (softmax over all tokens). `None` for the mixer of `mixer_type` in all.
         sliding_window (`int`, *optional*):
             Tokens that a layer of type `"sliding_attention"` sees on each side, besides the token itself: |i - j| <=
-            `sliding_window`. In images they are counted along the rows of patches, one row after the other, the CLS
-            token first. Defaults to 64 where there are such layers.
+            `sliding_window`. Padded tokens do not count. In images they are counted along the rows of patches, one row
+            after the other, the CLS token first. Defaults to 64 where there are such layers.
         feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"softmax"`, `"performer"` or `"identity"`, defaults to
             `"silu_norm"`):
             The map applied to queries and keys. `"performer"` are positive random features, drawn once per layer and
@@ -291,10 +305,17 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             self.pooling = "cls" if is_text else "mean"
         if self.embedding_norm is None:
             self.embedding_norm = is_text
-        if self.sliding_window is None and "sliding_attention" in self.layer_types_in_use:
-            self.sliding_window = 64
+        if self.initial_context_length is not None and self.position_embedding_type == "none":
+            self.max_position_embeddings = NO_LIMIT  # both were given: there is no table that the other could be of
         self.validate_context_length()
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def names(cls) -> set[str]:
+        """What may be given: fields, the library's and ours, and properties that can be set."""
+        fields = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", {})}
+        properties = {name for name in dir(cls) if isinstance(getattr(cls, name), property)}
+        return fields | {name for name in properties if getattr(cls, name).fset is not None} | {"model_type"}
 
     @classmethod
     def check_names(cls, names: Iterable[str], only_near: bool = True) -> None:
@@ -306,9 +327,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             only_near: whether names far from any field pass.
         """
         for name in names:
-            if hasattr(cls, name) or name.startswith("_") or name.endswith("_token_id") or name in KNOWN_NAMES:
-                continue
             hint = OTHER_NAMES.get(name)
+            is_known = name.startswith("_") or name.endswith("_token_id") or name in KNOWN_NAMES
+            if hint is None and (is_known or name in cls.names()):
+                continue
             if hint is None:
                 words = set(name.split("_"))
                 near = [field for field in LionConfig.__annotations__ if words < set(field.split("_"))]
@@ -389,7 +411,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     def layer_type(self, layer_idx: int) -> str:
         """What a layer is in the library's words, one of `LAYER_TYPES`."""
-        if self.layer_types is not None:
+        if self.layer_types:
             return self.layer_types[layer_idx]
         return "linear_attention" if self.mixer_is_linear else "full_attention"
 
@@ -552,8 +574,9 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     def validate_layer_type(self):
         """In place of the library's check of `layer_types`, which knows more types."""
         given = self.layer_types
-        is_sliding = given is not None and "sliding_attention" in given
-        if self.sliding_window is not None and not is_sliding:
+        if self.sliding_window is None and "sliding_attention" in self.layer_types_in_use:
+            self.sliding_window = 64  # here, so that it is there also where fields were set one by one
+        if self.sliding_window is not None and given is None:
             raise ValueError(
                 f"`sliding_window` is {self.sliding_window}, and no layer has a window: name those that have in "
                 '`layer_types`, as "sliding_attention", or leave `sliding_window=None`.'

@@ -21,7 +21,7 @@ def check_config(model_class: type, config: PreTrainedConfig, config_class: type
     if isinstance(config, PreTrainedConfig) and type(config).model_type != config_class.model_type:
         raise ValueError(
             f"{model_class.__name__} takes a LionConfig, and this is a {type(config).__name__}. `lion convert "
-            "--from-pretrained` makes a LION of a trained BERT or ViT."
+            "--from-pretrained` makes a LION of a trained BERT, ModernBERT or ViT."
         )
     if isinstance(config, config_class):
         config.validate()  # fields may have been set one by one
@@ -80,7 +80,8 @@ def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[st
     if others:
         raise ValueError(
             f"The weights in {name} are of another mixer than `mixer_type` {config.mixer_type!r}, or of another "
-            f"`feature_map` than {config.feature_map!r} or `conv_kernel` than {config.conv_kernel}: they differ in "
+            f"`feature_map` than {config.feature_map!r}, `conv_kernel` than {config.conv_kernel} or `layer_types` "
+            f"than {config.layer_types}: they differ in "
             f"{', '.join(sorted(others)[:3])}{', …' if len(others) > 3 else ''}. Load them with the configuration "
             "they were saved with. To start these anew on purpose, make the model from the configuration and call "
             "load_state_dict(state_dict, strict=False)."

@@ -4,7 +4,7 @@ Softmax attention, in the backbone of LION: over all tokens (SPEC §9), that of 
 own functions; and over those in a window (SPEC §12), computed in time linear in the length.
 """
 
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from .attention_blocks import window_mask
 from .attention_names import softmax_name
-from .attention_sliding import sliding_attention
+from .attention_sliding import places_without_gaps, sliding_attention
 from .mixer import Mixer
 from .numerics import is_readable
 from .rotary import PositionEmbeddings, rotate
@@ -64,13 +64,47 @@ def sequence_of_each_token(cu_seqlens: Tensor, length: int) -> Tensor:
     return torch.searchsorted(cu_seqlens, position, right=True) - 1
 
 
+@dataclass
+class MaskConfig:
+    """What the library reads of a configuration to make a mask."""
+
+    _attn_implementation: str
+    sliding_window: int | None
+
+
+def check_mask_function(implementation: str) -> None:
+    """Raise a ValueError for an attention function whose kind of mask the library does not know."""
+    if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
+        raise ValueError(
+            f'There is no mask function for `attn_implementation="{implementation}"`, so padded or packed tokens, or '
+            "those outside of a window, would be seen: register one with AttentionMaskInterface.register, or choose "
+            "another."
+        )
+
+
+def window_positions(hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
+    """What a window counts, `(1 or batch, length)`: the tokens, without padding between real ones."""
+    place = None if is_real is None else places_without_gaps(is_real, cu_seqlens)
+    return torch.arange(hidden_states.shape[1], device=hidden_states.device).unsqueeze(0) if place is None else place
+
+
+def dense_window_mask(
+    hidden_states: Tensor, sliding_window: int, is_real: Tensor | None, cu_seqlens: Tensor | None
+) -> Tensor:
+    """What the tokens of `(batch, length, hidden_size)` see in their windows, `(1 or batch, 1, length, length)`."""
+    position = window_positions(hidden_states, is_real, cu_seqlens)
+    seen = window_mask(position, position, sliding_window, is_real)
+    if cu_seqlens is not None:
+        sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
+        seen = seen & (sequence.unsqueeze(1) == sequence)
+    return seen.unsqueeze(1)
+
+
 class SoftmaxMixer(Mixer):
     """y_i = Σ_j softmax_j(q_i·k_j / √D) v_j, all tokens to all tokens, in quadratic time."""
 
     attention_functions = None  # which of the library's can compute it: all of them
     sliding_window = None  # tokens seen on each side: all
-    has_window = False
-    create_mask = staticmethod(create_bidirectional_mask)
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -78,14 +112,9 @@ class SoftmaxMixer(Mixer):
         self.scaling = config.head_dim**-0.5
         self.is_causal = False  # read by the library's functions
 
-    @classmethod
+    @staticmethod
     def layer_mask(
-        cls,
-        config: PreTrainedConfig,
-        hidden_states: Tensor,
-        is_real: Tensor | None,
-        cu_seqlens: Tensor | None,
-        implementation: str | None = None,
+        config: PreTrainedConfig, hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None
     ) -> Tensor | None:
         """
         What layers get as `attention_mask`, in the form that the chosen attention function takes; made once per model
@@ -95,26 +124,17 @@ class SoftmaxMixer(Mixer):
             hidden_states: `(batch, length, hidden_size)`.
             is_real: of `real_tokens` (padding.py).
             cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, or `None`.
-            implementation: the name of the attention function, by default the model's.
         """
-        implementation = softmax_name(config._attn_implementation) if implementation is None else implementation
-        if is_real is None and cu_seqlens is None and not cls.has_window:
+        implementation = softmax_name(config._attn_implementation)
+        if is_real is None and cu_seqlens is None:
             return None
-        if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
-            raise ValueError(
-                f'There is no mask function for `attn_implementation="{implementation}"`, so padded or packed tokens '
-                "would be seen: register one with AttentionMaskInterface.register, or choose another."
-            )
+        check_mask_function(implementation)
         if implementation != config._attn_implementation:
-            config = SimpleNamespace(_attn_implementation=implementation, sliding_window=config.sliding_window)
+            config = MaskConfig(implementation, config.sliding_window)
         if cu_seqlens is None:
             if implementation in ("eager", "sdpa") and is_real is not None and not is_readable(is_real):
-                seen = is_real.unsqueeze(1)  # the library would ask for its values
-                if cls.has_window:
-                    token = torch.arange(is_real.shape[1], device=is_real.device)
-                    seen = window_mask(token, token, config.sliding_window, is_real)
-                return seen.unsqueeze(1)
-            return cls.create_mask(config, hidden_states, is_real)
+                return is_real[:, None, None]  # the library would ask for its values
+            return create_bidirectional_mask(config, hidden_states, is_real)
         if "flash" in implementation:  # told by the borders
             if is_real is not None:
                 raise ValueError(
@@ -122,7 +142,7 @@ class SoftmaxMixer(Mixer):
                 )
             return None
         sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
-        return cls.create_mask(
+        return create_bidirectional_mask(
             config, hidden_states, is_real, and_mask_function=lambda b, h, q, k: sequence[q] == sequence[k]
         )
 
@@ -206,19 +226,33 @@ class SlidingMixer(SoftmaxMixer):
     The library's own functions are taken where they are asked for: "eager", or such as skip what a mask hides.
     """
 
-    has_window = True
-    create_mask = staticmethod(create_bidirectional_sliding_window_mask)
-
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
         self.reach = self.sliding_window = config.sliding_window
 
-    @classmethod
-    def layer_mask(cls, config, hidden_states, is_real, cu_seqlens) -> Tensor | None:
+    @staticmethod
+    def layer_mask(config, hidden_states, is_real, cu_seqlens) -> Tensor | None:
         """`SoftmaxMixer.layer_mask`; which tokens are real, where our own function computes."""
-        if softmax_name(config._attn_implementation) == "sdpa":
+        implementation = softmax_name(config._attn_implementation)
+        if implementation == "sdpa":
             return is_real
-        return super().layer_mask(config, hidden_states, is_real, cu_seqlens)
+        if implementation == "eager":
+            return dense_window_mask(hidden_states, config.sliding_window, is_real, cu_seqlens)
+        check_mask_function(implementation)
+        if "flash" in implementation:  # is told the window, and counts real tokens
+            return SoftmaxMixer.layer_mask(config, hidden_states, is_real, cu_seqlens)
+        if is_real is None and cu_seqlens is None:
+            return create_bidirectional_sliding_window_mask(config, hidden_states, None)
+        # The library's windows count padded tokens.
+        batch, length = hidden_states.shape[:2]
+        position = window_positions(hidden_states, is_real, cu_seqlens).expand(batch, -1)
+        borders = hidden_states.new_zeros(1, dtype=torch.long) if cu_seqlens is None else cu_seqlens
+        sequence = sequence_of_each_token(borders, length)
+
+        def is_in_window(b, h, q, k):
+            return ((position[b, q] - position[b, k]).abs() <= config.sliding_window) & (sequence[q] == sequence[k])
+
+        return create_bidirectional_mask(config, hidden_states, is_real, and_mask_function=is_in_window)
 
     def forward(
         self,
@@ -263,6 +297,6 @@ class SlidingMixer(SoftmaxMixer):
                 "Attention in a window has no attention weights: they are computed once more by the eager form, which "
                 "takes time and memory quadratic in the length."
             )
-            mask = super().layer_mask(self.config, hidden_states, is_real, cu_seq_lens_q, "eager")
+            mask = dense_window_mask(hidden_states, self.sliding_window, is_real, cu_seq_lens_q)
             _, weights = eager_softmax(self, query, key, value, mask, self.scaling)
         return output.flatten(2), weights, memory

@@ -399,9 +399,12 @@ class LionModel(LionPreTrainedModel):
                         "Processes that share a sequence take one sequence a row, not packed ones (`cu_seq_lens_q` or "
                         "`position_ids` that start again), and give no attention weights (`output_attentions`)."
                     )
-                shared_sequence = SharedSequence.of(inputs, is_real, self.sequence_group)
+                has_window = self.config.sliding_window is not None
+                shared_sequence = SharedSequence.of(inputs, is_real, self.sequence_group, has_window)
                 if position_ids is None:
                     positions = positions + shared_sequence.tokens_before()
+                else:
+                    shared_sequence.check_positions(positions, is_real)
             hidden_states = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
             position_embeddings = self.rotary_embeddings(hidden_states, positions, shared_sequence)
         else:

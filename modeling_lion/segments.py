@@ -152,6 +152,8 @@ def encode_in_segments(
     is_real, cu_seqlens, position_ids = text_layout(input_ids, attention_mask, position_ids)
     if cu_seqlens is not None:
         raise ValueError("`position_ids` start again: `encode_long` takes one long text a row, not packed ones.")
+    if model.config.sliding_window is not None and is_real is not None:
+        check_gaps(*span_of_real_tokens(is_real))
 
     def split(x: Tensor | None) -> tuple[Tensor | None, ...]:
         num_segments = -(-input_ids.shape[1] // segment_length)
@@ -189,6 +191,26 @@ def encode_in_segments(
         for segment in segments:
             segment.copy_(model.norm(segment))
     return hidden_states, is_real
+
+
+def span_of_real_tokens(is_real: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """
+    Of every row: the first real token, the one behind the last, and how many there are, `(batch,)` each; a row
+    without any ends before it begins. `first` is the index of the first token of a segment.
+    """
+    token = first + torch.arange(is_real.shape[1], device=is_real.device)
+    begin = torch.where(is_real, token, torch.iinfo(torch.long).max).amin(1)
+    end = torch.where(is_real, token + 1, 0).amax(1)
+    return begin, end, is_real.sum(1)
+
+
+def check_gaps(begin: Tensor, end: Tensor, count: Tensor) -> None:
+    """Raise a ValueError for rows of `span_of_real_tokens` in which tokens are padded between real ones."""
+    if (end - begin > count).any():
+        raise ValueError(
+            "`attention_mask` has padding between real tokens: in segments, a layer with a window (`layer_types`, "
+            "'sliding_attention') takes texts that are padded at their ends only."
+        )
 
 
 def what_is_full(config: PreTrainedConfig) -> str:
@@ -235,14 +257,18 @@ class SharedSequence:
     lengths: list[int]
 
     @classmethod
-    def of(cls, inputs: Tensor, is_real: Tensor | None, group: "dist.ProcessGroup") -> "SharedSequence":
+    def of(
+        cls, inputs: Tensor, is_real: Tensor | None, group: "dist.ProcessGroup", has_window: bool = False
+    ) -> "SharedSequence":
         """
         Args:
             inputs: `(batch, length of the segment, ...)`.
             is_real: of `real_tokens`.
+            has_window: whether layers have one.
 
         Raises:
-            ValueError: if the processes have batches of different sizes, or under torch.compile and export.
+            ValueError: if the processes have batches of different sizes, under torch.compile and export, or if
+                there is padding between real tokens, and layers with a window.
         """
         if is_tracing(inputs):
             raise ValueError("Sequence parallelism works in eager mode only: leave out torch.compile and export.")
@@ -253,10 +279,21 @@ class SharedSequence:
                 f"The processes of a sequence have batches of {sizes} rows: give all of them segments of the same "
                 "rows."
             )
-        counts = torch.full((batch,), length, device=inputs.device)
-        if is_real is not None:
-            counts = is_real.sum(dim=1)
-        return cls(group, gather(counts, group), lengths)
+        real = torch.ones(batch, length, dtype=torch.bool, device=inputs.device) if is_real is None else is_real
+        begin, end, counts = gather_each(span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)])), group)
+        if has_window:
+            check_gaps(begin.amin(0), end.amax(0), counts.sum(0))
+        return cls(group, counts, lengths)
+
+    def check_positions(self, position_ids: Tensor, is_real: Tensor | None) -> None:
+        """Raise a ValueError, in all processes, if a sequence of `(batch or 1, length)` starts again in a segment."""
+        starts = position_ids == 0
+        starts = (starts if is_real is None else starts & is_real).any(1) & (self.tokens_before().squeeze(1) > 0)
+        if gather(starts.any().long(), self.group).any():
+            raise ValueError(
+                "`position_ids` start again where another process goes on: processes that share a sequence take one "
+                "sequence a row, not packed ones."
+            )
 
     def tokens_before(self) -> Tensor:
         """Real tokens of each row in the segments before this one, `(batch, 1)`."""
@@ -319,6 +356,11 @@ def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:
     parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, x.contiguous(), group=group)
     return torch.stack(parts)
+
+
+def gather_each(tensors: tuple[Tensor, ...], group: "dist.ProcessGroup") -> tuple[Tensor, ...]:
+    """`gather` of several tensors of one shape at once."""
+    return gather(torch.stack(tensors), group).unbind(1)
 
 
 class ExchangeBorders(torch.autograd.Function):

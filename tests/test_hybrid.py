@@ -127,7 +127,7 @@ def test_rotary_positions_by_type(packs, equal):
         equal(torch.cat((states[:1, 5:], states[1:]), dim=1), torch.cat((alone[:, :7], alone[:, 8:]), dim=1))
 
 
-@pytest.mark.parametrize("padding", [slice(0, 0), slice(0, 30), slice(70, None), slice(25, 60)])
+@pytest.mark.parametrize("padding", [slice(0, 0), slice(0, 30), slice(70, None)])
 @pytest.mark.parametrize("window", [3, 20])
 def test_long_texts_in_segments(window, padding):
     """A window reaches over several of the shorter segments."""

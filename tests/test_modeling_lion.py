@@ -191,9 +191,7 @@ def test_padding_changes_nothing(text_case, mixer, kernel, pooling, positions, e
             inputs[name], inputs["attention_mask"] = padding, real.long()
         return inputs
 
-    # A padded token between others takes its place in a window.
-    inside = [] if mixer == "hybrid" else ["interior", "all around"]
-    for patterns in [["left"], ["right"], *([name] for name in inside), ["left", "right", *inside[:1]]]:
+    for patterns in [[name] for name in PADDINGS] + [["left", "right", "interior"]]:
         inputs = padded(patterns)
         rows = inputs["attention_mask"].flatten(0, -2).bool()
         for name, value in tensors(model(**inputs, **wanted)).items():
