@@ -31,17 +31,19 @@ RECOMMENDED = {
     },
     "image": {"mixer_type": "selective", "head_directions": "alternate", "conv_kernel": 3},
 }
-# Of the same number of parameters as in `SIZES`: two thirds, as a gated MLP has three matrices for two.
+# A gated MLP has three matrices for two: with two thirds of the size, it has as many parameters.
 GATED_SIZES = {"text-small": 1024, "text-base": 2048, "text-large": 2752}
 RECOMMENDED_SIZES = ("text-small", "text-base", "text-large", "image-small", "image-base")
 # The shape of ModernBERT (Warner et al., 2024), whose layers see all tokens, a window, a window, and so on; here those
 # that see all are linear.
 PERIOD = ("linear_attention", "sliding_attention", "sliding_attention")
 MODERNBERT = {
+    "modality": "text",
     "sliding_window": 64,
     "rope_parameters": {
         "linear_attention": None,
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "default", "rope_theta": 160000.0},  # if there are such layers
     },
     "norm_position": "pre",
     "first_norm": False,
@@ -70,14 +72,18 @@ PRESETS = {
     | RECOMMENDED[SIZES[size]["modality"]]
     | ({"intermediate_size": GATED_SIZES[size]} if size in GATED_SIZES else {})
     for size in RECOMMENDED_SIZES
-} | {
+}
+PRESETS |= {
+    f"lion-modernbert-{size}": RECOMMENDED["text"]
+    | MODERNBERT
+    | fields
+    | {"layer_types": [PERIOD[i % len(PERIOD)] for i in range(fields["num_hidden_layers"])]}
+    for size, fields in MODERNBERT_SIZES.items()
+}
+PRESETS |= {
     f"lion-{short}-{size}": SIZES[size] | PUBLISHED | {"mixer_type": mixer}
     for size in PUBLISHED_SIZES
     for short, mixer in MIXERS.items()
-}
-PRESETS |= {
-    f"lion-modernbert-{size}": RECOMMENDED["text"] | {"modality": "text"} | MODERNBERT | fields
-    for size, fields in MODERNBERT_SIZES.items()
 }
 
 
@@ -90,8 +96,9 @@ def lion_preset(name: str, **overrides) -> LionConfig:
 
     Args:
         name: one of `PRESETS`, for example `"lion-text-base"`.
-        overrides: fields of `LionConfig` that replace the preset's, for example `num_labels=10`. The feature map is
-            that of the mixer, whether the preset names it or an override.
+        overrides: fields of `LionConfig` that replace the preset's, for example `num_labels=10`. What else of the
+            preset follows from them is replaced, too: the feature map of a mixer, the types of another number of
+            layers, the size of an MLP with or without a gate; and what the model then has no use for is left out.
 
     Raises:
         ValueError: if there is no preset of this name, or no such field.
@@ -100,10 +107,25 @@ def lion_preset(name: str, **overrides) -> LionConfig:
         raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
     LionConfig.check_names(overrides, only_near=False)
     fields = PRESETS[name] | overrides
-    if "sliding_window" in fields and "layer_types" not in fields:  # for as many layers as there are
-        fields["layer_types"] = [PERIOD[i % len(PERIOD)] for i in range(fields["num_hidden_layers"])]
-    if fields["mixer_type"] in ("softmax", "luna"):  # for comparison: without what is for linear attention only
-        fields = {k: v for k, v in fields.items() if k in overrides or k not in ("conv_kernel", "head_directions")}
-    if fields["mixer_type"] == "lit" and fields["modality"] == "image":
+    mixer, types = fields["mixer_type"], fields.get("layer_types")
+    if types and "layer_types" not in overrides:
+        types = [PERIOD[i % len(PERIOD)] for i in range(fields["num_hidden_layers"])]
+        if mixer == "softmax":
+            types = ["full_attention" if kind == "linear_attention" else kind for kind in types]
+        fields["layer_types"] = types = None if mixer == "luna" else types
+    was_gated, is_gated = (x.get("use_gated_mlp", False) for x in (PRESETS[name], fields))
+    if was_gated != is_gated and "intermediate_size" not in overrides:
+        width = fields.get("intermediate_size", LionConfig.intermediate_size)
+        fields["intermediate_size"] = width * 2 // 3 if is_gated else width * 3 // 2
+    pad_token_id = fields.get("pad_token_id")
+    is_unused = {
+        "conv_kernel": mixer in ("softmax", "luna") or types and "linear_attention" not in types,
+        "sliding_window": not types or "sliding_attention" not in types,
+        "rope_parameters": mixer == "luna",
+        "pad_token_id": pad_token_id is not None and pad_token_id >= fields.get("vocab_size", LionConfig.vocab_size),
+    }
+    is_unused["head_directions"] = is_unused["conv_kernel"]
+    fields = {k: v for k, v in fields.items() if k in overrides or not is_unused.get(k)}
+    if mixer == "lit" and fields["modality"] == "image":
         fields.setdefault("feature_map", "elu")  # SPEC §1: the map of the published LION-LIT for images
     return LionConfig(**fields)

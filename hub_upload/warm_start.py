@@ -86,8 +86,6 @@ MODERNBERT_FIELDS = {
     "qkv_bias": "attention_bias",
     "proj_bias": "attention_bias",
     "pooling": "classifier_pooling",
-    "attention_probs_dropout_prob": "attention_dropout",
-    "hidden_dropout_prob": "mlp_dropout",
 }
 FAMILIES = {
     "bert": {"modality": "text", "position_embedding_type": "absolute", "norm_position": "post", "pooling": "cls"},
@@ -147,7 +145,7 @@ def layers_to_convert(linear_layers: str | list[int], layer_types: list[str]) ->
     full = [i for i in every if layer_types[i] == "full_attention"]
     words = {"global": full, "all": every, "none": [], "alternate": full[::2]}
     chosen = words.get(linear_layers) if isinstance(linear_layers, str) else linear_layers
-    if chosen is None or not set(chosen) <= set(every):
+    if not isinstance(chosen, list | tuple | range) or not set(chosen) <= set(every):
         raise ValueError(
             f"`linear_layers` is {linear_layers!r}; give one of {', '.join(words)}, or indices of layers, from 0 to "
             f"{len(every) - 1}."
@@ -173,8 +171,20 @@ def warm_start_config(config: PreTrainedConfig, linear_layers: str | list[int] =
         raise ValueError(f"A warm start needs one of {', '.join(FAMILIES)}; this is a {config.model_type!r}.")
     if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
         raise ValueError("This BERT is a decoder (`is_decoder`, `add_cross_attention`); LION is bidirectional.")
-    if (kind := getattr(config, "position_embedding_type", "absolute")) not in ("absolute", None):
+    kind = getattr(config, "position_embedding_type", "absolute")
+    if config.model_type == "bert" and kind not in ("absolute", None):  # some ModernBERTs have the field, unread
         raise ValueError(f"This BERT has {kind!r} positions, which have no counterpart here; only absolute ones have.")
+    if config.model_type == "modernbert" and config.classifier_activation != config.hidden_activation:
+        raise ValueError(
+            f"This ModernBERT has `classifier_activation` {config.classifier_activation!r} and `hidden_activation` "
+            f"{config.hidden_activation!r}; LION has one for both, `hidden_act`."
+        )
+    layers = config.num_hidden_layers
+    if (given := overrides.get("num_hidden_layers", layers)) != layers or overrides.get("layer_types") is not None:
+        raise ValueError(
+            f"The weights are those of {layers} layers of their types: leave out `num_hidden_layers` (got {given}) "
+            "and `layer_types`; `linear_layers` says which become linear."
+        )
     heads = config.num_attention_heads
     if (given := overrides.get("num_attention_heads", heads)) != heads:
         raise ValueError(
@@ -187,7 +197,15 @@ def warm_start_config(config: PreTrainedConfig, linear_layers: str | list[int] =
     # MiniLM (examples/) it was ahead of "silu_norm" at every evaluation.
     fields["feature_map"] = "elu"
     layer_types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
-    linear = [] if overrides.get("mixer_type") == "softmax" else layers_to_convert(linear_layers, layer_types)
+    linear = layers_to_convert(linear_layers, layer_types)
+    mixer_type = overrides.get("mixer_type")
+    if mixer_type == "softmax" and linear_layers == "global":
+        linear = []
+    elif mixer_type is not None and (mixer_type == "softmax") != (not linear):
+        raise ValueError(
+            f"`linear_layers` is {linear_layers!r} with `mixer_type` {mixer_type!r}: give one of them for a model of "
+            "softmax alone, a linear mixer for others."
+        )
     new_types = ["linear_attention" if i in linear else kind for i, kind in enumerate(layer_types)]
     if not linear:
         fields["mixer_type"] = overrides["mixer_type"] = "softmax"
@@ -213,7 +231,7 @@ def warm_start_from_softmax(
             `ARCHITECTURES`.
         linear_layers: which layers become linear: "global" for those that see all tokens (in a BERT or ViT, all of
             them), "alternate" for every other one of these, "all", "none", or their indices. The others stay softmax,
-            in their window if they have one.
+            in their window if they have one. Linear layers have the rotary positions of those that see all tokens.
         config_overrides: fields of `LionConfig`, for example `mixer_type="decay"`, `patch_order="snake"`.
             `position_embedding_type="none"` drops the positions.
 

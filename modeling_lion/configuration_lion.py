@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers import GenerationConfig, PreTrainedConfig
+from transformers import GenerationConfig, PreTrainedConfig, __version__
 from transformers.activations import ACT2FN
 from transformers.backbone_utils import BackboneConfigMixin
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -289,7 +289,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     chunk_size: int = 64
 
     def __post_init__(self, **kwargs):
-        self.check_names(kwargs)
+        if self.transformers_version is None:
+            self.check_names(kwargs)
+        else:
+            self.warn_of_names(kwargs)
         chosen = {name: kwargs.pop(name, None) for name in ("out_features", "out_indices")}
         if any(value is not None for value in chosen.values()):
             self.set_output_features_output_indices(**chosen)
@@ -348,18 +351,16 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         """
         if not kwargs.get("return_unused_kwargs"):  # else they are for the model, too, which refuses what it lacks
             cls.check_names(kwargs)
-        stored = {}
-        for name in [*config_dict]:
+        return super().from_dict({"transformers_version": __version__} | config_dict, **kwargs)
+
+    @classmethod
+    def warn_of_names(cls, names: Iterable[str]) -> None:
+        """`check_names` of a stored configuration, told by the version of the library that it was stored by."""
+        for name in names:
             try:
                 cls.check_names([name])
             except ValueError as error:
                 logger.warning_once(f"Of a stored configuration, `{name}` has no effect: {error}")
-                stored[name] = config_dict[name]
-        result = super().from_dict({k: v for k, v in config_dict.items() if k not in stored}, **kwargs)
-        config = result[0] if isinstance(result, tuple) else result
-        for name, value in stored.items():
-            setattr(config, name, value)
-        return result
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
         """`PreTrainedConfig.save_pretrained`, with an `auto_map` of every class for this modality."""

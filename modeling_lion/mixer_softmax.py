@@ -142,6 +142,9 @@ class SoftmaxMixer(Mixer):
                 )
             return None
         sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
+        if implementation in ("eager", "sdpa"):
+            seen = (sequence.unsqueeze(1) == sequence)[None, None]
+            return seen if is_real is None else seen & is_real[:, None, None]
         return create_bidirectional_mask(
             config, hidden_states, is_real, and_mask_function=lambda b, h, q, k: sequence[q] == sequence[k]
         )

@@ -475,8 +475,8 @@ class SequenceParallelModel:
             group: the processes of one sequence, also as a one-dimensional DeviceMesh. `None` ends it.
 
         Raises:
-            ValueError: for models of images, whose patches are not cut into segments, and for question answering,
-                whose loss is over all tokens at once.
+            ValueError: for models of images, whose patches are not cut into segments, for layers that see all tokens
+                at once, and for question answering, whose loss is over all tokens at once.
         """
         if group is not None and "full_attention" in self.config.layer_types_in_use:
             raise ValueError(

@@ -138,10 +138,12 @@ class BorderTaps:
 @dataclass
 class Halo:
     """
-    The tokens beside a segment of a longer sequence (segments.py), as many as the taps reach and the sequence has.
+    The tokens beside a segment of a longer sequence (segments.py), as many as the taps, or a window
+    (mixer_softmax.py), reach and the sequence has.
 
     Attributes:
-        before, after: hidden states, `(batch, at most kernel // 2, hidden_size)`, as attention gets them.
+        before, after: hidden states, `(batch, at most reach, hidden_size)`, as attention gets them; the reach of a
+            mixer is `kernel // 2` or its window.
         is_real: of both, one after the other, `(batch, tokens)`, bool; `None` where nothing is padded.
     """
 

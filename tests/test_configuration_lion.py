@@ -185,8 +185,58 @@ def test_presets_of_the_shape_of_modernbert():
         extra = sum(p.numel() for name, p in model.named_parameters() if "decay" in name or "_conv" in name)
         assert model.num_parameters() - extra == other.num_parameters()
     assert lion_preset("lion-modernbert-base", num_hidden_layers=4).layer_types == config.layer_types[:4]
-    sliding = {"layer_types": ["sliding_attention"] * 2, "num_hidden_layers": 2, "conv_kernel": 0}
-    assert not lion_preset("lion-modernbert-base", **sliding).has_linear_layers
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kinds"),
+    [
+        ({"mixer_type": "softmax"}, {"full_attention", "sliding_attention"}),
+        ({"mixer_type": "luna"}, {"full_attention"}),
+        ({"layer_types": None}, {"linear_attention"}),
+        ({"layer_types": ["full_attention", "sliding_attention"] * 11}, {"full_attention", "sliding_attention"}),
+        ({"layer_types": ["sliding_attention"] * 22, "sliding_window": 8}, {"sliding_attention"}),
+        ({"vocab_size": 30522, "num_hidden_layers": 1}, {"linear_attention"}),
+    ],
+)
+def test_a_preset_follows_what_is_overridden(overrides, kinds):
+    """So that a hybrid can be compared with each of its parents."""
+    config = lion_preset("lion-modernbert-base", **overrides)
+    assert config.layer_types_in_use == kinds
+    assert config.sliding_window == (overrides.get("sliding_window", 64) if "sliding_attention" in kinds else None)
+    assert (config.conv_kernel == 3) == ("linear_attention" in kinds)
+
+
+def test_a_preset_has_as_many_parameters_with_a_gate_as_without():
+    for name, width in (("lion-text-small", 1536), ("lion-text-base", 3072), ("lion-text-large", 4128)):
+        assert lion_preset(name, use_gated_mlp=False).intermediate_size == width
+        assert lion_preset(name, use_gated_mlp=False, intermediate_size=7).intermediate_size == 7
+    assert lion_preset("lion-s-text-base", use_gated_mlp=True).intermediate_size == 2048
+    for name in ("lion-text-base", "lion-image-base"):  # a window is for layers that are named
+        with pytest.raises(StrictDataclassError, match="`sliding_window` is 32"):
+            lion_preset(name, sliding_window=32)
+
+
+def test_fields_set_one_by_one():
+    config = LionConfig(num_hidden_layers=3)
+    config.layer_types = ["sliding_attention", "linear_attention", "full_attention"]
+    config.validate()
+    assert config.sliding_window == 64
+    config.layer_types = ["linear_attention"] * 3
+    config.validate()
+    stored = LionConfig(num_hidden_layers=2).to_dict()
+    loaded = LionConfig.from_dict(stored, layer_types=["linear_attention", "sliding_attention"])
+    loaded.validate()
+    assert loaded.sliding_window == 64
+    assert LionConfig(num_hidden_layers=0, layer_types=[]).layer_types_in_use == {"linear_attention"}
+    given = {"max_position_embeddings": 512, "initial_context_length": 2048}
+    assert LionConfig(**given).context_length == 2048
+    assert LionConfig(**given, position_embedding_type="absolute").context_length == 512
+
+
+def test_a_stored_configuration_is_rebuilt_inside_of_another(log):
+    stored = LionConfig.from_dict(LionConfig().to_dict() | {"attention_dropout": 0.1})
+    assert AutoConfig.for_model(**stored.to_dict()).attention_dropout == 0.1
+    assert any("`attention_dropout` has no effect" in message for message in log)
 
 
 def test_a_preset_has_the_feature_map_of_its_mixer():
@@ -292,6 +342,10 @@ WRONG = [
     ({"sliding_window": 0, "layer_types": ["sliding_attention"] * 12}, ["`sliding_window` is 0", "at least 1"]),
     ({"layer_types": ["sliding_attention"] * 12, "conv_kernel": 3}, ["conv_kernel", "layer_types", "conv_kernel=0"]),
     ({"first_norm": False}, ["first_norm", "'post'", 'norm_position="pre"']),
+    ({"layer_type": "sliding_attention"}, ["layer_type`", "`layer_types`, one for each"]),
+    ({"head_dim": 8}, ["head_dim", "num_attention_heads"]),
+    ({"rope_scaling": {"factor": 2.0}}, ["rope_scaling", "rope_parameters"]),
+    ({"classifier_pooling": "mean"}, ["classifier_pooling", "give `pooling`"]),
     ({"local_attention": 128}, ["local_attention", "sliding_window"]),
     ({"type_vocab_size": -1}, ["type_vocab_size", "-1", "at least 0"]),
     ({"rope_parameters": {"full_attention": {}}}, ["full_attention", "not linear_attention", "add it"]),

@@ -336,6 +336,27 @@ def test_layers_of_a_bert_stay_softmax():
             warm_start_from_softmax(bert(), wrong)
 
 
+@pytest.mark.parametrize(
+    ("linear_layers", "overrides", "named"),
+    [
+        ([0], {"mixer_type": "softmax"}, "`linear_layers` is .0. with `mixer_type` 'softmax'"),
+        ("none", {"mixer_type": "decay"}, "`linear_layers` is 'none' with `mixer_type` 'decay'"),
+        (3, {}, "`linear_layers` is 3"),
+        ("global", {"num_hidden_layers": 2}, "4 layers.*leave out `num_hidden_layers`"),
+    ],
+)
+def test_contradictions(linear_layers, overrides, named):
+    with pytest.raises(ValueError, match=named):
+        warm_start_from_softmax(modernbert(), linear_layers, **overrides)
+
+
+def test_modernberts_with_further_fields():
+    model, _ = warm_start_from_softmax(modernbert(position_embedding_type="sans_pos"))
+    assert model.config.position_embedding_type == "none"
+    with pytest.raises(ValueError, match="`classifier_activation` 'silu' and `hidden_activation` 'gelu'"):
+        warm_start_from_softmax(modernbert(classifier_activation="silu"))
+
+
 def test_command_keeps_the_windows_of_a_modernbert(tmp_path, capsys):
     modernbert().float().save_pretrained(tmp_path / "modernbert")
     run_command("--from-pretrained", tmp_path / "modernbert", tmp_path / "lion", "--linear_layers", "0")

@@ -167,3 +167,40 @@ def test_windows_of_images_follow_the_rows(equal):
     model(pixel_values=pixels).last_hidden_state[0, 6, 0].backward()  # the second patch of the second row of four
     patches = pixels.grad.abs().sum(1)[0].unflatten(0, (3, 2)).unflatten(2, (4, 2)).sum((1, 3)).flatten()
     assert patches.nonzero().flatten().tolist() == [3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("layer_types", [[LINEAR, FULL], [SLIDING, LINEAR, FULL]])
+@pytest.mark.parametrize("packs", [False, True])
+def test_compiles_as_one_graph(layer_types, packs, equal):
+    model = make_model(layer_types, rope_parameters=ROPE)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
+    for length in (15, 23):
+        inputs = {"input_ids": torch.randint(1, 40, (2, length))}
+        if packs:
+            inputs |= {"cu_seq_lens_q": torch.tensor([0, 5, length])}
+            inputs |= {"position_ids": torch.cat((torch.arange(5), torch.arange(length - 5))).unsqueeze(0)}
+        else:
+            inputs["attention_mask"] = torch.ones(2, length)
+            inputs["attention_mask"][0, : length // 2] = 0
+        real = inputs.get("attention_mask", torch.ones(2, length)).bool()
+        equal(compiled(**inputs).last_hidden_state[real], model(**inputs).last_hidden_state[real])
+    torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch gives them
+def test_flex_attention():
+    model, input_ids = make_model(rope_parameters=ROPE).float(), torch.randint(1, 40, (2, 23))
+    mask = torch.ones(2, 23)
+    mask[0, 3:9] = 0
+    expected = model(input_ids, attention_mask=mask).last_hidden_state[mask.bool()]
+    model.set_attn_implementation("flex_attention")
+    actual = model(input_ids, attention_mask=mask).last_hidden_state[mask.bool()]
+    torch.testing.assert_close(actual, expected)
+
+
+def test_padding_between_real_tokens_has_no_segments():
+    mask = torch.ones(1, 20, dtype=torch.long)
+    mask[0, 7:12] = 0
+    with pytest.raises(ValueError, match="`attention_mask` has padding between real tokens.*'sliding_attention'"):
+        make_model([SLIDING, LINEAR]).encode_long(torch.ones_like(mask), mask, show_progress=False)
