@@ -20,11 +20,8 @@ from itertools import product
 from pathlib import Path
 
 import pandas as pd
-import torch
 from learning_report import ablations, draw_learning, load_scores
 from measure import BASE, BASE_LAYERS, COLORS, LIONS, PASSES, RESULTS, latest, markdown_table, read_rows
-
-from modeling_lion import LionConfig, LionModel
 
 
 ROOT = Path(__file__).parents[1]
@@ -194,35 +191,6 @@ def draw_models(read: Read, plt):
             f"At {lengths[-1]:,} tokens a whole LION-S model is {gains[0]} as fast as BERT in inference and "
             f"{gains[1]} in training"
         )
-    return figure
-
-
-@torch.no_grad()
-def draw_layer_types(read: Read, plt):
-    """Attention weights of a new model, a panel for each type of layers."""
-    torch.manual_seed(0)
-    panels = {
-        "linear_attention, a head that reads forward": (0, 0),
-        "linear_attention, a head that reads backward": (0, 1),
-        "sliding_attention, 6 tokens on each side": (1, 0),
-        "full_attention": (2, 0),
-    }
-    config = LionConfig(
-        layer_types=["linear_attention", "sliding_attention", "full_attention"],
-        sliding_window=6,
-        head_directions="alternate",
-        **{"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 64},
-        **{"vocab_size": 50, "max_position_embeddings": 48},
-    )
-    model = LionModel._from_config(config, attn_implementation="eager").eval()
-    weights = model(torch.arange(1, 49).unsqueeze(0), output_attentions=True).attentions
-    figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.8))
-    for axis, (title, (layer, head)) in zip(axes, panels.items(), strict=True):
-        rows = weights[layer][0, head]
-        axis.imshow((rows / rows.amax(-1, keepdim=True)).numpy(), cmap="Blues", vmin=0, vmax=1)
-        axis.set(title=title.replace(", ", ",\n"), xlabel="token that is read")
-    axes[0].set_ylabel("token that reads")
-    figure.suptitle("Linear layers read everything on their side, sliding layers a window, full layers all pairs")
     return figure
 
 
@@ -520,7 +488,6 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
 PICTURES = {
     "kernels_by_length": draw_kernels,
     "models_by_length": draw_models,
-    "layer_types": draw_layer_types,
     "memory_by_length": draw_memory,
     "scores_by_time": draw_scores,
     "scores_by_training_time": lambda read, plt: draw_learning(load_scores(read("quality")), step_seconds(read), plt),

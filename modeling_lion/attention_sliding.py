@@ -26,7 +26,7 @@ def sliding_attention(
 ) -> Tensor:
     """
     y_i = Σ_j softmax_j(scaling q_i·k_j) v_j over the keys j that query i sees: those at most `sliding_window` real
-    tokens away, real, and of the same packed sequence. O(L) time and memory.
+    tokens away, real, and of the same packed sequence. A padded query sees nothing. O(L) time and memory.
 
     Args:
         query: `(batch, heads, queries, head_dim)`; any strides, as for the others.
@@ -48,9 +48,13 @@ def sliding_attention(
         query, key, value = (x.gather(2, order[:, None, :, None].expand_as(x)) for x in (query, key, value))
         options = {"sliding_window": sliding_window, "scaling": scaling, "cu_seqlens": cu_seqlens}
         output = attend_in_window(query, key, value, is_real=is_real.gather(1, order), first_query=0, **options)
-        return output.gather(1, place[:, :, None, None].expand_as(output))
+        output = output.gather(1, place[:, :, None, None].expand_as(output))
+        return output.masked_fill(~is_real[:, :, None, None], 0)
     options = {"sliding_window": sliding_window, "scaling": scaling, "is_real": is_real, "cu_seqlens": cu_seqlens}
-    return attend_in_window(query, key, value, first_query=first_query, **options)
+    output = attend_in_window(query, key, value, first_query=first_query, **options)
+    if is_real is None:
+        return output
+    return output.masked_fill(~is_real[:, first_query : first_query + query.shape[2], None, None], 0)
 
 
 def attend_in_window(

@@ -6,11 +6,18 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 
+class LionRMSNorm(nn.RMSNorm):
+    """torch's, also of half precision with weights in float32, as autocast has it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
 def make_norm(config: PreTrainedConfig, eps: float | None = None) -> nn.Module:
     """A norm over the hidden size, of the kind of `norm_type`; `eps` is `layer_norm_eps` unless given."""
     eps = config.layer_norm_eps if eps is None else eps
     if config.norm_type == "rms_norm":
-        return nn.RMSNorm(config.hidden_size, eps=eps)
+        return LionRMSNorm(config.hidden_size, eps=eps)
     return nn.LayerNorm(config.hidden_size, eps=eps, bias=config.norm_bias)
 
 

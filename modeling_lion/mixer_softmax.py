@@ -94,6 +94,8 @@ def dense_window_mask(
     """What the tokens of `(batch, length, hidden_size)` see in their windows, `(1 or batch, 1, length, length)`."""
     position = window_positions(hidden_states, is_real, cu_seqlens)
     seen = window_mask(position, position, sliding_window, is_real)
+    if is_real is not None:  # a padded token sees nothing
+        seen = seen & is_real.unsqueeze(-1)
     if cu_seqlens is not None:
         sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
         seen = seen & (sequence.unsqueeze(1) == sequence)

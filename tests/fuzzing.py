@@ -11,7 +11,7 @@ from unittest import mock
 
 import torch
 from attention_forms import FORMS, naive
-from conftest import MIXERS, TINY
+from conftest import MIXERS, TINY, mixer_fields
 from hypothesis import strategies as st
 from test_attention import DTYPES, EXTREMES, extreme_decays
 from torch import Tensor
@@ -318,16 +318,17 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
     layout = draw(st.sampled_from(["left", "right", "interior", "packed"]))
     # For a convolution, padding in the middle is no absent token.
     has_convolution = mixer not in ("softmax", "luna") and layout != "interior"
-    fields = {
-        "mixer_type": mixer,
+    num_layers, norm_position = draw(st.integers(1, 3)), draw(st.sampled_from(["pre", "post"]))
+    fields = mixer_fields(mixer, num_layers) | {
         "rope_parameters": None if mixer == "luna" else rope,
         "head_directions": "both" if heads == 1 else draw(st.sampled_from(["both", "alternate"])),
         "feature_map": feature_map,
         "normalization": "none" if feature_map == "identity" else draw(st.sampled_from(["sum", "none"])),
         "decay_activation": draw(st.sampled_from(["sigmoid", "softplus"])) if mixer in GATED else "sigmoid",
         "num_attention_heads": heads,
-        "num_hidden_layers": draw(st.integers(1, 3)),
-        "norm_position": draw(st.sampled_from(["pre", "post"])),
+        "num_hidden_layers": num_layers,
+        "norm_position": norm_position,
+        "first_norm": norm_position == "post" or draw(st.booleans()),
         "pooling": draw(st.sampled_from(["cls", "mean"])),
         "attention_layer_norm": draw(st.booleans()),
         "position_embedding_type": draw(st.sampled_from(["none", "absolute"])),

@@ -730,8 +730,8 @@ PACKING = [
     Mutant(
         "packing: softmax attention sees the sequences before",
         "modeling_lion/mixer_softmax.py",
-        "sequence[q] == sequence[k]",
-        "sequence[q] >= sequence[k]",
+        "seen = (sequence.unsqueeze(1) == sequence)[None, None]",
+        "seen = (sequence.unsqueeze(1) >= sequence)[None, None]",
         PACKED,
     ),
     Mutant(

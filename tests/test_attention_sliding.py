@@ -50,7 +50,8 @@ def definition(query, key, value, *, sliding_window, scaling=SCALING, is_real=No
         for row in rows
     ]
     seen = torch.tensor(seen)[:, None]
-    seen = seen if is_real is None else seen & is_real[:, None, None]
+    if is_real is not None:
+        seen = seen & is_real[:, None, None] & is_real[:, None, first_query : first_query + query.shape[2], None]
     scores = scaling * query @ key.transpose(-1, -2)
     weights = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1) * seen
     return (weights @ value).transpose(1, 2)
@@ -76,10 +77,7 @@ def outputs_and_gradients(attention, *inputs, dtype=None, **options) -> list[Ten
     source = inputs[2]
     inputs = [x.detach().to(dtype or x.dtype).requires_grad_() for x in inputs]
     output = attention(*inputs, **options)
-    weights, is_real = weights_of_loss(output, source), options.get("is_real")
-    if is_real is not None and is_real.shape[1] == output.shape[1]:  # what padded queries get means nothing
-        output, weights = (x * is_real[..., None, None] for x in (output, weights))
-    return [output.detach(), *torch.autograd.grad(output, inputs, weights)]
+    return [output.detach(), *torch.autograd.grad(output, inputs, weights_of_loss(output, source))]
 
 
 def references(*inputs, **options) -> list[tuple[Tensor, float]]:

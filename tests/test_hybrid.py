@@ -189,6 +189,7 @@ def test_compiles_as_one_graph(layer_types, packs, equal):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch gives them
+@torch.no_grad()
 def test_flex_attention():
     model, input_ids = make_model(rope_parameters=ROPE).float(), torch.randint(1, 40, (2, 23))
     mask = torch.ones(2, 23)

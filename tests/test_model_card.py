@@ -81,7 +81,12 @@ def test_facts_are_those_of_the_model(tmp_path, measured):
     model = load_model(text_checkpoint(tmp_path / "m", mixer_type="decay", norm_position="pre"))
     card = write_card(tmp_path / "m", measured)
     count = sum(p.numel() for p in model.parameters())
-    for line in (f"| parameters | {count:,} |", "| layers | 2 |", "| mixer | `decay` |", "| LayerNorm | `pre` |"):
+    for line in (
+        f"| parameters | {count:,} |",
+        "| layers | 2 |",
+        "| mixer | `decay` |",
+        "| norms | `layer_norm`, `pre` |",
+    ):
         assert line in card
     assert "LION-D" in card and "RetNet" in card
     image_checkpoint(tmp_path / "image")
