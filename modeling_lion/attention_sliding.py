@@ -10,7 +10,7 @@ from transformers.utils.import_utils import is_tracing
 from .attention_blocks import block_body, dense_body
 from .cpu_sliding import SMALL_BLOCK, TILE_ELEMENTS, SlidingAttention
 from .numerics import accumulation_dtype, allows_custom_op, is_readable, without_autocast
-from .padding import check_borders
+from .padding import check_borders, sequence_of_each_token
 
 
 def sliding_attention(
@@ -43,15 +43,15 @@ def sliding_attention(
     """
     check_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query)
     place = None if is_real is None or query.shape[2] < key.shape[2] else places_without_gaps(is_real, cu_seqlens)
-    if place is not None:
+    options = {"sliding_window": sliding_window, "scaling": scaling, "cu_seqlens": cu_seqlens}
+    options["first_query"] = first_query
+    if place is None:
+        output = attend_in_window(query, key, value, is_real=is_real, **options)
+    else:
         order = place.argsort(dim=1)
-        query, key, value = (x.gather(2, order[:, None, :, None].expand_as(x)) for x in (query, key, value))
-        options = {"sliding_window": sliding_window, "scaling": scaling, "cu_seqlens": cu_seqlens}
-        output = attend_in_window(query, key, value, is_real=is_real.gather(1, order), first_query=0, **options)
+        inputs = (x.gather(2, order[:, None, :, None].expand_as(x)) for x in (query, key, value))
+        output = attend_in_window(*inputs, is_real=is_real.gather(1, order), **options)
         output = output.gather(1, place[:, :, None, None].expand_as(output))
-        return output.masked_fill(~is_real[:, :, None, None], 0)
-    options = {"sliding_window": sliding_window, "scaling": scaling, "is_real": is_real, "cu_seqlens": cu_seqlens}
-    output = attend_in_window(query, key, value, first_query=first_query, **options)
     if is_real is None:
         return output
     return output.masked_fill(~is_real[:, first_query : first_query + query.shape[2], None, None], 0)
@@ -93,8 +93,8 @@ def places_without_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor | 
     token = torch.arange(length, device=is_real.device)
     first, end = torch.zeros_like(token), torch.full_like(token, length)
     if cu_seqlens is not None:
-        sequence = torch.searchsorted(cu_seqlens, token, right=True)
-        first, end = cu_seqlens[sequence - 1].long(), cu_seqlens[sequence].long()
+        sequence = sequence_of_each_token(cu_seqlens, length)
+        first, end = cu_seqlens[sequence].long(), cu_seqlens[sequence + 1].long()
     real_before = pad(is_real.long().cumsum(1), (1, 0))  # of every token, and of the end
     own = real_before[:, :-1] - real_before[:, first]
     behind = first + real_before[:, end] - real_before[:, first] + (token - first) - own

@@ -16,8 +16,9 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
 from .feature_map import elu
-from .mixer_softmax import SoftmaxMixer, sequence_of_each_token
+from .mixer_softmax import SoftmaxMixer
 from .numerics import accumulation_dtype, divide, without_autocast
+from .padding import sequence_of_each_token
 
 
 ACTIVATIONS = {"softplus": F.softplus, "elu": elu}

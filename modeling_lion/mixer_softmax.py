@@ -22,6 +22,7 @@ from .attention_names import softmax_name
 from .attention_sliding import places_without_gaps, sliding_attention
 from .mixer import Mixer
 from .numerics import is_readable
+from .padding import sequence_of_each_token
 from .rotary import PositionEmbeddings, rotate
 from .short_conv import BorderTaps, Halo
 
@@ -56,12 +57,6 @@ def eager_softmax(
         seen = attention_mask if attention_mask.dtype == torch.bool else attention_mask >= 0
         weights = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1) * seen
     return (weights @ value).transpose(1, 2), weights
-
-
-def sequence_of_each_token(cu_seqlens: Tensor, length: int) -> Tensor:
-    """Which of the packed sequences a token belongs to, `(length,)`, int64."""
-    position = torch.arange(length, device=cu_seqlens.device)
-    return torch.searchsorted(cu_seqlens, position, right=True) - 1
 
 
 @dataclass

@@ -40,6 +40,12 @@ def packed_borders(position_ids: Tensor | None, is_real: Tensor | None) -> Tenso
     return torch.cat((inner.new_zeros(1), inner, inner.new_full((1,), position_ids.shape[1])))
 
 
+def sequence_of_each_token(cu_seqlens: Tensor, length: int) -> Tensor:
+    """Which of the packed sequences a token belongs to, `(length,)`, int64."""
+    position = torch.arange(length, device=cu_seqlens.device)
+    return torch.searchsorted(cu_seqlens, position, right=True) - 1
+
+
 def token_positions(inputs: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
     """
     Positions that count real tokens only, so that padding shifts nothing, and start anew with every packed sequence
@@ -52,7 +58,7 @@ def token_positions(inputs: Tensor, is_real: Tensor | None, cu_seqlens: Tensor |
     before = token.unsqueeze(0) if is_real is None else is_real.cumsum(dim=1) - is_real.long()
     if cu_seqlens is None:
         return before
-    first = cu_seqlens[torch.searchsorted(cu_seqlens, token, right=True) - 1]
+    first = cu_seqlens[sequence_of_each_token(cu_seqlens, inputs.shape[1])]
     return before - before[:, first]
 
 

@@ -280,7 +280,8 @@ class SharedSequence:
                 "rows."
             )
         real = torch.ones(batch, length, dtype=torch.bool, device=inputs.device) if is_real is None else is_real
-        begin, end, counts = gather_each(span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)])), group)
+        spans = span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)]))
+        begin, end, counts = gather(torch.stack(spans), group).unbind(1)
         if has_window:
             check_gaps(begin.amin(0), end.amax(0), counts.sum(0))
         return cls(group, counts, lengths)
@@ -356,11 +357,6 @@ def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:
     parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, x.contiguous(), group=group)
     return torch.stack(parts)
-
-
-def gather_each(tensors: tuple[Tensor, ...], group: "dist.ProcessGroup") -> tuple[Tensor, ...]:
-    """`gather` of several tensors of one shape at once."""
-    return gather(torch.stack(tensors), group).unbind(1)
 
 
 class ExchangeBorders(torch.autograd.Function):

@@ -702,8 +702,8 @@ PACKING = [
     Mutant(
         "packing: positions of a sequence continue those of the one before",
         "modeling_lion/padding.py",
-        "right=True) - 1]",
-        "right=False) - 1]",
+        "first = cu_seqlens[sequence_of_each_token(cu_seqlens, inputs.shape[1])]",
+        "first = cu_seqlens[sequence_of_each_token(cu_seqlens, inputs.shape[1]).roll(1)]",
         PACKED,
     ),
     Mutant(
