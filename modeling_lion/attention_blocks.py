@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from .numerics import is_transformed
+from .numerics import accumulation_dtype, is_transformed
 
 
 def window_mask(
@@ -41,22 +41,25 @@ def window_mask(
     return seen if is_real is None else seen & is_real.unsqueeze(-2)
 
 
-def dense_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, first_query):
-    """One mask for all queries and keys: O(L²) time. Arguments and result as of `sliding_attention`."""
+def dense_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, first_query, with_log_sum):
+    """One mask for all queries and keys: O(L²) time. Arguments and result as of `attend_in_window`."""
     queries, keys = query.shape[2], key.shape[2]
     farthest = max(first_query + queries, keys - first_query) - 1
+    attend = attend_with_log_sum if with_log_sum else attend_by_library
     if farthest <= sliding_window and is_real is None and cu_seqlens is None:
-        return attend(query, key, value, None, scaling).transpose(1, 2)
+        output, log_sum = attend(query, key, value, None, scaling)
+        return output.transpose(1, 2), log_sum
     token = torch.arange(keys, device=query.device)
     is_real = None if is_real is None else is_real.unsqueeze(1)
     seen = window_mask(token[first_query : first_query + queries], token, sliding_window, is_real, cu_seqlens)
-    return attend(query, key, value, seen, scaling, sees_nothing=is_real is not None).transpose(1, 2)
+    output, log_sum = attend(query, key, value, seen, scaling, sees_nothing=is_real is not None)
+    return output.transpose(1, 2), log_sum
 
 
-def block_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, first_query):
+def block_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, first_query, with_log_sum):
     """
     Blocks of queries, each with the keys of the blocks around it: O(L) time and memory, one graph for every length.
-    Arguments and result as of `sliding_attention`.
+    Arguments and result as of `attend_in_window`.
     """
     batch, _, queries, _ = query.shape
     keys = key.shape[2]
@@ -79,10 +82,15 @@ def block_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, 
     offset = torch.arange((1 + 2 * reach) * block, device=query.device) - reach * block
     seen = window_mask(query_token, query_token[:, :1] + offset, sliding_window, is_real, cu_seqlens)
     seen = seen.expand(batch, -1, -1, -1).flatten(0, 1).unsqueeze(1)  # (b n, 1, c, w)
-    output = attend(*(x.flatten(0, 1).transpose(1, 2) for x in (query, key, value)), seen, scaling, sees_nothing=True)
+    attend = attend_with_log_sum if with_log_sum else attend_by_library
+    inputs = (x.flatten(0, 1).transpose(1, 2) for x in (query, key, value))
+    output, log_sum = attend(*inputs, seen, scaling, sees_nothing=True)
     # Not with a slice where how it relates to the whole is unknown.
     cut = torch.arange(queries, device=query.device) if isinstance(queries, torch.SymInt) else slice(queries)
-    return output.transpose(1, 2).unflatten(0, (batch, num_blocks)).flatten(1, 2)[:, cut]
+    output = output.transpose(1, 2).unflatten(0, (batch, num_blocks)).flatten(1, 2)[:, cut]
+    if log_sum is not None:
+        log_sum = log_sum.transpose(1, 2).unflatten(0, (batch, num_blocks)).flatten(1, 2)[:, cut].transpose(1, 2)
+    return output, log_sum
 
 
 def windows(x: Tensor, num_blocks: int, block: int, reach: int) -> Tensor:
@@ -91,9 +99,9 @@ def windows(x: Tensor, num_blocks: int, block: int, reach: int) -> Tensor:
     return torch.cat([part.unflatten(1, (num_blocks, block)) for part in parts], dim=2)
 
 
-def attend(
+def attend_by_library(
     query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, sees_nothing: bool = False
-) -> Tensor:
+) -> tuple[Tensor, None]:
     """
     The library's softmax attention; 0 for a query that sees no key.
 
@@ -103,7 +111,7 @@ def attend(
         sees_nothing: whether there may be such queries.
 
     Returns:
-        `(b, h, q, d)`, in the dtype of the values.
+        `(b, h, q, d)`, in the dtype of the values, and no sum.
     """
     is_blind = None
     if sees_nothing:  # not left to what a backend makes of it: such a query looks at everything, and forgets it
@@ -114,4 +122,20 @@ def attend(
             output = scaled_dot_product_attention(query, key, value, seen, scale=scaling)
     else:
         output = scaled_dot_product_attention(query, key, value, seen, scale=scaling)
-    return output if is_blind is None else output.masked_fill(is_blind, 0)
+    return (output if is_blind is None else output.masked_fill(is_blind, 0)), None
+
+
+def attend_with_log_sum(
+    query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, sees_nothing: bool = False
+) -> tuple[Tensor, Tensor]:
+    """`attend_by_library`, and the logarithms of the sums that it divides by, `(b, h, q)`."""
+    dtype = accumulation_dtype(value.dtype)
+    scores = (scaling * query @ key.transpose(-1, -2)).to(dtype)
+    is_blind = None if seen is None else ~seen.any(-1, keepdim=True)
+    if seen is not None:
+        scores = scores.masked_fill(~(seen | is_blind), -torch.inf)
+    log_sum = torch.logsumexp(scores, -1, keepdim=True)
+    output = (scores - log_sum).exp().to(value.dtype) @ value
+    if is_blind is None:
+        return output, log_sum.squeeze(-1)
+    return output.masked_fill(is_blind, 0), log_sum.masked_fill(is_blind, -torch.inf).squeeze(-1)

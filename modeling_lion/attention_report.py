@@ -62,7 +62,7 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
     """A hook that runs before an attention module and puts its report into `reports`."""
     hidden_states, is_real = args[:2]
     surroundings = (kwargs.get(name) for name in ("neighbours", "position_embeddings"))
-    query, key, _, log_decay = attention.mixer(hidden_states, is_real, *surroundings)
+    query, key, _, log_decay, _ = attention.mixer(hidden_states, is_real, *surroundings)
     length, head_dim = query.shape[2:]
     if any(not 0 <= token < length for token in tokens):
         raise ValueError(f"`tokens` is {tokens}; give positions from 0 to {length - 1}.")

@@ -7,7 +7,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.functional import pad
 from transformers.utils.import_utils import is_tracing
 
-from .attention_blocks import block_body, dense_body
+from .attention_blocks import block_body, dense_body, window_mask
 from .cpu_sliding import SMALL_BLOCK, TILE_ELEMENTS, SlidingAttention
 from .numerics import accumulation_dtype, allows_custom_op, is_readable, without_autocast
 from .padding import check_borders, sequence_of_each_token
@@ -23,7 +23,8 @@ def sliding_attention(
     is_real: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     first_query: int = 0,
-) -> Tensor:
+    with_log_sum: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """
     y_i = Σ_j softmax_j(scaling q_i·k_j) v_j over the keys j that query i sees: those at most `sliding_window` real
     tokens away, real, and of the same packed sequence. A padded query sees nothing. O(L) time and memory.
@@ -35,8 +36,11 @@ def sliding_attention(
         cu_seqlens: borders of packed sequences over the keys, `(num_sequences + 1,)`, the same for every row.
         first_query: query i is token `first_query + i` of the keys, which may begin before and end behind the queries.
 
+        with_log_sum: whether to return e_i = log Σ_j exp(scaling q_i·k_j), too.
+
     Returns:
         `(batch, queries, heads, head_dim)` in the dtype of `value`; 0, with gradient 0, for a query that sees no key.
+        With sums, these and e `(batch, heads, queries)`, float32, or float64 for float64; -inf for such a query.
 
     Raises:
         ValueError: if shapes and dtypes do not fit together.
@@ -44,17 +48,22 @@ def sliding_attention(
     check_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query)
     place = None if is_real is None or query.shape[2] < key.shape[2] else places_without_gaps(is_real, cu_seqlens)
     options = {"sliding_window": sliding_window, "scaling": scaling, "cu_seqlens": cu_seqlens}
-    options["first_query"] = first_query
+    options |= {"first_query": first_query, "with_log_sum": with_log_sum}
     if place is None:
-        output = attend_in_window(query, key, value, is_real=is_real, **options)
+        output, log_sum = attend_in_window(query, key, value, is_real=is_real, **options)
     else:
         order = place.argsort(dim=1)
         inputs = (x.gather(2, order[:, None, :, None].expand_as(x)) for x in (query, key, value))
-        output = attend_in_window(*inputs, is_real=is_real.gather(1, order), **options)
+        output, log_sum = attend_in_window(*inputs, is_real=is_real.gather(1, order), **options)
         output = output.gather(1, place[:, :, None, None].expand_as(output))
-    if is_real is None:
-        return output
-    return output.masked_fill(~is_real[:, first_query : first_query + query.shape[2], None, None], 0)
+        if with_log_sum:
+            log_sum = log_sum.gather(2, place.unsqueeze(1).expand_as(log_sum))
+    if is_real is not None:
+        is_padded = ~is_real[:, first_query : first_query + query.shape[2]]
+        output = output.masked_fill(is_padded[:, :, None, None], 0)
+        if with_log_sum:
+            log_sum = log_sum.masked_fill(is_padded.unsqueeze(1), -torch.inf)
+    return (output, log_sum) if with_log_sum else output
 
 
 def attend_in_window(
@@ -67,16 +76,22 @@ def attend_in_window(
     is_real: Tensor | None,
     cu_seqlens: Tensor | None,
     first_query: int,
-) -> Tensor:
-    """`sliding_attention` where no token is padded between real ones: by the dense form, in blocks, or by hand."""
+    with_log_sum: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """
+    `sliding_attention` and its sums, or `None`, where no token is padded between real ones: by the dense form, in
+    blocks, or by hand.
+    """
     is_dense, is_cpu = is_dense_fastest(query, key, sliding_window), query.device.type == "cpu"
     with without_autocast(query):
         if not is_dense and is_cpu and allows_custom_op(query) and not is_tracing(query):
-            return SlidingAttention.apply(query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query)
+            options = sliding_window, scaling, first_query, with_log_sum
+            return SlidingAttention.apply(query, key, value, is_real, cu_seqlens, *options)
         # Accelerators sum in float32 whatever the inputs are; a CPU does, and not slowly, in float32 only.
         inputs = (x.to(accumulation_dtype(x.dtype)) if is_cpu else x for x in (query, key, value))
         body = dense_body if is_dense else block_body
-        return body(*inputs, sliding_window, scaling, is_real, cu_seqlens, first_query).to(value.dtype)
+        output, log_sum = body(*inputs, sliding_window, scaling, is_real, cu_seqlens, first_query, with_log_sum)
+        return output.to(value.dtype), log_sum
 
 
 def places_without_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor | None:
@@ -99,6 +114,26 @@ def places_without_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor | 
     own = real_before[:, :-1] - real_before[:, first]
     behind = first + real_before[:, end] - real_before[:, first] + (token - first) - own
     return torch.where(is_real, first + own, behind)
+
+
+def window_positions(hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
+    """What a window counts, `(1 or batch, length)`: the tokens, without padding between real ones."""
+    place = None if is_real is None else places_without_gaps(is_real, cu_seqlens)
+    return torch.arange(hidden_states.shape[1], device=hidden_states.device).unsqueeze(0) if place is None else place
+
+
+def dense_window_mask(
+    hidden_states: Tensor, sliding_window: int, is_real: Tensor | None, cu_seqlens: Tensor | None
+) -> Tensor:
+    """What the tokens of `(batch, length, hidden_size)` see in their windows, `(1 or batch, 1, length, length)`."""
+    position = window_positions(hidden_states, is_real, cu_seqlens)
+    seen = window_mask(position, position, sliding_window, is_real)
+    if is_real is not None:  # a padded token sees nothing
+        seen = seen & is_real.unsqueeze(-1)
+    if cu_seqlens is not None:
+        sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
+        seen = seen & (sequence.unsqueeze(1) == sequence)
+    return seen.unsqueeze(1)
 
 
 def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int) -> bool:

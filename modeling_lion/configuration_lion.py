@@ -121,10 +121,16 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             Tokens that a layer of type `"sliding_attention"` sees on each side, besides the token itself: |i - j| <=
             `sliding_window`. Padded tokens do not count. In images they are counted along the rows of patches, one row
             after the other, the CLS token first. Defaults to 64 where there are such layers.
-        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"softmax"`, `"performer"` or `"identity"`, defaults to
-            `"silu_norm"`):
+        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"softmax"`, `"performer"`, `"hedgehog"` or `"identity"`,
+            defaults to `"silu_norm"`):
             The map applied to queries and keys. `"performer"` are positive random features, drawn once per layer and
-            saved with the weights. `"identity"` needs `normalization="none"`.
+            saved with the weights. `"hedgehog"` is learnt, softmax(±W x) with a matrix W for each head and twice as
+            many features as a head has dimensions: it can imitate softmax attention, and is for models that start from
+            one. `"identity"` needs `normalization="none"`.
+        local_window (`int`, defaults to 0):
+            Tokens on each side that the heads of linear layers see with softmax, too, under one denominator with the
+            linear sum over all tokens, at a cost linear in the length. 0 for none. For models that start from softmax
+            attention.
         normalization (`"sum"` or `"none"`, defaults to `"sum"`):
             Divide each output by the sum of its attention scores, or scale scores by `head_dim ** -0.5` instead.
         attention_layer_norm (`bool`, defaults to `False`):
@@ -261,7 +267,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     mixer_type: Literal["lit", "decay", "selective", "diagonal", "softmax", "luna"] = "selective"
     layer_types: list[str] | None = None
     sliding_window: int | None = None
-    feature_map: Literal["silu_norm", "elu", "relu", "softmax", "performer", "identity"] = "silu_norm"
+    feature_map: Literal["silu_norm", "elu", "relu", "softmax", "performer", "hedgehog", "identity"] = "silu_norm"
     normalization: Literal["sum", "none"] = "sum"
     attention_layer_norm: bool = False
     position_embedding_type: Literal["none", "absolute"] | None = None
@@ -285,6 +291,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     luna_length: int = 16
     luna_activation: Literal["softmax", "softplus", "elu"] = "softmax"
     luna_tie_kv: bool = False
+    local_window: int = 0
     conv_kernel: int = 0
     chunk_size: int = 64
 
@@ -432,6 +439,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         return self.layer_types_in_use != {"linear_attention"}
 
     @property
+    def has_windows(self) -> bool:
+        """Whether any layer sees some tokens within a window, by softmax."""
+        return self.sliding_window is not None or self.local_window > 0
+
+    @property
     def has_decays(self) -> bool:
         """Whether the influence of tokens decays with distance, so that their order matters without positions."""
         return self.has_linear_layers and self.mixer_type in ("decay", "selective", "diagonal")
@@ -478,7 +490,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         decays of each head. Attention is not split where it is not a concatenation of independent heads: a LayerNorm
         over all heads, two scans with separate decays, mixers with parameters that heads share, decay rates beside
         the logits, layers of softmax. Neither with a short convolution: the library splits the last two dimensions of
-        a weight, and the channels of a convolution are the first.
+        a weight, and the channels of a convolution are the first; nor with a learnt feature map or a
+        window in the heads.
         """
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
         if self.use_gated_mlp:
@@ -486,6 +499,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         if self.attention_layer_norm or self.num_scans > 1 or self.decay_activation == "softplus":
             return plan
         if self.conv_kernel > 0 or self.has_softmax_layers or self.mixer_type == "diagonal":
+            return plan
+        if self.local_window > 0 or self.feature_map == "hedgehog":
             return plan
         mixer = "layers.*.attention.mixer"
         plan |= {f"{mixer}.{name}_proj": "colwise" for name in ("q", "k", "v")}
@@ -545,8 +560,9 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             "decay_rank",
             "luna_length",
             "chunk_size",
+            "local_window",
         ):
-            minimum = 0 if name in ("num_hidden_layers", "type_vocab_size") else 1
+            minimum = 0 if name in ("num_hidden_layers", "type_vocab_size", "local_window") else 1
             has_no_limit = name == "max_position_embeddings" and self.max_position_embeddings == NO_LIMIT
             if getattr(self, name) < minimum and not has_no_limit:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; give at least {minimum}.")
@@ -622,6 +638,25 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             raise ValueError(
                 '`feature_map="identity"` with `normalization="sum"` divides by numbers of either sign; set '
                 '`normalization="none"`, or a positive `feature_map` ("silu_norm", "elu").'
+            )
+
+        if self.feature_map == "hedgehog" and self.mixer_type == "diagonal":
+            raise ValueError(
+                "`feature_map` is 'hedgehog' with `mixer_type` 'diagonal', which has a decay for each channel of the "
+                'head and none for half of the features: set another `feature_map`, or `mixer_type="selective"`.'
+            )
+
+    def validate_local_window(self):
+        if self.local_window > 0 and not self.has_linear_layers:
+            raise ValueError(
+                f"`local_window` is {self.local_window}, and no layer is linear (`mixer_type` {self.mixer_type!r}, "
+                f"`layer_types` {self.layer_types}): set `local_window=0`; the window of softmax layers is "
+                "`sliding_window`."
+            )
+        if self.local_window > 0 and self.normalization == "none":
+            raise ValueError(
+                f"`local_window` is {self.local_window} with `normalization` 'none', and the window shares a "
+                'denominator with the linear sum: set `normalization="sum"`, or `local_window=0`.'
             )
 
     def validate_rope(self):

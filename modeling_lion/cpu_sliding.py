@@ -2,9 +2,9 @@
 """
 Softmax attention within a window by hand, for the CPU: O(L) time and memory, with tiles of scores that stay in cache.
 
-    P = softmax(s q kᵀ + B)      y = P v
+    P = softmax(s q kᵀ + B)      y = P v      e = log Σ_k exp(s q kᵀ + B)
 
-    dv = Pᵀ dy      dS = P ∘ (dy vᵀ - Σ_k P ∘ dy vᵀ)      dq = s dS k      dk = s dSᵀ q
+    dv = Pᵀ dy      dS = P ∘ (dy vᵀ - Σ_k P ∘ dy vᵀ + de)      dq = s dS k      dk = s dSᵀ q
 
 A tile is a block of queries of some heads of one sequence, with the keys from `sliding_window` tokens before the first
 query to as many behind the last. B is 0 where a query sees a key and -inf elsewhere. Keys and values are read where
@@ -116,37 +116,46 @@ def special_tokens(is_real: Tensor | None, cu_seqlens: Tensor | None, length: in
     return pad(is_special.cumsum(1), (1, 0)).tolist()
 
 
-def weights_of(query: Tensor, key: Tensor, tile: Tile, scaling: float, scratch: Scratch) -> Tensor:
-    """P, `(h, q, k)`."""
+def weights_of(
+    query: Tensor, key: Tensor, tile: Tile, scaling: float, scratch: Scratch, log_sum: Tensor | None = None
+) -> Tensor:
+    """P, `(h, q, k)`; e is written to `log_sum`, `(h, q)`."""
     weights = scratch("weights", *query.shape[:2], key.shape[1])
     torch.baddbmm(tile.bias, query, key.transpose(1, 2), alpha=scaling, out=weights)
+    if log_sum is not None:
+        torch.logsumexp(weights, -1, out=log_sum)
     torch.softmax(weights, -1, out=weights)
     return weights if tile.is_blind is None else weights.masked_fill_(tile.is_blind, 0)
 
 
 class SlidingAttention(torch.autograd.Function):
-    """Arguments and result of `sliding_attention`; saves no more than its inputs."""
+    """Arguments and result of `sliding_attention`, which may have `log_sum` filled; saves no more than its inputs."""
 
     @staticmethod
-    def forward(ctx, query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query):
+    def forward(ctx, query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query, with_log_sum):
         ctx.save_for_backward(query, key, value, is_real, cu_seqlens)
         ctx.sizes = sliding_window, scaling, first_query
         batch, heads, queries, _ = query.shape
         scratch = Scratch(query, accumulation_dtype(query.dtype))
         output = value.new_empty(batch, queries, heads, value.shape[-1])
         by_head = output.transpose(1, 2)
+        log_sum = query.new_empty(batch, heads, queries, dtype=scratch.dtype) if with_log_sum else None
         for tile in tiles(query, key, is_real, cu_seqlens, sliding_window, first_query, scratch.dtype):
             out = by_head[tile.queries]
+            sums = None if log_sum is None else log_sum[tile.queries]
             if tile.is_empty:
                 out.zero_()
+                if sums is not None:
+                    sums.fill_(-torch.inf)
                 continue
             q, k, v = scratch.cast(query[tile.queries], key[tile.keys], value[tile.keys])
-            out.copy_(torch.bmm(weights_of(q, k, tile, scaling, scratch), v, out=scratch("output", *out.shape)))
-        return output
+            weights = weights_of(q, k, tile, scaling, scratch, sums)
+            out.copy_(torch.bmm(weights, v, out=scratch("output", *out.shape)))
+        return output, log_sum
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad):
+    def backward(ctx, grad, d_log_sum):
         query, key, value, is_real, cu_seqlens = ctx.saved_tensors
         sliding_window, scaling, first_query = ctx.sizes
         scratch = Scratch(query, accumulation_dtype(query.dtype))
@@ -165,6 +174,8 @@ class SlidingAttention(torch.autograd.Function):
             dv.add_(torch.bmm(weights.transpose(1, 2), dy, out=scratch("dv", *dv.shape)))
             ds = torch.bmm(dy, v.transpose(1, 2), out=scratch("ds", *weights.shape))
             torch._softmax_backward_data(ds, weights, -1, ds.dtype, grad_input=ds)
+            if d_log_sum is not None:
+                ds.addcmul_(weights, d_log_sum[tile.queries].unsqueeze(-1))
             torch.mul(torch.bmm(ds, k, out=scratch("dq", *dq.shape)), scaling, out=dq)
             dk.add_(torch.bmm(ds.transpose(1, 2), q, out=scratch("dk", *dk.shape)), alpha=scaling)
-        return d_query, d_key.to(key.dtype), d_value.to(value.dtype), None, None, None, None, None
+        return d_query, d_key.to(key.dtype), d_value.to(value.dtype), *(None,) * 6

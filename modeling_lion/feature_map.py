@@ -76,7 +76,7 @@ class PositiveRandomFeatures(nn.Module):
     dimensions, orthogonal to each other; drawn once, and saved with the weights.
     """
 
-    def __init__(self, head_dim: int):
+    def __init__(self, num_heads: int, head_dim: int):
         super().__init__()
         self.register_buffer("projection", torch.empty(head_dim, head_dim))
 
@@ -95,12 +95,29 @@ class PositiveRandomFeatures(nn.Module):
         return directions.T * other.norm(dim=1, keepdim=True)
 
 
-# A function, or a module that is made of the head dimension. Mixers call it with autocast off.
+class Hedgehog(nn.Module):
+    """
+    Learnt features that can imitate softmax attention (Zhang et al., 2024): φ(x) = [softmax(W x), softmax(-W x)], with
+    a W per head that starts at 1, for queries or for keys. Twice as many as the head has dimensions.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, head_dim, head_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(batch, length, heads, head_dim)` to `(batch, length, heads, 2 * head_dim)`."""
+        scores = torch.einsum("blhd,hde->blhe", x, self.weight.to(x.dtype))
+        return torch.cat((scores.softmax(-1), (-scores).softmax(-1)), dim=-1)
+
+
+# A function, or a module that is made of the number of heads and their dimension. Mixers call it with autocast off.
 FEATURE_MAPS = {
     "silu_norm": silu_norm,
     "elu": elu,
     "relu": relu,
     "softmax": softmax,
     "performer": PositiveRandomFeatures,
+    "hedgehog": Hedgehog,
     "identity": identity,
 }

@@ -3,12 +3,13 @@
 
 from collections.abc import Iterable
 
+import torch
 from torch import nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from .embeddings import LionImageEmbeddings
-from .feature_map import PositiveRandomFeatures
+from .feature_map import Hedgehog, PositiveRandomFeatures
 from .mixer_decay import DecayGate, FixedDecay, initial_decay_logits
 from .mixer_luna import LunaMixer
 from .short_conv import ShortConv
@@ -42,6 +43,8 @@ def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:
         init.uniform_(module.weight, -bound, bound)
     elif isinstance(module, PositiveRandomFeatures):
         init.copy_(module.projection, module.random_projection())
+    elif isinstance(module, Hedgehog):
+        init.copy_(module.weight, torch.eye(module.weight.shape[-1]).expand_as(module.weight))
     elif isinstance(module, LunaMixer) and module.memory is not None:
         init.normal_(module.memory, std=1.0)  # as large as what the LayerNorms of the other layers make of it
     elif isinstance(module, LionImageEmbeddings):

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from .decay import NO_DECAY, LogDecay
-from .feature_map import FEATURE_MAPS
+from .feature_map import FEATURE_MAPS, Hedgehog
+from .local_window import LocalWindow
 from .numerics import without_autocast
 from .padding import make_padding_absent
 from .rotary import PositionEmbeddings, rotate
@@ -24,9 +25,10 @@ class Mixer(nn.Module):
 
     Attributes:
         reach: how many tokens on each side of a segment of a longer sequence it has to see (segments.py).
+        window: how many tokens on each side of a token it sees with softmax, if it has a window.
     """
 
-    reach = 0
+    reach = window = 0
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__()
@@ -50,10 +52,14 @@ class LinearMixer(Mixer):
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
-        feature_map = FEATURE_MAPS[config.feature_map]
-        self.feature_map = feature_map(config.head_dim) if isinstance(feature_map, type) else feature_map
+        feature_map, sizes = FEATURE_MAPS[config.feature_map], (config.num_attention_heads, config.head_dim)
+        self.feature_map = feature_map(*sizes) if isinstance(feature_map, type) else feature_map
+        # What is learnt differs for queries and keys.
+        self.key_feature_map = Hedgehog(*sizes) if feature_map is Hedgehog else None
         self.head_directions = config.head_directions
-        self.reach = config.conv_kernel // 2
+        self.window = config.local_window
+        self.window_gate = nn.Linear(config.hidden_size, config.num_attention_heads) if self.window else None
+        self.reach = self.window + config.conv_kernel // 2
         sizes = config.hidden_size, config.conv_kernel
         self.q_conv, self.k_conv, self.v_conv = (ShortConv(*sizes) if config.conv_kernel else None for _ in range(3))
 
@@ -63,24 +69,36 @@ class LinearMixer(Mixer):
         is_real: Tensor | None = None,
         neighbours: BorderTaps | Halo | None = None,
         position_embeddings: PositionEmbeddings | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor, LogDecay]:
+    ) -> tuple[Tensor, Tensor, Tensor, LogDecay, LocalWindow | None]:
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
             is_real: `(batch, length)`, bool, False for padding; `None` where nothing is padded.
-            neighbours: for a short convolution, of packed sequences, images and segments (short_conv.py).
-            position_embeddings: of `LionRotaryEmbedding`, `None` without rotary positions.
+            neighbours: for a short convolution or a window, of packed sequences, images and segments (short_conv.py).
+            position_embeddings: of `LionRotaryEmbedding`, `None` without rotary positions. With a window, also for the
+                tokens on both sides of a segment.
 
         Returns:
             query, key (after the feature map) and value, `(batch, heads, length, head_dim)`, and the log decays, with
             `scans * heads` heads. A scan is one order in which the tokens are read (patch_order.py); every one has
-            decays of its own.
+            decays of its own. And what heads see in their windows, if they have any.
         """
-        shape = (*hidden_states.shape[:-1], -1, self.head_dim)
-        query, key, value = (x.view(shape) for x in self.project(hidden_states, is_real, neighbours))
+        query, key, value = (
+            x.unflatten(-1, (-1, self.head_dim)) for x in self.project(hidden_states, is_real, neighbours)
+        )
+        local = None
         with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
             query, key = rotate(query, key, position_embeddings, heads_dim=2)
-            query, key = self.feature_map(query), self.feature_map(key)
+            if self.window:
+                is_segment = isinstance(neighbours, Halo)
+                first = neighbours.before.shape[1] if is_segment else 0
+                are_real = neighbours.extend(hidden_states, is_real)[1] if is_segment else is_real
+                outer_key, outer_value = key, value
+                if is_segment:
+                    query, key, value = (neighbours.trim(x) for x in (query, key, value))
+                gate = self.window_gate(hidden_states)
+                local = LocalWindow(query, outer_key, outer_value, gate, are_real, first, self.window)
+            query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
         if self.head_directions == "alternate" and query.shape[2] % 2:
             raise ValueError(
                 f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[2]} heads to a "
@@ -90,20 +108,25 @@ class LinearMixer(Mixer):
         if is_real is not None:
             key, log_decay = make_padding_absent(key, log_decay, is_real)
         log_decay = NO_DECAY if log_decay is None else LogDecay(log_decay, log_decay)
-        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay
+        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay, local
 
     def project(
         self, hidden_states: Tensor, is_real: Tensor | None, neighbours: BorderTaps | Halo | None
     ) -> list[Tensor]:
-        """Queries, keys and values, convolved if the mixer does it, `(batch, length, hidden_size)` each."""
+        """
+        Queries, keys and values, convolved if the mixer does it, `(batch, length, hidden_size)` each; with a window,
+        of the tokens on both sides of a segment, too.
+        """
         projections = self.q_proj, self.k_proj, self.v_proj
-        if self.q_conv is None:
-            return [proj(hidden_states) for proj in projections]
-        pairs = tuple(zip(projections, (self.q_conv, self.k_conv, self.v_conv), strict=True))
-        if isinstance(neighbours, Halo):
+        is_segment = isinstance(neighbours, Halo)
+        if is_segment:
             hidden_states, is_real = neighbours.extend(hidden_states, is_real)
-            return [neighbours.trim(conv(absent(proj(hidden_states), is_real))) for proj, conv in pairs]
-        return [conv(absent(proj(hidden_states), is_real), borders=neighbours) for proj, conv in pairs]
+        projected = [proj(hidden_states) for proj in projections]
+        if self.q_conv is not None:
+            borders = None if is_segment else neighbours
+            convolutions = self.q_conv, self.k_conv, self.v_conv
+            projected = [conv(absent(x, is_real), borders) for x, conv in zip(projected, convolutions, strict=True)]
+        return [neighbours.trim(x) for x in projected] if is_segment and not self.window else projected
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """log λ of each token, for both directions, in one of the shapes of `LogDecay`; float32 or wider."""

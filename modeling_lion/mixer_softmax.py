@@ -17,9 +17,8 @@ from transformers.masking_utils import (
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
-from .attention_blocks import window_mask
 from .attention_names import softmax_name
-from .attention_sliding import places_without_gaps, sliding_attention
+from .attention_sliding import dense_window_mask, sliding_attention, window_positions
 from .mixer import Mixer
 from .numerics import is_readable
 from .padding import sequence_of_each_token
@@ -75,26 +74,6 @@ def check_mask_function(implementation: str) -> None:
             "those outside of a window, would be seen: register one with AttentionMaskInterface.register, or choose "
             "another."
         )
-
-
-def window_positions(hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
-    """What a window counts, `(1 or batch, length)`: the tokens, without padding between real ones."""
-    place = None if is_real is None else places_without_gaps(is_real, cu_seqlens)
-    return torch.arange(hidden_states.shape[1], device=hidden_states.device).unsqueeze(0) if place is None else place
-
-
-def dense_window_mask(
-    hidden_states: Tensor, sliding_window: int, is_real: Tensor | None, cu_seqlens: Tensor | None
-) -> Tensor:
-    """What the tokens of `(batch, length, hidden_size)` see in their windows, `(1 or batch, 1, length, length)`."""
-    position = window_positions(hidden_states, is_real, cu_seqlens)
-    seen = window_mask(position, position, sliding_window, is_real)
-    if is_real is not None:  # a padded token sees nothing
-        seen = seen & is_real.unsqueeze(-1)
-    if cu_seqlens is not None:
-        sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
-        seen = seen & (sequence.unsqueeze(1) == sequence)
-    return seen.unsqueeze(1)
 
 
 class SoftmaxMixer(Mixer):
@@ -228,7 +207,7 @@ class SlidingMixer(SoftmaxMixer):
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
-        self.reach = self.sliding_window = config.sliding_window
+        self.reach = self.window = self.sliding_window = config.sliding_window
 
     @staticmethod
     def layer_mask(config, hidden_states, is_real, cu_seqlens) -> Tensor | None:

@@ -155,12 +155,12 @@ class LionAttention(nn.Module):
         implementation = linear_form(self.config._attn_implementation)
         if implementation == "auto" and output_attentions:
             implementation = "eager"
-        query, key, value, log_decay = self.mixer(hidden_states, layer_mask, neighbours, position_embeddings)
+        query, key, value, log_decay, local = self.mixer(hidden_states, layer_mask, neighbours, position_embeddings)
         if shared_sequence is not None:
             given = segment_states(key, value, log_decay, self.config.head_directions)
             border_states = shared_sequence.exchange(given)
         options = {
-            "normalization": self.config.normalization,
+            "normalization": self.config.normalization if local is None else "separate",
             "chunk_size": self.config.chunk_size,
             "cu_seqlens": cu_seq_lens_q,
             "head_directions": self.config.head_directions,
@@ -175,6 +175,8 @@ class LionAttention(nn.Module):
             )
             attention = extended(eager_attention, scans, border_states)
             _, weights = attention(query, key, value, log_decay, **options)
+        if local is not None:
+            output, weights = local.join(*output, cu_seq_lens_q, weights)
         return self.project(output.transpose(1, 2).flatten(2)), weights, memory
 
     def project(self, output: Tensor) -> Tensor:
@@ -184,8 +186,8 @@ class LionAttention(nn.Module):
 
     def segment_states(self, *args) -> BorderStates:
         """What a segment of a longer sequence gives to the others (segments.py); arguments as of the mixer."""
-        _, *inputs = self.mixer(*args)
-        return segment_states(*inputs, self.config.head_directions)
+        _, key, value, log_decay, _ = self.mixer(*args)
+        return segment_states(key, value, log_decay, self.config.head_directions)
 
 
 def extended(attention: Callable, scans: Tensor | None, border_states: BorderStates | None) -> Callable:
@@ -399,8 +401,8 @@ class LionModel(LionPreTrainedModel):
                         "Processes that share a sequence take one sequence a row, not packed ones (`cu_seq_lens_q` or "
                         "`position_ids` that start again), and give no attention weights (`output_attentions`)."
                     )
-                has_window = self.config.sliding_window is not None
-                shared_sequence = SharedSequence.of(inputs, is_real, self.sequence_group, has_window)
+                has_windows = self.config.has_windows
+                shared_sequence = SharedSequence.of(inputs, is_real, self.sequence_group, has_windows)
                 if position_ids is None:
                     positions = positions + shared_sequence.tokens_before()
                 else:

@@ -106,7 +106,8 @@ def scan_attention(
         scans: permutations of the raster order, `(scans, length)`.
 
     Returns:
-        The output in raster order, `(batch, heads, length, value_dim)`, and the weights if the form gives any.
+        The output in raster order, `(batch, heads, length, value_dim)`, or for a `normalization` of "separate"
+        numerators and denominators, and the weights if the form gives any.
     """
     heads, raster = query.shape[1], scans.argsort(dim=1)
 
@@ -124,11 +125,13 @@ def scan_attention(
     )
     inputs = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value))
     sums, weights = attention(*inputs, log_decay, normalization="separate", **kwargs)
-    if weights is None:
-        output = normalize(*(mean_in_raster_order(x) for x in sums), normalization, query.shape[-1])
-        return output.to(value.dtype), None
-    weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
-    weights = mean_in_raster_order(torch.cat(weights, dim=1))
+    if weights is not None:
+        weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
+        weights = mean_in_raster_order(torch.cat(weights, dim=1))
+    if normalization == "separate" or weights is None:
+        sums = tuple(mean_in_raster_order(x) for x in sums)
+        is_separate = normalization == "separate"
+        return sums if is_separate else normalize(*sums, normalization, query.shape[-1]).to(value.dtype), weights
     weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
     with without_autocast(value):  # by way of the weights, so that they have a gradient
         output = weights @ value.to(weights.dtype)

@@ -53,7 +53,10 @@ class LionRotaryEmbeddings(nn.ModuleDict):
     def __init__(self, config: PreTrainedConfig):
         configs = {layer_type: config.rope_config(layer_type) for layer_type in sorted(config.layer_types_in_use)}
         super().__init__({layer_type: LionRotaryEmbedding(own) for layer_type, own in configs.items() if own})
-        self.sliding_window = config.sliding_window
+        # By type of layers with a window, what their mixers reach on both sides of a segment.
+        self.reach = {"sliding_attention": config.sliding_window}
+        if config.local_window:
+            self.reach["linear_attention"] = config.local_window + config.conv_kernel // 2
 
     def forward(self, x: Tensor, position_ids: Tensor, shared_sequence=None) -> dict[str, PositionEmbeddings]:
         """
@@ -65,8 +68,9 @@ class LionRotaryEmbeddings(nn.ModuleDict):
                 window get the positions of the tokens on both sides, too.
         """
         positions = dict.fromkeys(self.keys(), position_ids)
-        if shared_sequence is not None and "sliding_attention" in positions:
-            positions["sliding_attention"] = shared_sequence.surround(position_ids, self.sliding_window)
+        if shared_sequence is not None:
+            for layer_type in self.keys() & self.reach.keys():
+                positions[layer_type] = shared_sequence.surround(position_ids, self.reach[layer_type])
         return {layer_type: self.of_layer(layer_type, x, positions[layer_type]) for layer_type in positions}
 
     def of_layer(self, layer_type: str, x: Tensor, position_ids: Tensor) -> PositionEmbeddings | None:

@@ -112,6 +112,8 @@ def segment_attention(
         ) @ border_states.backward
         outside_numerator, outside_denominator = split_ones(outside)
         numerator, denominator = numerator + outside_numerator, denominator + outside_denominator
+        if normalization == "separate":
+            return (numerator, denominator), None
         return normalize(numerator, denominator, normalization, query.shape[-1]).to(value.dtype), None
 
 
@@ -152,7 +154,7 @@ def encode_in_segments(
     is_real, cu_seqlens, position_ids = text_layout(input_ids, attention_mask, position_ids)
     if cu_seqlens is not None:
         raise ValueError("`position_ids` start again: `encode_long` takes one long text a row, not packed ones.")
-    if model.config.sliding_window is not None and is_real is not None:
+    if model.config.has_windows and is_real is not None:
         check_gaps(*span_of_real_tokens(is_real))
 
     def split(x: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -171,7 +173,7 @@ def encode_in_segments(
     ) as progress:
 
         def each_segment(layer):
-            has_window = layer.layer_type == "sliding_attention"
+            has_window = layer.attention.mixer.window
             neighbours, end = halos(layer, hidden_states, is_real, segments), 0
             for segment, mask, halo, position in zip(segments, masks, neighbours, positions, strict=True):
                 first, end = end, end + segment.shape[1]
@@ -209,7 +211,7 @@ def check_gaps(begin: Tensor, end: Tensor, count: Tensor) -> None:
     if (end - begin > count).any():
         raise ValueError(
             "`attention_mask` has padding between real tokens: in segments, a layer with a window (`layer_types`, "
-            "'sliding_attention') takes texts that are padded at their ends only."
+            "'sliding_attention', or `local_window`) takes texts that are padded at their ends only."
         )
 
 

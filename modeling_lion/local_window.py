@@ -1,0 +1,84 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Softmax inside the heads of linear attention (SPEC §12): near tokens exactly, all tokens by the linear sum, and one
+denominator for both.
+
+    y_i = (Σ_j exp(s q_i·k_j) v_j + exp(g_i) num_i) / (Σ_j exp(s q_i·k_j) + exp(g_i) den_i),  |i - j| <= local_window
+
+num_i and den_i are the sums of SPEC §1 over all tokens, s = D^-½, and g_i = w·x_i + b is a gate per head. Two
+functions that know nothing of each other compute it: with e_i, the logarithm of the window's denominator
+(attention_sliding.py), the window's share of the output is exp(e_i - g_i) / (exp(e_i - g_i) + den_i).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .attention_sliding import dense_window_mask, sliding_attention
+from .numerics import smallest_denominator, without_autocast
+
+
+@dataclass
+class LocalWindow:
+    """
+    What the heads of a linear layer see exactly.
+
+    Attributes:
+        query: of the tokens, `(batch, length, heads, head_dim)`, before the feature map.
+        key, value: of these and of as many as the window reaches on both sides of a segment.
+        gate: g, `(batch, length, heads)`.
+        is_real: which keys are, `(batch, keys)`, bool; `None` for all.
+        first_query: query i is token `first_query + i` of the keys.
+        tokens: that a head sees on each side.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    gate: Tensor
+    is_real: Tensor | None
+    first_query: int
+    tokens: int
+
+    def join(
+        self,
+        numerator: Tensor,
+        denominator: Tensor,
+        cu_seqlens: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """
+        The output of the layer, `(batch, heads, length, head_dim)`, in the dtype of the values.
+
+        Args:
+            numerator, denominator: of the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
+            cu_seqlens: borders of packed sequences.
+            weights: of the linear sum, before division, `(batch, heads, length, length)`, where they are wanted.
+
+        Returns:
+            The output, and its weights if those of the linear sum are given.
+        """
+        near, log_sum = sliding_attention(
+            *(x.transpose(1, 2) for x in (self.query, self.key, self.value)),
+            sliding_window=self.tokens,
+            scaling=self.query.shape[-1] ** -0.5,
+            is_real=self.is_real,
+            cu_seqlens=cu_seqlens,
+            first_query=self.first_query,
+            with_log_sum=True,
+        )
+        with without_autocast(near):
+            # Both sums over exp(g), as logarithms: neither of them overflows, and either may be 0.
+            log_near = log_sum.unsqueeze(-1) - self.gate.transpose(1, 2).unsqueeze(-1).to(log_sum.dtype)
+            log_total = torch.logaddexp(log_near, denominator.clamp(min=smallest_denominator(log_sum.dtype)).log())
+            share = (log_near - log_total).exp()
+            near = near.transpose(1, 2).to(share.dtype)
+            factor = (-log_total).exp()
+            output = torch.addcmul(near * share, numerator, factor).to(self.value.dtype)
+            if weights is None:
+                return output, None
+            seen = dense_window_mask(self.query, self.tokens, self.is_real, cu_seqlens)
+            scores = self.query.shape[-1] ** -0.5 * self.query.transpose(1, 2) @ self.key.permute(0, 2, 3, 1)
+            near_weights = torch.where(seen, (scores - log_sum.unsqueeze(-1)).exp(), 0)
+            return output, (near_weights * share + weights * factor).to(self.value.dtype)
