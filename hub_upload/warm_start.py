@@ -19,6 +19,8 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 import modeling_lion
 from configuration_lion import LionConfig
+from modeling_lion.feature_map import Hedgehog
+from modeling_lion.mixer import LinearMixer
 from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
 from .checkpoint import PREPROCESSOR_NAMES, fit_length, load_preprocessor, new_folder, no_progress_bars
@@ -265,7 +267,7 @@ def warm_start_from_softmax(
             f"These fields change the shapes of weights, which cannot be carried then: {'; '.join(wrong)}."
         )
     model.load_state_dict({new: state_dict[old] for old, new in carried.items()}, strict=False)
-    open_decays(model)
+    imitate_softmax(model)
     new = sorted(weights.keys() - set(carried.values()))
     # One bias under two names in the library.
     dropped = [old for old in state_dict if old not in carried and old != "cls.predictions.bias"]
@@ -294,8 +296,11 @@ def load_encoder(folder: str | Path) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def open_decays(model: PreTrainedModel) -> None:
-    """Set every decay to a half-life of the whole context, λ = 2^(-1/context), whatever the token."""
+def imitate_softmax(model: PreTrainedModel) -> None:
+    """
+    Start what is new near softmax attention: learnt features at its scale, softmax(±x / D^¼), and every decay at a
+    half-life of the whole context, λ = 2^(-1/context), whatever the token.
+    """
     half_life = torch.tensor(model.config.context_length, dtype=torch.float64)
     logit = torch.logit(torch.exp2(-1 / half_life)).item()
     for module in model.modules():
@@ -304,6 +309,10 @@ def open_decays(model: PreTrainedModel) -> None:
         elif isinstance(module, DecayGate):
             module.bias.copy_(module.bias_of(torch.full_like(module.bias, logit)))
             module.weight.zero_()
+        elif isinstance(module, Hedgehog):
+            module.weight.mul_(model.config.head_dim**-0.25)
+        elif isinstance(module, LinearMixer) and module.window_gate is not None:
+            module.window_gate.weight.zero_()
 
 
 def save_warm_start(

@@ -135,8 +135,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             Divide each output by the sum of its attention scores, or scale scores by `head_dim ** -0.5` instead.
         attention_layer_norm (`bool`, defaults to `False`):
             LayerNorm over the concatenated heads, before the output projection.
-        position_embedding_type (`"none"` or `"absolute"`, *optional*):
-            Learnt absolute positions, or none. Defaults to `"none"` for text with a mixer whose decays encode
+        position_embedding_type (`"none"`, `"absolute"` or `"cyclic"`, *optional*):
+            Learnt absolute positions, or none. `"cyclic"` reads the table of positions again from its beginning where
+            a text is longer than it, so that no text is too long: for models that start from one with absolute
+            positions. Text only. Defaults to `"none"` for text with a mixer whose decays encode
             distance or with `rope_parameters`, and otherwise to `"absolute"`: for `"lit"`, `"softmax"` and `"luna"`,
             which are invariant to the order of tokens without positions, and for images, where it improves every
             mixer. With `"none"`, images of any size need no `interpolate_pos_encoding`.
@@ -212,12 +214,13 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             As in BERT and ViT. `layer_norm_eps` defaults to 1e-12 for text and 1e-6 for images.
             `attention_probs_dropout_prob` drops elements of the mixed values, so that it is the same in every kernel.
         max_position_embeddings (`int`, *optional*):
-            Entries of the table of absolute positions, which is the longest text; 512 by default. Without a table no
-            text is too long: what is given is kept as `initial_context_length`, and this becomes -1, which libraries
-            that truncate texts take as no limit.
+            Entries of the table of absolute positions, which is the longest text; 512 by default. Without a table, and
+            with a cyclic one, no text is too long: what is given is kept as `initial_context_length`, and this becomes
+            -1, which libraries that truncate texts take as no limit.
         initial_context_length (`int`, *optional*):
-            The context length over which the initial decays are spread, of models without a table of positions.
-            Defaults to `max_position_embeddings` or, without that, to 512.
+            The context length over which the initial decays are spread, of models without a table of absolute
+            positions, and the length of a cyclic table. Defaults to `max_position_embeddings` or, without that,
+            to 512.
         text fields (`vocab_size`, `type_vocab_size`, `pad_token_id`):
             As in BERT. `type_vocab_size` may be 0, for no embeddings of token types; all ids are then 0.
         image fields (`image_size`, `patch_size`, `num_channels`, `semantic_loss_ignore_index`, `out_features`,
@@ -270,7 +273,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     feature_map: Literal["silu_norm", "elu", "relu", "softmax", "performer", "hedgehog", "identity"] = "silu_norm"
     normalization: Literal["sum", "none"] = "sum"
     attention_layer_norm: bool = False
-    position_embedding_type: Literal["none", "absolute"] | None = None
+    position_embedding_type: Literal["none", "absolute", "cyclic"] | None = None
     rope_parameters: dict | None = None
     norm_position: Literal["pre", "post"] | None = None
     norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
@@ -315,7 +318,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             self.pooling = "cls" if is_text else "mean"
         if self.embedding_norm is None:
             self.embedding_norm = is_text
-        if self.initial_context_length is not None and self.position_embedding_type == "none":
+        if self.initial_context_length is not None and self.position_embedding_type != "absolute":
             self.max_position_embeddings = NO_LIMIT  # both were given: there is no table that the other could be of
         self.validate_context_length()
         super().__post_init__(**kwargs)
@@ -752,6 +755,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
                     '`patch_order="raster"`, or set `modality="image"`.'
                 )
             return
+        if self.position_embedding_type == "cyclic":
+            raise ValueError(
+                "`position_embedding_type` is 'cyclic' with `modality` 'image'; give \"absolute\" (images of other "
+                'sizes interpolate them) or "none".'
+            )
         for name in ("image_size", "patch_size"):
             size = getattr(self, name)
             if not isinstance(size, int) and len(size) != 2 or min(_height_width(size)) < 1:

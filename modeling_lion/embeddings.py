@@ -21,7 +21,7 @@ class LionTextEmbeddings(nn.Module):
         if config.type_vocab_size > 0:
             self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.position_embeddings = None
-        if config.position_embedding_type == "absolute":
+        if config.position_embedding_type != "none":
             self.position_embeddings = nn.Embedding(config.context_length, config.hidden_size)
         self.layer_norm = make_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -47,6 +47,8 @@ class LionTextEmbeddings(nn.Module):
             embeddings = embeddings + self.token_type_embeddings(token_type_ids).to(device)
         if self.position_embeddings is not None:
             num_positions = self.position_embeddings.num_embeddings
+            if self.config.position_embedding_type == "cyclic":
+                position_ids = position_ids % num_positions
             check_ids("position_ids", position_ids, num_positions, "max_position_embeddings", shape)
             embeddings = embeddings + self.position_embeddings(position_ids).to(device)
         return self.dropout(self.layer_norm(embeddings))
@@ -192,5 +194,5 @@ def check_inputs(
             raise ValueError(
                 f"The input has {length} tokens, but `max_position_embeddings` is {config.context_length}: "
                 "truncate the input (tokenizer(..., truncation=True)), or use a model with "
-                '`position_embedding_type="none"`.'
+                '`position_embedding_type` "none" or "cyclic".'
             )
