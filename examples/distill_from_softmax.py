@@ -54,6 +54,7 @@ from transformers import (
 
 
 NEIGHBOURS = 10
+ATTENTION_TOKENS = 128
 
 
 @dataclass
@@ -224,8 +225,11 @@ class DistillationTrainer(Trainer):
         return loss, *pairs
 
     def compare_attention(self, model: torch.nn.Module, inputs: dict[str, Tensor]) -> Tensor:
-        """The divergence of the attention of linear layers, each of which reads the teacher's hidden states."""
-        inputs = {name: value for name, value in inputs.items() if name != "labels"}
+        """
+        The divergence of the attention of linear layers, each of which reads the teacher's hidden states. Of the first
+        `ATTENTION_TOKENS` tokens: the rows of all heads and layers are kept, and take memory quadratic in the length.
+        """
+        inputs = {name: value[:, :ATTENTION_TOKENS] for name, value in inputs.items() if name != "labels"}
         implementation = self.teacher.config._attn_implementation
         self.teacher.set_attn_implementation("eager")
         with torch.no_grad():

@@ -421,3 +421,46 @@ def problems(draw):
 def test_any_problem(problem):
     form, inputs, options = problem
     assert_as_good_as_definition(form, *inputs, **options)
+
+
+def definition_with_sums(*inputs, **options):
+    """The output with the logarithms of the denominators as one more channel; 0 where nothing is seen."""
+    query, key, value = inputs
+    first, count = options.get("first_query", 0), query.shape[2]
+    # What a query gives the key that is the token itself, exp(s) / Σ, is read by values that are unit vectors.
+    unit = torch.eye(key.shape[2], dtype=key.dtype).expand(*key.shape[:2], -1, -1)
+    weight = definition(query, key, unit, **options).transpose(1, 2).diagonal(first, -2, -1)
+    score = SCALING * (query * key[:, :, first : first + count]).sum(-1)
+    sees = weight > 0
+    log_sum = torch.where(sees, score - torch.where(sees, weight, 1).log(), 0)
+    return torch.cat((definition(*inputs, **options), log_sum.transpose(1, 2).unsqueeze(-1)), dim=-1)
+
+
+@pytest.mark.axes(form=FORMS, padding=PADDINGS, window=[0, 3, 64, 500], dtype=[torch.float64, torch.float32])
+@pytest.mark.parametrize("is_segment", [False, True])
+def test_sums_of_the_window(form, padding, window, is_segment, dtype):
+    """Together with the output, and their gradients."""
+    options = {"is_real": torch.stack((PADDINGS[padding], PADDINGS["right"])), "sliding_window": window}
+    options |= {"cu_seqlens": torch.tensor([0, 30, 31, 100, LENGTH])}
+    inputs = make_inputs(LENGTH, dtype=dtype)
+    if is_segment:
+        inputs, options = make_inputs(100, LENGTH, dtype=dtype), options | {"first_query": 20}
+
+    def with_sums(*inputs, **options):
+        output, log_sum = attention(*inputs, with_log_sum=True, **options)
+        sees = log_sum > -torch.inf
+        assert ((output == 0).all(-1).transpose(1, 2) == ~sees).all()
+        log_sum = torch.where(sees, log_sum, 0).transpose(1, 2).unsqueeze(-1)
+        return torch.cat((output, log_sum), dim=-1)
+
+    exact, near = (
+        outputs_and_gradients(definition_with_sums, *inputs, dtype=kind, **options)
+        for kind in (torch.float64, torch.float32)
+    )
+    with only(form) as attention:
+        results = outputs_and_gradients(with_sums, *inputs, **options)
+    eps = torch.finfo(dtype).eps
+    for result, right, narrow in zip(results, exact, near, strict=True):
+        error = (narrow.double() - right).abs().max() * eps / torch.finfo(torch.float32).eps
+        tolerance = max(2 * error, 64 * eps * max(1, right.abs().max()))
+        assert (result.double() - right).abs().max() <= tolerance
