@@ -5,7 +5,8 @@ import pytest
 import torch
 import transformers
 from hub_upload_lion import convert, warm_start_from_softmax
-from hub_upload_lion.warm_start import ARCHITECTURES, VIT_NAMES, rename
+from hub_upload_lion.warm_start import rename
+from hub_upload_lion.warm_start_families import VIT_NAMES
 from PIL import Image
 from transformers import (
     AutoConfig,
