@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, BaseImageProcessor, PreTrainedConfig, PreTrainedModel
 
 import modeling_lion
 from configuration_lion import LionConfig
@@ -23,7 +23,7 @@ from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
 from .checkpoint import PREPROCESSOR_NAMES, fit_length, load_preprocessor, new_folder, no_progress_bars
 from .original import rename
-from .sentence import MODULES
+from .sentence import copy_modules, download_encoder, model_of_encoder
 from .warm_start_families import Family, Head, find_head
 
 
@@ -290,8 +290,18 @@ def load_encoder(folder: str | Path, model_class: type | None = None) -> PreTrai
     if model_class is None and name is not None:
         find_head(config.model_type, name)
         model_class = getattr(transformers, name)
+    model_class = model_class or AutoModel
     with no_progress_bars():
-        return (model_class or AutoModel).from_pretrained(folder)
+        model, info = model_class.from_pretrained(folder, output_loading_info=True)
+        missing = sorted(info["missing_keys"])
+        if missing and all(re.search(r"(^|\.)pooler\.", key) for key in missing):  # it was trained without
+            return model_class.from_pretrained(folder, add_pooling_layer=False)
+    if missing:
+        raise ValueError(
+            f"The weights of a {type(model).__name__} in {folder} are not complete: {', '.join(missing[:3])}"
+            f"{', …' if len(missing) > 3 else ''} would be random. Save the trained model again."
+        )
+    return model
 
 
 @torch.no_grad()
@@ -307,26 +317,50 @@ def open_decays(model: PreTrainedModel) -> None:
             module.weight.zero_()
 
 
+def size_of_images(processor: BaseImageProcessor) -> int | list[int] | None:
+    """What an image processor makes of images, as `image_size` of a configuration; `None` if it is of many sizes."""
+    size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
+    height, width = (dict(size).get(side) for side in ("height", "width"))
+    return height if height == width else [height, width]
+
+
 def save_warm_start(
     source: str | Path, output_dir: str | Path, linear_layers: str | list[int] = "global", **config_overrides
 ) -> str:
-    """`warm_start_from_softmax` from folder to folder, with the tokenizer or image processor; returns the report."""
+    """
+    `warm_start_from_softmax` from folder to folder, with the tokenizer or image processor, and with the modules of
+    sentence-transformers; returns the report.
+    """
+    lines = []
     with new_folder(output_dir) as folder:
-        model, report = warm_start_from_softmax(source, linear_layers, **config_overrides)
+        encoder, model_class = download_encoder(source), None
+        if encoder is not None:
+            source, auto_class = model_of_encoder(encoder)
+            model_class = getattr(transformers, auto_class)
+        trained = load_encoder(source, model_class)
+        family, _ = find_head(trained.config.model_type, type(trained).__name__)
+        modality = family.constants["modality"]
+        preprocessor = load_preprocessor(modality, source, required=False)
+        if modality == "image" and preprocessor is not None and "image_size" not in config_overrides:
+            trained_size, size = encoder_config(trained.config, family).image_size, size_of_images(preprocessor)
+            if size is not None and size != (trained_size if isinstance(trained_size, int) else [*trained_size]):
+                config_overrides["image_size"] = size
+                lines.append(
+                    f"Positions are interpolated from images of {trained_size} pixels to the processor's {size}."
+                )
+        model, report = warm_start_from_softmax(trained, linear_layers, **config_overrides)
+        lines.insert(0, str(report))
         model.save_pretrained(folder)
-        preprocessor = load_preprocessor(model.config.modality, source, required=False)
-        if preprocessor is not None:
-            if model.config.modality == "text":
+        if preprocessor is None:
+            name = PREPROCESSOR_NAMES[modality]
+            lines.append(f"{source} has no {name}: save one beside the model before you use a pipeline.")
+        else:
+            if modality == "text":
                 fit_length(preprocessor, model.config)
             preprocessor.save_pretrained(folder)
-    lines = [str(report)]
-    if preprocessor is None:
-        name = PREPROCESSOR_NAMES[model.config.modality]
-        lines.append(f"{source} has no {name}: save one beside the model before you use a pipeline.")
-    if Path(source, MODULES).is_file():
-        lines.append(
-            "Left out: the modules of sentence-transformers (pooling, for one), for an encoder that is trained."
-        )
+        if encoder is not None:
+            names = copy_modules(encoder, folder)
+            lines.append(f"Modules of sentence-transformers: {', '.join(names)}.")
     if not model.config.has_linear_layers:
         lines.append("The attention is the same: the model computes what its source computes.")
     else:

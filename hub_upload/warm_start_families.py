@@ -500,7 +500,7 @@ def dinov2_mlp_size(config: PreTrainedConfig) -> int:
     return (int(size * 2 / 3) + 7) // 8 * 8 if config.use_swiglu_ffn else size
 
 
-def dinov2(title: str, classes: str, prefix: str) -> Family:
+def dinov2(title: str, classes: str, prefix: str, antialias: bool) -> Family:
     """DINOv2, with and without registers."""
     return Family(
         title,
@@ -527,7 +527,7 @@ def dinov2(title: str, classes: str, prefix: str) -> Family:
         prefixes=(prefix,),
         joint={r"mlp\.weights_in\.": 2},
         folds=(layer_scale,),
-        antialias=True,
+        antialias=antialias,
     )
 
 
@@ -607,8 +607,10 @@ FAMILIES = {
     "vit": VIT,
     "vit_mae": VIT_MAE,
     "deit": DEIT,
-    "dinov2": dinov2("DINOv2", "Dinov2", "dinov2"),
-    "dinov2_with_registers": dinov2("DINOv2 with registers", "Dinov2WithRegisters", "dinov2_with_registers"),
+    "dinov2": dinov2("DINOv2", "Dinov2", "dinov2", antialias=False),
+    "dinov2_with_registers": dinov2(
+        "DINOv2 with registers", "Dinov2WithRegisters", "dinov2_with_registers", antialias=True
+    ),
     "clip_vision_model": clip("CLIPVisionModel", {"": MODEL, "WithProjection": MODEL}),
     "clip": clip("CLIPModel", {"": MODEL}, vision="vision_config"),
     "siglip_vision_model": siglip("SiglipVisionModel", {"": ATTENTION_POOLING}),
