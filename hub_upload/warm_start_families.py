@@ -647,6 +647,11 @@ REFUSED = {
 }
 
 
+def titles() -> list[str]:
+    """What the families are called."""
+    return list(dict.fromkeys(family.title for family in FAMILIES.values()))
+
+
 def find_head(model_type: str, name: str) -> tuple[Family, Head]:
     """
     The table entries of a class of the library.
@@ -656,11 +661,12 @@ def find_head(model_type: str, name: str) -> tuple[Family, Head]:
     """
     family = FAMILIES.get(model_type)
     if family is None:
-        titles = ", ".join(dict.fromkeys(family.title for family in FAMILIES.values()))
         if model_type in REFUSED:
             reason, instead = REFUSED[model_type]
             raise ValueError(f"{name} has no counterpart: a {model_type!r} {reason}. Start from {instead}.")
-        raise ValueError(f"{name} ({model_type!r}) has no counterpart; a warm start needs one of {titles}.")
+        raise ValueError(
+            f"{name} ({model_type!r}) has no counterpart; a warm start needs one of {', '.join(titles())}."
+        )
     head = family.heads.get(name.removeprefix(family.classes)) if name.startswith(family.classes) else None
     if head is None:
         names = ", ".join(family.classes + suffix for suffix in family.heads)

@@ -29,6 +29,7 @@ from transformers import (
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 import modeling_lion
+from configuration_lion import LionConfig
 
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40}
@@ -52,11 +53,16 @@ FIELDS = {
     "clip": TEXT_TOWER,
     "siglip": TEXT_TOWER,
 }
+# Of families that share a table, these classes are enough. ModernBERT has a test of its own, in test_hub_warm_start.py.
+FEWER = {
+    "xlm-roberta": ("Model", "ForSequenceClassification"),
+    "camembert": ("Model", "ForMaskedLM"),
+    "modernbert": (),
+}
 NAMES = [
     (model_type, family.classes + suffix)
     for model_type, family in FAMILIES.items()
-    for suffix in family.heads
-    if model_type != "modernbert"  # whose windows have a test of their own, in test_hub_warm_start.py
+    for suffix in FEWER.get(model_type, family.heads)
 ]
 VARIANTS = [
     ("electra", "ElectraModel", {"embedding_size": 24}),
@@ -160,6 +166,34 @@ def test_linear_layers_are_new_in_their_decays_alone(model_type, name):
     inputs = {key: x.float() if x.is_floating_point() else x for key, x in inputs.items()}
     with torch.no_grad():
         assert model(**inputs).last_hidden_state.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["Dinov2WithRegistersModel", "SiglipVisionModel"])
+def test_no_token_before_the_patches_decays(name):
+    model, _ = warm_start_from_softmax(make(dict(map(reversed, NAMES))[name], name), patch_order="snake")
+    log_decay = model.layers[0].attention.mixer(torch.randn(2, 20, 24))[-1].forward
+    num_first = {"Dinov2WithRegistersModel": 4, "SiglipVisionModel": 0}[name]
+    assert (log_decay[:, :, :num_first] == 0).all() and (log_decay[:, :, num_first:] < 0).all()
+    with torch.no_grad():  # and every kernel knows how many there are
+        states = []
+        for kernel in ("parallel", "chunk", "rnn"):
+            model.set_attn_implementation(kernel)
+            states.append(model(pixel_values=torch.ones(1, 3, 16, 16)).last_hidden_state)
+    torch.testing.assert_close(states[1:], states[:1] * 2, rtol=0, atol=1e-4)
+
+
+def test_what_is_new_in_a_model_of_these_shapes_is_initialised():
+    """Also by way of the meta device, where nothing is left of what the modules were made with."""
+    config = LionConfig(modality="image", num_register_tokens=3, pooling="attention", **IMAGE)
+    with torch.device("meta"):
+        model = modeling_lion.LionModel(config)
+    model.to_empty(device="cpu")
+    for parameter in model.parameters():
+        torch.nn.init.constant_(parameter, torch.nan)
+    model.init_weights()
+    for name in ("embeddings.register_tokens", "pooler.attention.probe"):
+        assert 0.01 < model.get_parameter(name).std() < 0.04
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
 def test_what_has_no_counterpart_is_reported():
