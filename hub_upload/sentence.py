@@ -3,6 +3,9 @@
 
 import json
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
@@ -78,20 +81,26 @@ def read_modules(path: Path) -> list[dict]:
     raise ValueError(f"{path} is no list of modules, each with `path` and `type`: save the encoder again.")
 
 
-def download_encoder(source: str | Path) -> Path | None:
-    """The folder of an encoder of sentence-transformers, or of a Hub repository of one; `None` if it is none."""
-    if cached_file(source, MODULES, _raise_exceptions_for_missing_entries=False) is None:
-        return None
-    if Path(source).is_dir():
-        return Path(source)
-    # Of the pickles only those of modules, in folders, which are refused by their name.
-    patterns = ["*.json", "*.txt", "*.model", "*.safetensors", "*/pytorch_model.bin"]
-    return Path(snapshot_download(str(source), allow_patterns=patterns))
-
-
-def model_of_encoder(folder: Path) -> tuple[Path, str]:
+@contextmanager
+def encoder_folder(source: str | Path) -> Iterator[Path | None]:
     """
-    The folder of the model inside of an encoder's, and the Auto class that it is loaded as.
+    The folder of an encoder of sentence-transformers, `None` if it is none. Of a Hub repository, all but the weights
+    of a model at its top are downloaded, for the time being; the library does that by itself.
+    """
+    if cached_file(source, MODULES, _raise_exceptions_for_missing_entries=False) is None:
+        yield None
+    elif Path(source).is_dir():
+        yield Path(source)
+    else:
+        # Of the pickles only those of modules, in folders, which are refused by their name.
+        patterns = ["*.json", "*.txt", "*/*.model", "*/*.safetensors", "*/pytorch_model.bin"]
+        with tempfile.TemporaryDirectory() as folder:  # files, where the cache has links
+            yield Path(snapshot_download(str(source), allow_patterns=patterns, local_dir=folder))
+
+
+def model_of_encoder(folder: Path) -> tuple[str, str]:
+    """
+    The folder of the model inside of an encoder's, "" for the same one, and the Auto class that it is loaded as.
 
     Raises:
         ValueError: if the first module is no model of transformers, or one for another task.
@@ -107,7 +116,7 @@ def model_of_encoder(folder: Path) -> tuple[Path, str]:
     task = task.get("transformer_task", "feature-extraction")
     if task not in TASKS:
         raise ValueError(f"`transformer_task` in {settings} is {task!r}; it can be one of {', '.join(TASKS)}.")
-    return folder / first["path"], TASKS[task]
+    return first["path"], TASKS[task]
 
 
 def settings_of_model(folder: Path) -> Path | None:

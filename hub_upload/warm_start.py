@@ -23,7 +23,7 @@ from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
 from .checkpoint import PREPROCESSOR_NAMES, fit_length, load_preprocessor, new_folder, no_progress_bars
 from .original import rename
-from .sentence import copy_modules, download_encoder, model_of_encoder
+from .sentence import copy_modules, encoder_folder, model_of_encoder
 from .warm_start_families import Family, Head, find_head
 
 
@@ -332,10 +332,11 @@ def save_warm_start(
     sentence-transformers; returns the report.
     """
     lines = []
-    with new_folder(output_dir) as folder:
-        encoder, model_class = download_encoder(source), None
+    with new_folder(output_dir) as folder, encoder_folder(source) as encoder:
+        model_class = None
         if encoder is not None:
-            source, auto_class = model_of_encoder(encoder)
+            inside, auto_class = model_of_encoder(encoder)
+            source = encoder / inside if inside else source
             model_class = getattr(transformers, auto_class)
         trained = load_encoder(source, model_class)
         family, _ = find_head(trained.config.model_type, type(trained).__name__)

@@ -53,7 +53,7 @@ FIELDS = {
     "clip": TEXT_TOWER,
     "siglip": TEXT_TOWER,
 }
-# Of families that share a table, these classes are enough. ModernBERT has a test of its own, in test_hub_warm_start.py.
+# Of families that share a table, these classes are enough. ModernBERT is in test_hub_warm_start.py.
 FEWER = {
     "xlm-roberta": ("Model", "ForSequenceClassification"),
     "camembert": ("Model", "ForMaskedLM"),
