@@ -24,7 +24,7 @@ from modeling_lion.mixer_decay import DecayGate, FixedDecay
 from .checkpoint import PREPROCESSOR_NAMES, fit_length, load_preprocessor, new_folder, no_progress_bars
 from .original import rename
 from .sentence import copy_modules, encoder_folder, model_of_encoder
-from .warm_start_families import Family, Head, find_head
+from .warm_start_families import SHARED_FIELDS, Family, Head, find_head
 
 
 # Classes with one vector for a text or an image.
@@ -124,8 +124,7 @@ def warm_start_config(
         raise ValueError(
             f"`num_attention_heads` is {given}, but the weights are those of {heads} heads: leave it out."
         )
-    shared = [name for name in LionConfig.__annotations__ if not name.startswith("_")]
-    fields = {name: getattr(config, name) for name in shared if hasattr(config, name)}
+    fields = {name: getattr(config, name) for name in SHARED_FIELDS if hasattr(config, name)}
     fields |= {name: getattr(source, name) for name in ("id2label", "label2id", "problem_type")}
     for names in (family, head):
         fields |= names.constants
@@ -228,7 +227,8 @@ def named_weights(
     prefix = rf"^({'|'.join(family.prefixes)})\." if family.prefixes else "^$"
     patterns = {prefix: "", **family.names, **head.names}
     names = {rename(old, patterns): old for old in split}
-    given = {new: split[old] for new, old in names.items()}
+    # Of weights in half precision, products and sums are to be those of float32.
+    given = {new: split[old].to(torch.promote_types(split[old].dtype, torch.float32)) for new, old in names.items()}
     for fold in family.folds:
         given = fold(given, config)
     return given, names

@@ -14,6 +14,14 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 
+# What has one name and meaning in BERT, in ViT, and here. A family names all other fields that it has: some models
+# carry further ones, unread, in their configurations.
+SHARED_FIELDS = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "initializer_range"),
+    *("vocab_size", "type_vocab_size", "max_position_embeddings", "pad_token_id", "tie_word_embeddings"),
+    *("image_size", "patch_size", "num_channels"),
+)
 # A field of the source by its name, or a value from its configuration.
 Source = str | Callable[[PreTrainedConfig], object]
 # Weights by the names that they would have in a LION, to the same with some folded together.
@@ -201,6 +209,7 @@ POST_NORM_LLAMA_NAMES = {
     r"post_attention_layernorm\.": "attention_norm.",
     r"post_mlp_layernorm\.": "mlp_norm.",
 }
+ROTARY = {"rope_parameters": "rope_parameters"}
 BERT = Family(
     "BERT",
     "Bert",
@@ -317,7 +326,7 @@ ALBERT = Family(
         r"^predictions\.(dense|decoder)\.": r"lm_head.\1.",
     },
     constants=BERT_TEXT,
-    fields={"classifier_dropout": "classifier_dropout_prob"},
+    fields={"embedding_size": "embedding_size", "classifier_dropout": "classifier_dropout_prob"},
     needs=(
         ABSOLUTE,
         Need(
@@ -340,6 +349,7 @@ NOMIC_BERT = Family(
         "proj_bias": False,
         "mlp_bias": False,
     },
+    fields=ROTARY,
     needs=(WHOLE_HEADS,),
     prefixes=("nomic_bert",),
 )
@@ -349,6 +359,7 @@ GTE = Family(
     heads={**FEW_HEADS, "ForMaskedLM": Head("LionForMaskedLM", needs=(GELU,))},
     names=POST_NORM_LLAMA_NAMES,
     constants={**POST_NORM_TEXT, "position_embedding_type": "none", "use_gated_mlp": True},
+    fields=ROTARY,
     prefixes=("gte",),
     zeros=(r"mlp\.(gate|up)_proj\.bias$",),  # only the last linear layer of the MLP has one
 )
@@ -383,6 +394,8 @@ EUROBERT = Family(
         "pooling": "mean",
     },
     fields={
+        **ROTARY,
+        "mlp_bias": "mlp_bias",
         "layer_norm_eps": "rms_norm_eps",
         "qkv_bias": "attention_bias",
         "proj_bias": "attention_bias",
@@ -425,6 +438,8 @@ MODERNBERT = Family(
         "type_vocab_size": 0,
     },
     fields={
+        **ROTARY,
+        **{name: name for name in ("norm_bias", "mlp_bias", "classifier_bias")},
         "hidden_act": "hidden_activation",
         "layer_norm_eps": "norm_eps",
         "qkv_bias": "attention_bias",
@@ -446,7 +461,9 @@ MODERNBERT = Family(
 # Classes of image models
 
 IMAGE = {"modality": "image", "norm_position": "pre", "pooling": "cls", "position_embedding_type": "absolute"}
+QKV_BIAS = {"qkv_bias": "qkv_bias"}
 CLASSIFIER = Head("LionForImageClassification")
+DENSE_POOLER = Head("LionModel", fields={"pooler_act": "pooler_act"}, needs=(SAME_POOLER_SIZE,))
 # First the names of earlier releases of the library.
 VIT_NAMES = {
     r"^encoder\.layer\.": "layers.",
@@ -465,9 +482,10 @@ VIT_NAMES = {
 VIT = Family(
     "ViT",
     "ViT",
-    heads={"Model": Head("LionModel", needs=(SAME_POOLER_SIZE,)), "ForImageClassification": CLASSIFIER},
+    heads={"Model": DENSE_POOLER, "ForImageClassification": CLASSIFIER},
     names=VIT_NAMES,
     constants=IMAGE,
+    fields=QKV_BIAS,
     prefixes=("vit",),
 )
 VIT_MAE = Family(
@@ -477,18 +495,20 @@ VIT_MAE = Family(
     heads={"Model": MODEL, "ForPreTraining": MODEL},
     names=VIT_NAMES,
     constants=IMAGE,
+    fields=QKV_BIAS,
     prefixes=("vit",),
 )
 DEIT = Family(
     "DeiT",
     "DeiT",
     heads={
-        "Model": Head("LionModel", needs=(SAME_POOLER_SIZE,)),
+        "Model": DENSE_POOLER,
         "ForImageClassification": CLASSIFIER,
         "ForImageClassificationWithTeacher": Head("LionForImageClassification", constants={"pooling": "prefix"}),
     },
     names=VIT_NAMES,
     constants={**IMAGE, "num_register_tokens": 1},
+    fields=QKV_BIAS,
     prefixes=("deit",),
     folds=(distillation_token_as_register, mean_of_two_classifiers),
 )
@@ -520,6 +540,8 @@ def dinov2(title: str, classes: str, prefix: str, antialias: bool) -> Family:
         },
         constants=IMAGE,
         fields={
+            **QKV_BIAS,
+            "num_register_tokens": lambda config: getattr(config, "num_register_tokens", 0),
             "intermediate_size": dinov2_mlp_size,
             "use_gated_mlp": "use_swiglu_ffn",
             "hidden_act": lambda config: "silu" if config.use_swiglu_ffn else config.hidden_act,
@@ -588,7 +610,7 @@ def siglip(classes: str, heads: Mapping[str, Head], vision: str | None = None) -
 
 
 ATTENTION_POOLING = Head(
-    "LionModel", fields={"pooling": lambda config: "attention" if config.vision_use_head else "mean"}
+    "LionModel", fields={"pooling": lambda config: "attention" if getattr(config, "vision_use_head", True) else "mean"}
 )
 
 # By the `model_type` of a configuration.

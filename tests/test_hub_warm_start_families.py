@@ -251,6 +251,20 @@ def test_no_weight_that_is_missing_becomes_a_random_one(tmp_path):
         load_encoder(tmp_path, transformers.RobertaForTokenClassification)
 
 
+def test_fields_of_other_families_are_unread():
+    """Configurations on the Hub carry many: this one stands in those of some BERTs."""
+    model, report = warm_start_from_softmax(make("bert", "BertModel", embedding_size=24))
+    assert model.config.embedding_size is None and all(".mixer.decay" in name for name in report.new)
+
+
+def test_weights_of_half_precision_are_folded_in_float32():
+    source = make("dinov2", "Dinov2Model").bfloat16()
+    model, _ = warm_start_from_softmax(source)
+    layer = source.encoder.layer[1]
+    expected = layer.attention.o_proj.weight.float() * layer.layer_scale1.lambda1.float().unsqueeze(1)
+    assert torch.equal(model.layers[1].attention.o_proj.weight, expected)
+
+
 def test_another_pooling_leaves_the_dense_layer_behind():
     model, report = warm_start_from_softmax(make("vit", "ViTModel"), pooling="mean")
     assert model.pooler.dense is None
