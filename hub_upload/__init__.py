@@ -3,7 +3,7 @@
 Publish, check and convert LION checkpoints: the functions of the command `lion` (cli.py).
 
 Each of its sub-commands is a file: bundle.py, upload.py, verify.py and convert.py. The file original.py reads the
-checkpoints of the paper's authors, warm_start.py those of BERT and ViT.
+checkpoints of the paper's authors, warm_start.py those of the softmax encoders in warm_start_families.py.
 """
 
 from importlib import import_module

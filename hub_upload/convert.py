@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The command `lion convert`: published checkpoints, or a BERT or ViT of the library, to LION folders."""
+"""The command `lion convert`: published checkpoints, or a softmax encoder of the library, to LION folders."""
 
 import argparse
 from pathlib import Path
@@ -15,6 +15,7 @@ from .checkpoint import fit_length, load_preprocessor, new_folder
 from .original import POSITION_EMBEDDINGS, convert_original_state_dict, infer_config, load_checkpoint, model_class
 from .verify import Verification, print_table, verification_table, verify_checkpoint
 from .warm_start import save_warm_start
+from .warm_start_families import titles
 
 
 TASKS = {
@@ -98,7 +99,7 @@ def convert_checkpoint(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Make a LION model folder of a checkpoint that the paper's authors published, or, with --from-pretrained, of "
-        "a BERT, ModernBERT or ViT model."
+        f"a trained encoder: {', '.join(titles())}."
     )
     parser.add_argument(
         "checkpoint", help=".pt, .pth, .bin or .safetensors file; a model folder or name with --from-pretrained"

@@ -47,7 +47,7 @@ def sample_inputs(
 
     longest = 2 * config.chunk_size + config.chunk_size // 2 + 1
     if config.position_embedding_type == "absolute":
-        longest = min(longest, config.max_position_embeddings)
+        longest = min(longest, config.max_position_embeddings - 1)  # to leave a place for padding
     lengths = [max(1, longest * (NUM_SEQUENCES - n) // NUM_SEQUENCES) for n in range(NUM_SEQUENCES)]
     if file is None:
         return [torch.randint(config.vocab_size, (length,), generator=generator) for length in lengths]

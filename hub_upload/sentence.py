@@ -2,10 +2,16 @@
 """What sentence-transformers saves beside a model: the files that belong to it, and a comparison of embeddings."""
 
 import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 import torch
+from huggingface_hub import snapshot_download
+from transformers.utils import cached_file
 
 from .clean_process import TEXT_PAIR, run_in_clean_process
 
@@ -13,7 +19,14 @@ from .clean_process import TEXT_PAIR, run_in_clean_process
 MODULES = "modules.json"
 MODEL = "config_sentence_transformers.json"
 CLASSES = ("SentenceTransformer", "SparseEncoder", "MultiVectorEncoder", "CrossEncoder")
+SETTINGS = "sentence_bert_config.json"  # of the module that holds the model
 SUFFIXES = {".json", ".safetensors", ".txt"}  # of modules' files; no pickles, no code
+# What a folder's model is loaded as, by the task in its settings.
+TASKS = {
+    "feature-extraction": "AutoModel",
+    "fill-mask": "AutoModelForMaskedLM",
+    "sequence-classification": "AutoModelForSequenceClassification",
+}
 
 
 def sentence_files(folder: Path) -> list[str]:
@@ -28,7 +41,7 @@ def sentence_files(folder: Path) -> list[str]:
     path = folder / MODULES
     if not path.is_file():
         return []
-    paths = [folder / name for name in (MODULES, MODEL, "sentence_bert_config.json")]
+    paths = [folder / name for name in (MODULES, MODEL, SETTINGS)]
     for module in read_modules(path):
         place, kind = module["path"], module["type"]
         if not kind.startswith("sentence_transformers."):
@@ -66,6 +79,72 @@ def read_modules(path: Path) -> list[dict]:
     except (KeyError, TypeError, ValueError):
         pass
     raise ValueError(f"{path} is no list of modules, each with `path` and `type`: save the encoder again.")
+
+
+@contextmanager
+def encoder_folder(source: str | Path) -> Iterator[Path | None]:
+    """
+    The folder of an encoder of sentence-transformers, `None` if it is none. Of a Hub repository, all but the weights
+    of a model at its top are downloaded, for the time being; the library does that by itself.
+    """
+    if cached_file(source, MODULES, _raise_exceptions_for_missing_entries=False) is None:
+        yield None
+    elif Path(source).is_dir():
+        yield Path(source)
+    else:
+        # Of the pickles only those of modules, in folders, which are refused by their name.
+        patterns = ["*.json", "*.txt", "*/*.model", "*/*.safetensors", "*/pytorch_model.bin"]
+        with tempfile.TemporaryDirectory() as folder:  # files, where the cache has links
+            yield Path(snapshot_download(str(source), allow_patterns=patterns, local_dir=folder))
+
+
+def model_of_encoder(folder: Path) -> tuple[str, str]:
+    """
+    The folder of the model inside of an encoder's, "" for the same one, and the Auto class that it is loaded as.
+
+    Raises:
+        ValueError: if the first module is no model of transformers, or one for another task.
+    """
+    first = read_modules(folder / MODULES)[0]
+    if first["type"].rpartition(".")[2] != "Transformer":
+        raise ValueError(
+            f"The first module of {folder} is {first['type']}, and only a Transformer can become a LION: convert the "
+            "model inside of it, and build the encoder again."
+        )
+    settings = settings_of_model(folder / first["path"])
+    task = {} if settings is None else json.loads(settings.read_text(encoding="utf-8"))
+    task = task.get("transformer_task", "feature-extraction")
+    if task not in TASKS:
+        raise ValueError(f"`transformer_task` in {settings} is {task!r}; it can be one of {', '.join(TASKS)}.")
+    return first["path"], TASKS[task]
+
+
+def settings_of_model(folder: Path) -> Path | None:
+    """The settings of the module that holds the model, which were called by its kind in earlier releases."""
+    return next(
+        iter([folder / SETTINGS] if (folder / SETTINGS).is_file() else folder.glob("sentence_*_config.json")), None
+    )
+
+
+def copy_modules(source: Path, folder: Path) -> list[str]:
+    """
+    Copy the files of an encoder (`sentence_files`) beside another model, in `folder`.
+
+    Returns:
+        The names of the modules behind the model.
+    """
+    modules = read_modules(source / MODULES)
+    inside = modules[0]["path"]
+    for name in sentence_files(source):
+        if not inside or not PurePosixPath(name).is_relative_to(inside):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, folder / name)
+    modules[0]["path"] = ""
+    (folder / MODULES).write_text(json.dumps(modules, indent=2), encoding="utf-8")
+    settings = settings_of_model(source / inside)
+    if settings is not None:
+        shutil.copyfile(settings, folder / SETTINGS)
+    return [module["type"].rpartition(".")[2] for module in modules[1:]]
 
 
 def encoder_class(folder: Path) -> str:

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Start a LION from a trained softmax encoder of the library, a BERT, a ModernBERT or a ViT.
+Start a LION from a trained softmax encoder of the library, of one of the families in warm_start_families.py.
 
 Every weight that has a counterpart is copied, and layers may stay what they are. Softmax attention has no decays, so
 those of the layers that become linear are new, and start with a λ so close to 1 that each head reads its whole
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, BaseImageProcessor, PreTrainedConfig, PreTrainedModel
 
 import modeling_lion
 from configuration_lion import LionConfig
@@ -24,84 +24,13 @@ from modeling_lion.mixer import LinearMixer
 from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
 from .checkpoint import PREPROCESSOR_NAMES, fit_length, load_preprocessor, new_folder, no_progress_bars
-from .original import TEXT_NAMES, rename
-from .sentence import MODULES
+from .original import rename
+from .sentence import copy_modules, encoder_folder, model_of_encoder
+from .warm_start_families import SHARED_FIELDS, Family, Head, find_head
 
 
-# Class of the library to class of ours.
-ARCHITECTURES = {
-    "BertModel": "LionModel",
-    "BertForPreTraining": "LionForMaskedLM",
-    "BertForMaskedLM": "LionForMaskedLM",
-    "BertForSequenceClassification": "LionForSequenceClassification",
-    "BertForTokenClassification": "LionForTokenClassification",
-    "BertForQuestionAnswering": "LionForQuestionAnswering",
-    "BertForMultipleChoice": "LionForMultipleChoice",
-    "ModernBertModel": "LionModel",
-    "ModernBertForMaskedLM": "LionForMaskedLM",
-    "ModernBertForSequenceClassification": "LionForSequenceClassification",
-    "ModernBertForTokenClassification": "LionForTokenClassification",
-    "ModernBertForQuestionAnswering": "LionForQuestionAnswering",
-    "ModernBertForMultipleChoice": "LionForMultipleChoice",
-    "ViTModel": "LionModel",
-    "ViTForImageClassification": "LionForImageClassification",
-}
-# Patterns in the names of a ViT and what stands there in ours; first those of earlier releases of the library.
-VIT_NAMES = {
-    r"encoder\.layer\.": "layers.",
-    r"attention\.attention\.([qkv])(uery|ey|alue)\.": r"attention.mixer.\1_proj.",
-    r"attention\.output\.dense\.": "attention.o_proj.",
-    r"intermediate\.dense\.": "mlp.up_proj.",
-    r"(layers\.\d+)\.output\.dense\.": r"\1.mlp.down_proj.",
-    r"^vit\.": "lion.",
-    r"patch_embeddings\.projection\.": "patch_embeddings.",
-    r"attention\.([qkv]_proj)\.": r"attention.mixer.\1.",
-    r"layernorm_before\.": "attention_norm.",
-    r"layernorm_after\.": "mlp_norm.",
-    r"mlp\.fc1\.": "mlp.up_proj.",
-    r"mlp\.fc2\.": "mlp.down_proj.",
-    r"^(lion\.)?layernorm\.": r"\1norm.",
-}
-# The same of a ModernBERT, whose projections are one matrix; heads are named by the class of ours.
-MODERNBERT_NAMES = {
-    r"^model\.": "lion.",
-    r"embeddings\.tok_embeddings\.": "embeddings.word_embeddings.",
-    r"embeddings\.norm\.": "embeddings.layer_norm.",
-    r"final_norm\.": "norm.",
-    r"attn_norm\.": "attention_norm.",
-    r"attn\.Wqkv\.([012])\.": lambda match: f"attention.mixer.{'qkv'[int(match[1])]}_proj.",
-    r"attn\.Wo\.": "attention.o_proj.",
-    r"mlp\.Wi\.0\.": "mlp.gate_proj.",
-    r"mlp\.Wi\.1\.": "mlp.up_proj.",
-    r"mlp\.Wo\.": "mlp.down_proj.",
-    r"^head\.norm\.": "head.layer_norm.",
-}
-HEAD_NAMES = {
-    "LionForMaskedLM": {r"^head\.": "lm_head.", r"^decoder\.": "lm_head.decoder."},
-    "LionForQuestionAnswering": {r"^classifier\.": "qa_outputs."},
-}
-JOINT_WEIGHTS = {"Wqkv": 3, "Wi": 2}
-# Fields of LionConfig that go by another name in a ModernBERT, and those that are the same in all of them.
-MODERNBERT_FIELDS = {
-    "hidden_act": "hidden_activation",
-    "layer_norm_eps": "norm_eps",
-    "qkv_bias": "attention_bias",
-    "proj_bias": "attention_bias",
-    "pooling": "classifier_pooling",
-}
-FAMILIES = {
-    "bert": {"modality": "text", "position_embedding_type": "absolute", "norm_position": "post", "pooling": "cls"},
-    "vit": {"modality": "image", "position_embedding_type": "absolute", "norm_position": "pre", "pooling": "cls"},
-    "modernbert": {
-        "modality": "text",
-        "position_embedding_type": "none",
-        "norm_position": "pre",
-        "first_norm": False,
-        "use_gated_mlp": True,
-        "use_prediction_head": True,
-        "type_vocab_size": 0,
-    },
-}
+# Classes with one vector for a text or an image.
+WITH_POOLER = ("LionModel", "LionForSequenceClassification", "LionForMultipleChoice", "LionForImageClassification")
 
 
 @dataclass
@@ -111,7 +40,8 @@ class WarmStartReport:
 
     Attributes:
         source, model: names of the two classes.
-        carried: of the weights that were copied, name in the softmax encoder to name in the LION.
+        carried: of the weights that were copied, name in the softmax encoder to name in the LION. Parts of a weight
+            are numbered, and so are the copies of a layer that is computed several times.
         new: names in the LION that were initialised.
         dropped: names in the softmax encoder that have no counterpart.
     """
@@ -155,32 +85,36 @@ def layers_to_convert(linear_layers: str | list[int], layer_types: list[str]) ->
     return chosen
 
 
-def warm_start_config(config: PreTrainedConfig, linear_layers: str | list[int] = "global", **overrides) -> LionConfig:
+def warm_start_config(
+    source: PreTrainedConfig,
+    name: str,
+    linear_layers: str | list[int] = "global",
+    has_dense_pooler: bool = True,
+    **overrides,
+) -> LionConfig:
     """
-    The configuration of a LION with the sizes of a BERT, ModernBERT or ViT, and its positions, norms, activation and
-    labels; the feature map is "elu".
+    The configuration of a LION with the sizes of a softmax encoder, and its positions, norms, activation and labels;
+    the feature map is "elu".
 
     Args:
-        config: of the softmax encoder.
+        source: of the softmax encoder.
+        name: of its class in the library.
         linear_layers: which layers become linear, see `layers_to_convert`; the others stay what they are.
+        has_dense_pooler: whether the source has weights of a dense layer behind its pooling.
         overrides: fields of `LionConfig`, for example `mixer_type="decay"`.
 
     Raises:
-        ValueError: if the encoder is neither, or is one with no counterpart (a decoder, relative positions), or an
-            override gives its weights another number of heads.
+        ValueError: if the class has no counterpart, or is configured as something that has none (a decoder, relative
+            positions), or an override gives its weights another number of heads.
     """
-    if config.model_type not in FAMILIES:
-        raise ValueError(f"A warm start needs one of {', '.join(FAMILIES)}; this is a {config.model_type!r}.")
-    if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
-        raise ValueError("This BERT is a decoder (`is_decoder`, `add_cross_attention`); LION is bidirectional.")
-    kind = getattr(config, "position_embedding_type", "absolute")
-    if config.model_type == "bert" and kind not in ("absolute", None):  # some ModernBERTs have the field, unread
-        raise ValueError(f"This BERT has {kind!r} positions, which have no counterpart here; only absolute ones have.")
-    if config.model_type == "modernbert" and config.classifier_activation != config.hidden_activation:
-        raise ValueError(
-            f"This ModernBERT has `classifier_activation` {config.classifier_activation!r} and `hidden_activation` "
-            f"{config.hidden_activation!r}; LION has one for both, `hidden_act`."
-        )
+    family, head = find_head(source.model_type, name)
+    config = encoder_config(source, family)
+    for need in (*family.needs, *head.needs):
+        value, possible = getattr(config, need.name, None), need.values(config)
+        if hasattr(config, need.name) and value not in possible:
+            raise ValueError(
+                f"This {family.title} has `{need.name}` {value!r}, {need.reason} ({need.name}={possible[0]!r})."
+            )
     layers = config.num_hidden_layers
     if (given := overrides.get("num_hidden_layers", layers)) != layers or overrides.get("layer_types") is not None:
         raise ValueError(
@@ -192,9 +126,15 @@ def warm_start_config(config: PreTrainedConfig, linear_layers: str | list[int] =
         raise ValueError(
             f"`num_attention_heads` is {given}, but the weights are those of {heads} heads: leave it out."
         )
-    shared = [*LionConfig.__annotations__, "id2label", "label2id", "problem_type"]
-    fields = {name: getattr(config, name) for name in shared if hasattr(config, name)}
-    fields |= FAMILIES[config.model_type]
+    fields = {name: getattr(config, name) for name in SHARED_FIELDS if hasattr(config, name)}
+    fields |= {name: getattr(source, name) for name in ("id2label", "label2id", "problem_type")}
+    for names in (family, head):
+        fields |= names.constants
+        fields |= {ours: getattr(config, x) if isinstance(x, str) else x(config) for ours, x in names.fields.items()}
+    if overrides.get("pooling", fields["pooling"]) != fields["pooling"]:
+        fields["pooler_act"] = None  # of another vector
+    elif head.model in WITH_POOLER and not has_dense_pooler:
+        fields["pooler_act"] = "none"
     # Preserves the norms of queries and keys, which decide how peaked softmax attention is. In the distillation of
     # MiniLM (examples/) it was ahead of "silu_norm" at every evaluation.
     fields["feature_map"] = "elu"
@@ -214,28 +154,32 @@ def warm_start_config(config: PreTrainedConfig, linear_layers: str | list[int] =
     is_uniform = len(set(new_types)) == 1 and new_types[0] != "sliding_attention"
     fields["layer_types"] = None if is_uniform else new_types
     fields["sliding_window"] = config.sliding_window if "sliding_attention" in new_types else None
-    if config.model_type == "modernbert":
-        fields |= {ours: getattr(config, theirs) for ours, theirs in MODERNBERT_FIELDS.items()}
-        rope = config.rope_parameters
-        by_type = {kind: rope["full_attention" if kind == "linear_attention" else kind] for kind in set(new_types)}
-        fields["rope_parameters"] = copy.deepcopy(by_type)
+    rope = fields.get("rope_parameters")
+    if rope and "full_attention" in rope:
+        rope = {kind: rope["full_attention" if kind == "linear_attention" else kind] for kind in set(new_types)}
+    fields["rope_parameters"] = copy.deepcopy(rope)
     return LionConfig(**(fields | overrides))
+
+
+def encoder_config(config: PreTrainedConfig, family: Family) -> PreTrainedConfig:
+    """That of the encoder: a part of the configuration of a model of images and texts, otherwise all of it."""
+    return config if family.vision is None else getattr(config, family.vision)
 
 
 def warm_start_from_softmax(
     model_or_folder: str | Path | PreTrainedModel, linear_layers: str | list[int] = "global", **config_overrides
 ) -> tuple[PreTrainedModel, WarmStartReport]:
     """
-    Make a LION out of a trained BERT, ModernBERT or ViT.
+    Make a LION out of a trained softmax encoder of the library, of one of the families of warm_start_families.py:
+    BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, NomicBERT, GTE, EuroBERT, ModernBERT, ViT, DeiT, DINOv2, CLIP, ...
 
     Args:
-        model_or_folder: a model, a folder of one, or its name on the Hub. Its class decides that of the LION: see
-            `ARCHITECTURES`.
+        model_or_folder: a model, a folder of one, or its name on the Hub. Its class decides that of the LION.
         linear_layers: which layers become linear: "global" for those that see all tokens (in a BERT or ViT, all of
             them), "alternate" for every other one of these, "all", "none", or their indices. The others stay softmax,
             in their window if they have one. Linear layers have the rotary positions of those that see all tokens.
         config_overrides: fields of `LionConfig`, for example `mixer_type="decay"`, `patch_order="snake"`.
-            `position_embedding_type="none"` drops the positions.
+            `position_embedding_type="none"` drops the positions; those of images are interpolated to an `image_size`.
 
     Returns:
         The LION, in evaluation mode, and a report of the weights that were copied, initialised and dropped.
@@ -245,54 +189,121 @@ def warm_start_from_softmax(
     """
     source = model_or_folder if isinstance(model_or_folder, PreTrainedModel) else load_encoder(model_or_folder)
     name = type(source).__name__
-    if name not in ARCHITECTURES:
-        raise ValueError(f"{name} has no counterpart; a warm start needs one of {', '.join(ARCHITECTURES)}.")
-    config = warm_start_config(source.config, linear_layers, **config_overrides)
-    model = getattr(modeling_lion, ARCHITECTURES[name])(config)
+    family, head = find_head(source.config.model_type, name)
+    given, names = named_weights(source, family, head)
+    has_dense_pooler = "pooler.dense.weight" in given
+    config = warm_start_config(source.config, name, linear_layers, has_dense_pooler, **config_overrides)
+    if "embeddings.position_embeddings" in given and config.position_embedding_type == "absolute":
+        given = given | fitted_positions(given, encoder_config(source.config, family), config, family.antialias)
+    model = getattr(modeling_lion, head.model)(config)
     weights = model.state_dict()
-    state_dict = split_joint_weights(source.state_dict())
-    if source.config.model_type == "bert":
-        carried = {old: new for new in weights if (old := rename(new, TEXT_NAMES)) in state_dict}
-    else:
-        names = VIT_NAMES
-        if source.config.model_type == "modernbert":
-            names = MODERNBERT_NAMES | HEAD_NAMES.get(ARCHITECTURES[name], {})
-        carried = {old: new for old in state_dict if (new := rename(old, names)) in weights}
+    ours = {new.removeprefix("lion."): new for new in weights}
+    carried = {names.get(new, new): ours[new] for new in given if new in ours}
+    state_dict = {ours[new]: reshaped(x, weights[ours[new]].shape) for new, x in given.items() if new in ours}
     if wrong := [
-        f"{new} {tuple(weights[new].shape)} of {old} {tuple(state_dict[old].shape)}"
+        f"{new} {tuple(weights[new].shape)} of {old} {tuple(state_dict[new].shape)}"
         for old, new in carried.items()
-        if weights[new].shape != state_dict[old].shape
+        if weights[new].shape != state_dict[new].shape
     ]:
         raise ValueError(
             f"These fields change the shapes of weights, which cannot be carried then: {'; '.join(wrong)}."
         )
-    model.load_state_dict({new: state_dict[old] for old, new in carried.items()}, strict=False)
+    new = sorted(weights.keys() - state_dict.keys())
+    zeros = [ours for ours in new if any(re.search(zero, ours.removeprefix("lion.")) for zero in family.zeros)]
+    model.load_state_dict(state_dict | {name: torch.zeros_like(weights[name]) for name in zeros}, strict=False)
     imitate_softmax(model)
-    new = sorted(weights.keys() - set(carried.values()))
-    # One bias under two names in the library.
-    dropped = [old for old in state_dict if old not in carried and old != "cls.predictions.bias"]
+    dropped = [names.get(new, new) for new in given if new not in ours and not re.search(family.twice, new)]
+    new = [name for name in new if name not in zeros]
     return model.eval(), WarmStartReport(name, type(model).__name__, carried, new, dropped)
 
 
-def split_joint_weights(state_dict: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """With the parts of `JOINT_WEIGHTS` under names of their own: "attn.Wqkv.weight" is "attn.Wqkv.0.weight", …"""
+def named_weights(
+    source: PreTrainedModel, family: Family, head: Head
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """
+    The weights of a softmax encoder by the names that they would have in a LION, without "lion." in front; those that
+    have no counterpart have any other name. Also, for each of these, the name that it has in the source.
+    """
+    config = encoder_config(source.config, family)
+    split = split_weights(source.state_dict(), family, config)
+    prefix = rf"^({'|'.join(family.prefixes)})\." if family.prefixes else "^$"
+    patterns = {prefix: "", **family.names, **head.names}
+    names = {rename(old, patterns): old for old in split}
+    # Of weights in half precision, products and sums are to be those of float32.
+    given = {new: split[old].to(torch.promote_types(split[old].dtype, torch.float32)) for new, old in names.items()}
+    for fold in family.folds:
+        given = fold(given, config)
+    return given, names
+
+
+def split_weights(
+    state_dict: dict[str, torch.Tensor], family: Family, config: PreTrainedConfig
+) -> dict[str, torch.Tensor]:
+    """With the parts of joint weights, and the copies of layers that are computed several times, by their names."""
     split = {}
     for name, weight in state_dict.items():
-        module, _, kind = name.rpartition(".")
-        parts = JOINT_WEIGHTS.get(module.rpartition(".")[2], 0)
-        names = [f"{module}.{n}.{kind}" for n in range(parts)] or [name]
-        split |= zip(names, weight.chunk(len(names)) if parts else [weight], strict=True)
+        parts = next((n for pattern, n in family.joint.items() if re.search(pattern, name)), 0)
+        if parts:
+            split |= {f"{name}.{n}": part for n, part in enumerate(weight.chunk(parts))}
+        elif family.shared_layers and (match := re.search(rf"^(\w+\.)?{family.shared_layers[1:]}", name)):
+            layers = range(config.num_hidden_layers)
+            copies = [i for i in layers if i * config.num_hidden_groups // len(layers) == int(match[2])]
+            split |= {f"{match[1] or ''}layers.{i}.{name[match.end() :]}": weight for i in copies}
+        else:
+            split[name] = weight
     return split
 
 
-def load_encoder(folder: str | Path) -> PreTrainedModel:
-    """The model of a folder or of a name on the Hub, of the class that it was saved as."""
+def reshaped(weight: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Of the same numbers in one row, or with more dimensions of 1; any other is left as it is."""
+    squeezed = lambda size: [n for n in size if n != 1]
+    return weight.reshape(shape) if squeezed(weight.shape) == squeezed(shape) else weight
+
+
+def fitted_positions(
+    weights: dict[str, torch.Tensor], source: PreTrainedConfig, config: LionConfig, antialias: bool
+) -> dict[str, torch.Tensor]:
+    """
+    The positions of patches, interpolated from the grid of the source to that of the LION if they differ, as the
+    library does for images of other sizes.
+    """
+    name = "embeddings.position_embeddings"
+    positions = weights[name].flatten(0, -2)
+    old = copy.copy(config)
+    old.image_size, old.patch_size = source.image_size, source.patch_size
+    if old.patch_grid == config.patch_grid:
+        return {}
+    first, patches = positions.tensor_split((int(config.use_cls_token),))
+    grid = patches.T.unflatten(1, old.patch_grid).unsqueeze(0).float()
+    options = {"mode": "bicubic", "align_corners": False, "antialias": antialias}
+    grid = torch.nn.functional.interpolate(grid, size=config.patch_grid, **options)
+    return {name: torch.cat((first, grid[0].flatten(1).T.to(first.dtype)))}
+
+
+def load_encoder(folder: str | Path, model_class: type | None = None) -> PreTrainedModel:
+    """
+    The model of a folder or of a name on the Hub, of the class that it was saved as, or of `model_class`.
+
+    Raises:
+        ValueError: if that class has no counterpart.
+    """
     config = AutoConfig.from_pretrained(folder)
-    name = (config.architectures or ["no class"])[0]
-    if name not in ARCHITECTURES:
-        raise ValueError(f"{folder} holds {name}; a warm start needs one of {', '.join(ARCHITECTURES)}.")
+    name = (config.architectures or [None])[0]
+    if model_class is None and name is not None:
+        find_head(config.model_type, name)
+        model_class = getattr(transformers, name)
+    model_class = model_class or AutoModel
     with no_progress_bars():
-        return getattr(transformers, name).from_pretrained(folder)
+        model, info = model_class.from_pretrained(folder, output_loading_info=True)
+        missing = sorted(info["missing_keys"])
+        if missing and all(re.search(r"(^|\.)pooler\.", key) for key in missing):  # it was trained without
+            return model_class.from_pretrained(folder, add_pooling_layer=False)
+    if missing:
+        raise ValueError(
+            f"The weights of a {type(model).__name__} in {folder} are not complete: {', '.join(missing[:3])}"
+            f"{', …' if len(missing) > 3 else ''} would be random. Save the trained model again."
+        )
+    return model
 
 
 @torch.no_grad()
@@ -315,26 +326,51 @@ def imitate_softmax(model: PreTrainedModel) -> None:
             module.window_gate.weight.zero_()
 
 
+def size_of_images(processor: BaseImageProcessor) -> int | list[int] | None:
+    """What an image processor makes of images, as `image_size` of a configuration; `None` if it is of many sizes."""
+    size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
+    height, width = (dict(size).get(side) for side in ("height", "width"))
+    return height if height == width else [height, width]
+
+
 def save_warm_start(
     source: str | Path, output_dir: str | Path, linear_layers: str | list[int] = "global", **config_overrides
 ) -> str:
-    """`warm_start_from_softmax` from folder to folder, with the tokenizer or image processor; returns the report."""
-    with new_folder(output_dir) as folder:
-        model, report = warm_start_from_softmax(source, linear_layers, **config_overrides)
+    """
+    `warm_start_from_softmax` from folder to folder, with the tokenizer or image processor, and with the modules of
+    sentence-transformers; returns the report.
+    """
+    lines = []
+    with new_folder(output_dir) as folder, encoder_folder(source) as encoder:
+        model_class = None
+        if encoder is not None:
+            inside, auto_class = model_of_encoder(encoder)
+            source = encoder / inside if inside else source
+            model_class = getattr(transformers, auto_class)
+        trained = load_encoder(source, model_class)
+        family, _ = find_head(trained.config.model_type, type(trained).__name__)
+        modality = family.constants["modality"]
+        preprocessor = load_preprocessor(modality, source, required=False)
+        if modality == "image" and preprocessor is not None and "image_size" not in config_overrides:
+            trained_size, size = encoder_config(trained.config, family).image_size, size_of_images(preprocessor)
+            if size is not None and size != (trained_size if isinstance(trained_size, int) else [*trained_size]):
+                config_overrides["image_size"] = size
+                lines.append(
+                    f"Positions are interpolated from images of {trained_size} pixels to the processor's {size}."
+                )
+        model, report = warm_start_from_softmax(trained, linear_layers, **config_overrides)
+        lines.insert(0, str(report))
         model.save_pretrained(folder)
-        preprocessor = load_preprocessor(model.config.modality, source, required=False)
-        if preprocessor is not None:
-            if model.config.modality == "text":
+        if preprocessor is None:
+            name = PREPROCESSOR_NAMES[modality]
+            lines.append(f"{source} has no {name}: save one beside the model before you use a pipeline.")
+        else:
+            if modality == "text":
                 fit_length(preprocessor, model.config)
             preprocessor.save_pretrained(folder)
-    lines = [str(report)]
-    if preprocessor is None:
-        name = PREPROCESSOR_NAMES[model.config.modality]
-        lines.append(f"{source} has no {name}: save one beside the model before you use a pipeline.")
-    if Path(source, MODULES).is_file():
-        lines.append(
-            "Left out: the modules of sentence-transformers (pooling, for one), for an encoder that is trained."
-        )
+        if encoder is not None:
+            names = copy_modules(encoder, folder)
+            lines.append(f"Modules of sentence-transformers: {', '.join(names)}.")
     if not model.config.has_linear_layers:
         lines.append("The attention is the same: the model computes what its source computes.")
     else:

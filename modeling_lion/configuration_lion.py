@@ -65,6 +65,8 @@ KNOWN_NAMES = {
     "return_unused_kwargs",
     *GenerationConfig._get_default_generation_params(),
 }
+# How one vector may be made of a sequence.
+POOLINGS = {"text": ("cls", "mean", "late"), "image": ("cls", "mean", "cls_mean", "prefix", "attention")}
 # What `max_position_embeddings` is without a table of positions: XLNet's word for it, which other libraries know.
 NO_LIMIT = -1
 # What other models call something that LION has under another name, or has not.
@@ -158,6 +160,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             Whether LayerNorms have a bias; RMSNorms have none.
         embedding_norm (`bool`, *optional*):
             Whether the embeddings are normed. Defaults to `True` for text (BERT), `False` for images (ViT).
+        embedding_size (`int`, *optional*):
+            Size of the embeddings of a text and of the norm behind them, which a linear layer then brings to
+            `hidden_size` (ALBERT, ELECTRA); `inputs_embeds` have this size, too. `None` for `hidden_size` and no such
+            layer.
         first_norm (`bool`, defaults to `True`):
             Whether the first layer of a model with `norm_position="pre"` has a norm before its attention. ModernBERT,
             which norms the embeddings, has none there.
@@ -171,8 +177,21 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             layer, as that of masked LM always has (ModernBERT). The pooler then has no dense layer of its own (BERT).
         classifier_bias (`bool`, defaults to `True`):
             Whether the dense layer of such a head, and of that of masked LM, has a bias.
-        pooling (`"cls"` or `"mean"`, *optional*):
-            How a sequence is reduced to one vector. Defaults to `"cls"` for text, `"mean"` for images.
+        use_lm_transform (`bool`, defaults to `True`):
+            Whether masked LM has a dense layer, an activation and a norm before its decoder (BERT), or the decoder
+            alone (EuroBERT).
+        pooling (`str`, *optional*):
+            How a sequence is reduced to one vector: `"cls"`, its first token, or `"mean"`, the mean of all. For text
+            `"late"`, too: the mean of what the dense layer of `pooler_act` makes of each token (EuroBERT). For images,
+            too: `"cls_mean"`, the first token and the mean of the patches, side by side (DINOv2), `"prefix"`, all
+            tokens before the patches, side by side (DeiT's two classifiers), or `"attention"`, what a learnt query
+            reads (SigLIP). Defaults to `"cls"` for text, `"mean"` for images.
+        pooler_act (`str`, *optional*):
+            Activation of a dense layer behind the pooling, or `"none"` for no such layer. `None` for BERT's, `"tanh"`,
+            where a text is pooled by `"cls"` and `use_prediction_head` is `False`, else for no layer.
+        pooler_norm (`bool`, defaults to `False`):
+            Whether the norm behind the last layer of a model with `norm_position="pre"` is one of the pooled vector
+            alone (CLIP), and the last hidden states are not normed.
         patch_order (`"raster"`, `"snake"`, `"zigzag"` or `"hilbert"`, defaults to `"raster"`):
             The order in which patches are scanned. All but `"raster"` average the scan along a curve and the one
             along its transpose, each with its own decays: `"snake"` follows the rows, alternately to the right and to
@@ -223,6 +242,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             to 512.
         text fields (`vocab_size`, `type_vocab_size`, `pad_token_id`):
             As in BERT. `type_vocab_size` may be 0, for no embeddings of token types; all ids are then 0.
+        use_cls_token (`bool`, defaults to `True`):
+            Whether a CLS token is in front of the patches of an image.
+        num_register_tokens (`int`, defaults to 0):
+            Learnt tokens between the CLS token and the patches of an image, without positions (DINOv2; the
+            distillation token of DeiT).
         image fields (`image_size`, `patch_size`, `num_channels`, `semantic_loss_ignore_index`, `out_features`,
         `out_indices`):
             As in ViT and BEiT. Sizes are a number or (height, width). The last two choose the feature maps of
@@ -263,6 +287,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     image_size: int | list[int] | tuple[int, int] = 224
     patch_size: int | list[int] | tuple[int, int] = 16
     num_channels: int = 3
+    use_cls_token: bool = True
+    num_register_tokens: int = 0
     semantic_loss_ignore_index: int = 255
     _out_features: list[str] | None = None
     _out_indices: list[int] | None = None
@@ -279,13 +305,17 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
     norm_bias: bool = True
     embedding_norm: bool | None = None
+    embedding_size: int | None = None
     first_norm: bool = True
     use_gated_mlp: bool = False
     mlp_bias: bool = True
     proj_bias: bool = True
     use_prediction_head: bool = False
     classifier_bias: bool = True
-    pooling: Literal["cls", "mean"] | None = None
+    use_lm_transform: bool = True
+    pooling: Literal["cls", "mean", "late", "cls_mean", "prefix", "attention"] | None = None
+    pooler_act: str | None = None
+    pooler_norm: bool = False
     patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
     head_directions: Literal["both", "alternate"] = "both"
     mixer_initializer_range: float | int | None = None
@@ -400,10 +430,20 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         return self.image_shape[0] // self.patch_shape[0], self.image_shape[1] // self.patch_shape[1]
 
     @property
+    def num_prefix_tokens(self) -> int:
+        """Tokens before the patches of an image: the CLS token, and the registers."""
+        return 0 if self.modality == "text" else self.use_cls_token + self.num_register_tokens
+
+    @property
+    def pooled_size(self) -> int:
+        """Length of the vector that a sequence is pooled to."""
+        return self.hidden_size * {"cls_mean": 2, "prefix": self.num_prefix_tokens}.get(self.pooling, 1)
+
+    @property
     def context_length(self) -> int:
-        """Tokens in a sequence of the configured length, the CLS token of an image included."""
+        """Tokens in a sequence of the configured length, those before the patches of an image included."""
         rows, columns = self.patch_grid
-        return self._context_length() if self.modality == "text" else 1 + rows * columns
+        return self._context_length() if self.modality == "text" else self.num_prefix_tokens + rows * columns
 
     def _context_length(self) -> int:
         if self.max_position_embeddings in (None, NO_LIMIT):
@@ -560,14 +600,18 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             "initial_context_length",
             "type_vocab_size",
             "num_channels",
+            "num_register_tokens",
+            "embedding_size",
             "decay_rank",
             "luna_length",
             "chunk_size",
             "local_window",
         ):
-            minimum = 0 if name in ("num_hidden_layers", "type_vocab_size", "local_window") else 1
+            may_be_zero = ("num_hidden_layers", "type_vocab_size", "num_register_tokens", "local_window")
+            minimum = 0 if name in may_be_zero else 1
             has_no_limit = name == "max_position_embeddings" and self.max_position_embeddings == NO_LIMIT
-            if getattr(self, name) < minimum and not has_no_limit:
+            is_unset = name == "embedding_size" and self.embedding_size is None
+            if not has_no_limit and not is_unset and getattr(self, name) < minimum:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; give at least {minimum}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             value = getattr(self, name)
@@ -635,6 +679,34 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     def validate_activation(self):
         if self.hidden_act not in ACT2FN:
             raise ValueError(f"`hidden_act` is {self.hidden_act!r}; give one of {', '.join(sorted(ACT2FN))}.")
+        if self.pooler_act not in (None, "none", *ACT2FN):
+            raise ValueError(
+                f"`pooler_act` is {self.pooler_act!r}; give 'none' or one of {', '.join(sorted(ACT2FN))}."
+            )
+
+    def validate_pooling(self):
+        possible = POOLINGS[self.modality]
+        if self.pooling not in possible:
+            raise ValueError(
+                f"`pooling` is {self.pooling!r} with `modality` {self.modality!r}; give one of "
+                f"{', '.join(map(repr, possible))}."
+            )
+        if self.pooling == "late" and self.pooler_act in (None, "none"):
+            raise ValueError(
+                f"`pooling` is 'late' with `pooler_act` {self.pooler_act!r}, which is the mean of the tokens; give an "
+                'activation, or `pooling="mean"`.'
+            )
+        needed = {"cls": self.use_cls_token, "cls_mean": self.use_cls_token, "prefix": self.num_prefix_tokens}
+        if self.modality == "image" and not needed.get(self.pooling, True):
+            raise ValueError(
+                f"`pooling` is {self.pooling!r} with `use_cls_token` {self.use_cls_token} and `num_register_tokens` "
+                f'{self.num_register_tokens}, and there is no such token; give "mean" or "attention".'
+            )
+        if self.pooler_norm and self.norm_position == "post":
+            raise ValueError(
+                "`pooler_norm` is True with `norm_position` 'post', where each layer ends with its norm; leave "
+                '`pooler_norm=False`, or set `norm_position="pre"`.'
+            )
 
     def validate_normalization(self):
         if self.feature_map == "identity" and self.normalization == "sum":
@@ -759,6 +831,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             raise ValueError(
                 "`position_embedding_type` is 'cyclic' with `modality` 'image'; give \"absolute\" (images of other "
                 'sizes interpolate them) or "none".'
+            )
+        if self.embedding_size is not None:
+            raise ValueError(
+                f"`embedding_size` is {self.embedding_size} with `modality` 'image'; patches are embedded in "
+                "`hidden_size` numbers: leave `embedding_size=None`."
             )
         for name in ("image_size", "patch_size"):
             size = getattr(self, name)

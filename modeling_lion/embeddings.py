@@ -11,20 +11,25 @@ from .numerics import is_readable
 
 
 class LionTextEmbeddings(nn.Module):
-    """Word and, if configured, token type and absolute position embeddings, then a norm: BERT's (SPEC §7)."""
+    """
+    Word and, if configured, token type and absolute position embeddings, then a norm: BERT's (SPEC §7). Of another
+    size than the hidden size, a linear layer follows (ALBERT).
+    """
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
         self.config = config
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        size = config.embedding_size or config.hidden_size
+        self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
         self.token_type_embeddings = None
         if config.type_vocab_size > 0:
-            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, size)
         self.position_embeddings = None
         if config.position_embedding_type != "none":
-            self.position_embeddings = nn.Embedding(config.context_length, config.hidden_size)
-        self.layer_norm = make_norm(config) if config.embedding_norm else nn.Identity()
+            self.position_embeddings = nn.Embedding(config.context_length, size)
+        self.layer_norm = make_norm(config, size=size) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.projection = nn.Identity() if config.embedding_size is None else nn.Linear(size, config.hidden_size)
 
     def forward(
         self,
@@ -51,23 +56,31 @@ class LionTextEmbeddings(nn.Module):
                 position_ids = position_ids % num_positions
             check_ids("position_ids", position_ids, num_positions, "max_position_embeddings", shape)
             embeddings = embeddings + self.position_embeddings(position_ids).to(device)
-        return self.dropout(self.layer_norm(embeddings))
+        return self.projection(self.dropout(self.layer_norm(embeddings)))
 
 
 class LionImageEmbeddings(nn.Module):
-    """A CLS token and the patches of an image, row by row; absolute positions and a norm if configured (SPEC §6)."""
+    """
+    A CLS token, register tokens if configured, and the patches of an image, row by row; absolute positions (which
+    registers have none of) and a norm if configured (SPEC §6).
+    """
 
     def __init__(self, config: PreTrainedConfig, use_mask_token: bool = False):
         super().__init__()
         self.config = config
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
+        self.num_cls_tokens = int(config.use_cls_token)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size)) if config.use_cls_token else None
+        self.register_tokens = None
+        if config.num_register_tokens > 0:
+            self.register_tokens = nn.Parameter(torch.zeros(1, config.num_register_tokens, config.hidden_size))
         self.mask_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size)) if use_mask_token else None
         self.patch_embeddings = nn.Conv2d(
             config.num_channels, config.hidden_size, kernel_size=config.patch_shape, stride=config.patch_shape
         )
         self.position_embeddings = None
         if config.position_embedding_type == "absolute":
-            self.position_embeddings = nn.Parameter(torch.zeros(1, config.context_length, config.hidden_size))
+            num_positions = config.context_length - config.num_register_tokens
+            self.position_embeddings = nn.Parameter(torch.zeros(1, num_positions, config.hidden_size))
         self.layer_norm = make_norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -89,14 +102,19 @@ class LionImageEmbeddings(nn.Module):
                     f"{tuple(bool_masked_pos.shape)}."
                 )
             embeddings = torch.where(bool_masked_pos.bool().unsqueeze(-1), self.mask_token, embeddings)
-        cls_token = self.cls_token.expand(embeddings.shape[0], -1, -1)
-        embeddings = torch.cat((cls_token, embeddings), dim=1)
+        if self.cls_token is not None:
+            cls_token = self.cls_token.expand(embeddings.shape[0], -1, -1)
+            embeddings = torch.cat((cls_token, embeddings), dim=1)
         if self.position_embeddings is not None:
             embeddings = embeddings + self.positions(grid, interpolate_pos_encoding)
+        if self.register_tokens is not None:
+            cls_token, patches = embeddings.tensor_split((self.num_cls_tokens,), dim=1)
+            registers = self.register_tokens.expand(embeddings.shape[0], -1, -1)
+            embeddings = torch.cat((cls_token, registers, patches), dim=1)
         return self.dropout(self.layer_norm(embeddings))
 
     def positions(self, grid: tuple[int, int], interpolate_pos_encoding: bool | None) -> Tensor:
-        """The position embeddings of a grid of patches, `(1, 1 + rows * columns, hidden_size)`."""
+        """The position embeddings of the CLS token and a grid of patches, `(1, 1 + rows * columns, hidden_size)`."""
         if grid == self.config.patch_grid:
             return self.position_embeddings
         if not interpolate_pos_encoding:
@@ -106,7 +124,7 @@ class LionImageEmbeddings(nn.Module):
                 f"{self.config.image_shape[1]}: resize it (the image processor does), or pass "
                 "`interpolate_pos_encoding=True`."
             )
-        cls_position, positions = self.position_embeddings.split((1, self.config.context_length - 1), dim=1)
+        cls_position, positions = self.position_embeddings.tensor_split((self.num_cls_tokens,), dim=1)
         positions = positions.transpose(1, 2).unflatten(2, self.config.patch_grid)
         positions = nn.functional.interpolate(positions, size=grid, mode="bicubic", align_corners=False)
         return torch.cat((cls_position, positions.flatten(2).transpose(1, 2)), dim=1)
@@ -180,7 +198,7 @@ def check_inputs(
         raise ValueError("Pass either `input_ids` or `inputs_embeds`.")
     for name, inputs, width in (
         ("input_ids", input_ids, ()),
-        ("inputs_embeds", inputs_embeds, (config.hidden_size,)),
+        ("inputs_embeds", inputs_embeds, (config.embedding_size or config.hidden_size,)),
     ):
         if inputs is not None and (inputs.shape[2:] != width or inputs.dim() < 2 or inputs.shape[1] == 0):
             shape = ", ".join(("batch", "length", *map(str, width)))

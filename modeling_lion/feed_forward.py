@@ -13,12 +13,13 @@ class LionRMSNorm(nn.RMSNorm):
         return super().forward(x.to(self.weight.dtype)).to(x.dtype)
 
 
-def make_norm(config: PreTrainedConfig, eps: float | None = None) -> nn.Module:
-    """A norm over the hidden size, of the kind of `norm_type`; `eps` is `layer_norm_eps` unless given."""
+def make_norm(config: PreTrainedConfig, eps: float | None = None, size: int | None = None) -> nn.Module:
+    """A norm of the kind of `norm_type` over `size`, the hidden size unless given; `eps` is else `layer_norm_eps`."""
     eps = config.layer_norm_eps if eps is None else eps
+    size = config.hidden_size if size is None else size
     if config.norm_type == "rms_norm":
-        return LionRMSNorm(config.hidden_size, eps=eps)
-    return nn.LayerNorm(config.hidden_size, eps=eps, bias=config.norm_bias)
+        return LionRMSNorm(size, eps=eps)
+    return nn.LayerNorm(size, eps=eps, bias=config.norm_bias)
 
 
 class LionMLP(nn.Module):
@@ -39,24 +40,31 @@ class LionMLP(nn.Module):
 
 
 class LionPredictionHead(nn.Module):
-    """A dense layer, an activation and a norm, as in the heads of BERT's masked LM and of all of ModernBERT's."""
+    """
+    A dense layer, an activation and a norm, as in the heads of BERT's masked LM and of all of ModernBERT's. `size` is
+    that of what comes out, the hidden size unless given.
+    """
 
-    def __init__(self, config: PreTrainedConfig):
+    def __init__(self, config: PreTrainedConfig, size: int | None = None):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.classifier_bias)
+        size = config.hidden_size if size is None else size
+        self.dense = nn.Linear(config.hidden_size, size, bias=config.classifier_bias)
         self.activation = ACT2FN[config.hidden_act]
-        self.layer_norm = make_norm(config)
+        self.layer_norm = make_norm(config, size=size)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         return self.layer_norm(self.activation(self.dense(hidden_states)))
 
 
 class LionMaskedLMHead(LionPredictionHead):
-    """With a decoder that is tied to the word embeddings."""
+    """With a decoder that is tied to the word embeddings; nothing but the decoder without `use_lm_transform`."""
 
     def __init__(self, config: PreTrainedConfig):
-        super().__init__(config)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        super().__init__(config, config.embedding_size)
+        self.has_transform = config.use_lm_transform
+        if not self.has_transform:
+            del self.dense, self.layer_norm
+        self.decoder = nn.Linear(config.embedding_size or config.hidden_size, config.vocab_size)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
-        return self.decoder(super().forward(hidden_states))
+        return self.decoder(super().forward(hidden_states) if self.has_transform else hidden_states)

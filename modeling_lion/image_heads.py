@@ -15,8 +15,8 @@ from .numerics import is_readable
 
 
 def patch_maps(config: PreTrainedConfig, tokens: Tensor, pixel_values: Tensor) -> Tensor:
-    """Of `(batch, 1 + rows * columns, channels)`, without the CLS token: `(batch, channels, rows, columns)`."""
-    return tokens[:, 1:].transpose(1, 2).unflatten(2, patch_grid(config, pixel_values))
+    """Of `(batch, length, channels)`, without the tokens before the patches: `(batch, channels, rows, columns)`."""
+    return tokens[:, config.num_prefix_tokens :].transpose(1, 2).unflatten(2, patch_grid(config, pixel_values))
 
 
 @auto_docstring(custom_intro="LION as a backbone: the hidden states of chosen layers as feature maps.")

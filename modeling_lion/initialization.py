@@ -12,6 +12,7 @@ from .embeddings import LionImageEmbeddings
 from .feature_map import Hedgehog, PositiveRandomFeatures
 from .mixer_decay import DecayGate, FixedDecay, initial_decay_logits
 from .mixer_luna import LunaMixer
+from .pooler import LionAttentionPooling
 from .short_conv import ShortConv
 
 
@@ -48,8 +49,10 @@ def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:
     elif isinstance(module, LunaMixer) and module.memory is not None:
         init.normal_(module.memory, std=1.0)  # as large as what the LayerNorms of the other layers make of it
     elif isinstance(module, LionImageEmbeddings):
-        init.trunc_normal_(module.cls_token, std=config.initializer_range)
-        if module.position_embeddings is not None:
-            init.trunc_normal_(module.position_embeddings, std=config.initializer_range)
+        for parameter in (module.cls_token, module.register_tokens, module.position_embeddings):
+            if parameter is not None:
+                init.trunc_normal_(parameter, std=config.initializer_range)
         if module.mask_token is not None:
             init.zeros_(module.mask_token)
+    elif isinstance(module, LionAttentionPooling):
+        init.normal_(module.probe, std=config.initializer_range)

@@ -89,18 +89,19 @@ class SelectiveMixer(LinearMixer):
         super().__init__(config, layer_idx)
         heads = config.num_scans * config.num_attention_heads
         self.decay_proj = DecayGate(config.hidden_size, heads, config.decay_activation)
-        self.has_cls_token = config.modality == "image"
+        self.num_prefix_tokens = config.num_prefix_tokens
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
         log_decay = gate_log_decay(self.decay_proj, hidden_states)
-        return keep_cls_token(log_decay.transpose(1, 2), self.has_cls_token)
+        return keep_prefix(log_decay.transpose(1, 2), self.num_prefix_tokens)
 
 
-def keep_cls_token(log_decay: Tensor, has_cls_token: bool) -> Tensor:
-    """`(..., length)` with λ = 1 for the CLS token of an image (SPEC §6)."""
-    if not has_cls_token:
+def keep_prefix(log_decay: Tensor, num_prefix_tokens: int) -> Tensor:
+    """`(..., length)` with λ = 1 for the tokens before the patches of an image, such as CLS (SPEC §6)."""
+    if num_prefix_tokens == 0:
         return log_decay
-    return torch.cat((torch.zeros_like(log_decay[..., :1]), log_decay[..., 1:]), dim=-1)
+    first, rest = log_decay.tensor_split((num_prefix_tokens,), dim=-1)
+    return torch.cat((torch.zeros_like(first), rest), dim=-1)
 
 
 class DiagonalMixer(LinearMixer):
@@ -114,14 +115,14 @@ class DiagonalMixer(LinearMixer):
         channels = config.num_scans * config.hidden_size
         self.decay_down_proj = nn.Linear(config.hidden_size, config.decay_rank, bias=False)
         self.decay_up_proj = DecayGate(config.decay_rank, channels, config.decay_activation)
-        self.has_cls_token = config.modality == "image"
+        self.num_prefix_tokens = config.num_prefix_tokens
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
         """`(batch, scans * heads, length, head_dim)`"""
         # In float32, as all of the decays.
         down = self.decay_down_proj(hidden_states.to(self.decay_down_proj.weight.dtype))
         log_decay = gate_log_decay(self.decay_up_proj, down)
-        log_decay = keep_cls_token(log_decay.transpose(1, 2), self.has_cls_token)
+        log_decay = keep_prefix(log_decay.transpose(1, 2), self.num_prefix_tokens)
         return log_decay.unflatten(1, (-1, self.head_dim)).transpose(2, 3)
 
 

@@ -345,8 +345,8 @@ class LionModel(LionPreTrainedModel):
             self.embeddings = LionImageEmbeddings(config, use_mask_token)
         self.rotary_embeddings = LionRotaryEmbeddings(config)
         self.layers = nn.ModuleList([LionLayer(config, i) for i in range(config.num_hidden_layers)])
-        is_pre_norm = config.norm_position == "pre"
-        self.norm = make_norm(config) if is_pre_norm else None
+        has_norm = config.norm_position == "pre" and not config.pooler_norm
+        self.norm = make_norm(config) if has_norm else None
         self.pooler = LionPooler(config) if add_pooling_layer else None
         # SPEC §5: the decays stay float32, when the model is loaded in half precision and when it is quantised.
         parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
@@ -414,7 +414,8 @@ class LionModel(LionPreTrainedModel):
             hidden_states = self.embeddings(pixel_values, **changes)
             if self.config.num_scans > 1:
                 grid = patch_grid(self.config, pixel_values)
-                scans = scan_orders(self.config.patch_order, *grid, device=hidden_states.device)
+                num_first = self.config.num_prefix_tokens
+                scans = scan_orders(self.config.patch_order, *grid, num_first, device=hidden_states.device)
             is_real = real_tokens(attention_mask, hidden_states)
         layer_masks = {"linear_attention": is_real, "sliding_attention": is_real}
         if shared_sequence is None:
@@ -692,7 +693,7 @@ class LionForImageClassification(LionPreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.lion = LionModel(config)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels) if config.num_labels > 0 else nn.Identity()
+        self.classifier = nn.Linear(config.pooled_size, config.num_labels) if config.num_labels > 0 else nn.Identity()
         self.post_init()
 
     @can_return_tuple
@@ -761,7 +762,7 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
         )
         rows, columns = patch_grid(self.config, pixel_values)
         patch_shape = (self.config.num_channels, *self.config.patch_shape)
-        patches = self.decoder(outputs.last_hidden_state[:, 1:]).unflatten(2, patch_shape)
+        patches = self.decoder(outputs.last_hidden_state[:, self.config.num_prefix_tokens :]).unflatten(2, patch_shape)
         reconstruction = join_patches(patches, rows, columns)
         loss = None
         if bool_masked_pos is not None:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from .decay import LogDecay
 from .numerics import normalize, without_autocast
@@ -73,16 +72,21 @@ def hilbert_walk(start: int, step: int, length: int, turn: int, width: int) -> l
 CURVES = {"snake": snake, "zigzag": zigzag, "hilbert": hilbert}
 
 
-def scan_orders(patch_order: str, rows: int, columns: int, device: torch.device | None = None) -> Tensor:
+def scan_orders(
+    patch_order: str, rows: int, columns: int, num_prefix_tokens: int = 1, device: torch.device | None = None
+) -> Tensor:
     """
-    A curve and its transpose, as positions in the raster sequence of a CLS token and rows x columns patches.
+    A curve and its transpose, as positions in the raster sequence of a CLS token, or of `num_prefix_tokens`, and
+    rows x columns patches.
 
     Returns:
-        `(2, 1 + rows * columns)`, int64; the CLS token is first in both.
+        `(2, num_prefix_tokens + rows * columns)`, int64; the tokens before the patches are first in both.
     """
     curve = CURVES[patch_order]
-    grid = torch.arange(1, rows * columns + 1, device=device).view(rows, columns)
-    return pad(torch.stack((curve(grid), curve(grid.T))), (1, 0))
+    tokens = torch.arange(num_prefix_tokens + rows * columns, device=device)
+    first, patches = tokens.tensor_split((num_prefix_tokens,))
+    grid = patches.view(rows, columns)
+    return torch.stack([torch.cat((first, along)) for along in (curve(grid), curve(grid.T))])
 
 
 def scan_attention(

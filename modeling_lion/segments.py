@@ -303,7 +303,7 @@ class SharedSequence:
         return self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
 
     def pool(self, hidden_states: Tensor, is_real: Tensor | None, pooling: str) -> Tensor:
-        """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`) of the whole sequences."""
+        """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`, `"late"`) of whole sequences."""
         weights = torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
         if is_real is not None:
             weights = is_real

@@ -109,8 +109,8 @@ class BorderTaps:
         """
         radius, length, device = config.conv_kernel // 2, hidden_states.shape[1], hidden_states.device
         borders = [] if cu_seqlens is None else [cu_seqlens[1:-1].long()]
-        if config.modality == "image":
-            borders.append(torch.ones(1, dtype=torch.long, device=device))
+        if config.num_prefix_tokens > 0:
+            borders.append(torch.arange(1, config.num_prefix_tokens + 1, device=device))
         if radius == 0 or not borders:
             return None
         borders = torch.cat(borders).sort().values
@@ -119,8 +119,10 @@ class BorderTaps:
         is_repeated = tokens.diff(prepend=tokens.new_full((1,), -1)) == 0
         window = tokens.unsqueeze(1) + offsets
         inside = window.clamp(0, length - 1)
-        # Which sequence a token is in. ONNX has no binary search; for one border, a comparison is enough.
-        sequence = borders.le if cu_seqlens is None else partial(torch.searchsorted, borders, right=True)
+        # Which sequence a token is in. ONNX has no binary search; for the few borders of an image, comparisons do.
+        sequence = partial(torch.searchsorted, borders, right=True)
+        if cu_seqlens is None:
+            sequence = lambda tokens: tokens.unsqueeze(-1).ge(borders).sum(-1)  # noqa: E731
         is_inside = (window == inside) & (sequence(inside) == sequence(tokens).unsqueeze(1))
         return cls(tokens, is_repeated.unsqueeze(-1), inside, is_inside.unsqueeze(-1))
 

@@ -3,6 +3,7 @@
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -72,6 +73,7 @@ def test_training_brings_the_student_nearer(distill, files, tmp_path, built_clas
     teacher = save_teacher(tmp_path / "teacher", built_class, Path(files[1]).read_text())
     steps = 40 if built_class is BertModel else 10
     arguments = ["--teacher_name_or_path", teacher, "--max_steps", str(steps), "--eval_strategy", "steps"]
+    arguments += ["--local_window", "1", "--attention_steps", "3", "--eval_lengths", "8", "16"]
     arguments += ["--eval_steps", str(steps), *files, "--output_dir", str(tmp_path / "out"), *OPTIONS]
     trainer = distill.main(arguments)
     results = json.loads((tmp_path / "out" / "all_results.json").read_text())
@@ -83,7 +85,9 @@ def test_training_brings_the_student_nearer(distill, files, tmp_path, built_clas
     with Image.open(tmp_path / "out" / "distillation.png") as plot:
         assert min(plot.size) > 300
     report = json.loads((tmp_path / "out" / "warm_start.json").read_text())
-    assert report["carried"] and all("decay" in name for name in report["new"])
+    assert report["carried"] and all(re.search("decay|feature_map|window_gate", name) for name in report["new"])
+    assert results["eval_8_samples"] > results["eval_16_samples"] > 2
+    assert all(0 < results[f"eval_{length}_{name}"] <= 1 for length in (8, 16) for name in ("cosine", "spearman"))
 
     model, info = auto_class.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not any(info.values())
@@ -113,7 +117,57 @@ def test_overlap_counts_shared_neighbours(distill):
     assert metrics["neighbour_overlap"] == pytest.approx(shared / 30)
     assert metrics["cosine"] == pytest.approx((student * teacher).sum(1).mean(), rel=1e-5)
     same = distill.similarity(EvalPrediction(predictions=student, label_ids=student))
-    assert same == pytest.approx({"neighbour_overlap": 1, "cosine": 1})
+    assert same == pytest.approx({"neighbour_overlap": 1, "cosine": 1, "spearman": 1})
+    pairs = np.triu_indices(30, 1)
+    ranks = [np.argsort(np.argsort((x @ x.T)[pairs])) for x in (student, teacher)]
+    assert metrics["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+
+
+def test_first_the_attention(distill, files, tmp_path):
+    """In the first stage only new weights learn, from layers that read the teacher's states."""
+    teacher = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
+    arguments = ["--teacher_name_or_path", teacher, *files, *OPTIONS, "--local_window", "1", "--linear_layers", "1"]
+    arguments += ["--position_embedding_type", "cyclic", "--output_dir", str(tmp_path / "out")]
+    losses = []
+    compare = distill.DistillationTrainer.compare_attention
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            distill.DistillationTrainer,
+            "compare_attention",
+            lambda *args: losses.append(compare(*args)) or losses[-1],
+        )
+        trainer = distill.main([*arguments, "--max_steps", "30", "--attention_steps", "30"])
+    assert len(losses) == 30 and losses[-1] < 0.9 * losses[0]
+    model, source = trainer.model, BertModel.from_pretrained(teacher)
+    assert model.config.layer_types == ["full_attention", "linear_attention"]
+    assert model.config.position_embedding_type == "cyclic"
+    fresh, report = distill.warm_start_from_softmax(
+        source, linear_layers=[1], mixer_type="selective", feature_map="hedgehog", local_window=1
+    )
+    is_same = {name: torch.equal(p, dict(fresh.named_parameters())[name]) for name, p in model.named_parameters()}
+    assert {name for name, same in is_same.items() if not same} == set(report.new)
+    assert all("layers.1." in name for name in report.new)
+
+
+def test_attention_divergence(distill):
+    """Against the definition; padded queries and layers that stay do not count."""
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
+    student, teacher = (torch.rand(2, 3, 4, 4).softmax(-1) * mask[:, None, None] for _ in range(2))
+    student, teacher = (x / x.sum(-1, keepdim=True) for x in (student, teacher))
+    rows = [(b, h, q) for b in range(2) for h in range(3) for q in range(4) if mask[b, q]]
+    divergence = lambda s, t: sum(float(x) * float((x / y).log()) for x, y in zip(t, s, strict=True) if x > 0)
+    expected = np.mean([divergence(student[row], teacher[row]) for row in rows])
+    found = distill.attention_divergence([None, student], [teacher, teacher], mask)
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_control_sees_its_window_only(distill, files, tmp_path):
+    teacher = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
+    arguments = ["--teacher_name_or_path", teacher, *files, *OPTIONS, "--local_window", "1", "--window_only"]
+    trainer = distill.main([*arguments, "--max_steps", "4", "--output_dir", str(tmp_path / "out")])
+    embeds = trainer.model.embeddings.word_embeddings(torch.arange(5, 25)[None]).detach().requires_grad_()
+    trainer.model.eval()(inputs_embeds=embeds).last_hidden_state[0, 10, 0].backward()
+    assert embeds.grad[0].abs().sum(-1).nonzero().flatten().tolist() == [8, 9, 10, 11, 12]  # after two layers
 
 
 def test_losses_do_not_see_padding(distill):

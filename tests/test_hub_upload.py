@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import huggingface_hub
 import pytest
 from hub_checkpoints import TEXTS, image_checkpoint, text_checkpoint, text_tokenizer
-from hub_server import PART_SIZE, READ_TOKEN, ROUTES, WRITE_TOKEN, Handler, Hub
+from hub_server import PART_SIZE, READ_TOKEN, ROUTES, WRITE_TOKEN, File, Handler, Hub, Repo
 from hub_upload_lion import UploadError, create_bundle, push_folder, upload_checkpoint
 from hub_upload_lion import upload as upload_module
 from hub_upload_lion.checkpoint import load_model
@@ -21,7 +21,7 @@ from hub_upload_lion.clean_process import HIDDEN, CleanLoad
 from hub_upload_lion.cli import main
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
-from transformers import Trainer, TrainingArguments
+from transformers import BertConfig, BertModel, Trainer, TrainingArguments
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 
@@ -160,6 +160,33 @@ print(encoder.encode({TEXTS[:2]}).tolist())
     shown = elsewhere(code, hub, tmp_path / "home", OMP_NUM_THREADS="1")
     found = json.loads(shown.splitlines()[-1])
     assert abs(encoder.encode(TEXTS[:2]) - found).max() < 1e-5
+
+
+@pytest.fixture
+def downloads(hub, tmp_path, monkeypatch):
+    """From the Hub, into a cache of the test's own."""
+    address = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+
+
+def test_an_encoder_on_the_hub_becomes_a_lion(hub, tmp_path, downloads):
+    """With its modules, whose folders have to be asked for, and without what no LION is made of."""
+    tokenizer = text_tokenizer()
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 40}
+    BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    modules = [Transformer(str(tmp_path / "bert")), Pooling(24, pooling_mode="mean"), Dense(24, 8)]
+    encoder = SentenceTransformer(modules=modules, device="cpu")
+    encoder.save(str(tmp_path / "encoder"))
+    files = local_files(tmp_path / "encoder") | {"pytorch_model.bin": b"a pickle", "onnx/model.onnx": b"a graph"}
+    hub.repos["me/encoder"] = repo = Repo(private=False)
+    repo.commit("main", {path: File(data, is_lfs=False) for path, data in files.items()})
+    words = ["--from-pretrained", "--linear_layers", "none"]
+    assert main(["convert", "me/encoder", str(tmp_path / "lion"), *words]) == 0
+    assert hub.count(r"resolve/.*/2_Dense/model.safetensors") and not hub.count(r"GET .*resolve/.*\.(bin|onnx)")
+    found = SentenceTransformer(str(tmp_path / "lion"), device="cpu").encode(TEXTS)
+    assert found.shape == (len(TEXTS), 8) and abs(encoder.encode(TEXTS) - found).max() < 1e-5
 
 
 def test_everything_arrives_in_one_commit(hub, bundle):
@@ -395,13 +422,7 @@ def test_a_pull_request_needs_a_repository(hub, bundle):
         push_folder(bundle, "me/nothing", create_pr=True)
 
 
-def test_a_repository_is_verified(hub, bundle, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        huggingface_hub.constants,
-        "HUGGINGFACE_CO_URL_TEMPLATE",
-        hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
-    )
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+def test_a_repository_is_verified(hub, bundle, tmp_path, downloads, capsys):
     push_folder(bundle, "me/lion", revision="experiment")
     assert main(["verify", "me/lion", "--revision", "experiment", "--dtypes", "float32"]) == 0
     assert "All kernels agree" in capsys.readouterr().out

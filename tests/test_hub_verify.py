@@ -162,7 +162,9 @@ def test_padding_goes_where_it_is_asked_for(side):
 def test_inputs_fit_the_model(checkpoint, tmp_path):
     lengths = lambda config: [len(x) for x in sample_inputs(config, checkpoint)]
     assert lengths(LionConfig(chunk_size=64)) == [161, 107, 53]
-    assert lengths(LionConfig(position_embedding_type="absolute", max_position_embeddings=30)) == [30, 20, 10]
+    assert lengths(LionConfig(position_embedding_type="absolute", max_position_embeddings=30)) == [29, 19, 9]
+    short = text_checkpoint(tmp_path / "short", position_embedding_type="absolute", max_position_embeddings=12)
+    assert verify_checkpoint(short, dtypes=("float32",)).passed  # padded ones, too
     empty = tmp_path / "empty.txt"
     empty.write_text(" \n")
     with pytest.raises(ValueError, match="holds no token"):

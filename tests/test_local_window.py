@@ -4,6 +4,7 @@
 import pytest
 import torch
 from conftest import TINY
+from huggingface_hub.errors import StrictDataclassError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -274,5 +275,5 @@ def test_cyclic_positions(tmp_path):
     ],
 )
 def test_fields_that_do_not_fit(fields, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(StrictDataclassError, match=message):
         LionConfig(**(TINY | fields))

@@ -52,6 +52,11 @@ def test_snake_of_two_by_three():
     assert scan_orders("snake", 2, 3).tolist() == [[0, 1, 2, 3, 6, 5, 4], [0, 1, 4, 5, 2, 3, 6]]
 
 
+def test_all_tokens_before_the_patches_come_first():
+    assert scan_orders("snake", 2, 2, 3).tolist() == [[0, 1, 2, 3, 4, 6, 5], [0, 1, 2, 3, 5, 6, 4]]
+    assert scan_orders("snake", 2, 2, 0).tolist() == [[0, 1, 3, 2], [0, 2, 3, 1]]
+
+
 def test_zigzag_of_three_by_three():
     # 1 2 3
     # 4 5 6

@@ -141,6 +141,16 @@ def test_channels_are_never_mixed_with_the_cls_token(find_case, equal):
     equal(log_decay.forward, plain(states)[3].forward)
 
 
+@pytest.mark.parametrize(
+    ("fields", "lengths"), [({"num_register_tokens": 2}, [1, 1, 1, 9]), ({"use_cls_token": False}, [12])]
+)
+def test_neither_with_registers_and_patches_are_mixed_without_a_cls_token(fields, lengths, equal):
+    config = LionConfig(modality="image", conv_kernel=5, pooling="mean", **fields)
+    x, conv = torch.randn(2, sum(lengths), 4, dtype=torch.float64), make_conv(4, 5)
+    parts = [conv(part) for part in x.split(lengths, dim=1)]
+    equal(conv(x, BorderTaps.of(config, x, None)), torch.cat(parts, dim=1))
+
+
 @pytest.mark.axes(linear_mixer=LINEAR_MIXERS, kernel=["eager", "chunk", "rnn"], conv_kernel=[3, 7])
 def test_padded_or_packed_sequences_equal_single_ones(linear_mixer, kernel, conv_kernel, find_case, equal):
     model = find_case("LionForMaskedLM").model(linear_mixer, kernel, conv_kernel=conv_kernel)
