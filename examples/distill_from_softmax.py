@@ -77,7 +77,7 @@ class DistillationArguments:
     position_embedding_type: str | None = field(
         default=None,
         metadata={
-            "help": "Of the LION. Not given: the teacher's. With cyclic positions, or none, no text is too long.",
+            "help": "Of the LION. Not given: the teacher's, read again from the beginning where a text is longer.",
             "choices": ["absolute", "cyclic", "none"],
         },
     )

@@ -27,6 +27,7 @@ TASKS = {
 FIELDS = (
     "num_attention_heads",
     "image_size",
+    "local_window",
     "pooling",
     "position_embedding_type",
     "mixer_type",
@@ -35,7 +36,7 @@ FIELDS = (
     "normalization",
     "patch_order",
 )
-REPORTED_FIELDS = (*FIELDS[2:], "attention_layer_norm", "num_hidden_layers", "num_attention_heads", "hidden_size")
+REPORTED_FIELDS = (*FIELDS[3:], "attention_layer_norm", "num_hidden_layers", "num_attention_heads", "hidden_size")
 
 
 def convert_checkpoint(
@@ -118,8 +119,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line")
     fields = parser.add_argument_group("fields of the configuration, where the checkpoint does not show them")
     fields.add_argument("--num_heads", "--num_attention_heads", type=int, metavar="N", dest="num_attention_heads")
+    fields.add_argument("--local_window", type=int, metavar="TOKENS", help="that a linear head sees with softmax")
     fields.add_argument("--image_size", type=int, nargs="+", metavar="PIXELS", help="one number, or height and width")
-    for name in FIELDS[2:]:
+    for name in FIELDS[3:]:
         fields.add_argument(f"--{name}", choices=_choices(name))
 
 

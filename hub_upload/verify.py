@@ -247,7 +247,7 @@ def head_numbers(
     **kwargs,
 ) -> Tensor:
     """`(heads, 3)`: the smallest λ, the smallest |denominator|, the first token that is not finite (inf if none)."""
-    query, key, value, log_decays = attention.mixer(hidden_states, is_real, neighbours, position_embeddings)
+    query, key, value, log_decays, _ = attention.mixer(hidden_states, is_real, neighbours, position_embeddings)
     reference = partial(reference_attention, head_directions=attention.config.head_directions)
     reference = reference if scans is None else partial(scan_attention, reference, scans=scans)
     _, weights = reference(query, key, value, log_decays, normalization="none")

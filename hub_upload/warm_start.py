@@ -135,9 +135,6 @@ def warm_start_config(
         fields["pooler_act"] = None  # of another vector
     elif head.model in WITH_POOLER and not has_dense_pooler:
         fields["pooler_act"] = "none"
-    # Preserves the norms of queries and keys, which decide how peaked softmax attention is. In the distillation of
-    # MiniLM (examples/) it was ahead of "silu_norm" at every evaluation.
-    fields["feature_map"] = "elu"
     layer_types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
     linear = layers_to_convert(linear_layers, layer_types)
     mixer_type = overrides.get("mixer_type")
@@ -149,7 +146,9 @@ def warm_start_config(
             "softmax alone, a linear mixer for others."
         )
     new_types = ["linear_attention" if i in linear else kind for i, kind in enumerate(layer_types)]
-    if not linear:
+    if linear:
+        fields |= nearest_to_softmax(fields, mixer_type)
+    else:
         fields["mixer_type"] = overrides["mixer_type"] = "softmax"
     is_uniform = len(set(new_types)) == 1 and new_types[0] != "sliding_attention"
     fields["layer_types"] = None if is_uniform else new_types
@@ -159,6 +158,20 @@ def warm_start_config(
         rope = {kind: rope["full_attention" if kind == "linear_attention" else kind] for kind in set(new_types)}
     fields["rope_parameters"] = copy.deepcopy(rope)
     return LionConfig(**(fields | overrides))
+
+
+def nearest_to_softmax(fields: dict, mixer_type: str | None) -> dict:
+    """
+    The fields with which linear layers begin and end nearest to softmax attention, as measured on MiniLM
+    (docs/warm-start.md): learnt features, and in texts a window of softmax in every head. A table of positions is read
+    again from its beginning, which changes nothing for a text that fits it, and lets longer ones in.
+    """
+    chosen = {"feature_map": "elu" if mixer_type == "diagonal" else "hedgehog"}  # with a decay for each of D channels
+    if fields["modality"] == "text":
+        chosen["local_window"] = 16
+        if fields["position_embedding_type"] == "absolute":
+            chosen["position_embedding_type"] = "cyclic"
+    return chosen
 
 
 def encoder_config(config: PreTrainedConfig, family: Family) -> PreTrainedConfig:

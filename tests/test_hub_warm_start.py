@@ -1,5 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 import argparse
+import re
 
 import pytest
 import torch
@@ -67,8 +68,8 @@ def test_every_weight_with_a_counterpart_is_carried(make, mixer_type):
     source = make()
     model, report = warm_start_from_softmax(source, mixer_type=mixer_type)
     assert report.dropped == []
-    assert all(".mixer.decay" in name for name in report.new)
-    assert bool(report.new) == (mixer_type != "lit")
+    new = "feature_map|window_gate" if mixer_type == "lit" else "decay|feature_map|window_gate"
+    assert {re.search(rf"\.mixer\..*({new})", name)[1] for name in report.new} <= set(new.split("|"))
     left = set(source.state_dict()) - {"cls.predictions.bias"}
     assert report.carried.keys() == left
     assert len(set(report.carried.values())) == len(left)
@@ -129,8 +130,9 @@ def test_what_has_no_counterpart_is_reported(source, dropped):
 def test_configuration_comes_along():
     model, _ = warm_start_from_softmax(bert(BertForSequenceClassification, id2label={0: "no", 1: "yes", 2: "so"}))
     config = model.config
-    assert (config.hidden_act, config.layer_norm_eps, config.max_position_embeddings) == ("relu", 1e-7, 32)
-    assert (config.position_embedding_type, config.norm_position, config.pooling) == ("absolute", "post", "cls")
+    assert (config.hidden_act, config.layer_norm_eps, config.initial_context_length) == ("relu", 1e-7, 32)
+    assert (config.position_embedding_type, config.norm_position, config.pooling) == ("cyclic", "post", "cls")
+    assert (config.feature_map, config.local_window, config.max_position_embeddings) == ("hedgehog", 16, -1)
     assert (config.id2label, config.num_labels) == ({0: "no", 1: "yes", 2: "so"}, 3)
     config = warm_start_from_softmax(vit(), patch_order="snake", feature_map="silu_norm")[0].config
     assert (config.norm_position, config.pooling, config.image_shape) == ("pre", "cls", (16, 16))
@@ -141,7 +143,7 @@ def test_heads_may_read_one_way():
     """All weights are carried all the same; a convolution is new."""
     model, report = warm_start_from_softmax(bert(num_attention_heads=2), head_directions="alternate", conv_kernel=3)
     assert (model.config.head_directions, model.config.conv_kernel) == ("alternate", 3)
-    names = (*("q_conv", "k_conv", "v_conv"), "decay_proj")
+    names = ("q_conv", "k_conv", "v_conv", "decay_proj", "feature_map", "window_gate")
     assert all(any(name in weight for name in names) for weight in report.new)
 
 
@@ -198,15 +200,20 @@ def test_command_makes_a_text_model_with_its_tokenizer(tmp_path, capsys):
     tokenizer = LionTokenizer.train_from_iterator(["the lion sleeps", "a lion roars"], vocab_size=40)
     tokenizer.model_max_length = 99  # more than the table of positions has
     tokenizer.save_pretrained(tmp_path / "bert")
-    run_command("--from-pretrained", tmp_path / "bert", tmp_path / "lion", "--mixer_type", "decay")
+    run_command(
+        "--from-pretrained", tmp_path / "bert", tmp_path / "lion", "--mixer_type", "decay", "--local_window", "4"
+    )
     report = capsys.readouterr().out
-    assert "New: 2 weights: lion.layers.*.attention.mixer.decay.bias." in report
+    assert "New: 10 weights: lion.layers.*.attention.mixer.decay.bias, lion" in report
     model, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "lion", output_loading_info=True)
     assert not any(info.values())
-    assert model.config.mixer_type == "decay"
+    assert (model.config.mixer_type, model.config.local_window) == ("decay", 4)
     assert torch.equal(model.lion.embeddings.word_embeddings.weight, source.bert.embeddings.word_embeddings.weight)
     converted = AutoTokenizer.from_pretrained(tmp_path / "lion")
-    assert (converted.get_vocab(), converted.model_max_length) == (tokenizer.get_vocab(), 32)
+    assert converted.get_vocab() == tokenizer.get_vocab() and converted.model_max_length > 1e9
+    absolute = ["--position_embedding_type", "absolute"]
+    run_command("--from-pretrained", tmp_path / "bert", tmp_path / "absolute", *absolute)
+    assert AutoTokenizer.from_pretrained(tmp_path / "absolute").model_max_length == 32
     assert len(pipeline("fill-mask", model=str(tmp_path / "lion"))("the [MASK] sleeps")) == 5
     assert isinstance(AutoModel.from_pretrained(tmp_path / "lion"), modeling_lion.LionModel)
 
