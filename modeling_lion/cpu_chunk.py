@@ -63,11 +63,12 @@ TOKENS_AT_ONCE = 3072
 
 
 def read_chunks(x: Tensor, num_chunks: int, chunk: int, scratch: Scratch, name: str) -> Tensor:
-    """`(bh, length, d)` to `(bh * n, c, d)`, padded with zeros, in the scratch dtype."""
+    """`(bh, length, d)` to the operand `(bh * n, c, d)`, padded with zeros."""
     bh, length, dim = x.shape
-    if num_chunks * chunk == length and x.dtype == scratch.dtype and (bh == 1 or x.is_contiguous()):
+    is_one_block = x.is_contiguous() or bh == 1 and not scratch.is_mixed
+    if num_chunks * chunk == length and x.dtype == scratch.operand_dtype and is_one_block:
         return x.reshape(-1, chunk, dim)
-    copy = scratch(name, bh, num_chunks * chunk, dim)
+    copy = scratch(name, bh, num_chunks * chunk, dim, dtype=scratch.operand_dtype)
     copy[:, :length] = x
     copy[:, length:] = 0
     return copy.view(-1, chunk, dim)
@@ -131,7 +132,7 @@ class ChunkDecays:
         )
         if self.is_fixed:
             tables = forward.new_empty(heads, 1, self.chunk, self.chunk)
-            write_mask(tables, MaskSums(*(x if x is None else x[0] for x in for_mask)), Scratch(query, tables.dtype))
+            write_mask(tables, MaskSums(*(x if x is None else x[0] for x in for_mask)), Scratch(query))
             self.tables = tables.split(self.pairs)
         else:
             self.mask_sums = slices_of_sums(for_mask.expand(batch, heads, *chunks), self.pairs)
@@ -169,11 +170,11 @@ class ChunkDecays:
 
     def scale_queries(self, q: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
         """[q_F | q_B], `(bh * n, c, w d)`, of `(bh * n, c, d)`."""
-        return scale(q, [x[s][:, n] for x in self.query_factors], scratch, "scaled q")
+        return scale(scratch.wide("q", q), [x[s][:, n] for x in self.query_factors], scratch, "scaled q")
 
     def scale_keys(self, k: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
         """[k_F | k_B], likewise."""
-        return scale(k, [x[s][:, n] for x in self.key_factors], scratch, "scaled k")
+        return scale(scratch.wide("k", k), [x[s][:, n] for x in self.key_factors], scratch, "scaled k")
 
     def pass_sums(self, sums: Tensor, s: int, out: Tensor, transpose: bool = False) -> Tensor:
         """
@@ -219,9 +220,9 @@ def scale(x: Tensor, factors: list[Tensor], scratch: Scratch, name: str) -> Tens
     return out.view(-1, shape[-1], len(factors) * dim)
 
 
-def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, totals: Tensor) -> None:
+def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, totals: Tensor, scratch: Scratch) -> None:
     """X = scaledᵀ [x | of_ones] of each chunk, into `sums` and `totals`; `of_ones` is 1 if None."""
-    torch.bmm(scaled.transpose(1, 2), x, out=sums)
+    scratch.product(scratch.operand("scaled", scaled).transpose(1, 2), x, sums)
     if of_ones is None:
         torch.sum(scaled, 1, out=totals.squeeze(-1))
     else:
@@ -243,20 +244,22 @@ def compute(query, key, value, forward, backward, chunk_size, normalization, hea
             sums, of_ones = scratch("sums", len(q), width, v.shape[-1]), scratch("sums of ones", len(q), width, 1)
             for n in decays.chunk_slices:
                 scaled_k = decays.scale_keys(decays.select(k, n), s, n, scratch)
-                add_up(scaled_k, *(decays.select(x, n) for x in (v, None, sums, of_ones)))
+                add_up(scaled_k, *(decays.select(x, n) for x in (v, None, sums, of_ones)), scratch)
             states = decays.pass_sums(sums, s, scratch("states", *sums.shape))
             totals = decays.pass_sums(of_ones, s, scratch("totals", *of_ones.shape))
+            states = scratch.operand("states", states)
         numerator = chunks_to_write(out, *chunks, scratch, "numerator")
         denominator = scratch("denominator", *numerator.shape[:2], 1)
         for n in decays.chunk_slices:
             q_n, k_n, v_n, sums_n, total_n = (decays.select(x, n) for x in (q, k, v, numerator, denominator))
-            weights = torch.bmm(q_n, k_n.transpose(1, 2), out=scratch("weights", *q_n.shape[:2], chunks[1]))
+            weights = scratch("weights", *q_n.shape[:2], chunks[1])
+            scratch.product(q_n, k_n.transpose(1, 2), weights)
             decays.multiply_(weights, decays.mask(s, n, scratch), n)
-            torch.bmm(weights, v_n, out=sums_n)
+            scratch.product(scratch.operand("weights", weights), v_n, sums_n)
             torch.sum(weights, -1, keepdim=True, out=total_n)
             if chunks[0] > 1:
                 scaled_q = decays.scale_queries(q_n, s, n, scratch)
-                sums_n.baddbmm_(scaled_q, decays.select(states, n))
+                scratch.product(scratch.operand("scaled", scaled_q), decays.select(states, n), sums_n, adds=True)
                 of_ones_n = decays.select(totals, n).transpose(1, 2)
                 total_n.transpose(1, 2).baddbmm_(of_ones_n, scaled_q.transpose(1, 2))
         if normalization != "none":
@@ -270,7 +273,7 @@ def compute_gradients(
     head_directions, needs_decay,
 ):  # fmt: skip
     batch, heads, length, _ = query.shape
-    scratch = Scratch(query, factor.dtype)
+    scratch = Scratch(query)
     gradients = [torch.empty_like(x) for x in (query, key, value)]
     grad_denominator = factor if grad_denominator is None else grad_denominator
     tensors = (query, key, value, grad, grad_denominator, output, factor, *gradients)
@@ -285,6 +288,7 @@ def compute_gradients(
     for s, (q, k, v, dy, d_denominator, y, factors, *outs) in decays.slices(*tensors):
         q, k, v = (read_chunks(x, *chunks, scratch, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
         n_all, d_all = output_gradients(dy, d_denominator, y, factors, normalization, chunks, scratch)
+        n_all = scratch.operand("n", n_all)
         found = [chunks_to_write(x, *chunks, scratch, name) for x, name in zip(outs, ("dq", "dk", "dv"), strict=True)]
         passed = (None,) * 4
         if chunks[0] > 1:
@@ -294,17 +298,19 @@ def compute_gradients(
             q_n, k_n, v_n, n, d, dq, dk, dv = (decays.select(x, some) for x in inputs)
             mask = decays.mask(s, some, scratch)
             shape = (*n.shape[:2], chunks[1])
-            scores = torch.bmm(q_n, k_n.transpose(1, 2), out=scratch("scores", *shape))
-            g = torch.bmm(n, v_n.transpose(1, 2), out=scratch("g", *shape))
+            scores = scratch.product(q_n, k_n.transpose(1, 2), scratch("scores", *shape))
+            g = scratch.product(n, v_n.transpose(1, 2), scratch("g", *shape))
             if d is not None:
                 g.add_(d)
             decays.multiply_(g, mask, some)
-            torch.bmm(g, k_n, out=dq)
-            torch.bmm(g.transpose(1, 2), q_n, out=dk)
+            g_operand = scratch.operand("g", g)
+            scratch.product(g_operand, k_n, dq)
+            scratch.product(g_operand.transpose(1, 2), q_n, dk)
             shares = all_shares[s].of_chunks(some) if needs_decay else None
             if needs_decay:
                 d_decays.add_inside_chunks(shares, g.mul_(scores).view(len(y), -1, *shape[1:]), scratch)
-            torch.bmm(decays.multiply_(scores, mask, some).transpose(1, 2), n, out=dv)
+            weights = scratch.operand("scores", decays.multiply_(scores, mask, some))
+            scratch.product(weights.transpose(1, 2), n, dv)
             if chunks[0] > 1:
                 if not decays.is_whole:  # those of the only slice are still there
                     decays.scale_queries(q_n, s, some, scratch)
@@ -328,10 +334,11 @@ def pass_both_ways(q, k, v, n_all, d_all, decays, s, scratch):
     of_ones, d_totals = scratch("sums of ones", *shape[:2], 1), scratch("d totals", *shape[:2], 1)
     for n in decays.chunk_slices:
         q_n, k_n, v_n, n_n, d_n = (decays.select(x, n) for x in (q, k, v, n_all, d_all))
-        add_up(decays.scale_keys(k_n, s, n, scratch), v_n, None, *(decays.select(x, n) for x in (sums, of_ones)))
-        add_up(
-            decays.scale_queries(q_n, s, n, scratch), n_n, d_n, *(decays.select(x, n) for x in (d_states, d_totals))
-        )
+        for scaled, x, ones, results in (
+            (decays.scale_keys(k_n, s, n, scratch), v_n, None, (sums, of_ones)),
+            (decays.scale_queries(q_n, s, n, scratch), n_n, d_n, (d_states, d_totals)),
+        ):
+            add_up(scaled, x, ones, *(decays.select(x, n) for x in results), scratch)
     states = decays.pass_sums(sums, s, scratch("states", *shape))
     d_sums = decays.pass_sums(d_states, s, sums, transpose=True)
     if d_all is None:
@@ -344,9 +351,10 @@ def add_between_chunks(
     v, n, d, scaled_q, scaled_k, states, d_sums, totals, d_of_ones, dq, dk, dv, decays, shares, s, some, scratch
 ):  # fmt: skip
     """Add to dq, dk, dv and to the gradients of the decays what comes through the states."""
-    d_scaled_q = torch.bmm(n, states.transpose(1, 2), out=scratch("d scaled q", *scaled_q.shape))
-    d_scaled_k = torch.bmm(v, d_sums.transpose(1, 2), out=scratch("d scaled k", *scaled_k.shape))
-    dv.baddbmm_(scaled_k, d_sums)
+    states_operand, d_sums_operand = scratch.operand("states", states), scratch.operand("d sums", d_sums)
+    d_scaled_q = scratch.product(n, states_operand.transpose(1, 2), scratch("d scaled q", *scaled_q.shape))
+    d_scaled_k = scratch.product(v, d_sums_operand.transpose(1, 2), scratch("d scaled k", *scaled_k.shape))
+    scratch.product(scratch.operand("scaled", scaled_k), d_sums_operand, dv, adds=True)
     if d is not None:  # the column for v = 1
         d_scaled_q.addcmul_(d, totals.transpose(1, 2))
         d_scaled_k.add_(d_of_ones.transpose(1, 2))

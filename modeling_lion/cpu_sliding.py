@@ -119,7 +119,10 @@ def special_tokens(is_real: Tensor | None, cu_seqlens: Tensor | None, length: in
 def weights_of(query: Tensor, key: Tensor, tile: Tile, scaling: float, scratch: Scratch) -> Tensor:
     """P, `(h, q, k)`."""
     weights = scratch("weights", *query.shape[:2], key.shape[1])
-    torch.baddbmm(tile.bias, query, key.transpose(1, 2), alpha=scaling, out=weights)
+    if scratch.is_mixed:
+        torch.add(tile.bias, scratch.product(query, key.transpose(1, 2), weights), alpha=scaling, out=weights)
+    else:
+        torch.baddbmm(tile.bias, query, key.transpose(1, 2), alpha=scaling, out=weights)
     torch.softmax(weights, -1, out=weights)
     return weights if tile.is_blind is None else weights.masked_fill_(tile.is_blind, 0)
 
@@ -132,7 +135,7 @@ class SlidingAttention(torch.autograd.Function):
         ctx.save_for_backward(query, key, value, is_real, cu_seqlens)
         ctx.sizes = sliding_window, scaling, first_query
         batch, heads, queries, _ = query.shape
-        scratch = Scratch(query, accumulation_dtype(query.dtype))
+        scratch = Scratch(query)
         output = value.new_empty(batch, queries, heads, value.shape[-1])
         by_head = output.transpose(1, 2)
         for tile in tiles(query, key, is_real, cu_seqlens, sliding_window, first_query, scratch.dtype):
@@ -140,8 +143,10 @@ class SlidingAttention(torch.autograd.Function):
             if tile.is_empty:
                 out.zero_()
                 continue
-            q, k, v = scratch.cast(query[tile.queries], key[tile.keys], value[tile.keys])
-            out.copy_(torch.bmm(weights_of(q, k, tile, scaling, scratch), v, out=scratch("output", *out.shape)))
+            q, k, v = scratch.operands(query[tile.queries], key[tile.keys], value[tile.keys])
+            weights = scratch.operand("weights", weights_of(q, k, tile, scaling, scratch))
+            found = scratch.product(weights, v, scratch.target("output", out))
+            scratch.deliver([found], [out])
         return output
 
     @staticmethod
@@ -149,7 +154,7 @@ class SlidingAttention(torch.autograd.Function):
     def backward(ctx, grad):
         query, key, value, is_real, cu_seqlens = ctx.saved_tensors
         sliding_window, scaling, first_query = ctx.sizes
-        scratch = Scratch(query, accumulation_dtype(query.dtype))
+        scratch = Scratch(query)
         d_query = torch.empty_like(query)
         d_key, d_value = (torch.zeros_like(x, dtype=scratch.dtype) for x in (key, value))
         grad = grad.contiguous().transpose(1, 2)
@@ -158,13 +163,16 @@ class SlidingAttention(torch.autograd.Function):
             if tile.is_empty:
                 dq.zero_()
                 continue
-            q, k, v = scratch.cast(query[tile.queries], key[tile.keys], value[tile.keys])
+            q, k, v = scratch.operands(query[tile.queries], key[tile.keys], value[tile.keys])
             dy = grad[tile.queries]
-            dy = dy if dy.dtype == scratch.dtype else scratch("dy", *dy.shape).copy_(dy)
+            dy = scratch.operand("dy", dy)
             weights = weights_of(q, k, tile, scaling, scratch)
-            dv.add_(torch.bmm(weights.transpose(1, 2), dy, out=scratch("dv", *dv.shape)))
-            ds = torch.bmm(dy, v.transpose(1, 2), out=scratch("ds", *weights.shape))
+            dv.add_(
+                scratch.product(scratch.operand("weights", weights).transpose(1, 2), dy, scratch("dv", *dv.shape))
+            )
+            ds = scratch.product(dy, v.transpose(1, 2), scratch("ds", *weights.shape))
             torch._softmax_backward_data(ds, weights, -1, ds.dtype, grad_input=ds)
-            torch.mul(torch.bmm(ds, k, out=scratch("dq", *dq.shape)), scaling, out=dq)
-            dk.add_(torch.bmm(ds.transpose(1, 2), q, out=scratch("dk", *dk.shape)), alpha=scaling)
+            ds = scratch.operand("ds", ds)
+            torch.mul(scratch.product(ds, k, scratch("dq", *dq.shape)), scaling, out=dq)
+            dk.add_(scratch.product(ds.transpose(1, 2), q, scratch("dk", *dk.shape)), alpha=scaling)
         return d_query, d_key.to(key.dtype), d_value.to(value.dtype), None, None, None, None, None
