@@ -234,7 +234,7 @@ def compute(query, key, value, forward, backward, chunk_size, normalization, hea
         pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
         return compute_without_decay(query, key, value, pairs, normalization)
     head_dim, length = query.shape[-1], query.shape[2]
-    scratch, output, factor = allocate_outputs(query, value)
+    scratch, output, factor = allocate_outputs(query, value, normalization)
     decays = ChunkDecays(query, key, value, forward, backward, chunk_size, head_directions)
     chunks = decays.chunks
     for s, (q, k, v, out, factors) in decays.slices(query, key, value, output, factor):

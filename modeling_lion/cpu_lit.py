@@ -23,7 +23,7 @@ def allocate_state(query: Tensor, key: Tensor, value: Tensor, forward: Tensor | 
 
 def compute_without_decay(query: Tensor, key: Tensor, value: Tensor, pairs: int, normalization: str):
     """Output, factor and state (attention_operator.py), in slices of `pairs`."""
-    scratch, output, factor = allocate_outputs(query, value)
+    scratch, output, factor = allocate_outputs(query, value, normalization)
     states = allocate_state(query, key, value, None)
     for q, k, v, out, factors, state in slices_of_all(pairs, query, key, value, output, factor, states):
         q, k, v = scratch.operands(q, k, v)

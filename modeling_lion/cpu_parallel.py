@@ -68,7 +68,7 @@ def multiply_(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def compute(query, key, value, forward, backward, chunk_size, normalization, head_directions):
-    scratch, output, factor = allocate_outputs(query, value)
+    scratch, output, factor = allocate_outputs(query, value, normalization)
     tiles = Tiles(query, key, value, LogDecay(forward, backward), head_directions)
     length = query.shape[2]
     for s, (q, k, v, out, factors) in tiles.slices(query, key, value, output, factor):

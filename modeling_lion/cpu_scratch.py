@@ -129,10 +129,12 @@ def first_head(s: int, pairs: int, heads: int) -> int:
     return s % -(-heads // pairs) * pairs
 
 
-def allocate_outputs(query: Tensor, value: Tensor) -> tuple[Scratch, Tensor, Tensor]:
+def allocate_outputs(query: Tensor, value: Tensor, normalization: str) -> tuple[Scratch, Tensor, Tensor]:
     """Scratch memory, and memory for output and factor: head_dim^-1/2, which `finish` may replace."""
     scratch = Scratch(query)
-    output = torch.empty_like(value, dtype=scratch.dtype)
+    # With operands in bfloat16, gradients gain next to nothing from an output that is wider.
+    is_narrow = scratch.is_mixed and normalization != "separate"
+    output = torch.empty_like(value, dtype=value.dtype if is_narrow else scratch.dtype)
     return scratch, output, torch.full(query.shape[:3], query.shape[-1] ** -0.5, dtype=scratch.dtype)
 
 
@@ -224,7 +226,7 @@ def cpu_operator(
 
     Args:
         compute: `(query, key, value, forward, backward, chunk_size, normalization, head_directions) -> (output,
-            factor, *more)` as in `attention_operator`, but with the output in the accumulation dtype.
+            factor, *more)` as in `attention_operator`, but the output may be in the accumulation dtype.
         compute_gradients, plain: as in `attention_operator`.
         allocate_more: memory for one more tensor that `compute` returns and `compute_gradients` takes, from the
             arguments of `compute`.
@@ -245,7 +247,7 @@ def cpu_operator(
 
     def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions):
         dtype = accumulation_dtype(query.dtype)
-        has_wider = value.dtype != dtype and normalization != "separate"
+        has_wider = value.dtype != dtype and normalization != "separate" and not Scratch(query).is_mixed
         wider = torch.empty_like(value, dtype=dtype) if has_wider else value.new_empty(0, dtype=dtype)
         more = () if allocate_more is None else (allocate_more(query, key, value, forward),)
         return wider, *more
