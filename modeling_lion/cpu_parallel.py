@@ -100,7 +100,10 @@ def compute_gradients(
         all_n, all_d = output_gradients(dy, d_denominator, y, factors, normalization, (1, length), scratch)
         all_n = scratch.operand("n", all_n)
         dq = scratch.target("dq", outs[0])
-        dk, dv = (scratch.target(name, out, is_sum=len(tiles.rows) > 1) for name, out in zip(("dk", "dv"), outs[1:], strict=True))
+        dk, dv = (
+            scratch.target(name, out, is_sum=len(tiles.rows) > 1)
+            for name, out in zip(("dk", "dv"), outs[1:], strict=True)
+        )
         for start, stop in tiles.rows:
             n, q_rows = all_n[:, start:stop], q[:, start:stop]
             shape = (len(q), stop - start, length)

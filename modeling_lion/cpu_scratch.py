@@ -55,7 +55,7 @@ class Scratch:
         return view
 
     def operand(self, name: str, x: Tensor) -> Tensor:
-        """`x` for matrix products: itself, or a copy. Products in bfloat16 are faster than a copy if it is contiguous."""
+        """`x` for matrix products: itself, or a copy. (Copying to contiguous bfloat16 costs less than it saves.)"""
         if x.dtype == self.operand_dtype and (not self.is_mixed or x.is_contiguous()):
             return x
         return self(name, *x.shape, dtype=self.operand_dtype).copy_(x)

@@ -25,7 +25,6 @@ from torch.nn.functional import pad
 from .attention_blocks import window_mask
 from .cpu_scratch import Scratch
 from .decay import cut_evenly
-from .numerics import accumulation_dtype
 
 
 # Scores at a time: 600 KB, in the second-level cache together with the rows of keys that make them.
@@ -167,9 +166,7 @@ class SlidingAttention(torch.autograd.Function):
             dy = grad[tile.queries]
             dy = scratch.operand("dy", dy)
             weights = weights_of(q, k, tile, scaling, scratch)
-            dv.add_(
-                scratch.product(scratch.operand("weights", weights).transpose(1, 2), dy, scratch("dv", *dv.shape))
-            )
+            dv.add_(scratch.product(scratch.operand("weights", weights).transpose(1, 2), dy, scratch("dv", *dv.shape)))
             ds = scratch.product(dy, v.transpose(1, 2), scratch("ds", *weights.shape))
             torch._softmax_backward_data(ds, weights, -1, ds.dtype, grad_input=ds)
             ds = scratch.operand("ds", ds)

@@ -73,15 +73,19 @@ def references(*inputs, reference=naive, **kwargs):
     """What is right, in float64, and how far off each result may be."""
     exact = outputs_and_gradients(reference, *inputs, dtype=torch.float64, **kwargs)
     narrow = outputs_and_gradients(reference, *inputs, dtype=torch.float32, **kwargs)
+    # Kernels may multiply as narrow as the inputs are, where this CPU does: as good as the naive form in bfloat16.
+    scratch = cpu_scratch.Scratch(inputs[2])
+    narrower = outputs_and_gradients(reference, *inputs, **kwargs) if scratch.is_mixed else narrow
     # float64 is checked against itself: both sides err as float32 does, in smaller units.
     eps = torch.finfo(accumulation_dtype(inputs[2].dtype)).eps
     unit = 16 * eps / torch.finfo(torch.float32).eps if eps < 1e-10 else 1
     tolerances = []
-    for right, near, source in zip(exact, narrow, [inputs[2], *inputs], strict=False):
-        error = (near.double() - right).abs().max() * unit
+    for right, *near, source in zip(exact, narrow, narrower, [inputs[2], *inputs], strict=False):
+        error = max((x.double() - right).abs().max() for x in near) * unit
         size = right.abs().max()
         # What is added up is of size 1 here, even where it adds up to nothing.
-        tolerances.append(max(2 * error, 64 * eps * max(1, size)) + torch.finfo(source.dtype).eps * size)
+        least = max(64 * eps, torch.finfo(scratch.operand_dtype).eps) * max(1, size)
+        tolerances.append(max(2 * error, least) + torch.finfo(source.dtype).eps * size)
     return exact, tolerances
 
 
@@ -444,6 +448,25 @@ def test_slow_dtypes_are_named_once(monkeypatch):
     assert len(said) == 1
 
 
+@pytest.mark.axes(
+    form=["parallel", "chunk"], mixer=MIXERS[:3], head_directions=["both", "alternate"], normalization=["sum", "none"]
+)
+def test_products_in_bfloat16(form, mixer, head_directions, normalization, monkeypatch):
+    """Whether this CPU has them or not: as good as the naive form in bfloat16, and without them as in float32."""
+    inputs = make_inputs(mixer, 140, dtype=torch.bfloat16, heads=4, dims=(48, 40))
+    options = {"head_directions": head_directions, "normalization": normalization}
+    exact = outputs_and_gradients(naive, *inputs, dtype=torch.float64, **options)
+    near = outputs_and_gradients(naive, *inputs, **options)
+    found = {}
+    for is_fast in (True, False):
+        monkeypatch.setattr(cpu_scratch, "has_fast_bfloat16", lambda answer=is_fast: answer)
+        found[is_fast] = outputs_and_gradients(FORMS[form], *inputs, **options)
+        assert_as_good_as_naive(FORMS[form], *inputs, **options)
+    for result, wide, narrow, right in zip(found[True], found[False], near, exact, strict=True):
+        assert not torch.equal(result, wide)
+        assert (result.double() - right).norm() <= 2 * (narrow.double() - right).norm()
+
+
 @pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_an_empty_batch_has_an_empty_result(mixer, kernel):
@@ -583,13 +606,15 @@ def test_numerators_and_denominators(mixer, form, dtype):
             *(torch.zeros_like(x) if d is None else d for d, x in zip(found, inputs, strict=True)),
         )
 
+    is_mixed = cpu_scratch.Scratch(inputs[2]).is_mixed
     for use in ((True, True), (True, False), (False, True)):
         exact = results(naive, [x.double() for x in inputs], use)
+        near = results(naive, inputs, use) if is_mixed else exact
         found = results(form, inputs, use)
         assert found[0].dtype == found[1].dtype == accumulation_dtype(dtype)
-        for result, right in zip(found, exact, strict=True):
-            eps = torch.finfo(result.dtype).eps
-            assert (result.double() - right).abs().max() <= 64 * eps * max(1, right.abs().max())
+        for result, right, narrow in zip(found, exact, near, strict=True):
+            least = 64 * torch.finfo(result.dtype).eps * max(1, right.abs().max())
+            assert (result.double() - right).abs().max() <= max(2 * (narrow.double() - right).abs().max(), least)
 
 
 def test_full_form_for_short_inputs_that_decay():
