@@ -6,6 +6,7 @@ A kernel may be off by at most twice what the naive form is off when it computes
 the result to the dtype of the inputs, or by a few units in the last place where that happens to be next to nothing.
 """
 
+import itertools
 from functools import partial
 
 import pytest
@@ -309,8 +310,10 @@ def test_gradients_that_are_differentiated_are_the_same(mixer, kernel):
             torch.testing.assert_close(gradient, right)
 
 
-@pytest.mark.parametrize("name", ["parallel", "chunk"])
-@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
+@pytest.mark.parametrize(
+    ("mixer", "name"),
+    [*itertools.product(["lit", "decay", "selective"], ["parallel", "chunk"]), ("diagonal", "diagonal")],
+)
 def test_gradients_have_the_memory_that_compilers_expect(mixer, name):
     """Of lengths that are padded inside, packed or not: else torch.compile fails where it trains."""
     query, key, value, log_decay = make_inputs(mixer, 101, dtype=torch.float32)
@@ -345,7 +348,7 @@ def test_function_transforms(mixer, kernel):
 
 
 @pytest.mark.parametrize("kernel", [FORMS["parallel"], FORMS["chunk"]], ids=["parallel", "chunk"])
-@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
+@pytest.mark.parametrize("mixer", MIXERS)
 def test_compiles_to_one_graph_for_every_length(mixer, kernel):
     torch.compiler.reset()
     compiled = torch.compile(kernel, backend="aot_eager", fullgraph=True, dynamic=True)
@@ -356,16 +359,6 @@ def test_compiles_to_one_graph_for_every_length(mixer, kernel):
             results = outputs_and_gradients(compiled, *inputs, chunk_size=32)
         for result, right in zip(results, expected, strict=True):
             torch.testing.assert_close(result, right)
-
-
-@pytest.mark.parametrize("kernel", [FORMS["parallel"], FORMS["chunk"]], ids=["parallel", "chunk"])
-def test_decays_per_channel_compile_to_one_graph_for_each_length(kernel):
-    torch.compiler.reset()
-    compiled = torch.compile(kernel, backend="aot_eager", fullgraph=True, dynamic=False)
-    inputs = make_inputs("diagonal", 40, dtype=torch.float32)
-    expected = outputs_and_gradients(kernel, *inputs, chunk_size=16)
-    for result, right in zip(outputs_and_gradients(compiled, *inputs, chunk_size=16), expected, strict=True):
-        torch.testing.assert_close(result, right)
 
 
 @pytest.mark.parametrize("kernel", [FORMS["parallel"], FORMS["chunk"]], ids=["parallel", "chunk"])
