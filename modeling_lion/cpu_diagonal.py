@@ -66,16 +66,7 @@ def running_sums_(x: Tensor, is_backward: bool) -> Tensor:
 class DiagonalDecays(ChunkDecays):
     """As `ChunkDecays`, for log decays `(b, h, length, d)`, in chunks of a power of two."""
 
-    def __init__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        forward: Tensor,
-        backward: Tensor,
-        chunk_size: int,
-        head_directions: str,
-    ):
+    def __init__(self, query, key, value, forward, backward, chunk_size: int, head_directions: str):
         heads, length = query.shape[1:3]
         chunk = chunk_of(length, min(chunk_size, LARGEST_CHUNK))
         # One-way heads have both directions, one of which is 0: their neighbours need the other.

@@ -242,7 +242,7 @@ def cpu_operator(
             query, key, value, forward, backward, chunk_size, normalization, head_directions
         )
         if output.dtype == value.dtype or normalization == "separate":
-            return output, factor, output.new_empty(0), *more
+            return output, factor, factor.new_empty(0), *more
         return output.to(value.dtype), factor, output, *more
 
     def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions):

@@ -314,9 +314,10 @@ def test_gradients_that_are_differentiated_are_the_same(mixer, kernel):
     ("mixer", "name"),
     [*itertools.product(["lit", "decay", "selective"], ["parallel", "chunk"]), ("diagonal", "diagonal")],
 )
-def test_gradients_have_the_memory_that_compilers_expect(mixer, name):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradients_have_the_memory_that_compilers_expect(mixer, name, dtype):
     """Of lengths that are padded inside, packed or not: else torch.compile fails where it trains."""
-    query, key, value, log_decay = make_inputs(mixer, 101, dtype=torch.float32)
+    query, key, value, log_decay = make_inputs(mixer, 101, dtype=dtype)
     pairs = [(LogDecay(log_decay, log_decay), "both")]
     if mixer != "lit":
         packed = finite_log_decay(pairs[0][0], query, torch.tensor([0, 40, 101]))
@@ -324,7 +325,9 @@ def test_gradients_have_the_memory_that_compilers_expect(mixer, name):
     for pair, directions in pairs:
         for normalization in ("sum", "separate"):
             inputs, options = (query, key, value, *pair), (16, normalization, directions)
-            output, factor, _, *saved = getattr(torch.ops.lion, name)(*inputs, *options)
+            operator = getattr(torch.ops.lion, name).default
+            torch.library.opcheck(operator, (*inputs, *options), test_utils=("test_schema", "test_faketensor"))
+            output, factor, _, *saved = operator(*inputs, *options)
             grad_denominator = factor if normalization == "separate" else None
             gradients = (output, grad_denominator, *inputs, output, factor, saved, *options, mixer != "lit")
             torch.library.opcheck(
