@@ -11,7 +11,8 @@ an exponential of a negative sum, one factor for the query and one for the key:
     [0..s) to [s..2s)  q_i exp(Σ forward from the middle to i)  · k_j exp(Σ forward from j to the middle)   i behind j
     [s..2s) to [0..s)  q_i exp(Σ backward from i to the middle) · k_j exp(Σ backward from the middle to j)  i before j
 
-log2(C) levels of matrix products, and a token with itself. (cpu_diagonal.py is the same by hand.) Between chunks pass states, one decay per row of them.
+log2(C) levels of matrix products, and a token with itself. Between chunks pass states, one decay per row of them.
+cpu_diagonal.py is the same by hand.
 """
 
 import torch

@@ -16,7 +16,8 @@ What the results are depends on `normalization`:
 
 The factor is `(batch, heads, length)`; where no gradient reads it, it may be left unwritten. `saved` is what the
 gradients need besides; the first of it is the output in the accumulation dtype where `output` is narrower (rounded to
-bfloat16, it would cost the gradients of the decays most of their digits), or nothing, `(0,)`.
+bfloat16, it would cost the gradients of the decays most of their digits, unless all operands are rounded so), or
+nothing, `(0,)`.
 """
 
 from collections.abc import Callable
