@@ -6,6 +6,7 @@ and value, forward and forward + backward, for LION-LIT, -D and -S; and whether 
     python benchmarks/bench_kernels.py               # lengths to 16384: about an hour on a small machine
     python benchmarks/bench_kernels.py --quick       # lengths to 1024: minutes
     python benchmarks/bench_kernels.py --lengths 16384 --batch_size 1
+    python benchmarks/bench_kernels.py --quick --dtype bfloat16      # on a CPU; rows go to kernels_bfloat16.csv
     python benchmarks/bench_kernels.py --device cuda --minutes 10    # what fits, the most telling first
 
 All take turns in one process. Before it is timed, every kernel's output and gradients are compared with a float64
@@ -47,12 +48,13 @@ WINDOW = 64
 # Those that say most first: a run may have to stop early.
 LENGTHS = {"cpu": (128, 197, 512, 1024, 4096, 16384), "cuda": (1024, 512, 128, 4096, 197, 16384, 65536)}
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
-# By device the number format, and the error relative to the largest number that is always allowed.
-FORMATS = {"cpu": (torch.float32, 1e-5), "cuda": (torch.bfloat16, 0.02)}
+# By device the number format, and by that the error relative to the largest number that is always allowed.
+FORMATS = {"cpu": torch.float32, "cuda": torch.bfloat16}
+ALLOWED = {torch.float32: 1e-5, torch.bfloat16: 0.02}
 
 
 def make_inputs(mixer: str, batch: int, length: int, device: str, **sizes) -> list[Tensor]:
-    inputs = attention_inputs(mixer, batch, length, dtype=FORMATS[device][0], device=device, **sizes)
+    inputs = attention_inputs(mixer, batch, length, dtype=FORMATS[device], device=device, **sizes)
     return inputs if device == "cuda" else [x.contiguous() for x in inputs]
 
 
@@ -132,7 +134,7 @@ def contestants(device: str, length: int) -> dict[tuple[str, str], Callable[...,
 def check(kernel: str, mixer: str, length: int, device: str) -> float:
     """
     The largest error of a kernel's output and gradients, relative to the largest number. An AssertionError if one is
-    above twice that of the definition in the same number format, and above what `FORMATS` allows.
+    above twice that of the definition in the same number format, and above what is always `ALLOWED`.
     """
     function = contestants(device, length)[mixer, kernel]
     normalization = "none" if kernel in ("without division", "two passes") else "sum"
@@ -144,7 +146,7 @@ def check(kernel: str, mixer: str, length: int, device: str) -> float:
     largest = 0.0
     for result, right, near in zip(results, exact, naive, strict=True):
         error, allowed = (float((x.double() - right).abs().max()) for x in (result, near))
-        floor = FORMATS[device][1] * float(right.abs().max())
+        floor = ALLOWED[FORMATS[device]] * float(right.abs().max())
         assert error <= max(2 * allowed, floor), f"{kernel}, {mixer}, {length} tokens: off by {error:.1e}"
         largest = max(largest, error / float(right.abs().max()))
     return largest
@@ -210,12 +212,15 @@ def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "lengths to 1024 only", has_gpu=True)
     parser.add_argument("--lengths", type=int, nargs="+", help=f"default: {LENGTHS}")
     parser.add_argument("--batch_size", type=int, default=8)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="on a CPU")
     parser.add_argument("--seconds", type=float, help="per length and pass; on a CPU, of softmax attention alone")
     args = parser.parse_args(args)
     on_gpu = args.device == "cuda"
     lengths = [n for n in args.lengths or LENGTHS[args.device] if n <= 1024 or not args.quick]
     budget = min(args.seconds or (10.0 if on_gpu else 60.0), 5.0 if args.quick else math.inf)
-    path = args.output_dir / ("kernels_gpu.csv" if on_gpu else "kernels.csv")
+    FORMATS["cpu"] = getattr(torch, args.dtype)
+    suffix = "_gpu" if on_gpu else "" if args.dtype == "float32" else f"_{args.dtype}"
+    path = args.output_dir / f"kernels{suffix}.csv"
     for length in lengths:
         for direction in PASSES:
             if time.monotonic() > args.deadline:

@@ -76,15 +76,15 @@ def panel(axis, title: str, xlabel: str, ylabel: str, ticks: list[int], legend: 
 # Speed and memory
 
 
-def kernel_times(read: Read, threads: int = 1) -> tuple[list[int], dict[tuple, float]]:
+def kernel_times(read: Read, threads: int = 1, table: str = "kernels") -> tuple[list[int], dict[tuple, float]]:
     """The lengths, and seconds a sequence by mixer, pass and length, of softmax attention and the "auto" kernel."""
-    rows = [row for row in read("kernels", threads=threads) if row["kernel"] in ("sdpa", "auto")]
+    rows = [row for row in read(table, threads=threads) if row["kernel"] in ("sdpa", "auto")]
     times = {key: row["median"] / row["batch"] for key, row in latest(rows, "mixer", "pass", "length").items()}
     return sorted({length for *_, length in times}), times
 
 
-def kernels(read: Read, threads: int = 1) -> str:
-    lengths, times = kernel_times(read, threads)
+def kernels(read: Read, threads: int = 1, table: str = "kernels") -> str:
+    lengths, times = kernel_times(read, threads, table)
     rows = defaultdict(dict)
     for mixer, n in product(("softmax", *LIONS), lengths):
         seconds = [times[mixer, direction, n] for direction in PASSES]
@@ -461,7 +461,7 @@ def published(read: Read) -> str:
 
 def machines(read: Read) -> str:
     found = {}
-    for name in ("kernels", "models", "memory", "million", "packing", "quality", "quality_speed"):
+    for name in ("kernels", "kernels_bfloat16", "models", "memory", "million", "packing", "quality", "quality_speed"):
         for row in read(name):
             about = f"{row['cpu']} ({row['capability']}), Python {row['python']}, torch {row['torch']}"
             found.setdefault(f"{about}, transformers {row['transformers']}, {row['day']}", {})[name] = None
@@ -472,6 +472,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "machines": machines,
     "kernels": kernels,
     "kernels with two threads": lambda read: kernels(read, 2),
+    "kernels in bfloat16": lambda read: kernels(read, table="kernels_bfloat16"),
     "models": models,
     "hybrid": hybrid,
     "memory": memory,

@@ -9,6 +9,7 @@ from .attention_names import FORMS
 from .attention_plain import chunk_body, parallel_body, rnn_body, run_plain
 from .attention_reference import reference_attention
 from .cpu_chunk import cpu_chunk
+from .cpu_diagonal import cpu_diagonal
 from .cpu_parallel import cpu_parallel
 from .decay import NO_DECAY, LogDecay, finite_log_decay
 from .numerics import accumulation_dtype, backend, without_autocast
@@ -25,6 +26,8 @@ OPERATORS = {
     ("chunk", "triton"): triton_chunk,
     ("rnn", "triton"): triton_rnn,
 }
+# With decays per channel; the full form would be the same work in longer chunks.
+DIAGONAL_OPERATORS = {("parallel", "cpu"): cpu_diagonal, ("chunk", "cpu"): cpu_diagonal}
 PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
 DIAGONAL_BODIES = {"parallel": diagonal_parallel_body, "chunk": diagonal_chunk_body, "rnn": rnn_body}
 
@@ -88,7 +91,7 @@ def lion_attention(
         if form == "auto":
             form = fastest_form(query, value, forward, chunk_size)
         inputs = (query, key, value, forward, backward, chunk_size, normalization, head_directions)
-        operator = None if is_diagonal else OPERATORS.get((form, backend(query, value)))
+        operator = (DIAGONAL_OPERATORS if is_diagonal else OPERATORS).get((form, backend(query, value)))
         if operator is None:
             body = (DIAGONAL_BODIES if is_diagonal else PLAIN_BODIES)[form]
             output, factor = run_plain(body, *inputs)

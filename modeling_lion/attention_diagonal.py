@@ -12,6 +12,7 @@ an exponential of a negative sum, one factor for the query and one for the key:
     [s..2s) to [0..s)  q_i exp(Σ backward from i to the middle) · k_j exp(Σ backward from the middle to j)  i before j
 
 log2(C) levels of matrix products, and a token with itself. Between chunks pass states, one decay per row of them.
+cpu_diagonal.py is the same by hand.
 """
 
 import torch
@@ -33,11 +34,16 @@ def diagonal_chunk_body(query, key, value, forward, backward, chunk_size):
     decays `(batch, heads, length, head_dim)`.
     """
     shape, length = value.shape, value.shape[2]
-    chunk = 1 << min(chunk_size.bit_length() - 1, max(0, length - 1).bit_length())
+    chunk = chunk_of(length, chunk_size)
     inputs = [x.expand(*shape[:3], -1).flatten(0, 1) for x in (query, key, with_ones(value), forward, backward)]
     slices = zip(*(x.split(max(1, TOKENS_AT_ONCE // max(1, length))) for x in inputs), strict=True)
     output = torch.cat([without_saving(in_chunks, *tensors, chunk) for tensors in slices])
     return split_ones(output.unflatten(0, shape[:2]))
+
+
+def chunk_of(length: int, chunk_size: int) -> int:
+    """The largest power of two up to `chunk_size`, but no larger than the sequence needs."""
+    return 1 << min(chunk_size.bit_length() - 1, max(0, length - 1).bit_length())
 
 
 def diagonal_parallel_body(query, key, value, forward, backward, chunk_size):

@@ -6,9 +6,9 @@ torch.compile: as an operator `lion::<name>`.
     operator(query, key, value, forward, backward, chunk_size, normalization, head_directions)
         -> (output, factor, *saved)
 
-The log decays are those of `finite_log_decay` without closed directions, and not per channel. With `head_directions`
-"alternate" those of the directions that heads do not read are ignored, and their gradients are 0 (`close_directions`).
-What the results are depends on `normalization`:
+The log decays are those of `finite_log_decay` without closed directions; each operator takes those of one shape. With
+`head_directions` "alternate" those of the directions that heads do not read are ignored, and their gradients are 0
+(`close_directions`). What the results are depends on `normalization`:
 
     "sum"        output y = numerator / denominator in the dtype of the values; factor 1 / denominator
     "none"       output y = numerator · head_dim^-1/2 in the dtype of the values; factor head_dim^-1/2
@@ -16,7 +16,8 @@ What the results are depends on `normalization`:
 
 The factor is `(batch, heads, length)`; where no gradient reads it, it may be left unwritten. `saved` is what the
 gradients need besides; the first of it is the output in the accumulation dtype where `output` is narrower (rounded to
-bfloat16, it would cost the gradients of the decays most of their digits), or nothing, `(0,)`.
+bfloat16, it would cost the gradients of the decays most of their digits, unless all operands are rounded so), or
+nothing, `(0,)`.
 """
 
 from collections.abc import Callable

@@ -63,11 +63,12 @@ TOKENS_AT_ONCE = 3072
 
 
 def read_chunks(x: Tensor, num_chunks: int, chunk: int, scratch: Scratch, name: str) -> Tensor:
-    """`(bh, length, d)` to `(bh * n, c, d)`, padded with zeros, in the scratch dtype."""
+    """`(bh, length, d)` to the operand `(bh * n, c, d)`, padded with zeros."""
     bh, length, dim = x.shape
-    if num_chunks * chunk == length and x.dtype == scratch.dtype and (bh == 1 or x.is_contiguous()):
+    is_one_block = x.is_contiguous() or bh == 1 and not scratch.is_mixed
+    if num_chunks * chunk == length and x.dtype == scratch.operand_dtype and is_one_block:
         return x.reshape(-1, chunk, dim)
-    copy = scratch(name, bh, num_chunks * chunk, dim)
+    copy = scratch(name, bh, num_chunks * chunk, dim, dtype=scratch.operand_dtype)
     copy[:, :length] = x
     copy[:, length:] = 0
     return copy.view(-1, chunk, dim)
@@ -103,14 +104,9 @@ class ChunkDecays:
         head_directions: str,
     ):
         batch, heads, length, _ = query.shape
-        self.is_one_way = head_directions == "alternate"
         # Masks of longer chunks would be differences of long sums, with few digits left.
-        self.num_chunks, self.chunk = self.chunks = chunks = cut_evenly(length, min(chunk_size, LONGEST_CHUNK))
-        self.pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, length), query, key, value)
-        self.heads = heads
-        step = self.num_chunks if length <= TOKENS_AT_ONCE else max(1, TOKENS_AT_ONCE // max(1, self.chunk))
-        self.chunk_slices = [slice(n, min(n + step, self.num_chunks)) for n in range(0, self.num_chunks, step)]
-        self.is_whole = len(self.chunk_slices) == 1
+        chunks = cut_evenly(length, min(chunk_size, LONGEST_CHUNK))
+        self.cut(query, key, value, chunks, head_directions == "alternate")
         self.is_fixed = forward.dim() == 1
         if self.is_fixed:  # the same sums in every chunk
             forward, backward = (x.view(1, -1, 1, 1).expand(-1, -1, -1, self.chunk) for x in (forward, backward))
@@ -131,12 +127,23 @@ class ChunkDecays:
         )
         if self.is_fixed:
             tables = forward.new_empty(heads, 1, self.chunk, self.chunk)
-            write_mask(tables, MaskSums(*(x if x is None else x[0] for x in for_mask)), Scratch(query, tables.dtype))
+            write_mask(tables, MaskSums(*(x if x is None else x[0] for x in for_mask)), Scratch(query))
             self.tables = tables.split(self.pairs)
         else:
             self.mask_sums = slices_of_sums(for_mask.expand(batch, heads, *chunks), self.pairs)
+
+    def cut(self, query: Tensor, key: Tensor, value: Tensor, chunks: tuple[int, int], is_one_way: bool) -> None:
+        """Into chunks, n and c, and into slices."""
+        self.batch, self.heads, length, self.head_dim = query.shape
+        self.chunks = self.num_chunks, self.chunk = chunks
+        self.is_one_way, self.ways = is_one_way, 1 if is_one_way else 2
+        self.pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, length), query, key, value)
+        step = self.num_chunks if length <= TOKENS_AT_ONCE else max(1, TOKENS_AT_ONCE // max(1, self.chunk))
+        self.chunk_slices = [slice(n, min(n + step, self.num_chunks)) for n in range(0, self.num_chunks, step)]
+        self.is_whole = len(self.chunk_slices) == 1
         self.views: dict[tuple, list[tuple[Tensor, ...]]] = {}
         self.kept_slice, self.kept = None, []
+        self.gradient: DecayGradient | None = None
 
     def lanes(self, s: int) -> list[tuple[slice, int, bool]]:
         """Of slice s, what reads in one direction: (batch, head) pairs, number of the direction, is it backward."""
@@ -167,13 +174,61 @@ class ChunkDecays:
         x.view(-1, len(mask), n.stop - n.start, *mask.shape[2:]).mul_(mask)
         return x
 
+    def weights(self, q: Tensor, k: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
+        """(q kᵀ) ∘ M inside chunks, `(bh * n, c, c)`."""
+        scores = scratch.product(q, k.transpose(1, 2), scratch("scores", *q.shape[:2], self.chunk))
+        return self.multiply_(scores, self.mask(s, n, scratch), n)
+
+    def start_gradient(self, like: Tensor) -> None:
+        """From now on, gradients of the log decays are wanted."""
+        one_way = "alternate" if self.is_one_way else "both"
+        self.gradient = DecayGradient(like, self.batch, self.heads, *self.chunks, one_way)
+        self.shares = self.gradient.slices(self.pairs)
+
+    def inside_gradients(self, q, k, g, dq, dk, s: int, n: slice, scratch: Scratch) -> Tensor:
+        """
+        What comes from inside chunks: write dq and dk, `(bh * n, c, d)`, take the part of the decays, and return the
+        weights. `g`, the gradient of the weights, is lost.
+        """
+        mask = self.mask(s, n, scratch)
+        scores = scratch.product(q, k.transpose(1, 2), scratch("scores", *g.shape))
+        self.multiply_(g, mask, n)
+        g_operand = scratch.operand("g", g)
+        scratch.product(g_operand, k, dq)
+        scratch.product(g_operand.transpose(1, 2), q, dk)
+        if self.gradient is not None:
+            r = g.mul_(scores).view(-1, n.stop - n.start, *g.shape[1:])
+            self.gradient.add_inside_chunks(self.shares[s].of_chunks(n), r, scratch)
+        return self.multiply_(scores, mask, n)
+
+    def add_between(self, queries, keys, through: Tensor, s: int, n: slice, scratch: Scratch) -> None:
+        """
+        Take the part of the decays in what comes through the states: `queries` and `keys` are the scaled ones and
+        their gradients, `(bh * n, c, w d)`, `through` is the product of states and their gradients, `(bh * n, w d)`.
+        """
+        shares, shape = self.shares[s].of_chunks(n), (-1, n.stop - n.start, self.chunk, self.ways, self.head_dim)
+        for (scaled, d_scaled), share in ((queries, shares.query), (keys, shares.key)):
+            share.add_(d_scaled.mul_(scaled).view(shape).sum(-1).movedim(3, 2))
+        through = through.view(-1, n.stop - n.start, self.ways, self.head_dim).sum(-1)
+        for pairs, way, is_backward in self.lanes(s):
+            keep = self.key_factors[way][s][pairs, n, -1 if is_backward else 0, 0]
+            torch.mul(through[pairs, :, way], keep, out=shares.through[pairs, :, way])
+
+    def gradients(self, length: int, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the log decays, in the shapes of `forward` and `backward`."""
+        return self.gradient.result(length, forward, backward)
+
     def scale_queries(self, q: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
         """[q_F | q_B], `(bh * n, c, w d)`, of `(bh * n, c, d)`."""
-        return scale(q, [x[s][:, n] for x in self.query_factors], scratch, "scaled q")
+        return scale(scratch.wide("q", q), self.factors(True, s, n), scratch, "scaled q")
 
     def scale_keys(self, k: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
         """[k_F | k_B], likewise."""
-        return scale(k, [x[s][:, n] for x in self.key_factors], scratch, "scaled k")
+        return scale(scratch.wide("k", k), self.factors(False, s, n), scratch, "scaled k")
+
+    def factors(self, of_queries: bool, s: int, n: slice) -> list[Tensor]:
+        """What queries or keys are scaled with, for each direction, `(bh, n, c, 1)`."""
+        return [x[s][:, n] for x in (self.query_factors if of_queries else self.key_factors)]
 
     def pass_sums(self, sums: Tensor, s: int, out: Tensor, transpose: bool = False) -> Tensor:
         """
@@ -205,7 +260,7 @@ class ChunkDecays:
         """The chunks `(bh, d, e)` of scratch memory `(bh * n, w d, e)`, for each of the `lanes`."""
         key = (x.data_ptr(), x.shape, first_head(s, self.pairs, self.heads) % 2)
         if key not in self.views:
-            x = x.view(-1, self.num_chunks, len(self.key_factors), x.shape[1] // len(self.key_factors), x.shape[2])
+            x = x.view(-1, self.num_chunks, self.ways, x.shape[1] // self.ways, x.shape[2])
             self.views[key] = [x[pairs, :, way].unbind(1) for pairs, way, _ in self.lanes(s)]
         return self.views[key]
 
@@ -219,58 +274,67 @@ def scale(x: Tensor, factors: list[Tensor], scratch: Scratch, name: str) -> Tens
     return out.view(-1, shape[-1], len(factors) * dim)
 
 
-def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, totals: Tensor) -> None:
+def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, totals: Tensor, scratch: Scratch) -> None:
     """X = scaledᵀ [x | of_ones] of each chunk, into `sums` and `totals`; `of_ones` is 1 if None."""
-    torch.bmm(scaled.transpose(1, 2), x, out=sums)
+    scratch.product(scratch.operand("scaled", scaled).transpose(1, 2), x, sums)
     if of_ones is None:
         torch.sum(scaled, 1, out=totals.squeeze(-1))
     else:
         torch.bmm(of_ones.transpose(1, 2), scaled, out=totals.transpose(1, 2))
 
 
-def compute(query, key, value, forward, backward, chunk_size, normalization, head_directions):
+def compute(
+    query, key, value, forward, backward, chunk_size, normalization, head_directions, *, make_decays=ChunkDecays
+):
     if forward is None:
         pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
         return compute_without_decay(query, key, value, pairs, normalization)
-    head_dim, length = query.shape[-1], query.shape[2]
-    scratch, output, factor = allocate_outputs(query, value)
-    decays = ChunkDecays(query, key, value, forward, backward, chunk_size, head_directions)
+    length = query.shape[2]
+    scratch, output, factor = allocate_outputs(query, value, normalization)
+    decays = make_decays(query, key, value, forward, backward, chunk_size, head_directions)
     chunks = decays.chunks
     for s, (q, k, v, out, factors) in decays.slices(query, key, value, output, factor):
         q, k, v = (read_chunks(x, *chunks, scratch, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
-        if chunks[0] > 1:
-            width = len(decays.key_factors) * head_dim
-            sums, of_ones = scratch("sums", len(q), width, v.shape[-1]), scratch("sums of ones", len(q), width, 1)
-            for n in decays.chunk_slices:
-                scaled_k = decays.scale_keys(decays.select(k, n), s, n, scratch)
-                add_up(scaled_k, *(decays.select(x, n) for x in (v, None, sums, of_ones)))
-            states = decays.pass_sums(sums, s, scratch("states", *sums.shape))
-            totals = decays.pass_sums(of_ones, s, scratch("totals", *of_ones.shape))
         numerator = chunks_to_write(out, *chunks, scratch, "numerator")
         denominator = scratch("denominator", *numerator.shape[:2], 1)
+        sums, of_ones = allocate_sums(decays, v, scratch, "sums")
         for n in decays.chunk_slices:
             q_n, k_n, v_n, sums_n, total_n = (decays.select(x, n) for x in (q, k, v, numerator, denominator))
-            weights = torch.bmm(q_n, k_n.transpose(1, 2), out=scratch("weights", *q_n.shape[:2], chunks[1]))
-            decays.multiply_(weights, decays.mask(s, n, scratch), n)
-            torch.bmm(weights, v_n, out=sums_n)
+            weights = decays.weights(q_n, k_n, s, n, scratch)
+            scratch.product(scratch.operand("weights", weights), v_n, sums_n)
             torch.sum(weights, -1, keepdim=True, out=total_n)
-            if chunks[0] > 1:
-                scaled_q = decays.scale_queries(q_n, s, n, scratch)
-                sums_n.baddbmm_(scaled_q, decays.select(states, n))
+            if sums is not None:
+                scaled_k = decays.scale_keys(k_n, s, n, scratch)
+                add_up(scaled_k, v_n, None, decays.select(sums, n), decays.select(of_ones, n), scratch)
+        if sums is not None:
+            states = scratch.operand("states", decays.pass_sums(sums, s, scratch("states", *sums.shape)))
+            totals = decays.pass_sums(of_ones, s, scratch("totals", *of_ones.shape))
+            for n in decays.chunk_slices:
+                scaled_q = decays.scale_queries(decays.select(q, n), s, n, scratch)
+                sums_n = decays.select(numerator, n)
+                scratch.product(scratch.operand("scaled", scaled_q), decays.select(states, n), sums_n, adds=True)
                 of_ones_n = decays.select(totals, n).transpose(1, 2)
-                total_n.transpose(1, 2).baddbmm_(of_ones_n, scaled_q.transpose(1, 2))
+                decays.select(denominator, n).transpose(1, 2).baddbmm_(of_ones_n, scaled_q.transpose(1, 2))
         if normalization != "none":
             factors.copy_(denominator.view(len(out), -1)[:, :length])
         finish(out, without_padding(numerator, len(out), length), factors, normalization)
     return output, factor, allocate_state(query, key, value, forward)
 
 
+def allocate_sums(decays: ChunkDecays, v: Tensor, scratch: Scratch, name: str) -> tuple[Tensor, Tensor] | tuple:
+    """Memory for a sum and its column for v = 1 of every chunk, `(bh * n, w d, e)`, `(bh * n, w d, 1)`, or None."""
+    if decays.num_chunks == 1:
+        return None, None
+    shape = len(v), decays.ways * decays.head_dim
+    return scratch(name, *shape, v.shape[-1]), scratch(f"{name} of ones", *shape, 1)
+
+
 def compute_gradients(
     grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
-    head_directions, needs_decay,
+    head_directions, needs_decay, *, make_decays=ChunkDecays,
 ):  # fmt: skip
-    batch, heads, length, _ = query.shape
-    scratch = Scratch(query, factor.dtype)
+    length = query.shape[2]
+    scratch = Scratch(query)
     gradients = [torch.empty_like(x) for x in (query, key, value)]
     grad_denominator = factor if grad_denominator is None else grad_denominator
     tensors = (query, key, value, grad, grad_denominator, output, factor, *gradients)
@@ -278,96 +342,78 @@ def compute_gradients(
         pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, length), query, key, value)
         compute_gradients_without_decay(slices_of_all(pairs, *tensors, *saved), normalization, scratch)
         return *gradients, grad.new_empty(0), grad.new_empty(0)
-    decays = ChunkDecays(query, key, value, forward, backward, chunk_size, head_directions)
+    decays = make_decays(query, key, value, forward, backward, chunk_size, head_directions)
     chunks = decays.chunks
-    d_decays = DecayGradient(factor, batch, heads, *chunks, head_directions) if needs_decay else None
-    all_shares = d_decays.slices(decays.pairs) if needs_decay else None
+    if needs_decay:
+        decays.start_gradient(factor)
     for s, (q, k, v, dy, d_denominator, y, factors, *outs) in decays.slices(*tensors):
         q, k, v = (read_chunks(x, *chunks, scratch, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
         n_all, d_all = output_gradients(dy, d_denominator, y, factors, normalization, chunks, scratch)
+        n_all = scratch.operand("n", n_all)
         found = [chunks_to_write(x, *chunks, scratch, name) for x, name in zip(outs, ("dq", "dk", "dv"), strict=True)]
-        passed = (None,) * 4
-        if chunks[0] > 1:
-            passed = pass_both_ways(q, k, v, n_all, d_all, decays, s, scratch)
+        inputs = (q, k, v, n_all, d_all, *found)
+        sums, of_ones = allocate_sums(decays, v, scratch, "sums")
+        d_states, d_totals = allocate_sums(decays, v, scratch, "d states")
         for some in decays.chunk_slices:
-            inputs = (q, k, v, n_all, d_all, *found)
             q_n, k_n, v_n, n, d, dq, dk, dv = (decays.select(x, some) for x in inputs)
-            mask = decays.mask(s, some, scratch)
-            shape = (*n.shape[:2], chunks[1])
-            scores = torch.bmm(q_n, k_n.transpose(1, 2), out=scratch("scores", *shape))
-            g = torch.bmm(n, v_n.transpose(1, 2), out=scratch("g", *shape))
+            g = scratch.product(n, v_n.transpose(1, 2), scratch("g", *n.shape[:2], chunks[1]))
             if d is not None:
                 g.add_(d)
-            decays.multiply_(g, mask, some)
-            torch.bmm(g, k_n, out=dq)
-            torch.bmm(g.transpose(1, 2), q_n, out=dk)
-            shares = all_shares[s].of_chunks(some) if needs_decay else None
-            if needs_decay:
-                d_decays.add_inside_chunks(shares, g.mul_(scores).view(len(y), -1, *shape[1:]), scratch)
-            torch.bmm(decays.multiply_(scores, mask, some).transpose(1, 2), n, out=dv)
-            if chunks[0] > 1:
-                if not decays.is_whole:  # those of the only slice are still there
-                    decays.scale_queries(q_n, s, some, scratch)
-                    decays.scale_keys(k_n, s, some, scratch)
-                width = len(decays.key_factors) * dq.shape[-1]
-                scaled = [scratch(name, *shape[:2], width) for name in ("scaled q", "scaled k")]
-                between = [decays.select(x, some) for x in passed]
-                add_between_chunks(v_n, n, d, *scaled, *between, dq, dk, dv, decays, shares, s, some, scratch)
+            weights = decays.inside_gradients(q_n, k_n, g, dq, dk, s, some, scratch)
+            scratch.product(scratch.operand("scores", weights).transpose(1, 2), n, dv)
+            if sums is not None:
+                for scaled, x, ones, results in (
+                    (decays.scale_keys(k_n, s, some, scratch), v_n, None, (sums, of_ones)),
+                    (decays.scale_queries(q_n, s, some, scratch), n, d, (d_states, d_totals)),
+                ):
+                    add_up(scaled, x, ones, *(decays.select(x, some) for x in results), scratch)
+        if sums is not None:
+            states = decays.pass_sums(sums, s, scratch("states", *sums.shape))
+            d_sums = decays.pass_sums(d_states, s, sums, transpose=True)
+            totals = d_of_ones = None
+            if d_all is not None:
+                totals = decays.pass_sums(of_ones, s, scratch("totals", *of_ones.shape))
+                d_of_ones = decays.pass_sums(d_totals, s, of_ones, transpose=True)
+            for some in decays.chunk_slices:
+                between = (states, d_sums, totals, d_of_ones)
+                add_between_chunks(*(decays.select(x, some) for x in (*inputs, *between)), decays, s, some, scratch)
         for out, result in zip(outs, found, strict=True):
             if result.data_ptr() != out.data_ptr():
                 out.copy_(without_padding(result, len(out), length))
     if not needs_decay:
         return *gradients, grad.new_empty(0), grad.new_empty(0)
-    return *gradients, *d_decays.result(length, forward, backward)
-
-
-def pass_both_ways(q, k, v, n_all, d_all, decays, s, scratch):
-    """S and dX of every chunk, `(bh * n, w d, e)` each, and their columns for v = 1, `(bh * n, w d, 1)` each."""
-    shape = (len(v), len(decays.key_factors) * q.shape[-1], v.shape[-1])
-    sums, d_states = scratch("sums", *shape), scratch("d states", *shape)
-    of_ones, d_totals = scratch("sums of ones", *shape[:2], 1), scratch("d totals", *shape[:2], 1)
-    for n in decays.chunk_slices:
-        q_n, k_n, v_n, n_n, d_n = (decays.select(x, n) for x in (q, k, v, n_all, d_all))
-        add_up(decays.scale_keys(k_n, s, n, scratch), v_n, None, *(decays.select(x, n) for x in (sums, of_ones)))
-        add_up(
-            decays.scale_queries(q_n, s, n, scratch), n_n, d_n, *(decays.select(x, n) for x in (d_states, d_totals))
-        )
-    states = decays.pass_sums(sums, s, scratch("states", *shape))
-    d_sums = decays.pass_sums(d_states, s, sums, transpose=True)
-    if d_all is None:
-        return states, d_sums, None, None
-    totals = decays.pass_sums(of_ones, s, scratch("totals", *of_ones.shape))
-    return states, d_sums, totals, decays.pass_sums(d_totals, s, of_ones, transpose=True)
+    return *gradients, *decays.gradients(length, forward, backward)
 
 
 def add_between_chunks(
-    v, n, d, scaled_q, scaled_k, states, d_sums, totals, d_of_ones, dq, dk, dv, decays, shares, s, some, scratch
+    q, k, v, n, d, dq, dk, dv, states, d_sums, totals, d_of_ones, decays, s, some, scratch
 ):  # fmt: skip
     """Add to dq, dk, dv and to the gradients of the decays what comes through the states."""
-    d_scaled_q = torch.bmm(n, states.transpose(1, 2), out=scratch("d scaled q", *scaled_q.shape))
-    d_scaled_k = torch.bmm(v, d_sums.transpose(1, 2), out=scratch("d scaled k", *scaled_k.shape))
-    dv.baddbmm_(scaled_k, d_sums)
+    if decays.is_whole:  # those of the only slice are still there
+        shape = (*dq.shape[:2], decays.ways * decays.head_dim)
+        scaled_q, scaled_k = scratch("scaled q", *shape), scratch("scaled k", *shape)
+    else:
+        scaled_q, scaled_k = decays.scale_queries(q, s, some, scratch), decays.scale_keys(k, s, some, scratch)
+    states_operand, d_sums_operand = scratch.operand("states", states), scratch.operand("d sums", d_sums)
+    d_scaled_q = scratch.product(n, states_operand.transpose(1, 2), scratch("d scaled q", *scaled_q.shape))
+    d_scaled_k = scratch.product(v, d_sums_operand.transpose(1, 2), scratch("d scaled k", *scaled_k.shape))
+    scratch.product(scratch.operand("scaled", scaled_k), d_sums_operand, dv, adds=True)
     if d is not None:  # the column for v = 1
         d_scaled_q.addcmul_(d, totals.transpose(1, 2))
         d_scaled_k.add_(d_of_ones.transpose(1, 2))
     dim = dq.shape[-1]
     shape = (-1, some.stop - some.start, dq.shape[1])
-    for out, d_scaled, factors in ((dq, d_scaled_q, decays.query_factors), (dk, d_scaled_k, decays.key_factors)):
+    for out, d_scaled, of_queries in ((dq, d_scaled_q, True), (dk, d_scaled_k, False)):
+        factors = decays.factors(of_queries, s, some)
         d_scaled, out = d_scaled.view(*shape, len(factors) * dim), out.view(*shape, dim)
         for part, factor in zip(d_scaled.split(dim, dim=-1), factors, strict=True):
-            out.addcmul_(part, factor[s][:, some])
-    if shares is None:
+            out.addcmul_(part, factor)
+    if decays.gradient is None:
         return
-    for scaled, d_scaled, share in ((scaled_q, d_scaled_q, shares.query), (scaled_k, d_scaled_k, shares.key)):
-        dots = d_scaled.mul_(scaled).view(*shape, share.shape[2], dim).sum(-1)
-        share.add_(dots.movedim(3, 2))
     through = torch.mul(states, d_sums, out=scratch("product of states", *states.shape)).sum(-1)
     if d is not None:
         through += (totals * d_of_ones).squeeze(-1)
-    through = through.view(*shape[:2], len(decays.key_factors), dim).sum(-1)
-    for pairs, way, is_backward in decays.lanes(s):
-        keep = decays.key_factors[way][s][pairs, some, -1 if is_backward else 0, 0]
-        torch.mul(through[pairs, :, way], keep, out=shares.through[pairs, :, way])
+    decays.add_between((scaled_q, d_scaled_q), (scaled_k, d_scaled_k), through, s, some, scratch)
 
 
 cpu_chunk = cpu_operator("chunk", compute, compute_gradients, chunk_body, allocate_state)

@@ -23,29 +23,38 @@ def allocate_state(query: Tensor, key: Tensor, value: Tensor, forward: Tensor | 
 
 def compute_without_decay(query: Tensor, key: Tensor, value: Tensor, pairs: int, normalization: str):
     """Output, factor and state (attention_operator.py), in slices of `pairs`."""
-    scratch, output, factor = allocate_outputs(query, value)
+    scratch, output, factor = allocate_outputs(query, value, normalization)
     states = allocate_state(query, key, value, None)
     for q, k, v, out, factors, state in slices_of_all(pairs, query, key, value, output, factor, states):
-        q, k, v = scratch.cast(q, k, v)
+        q, k, v = scratch.operands(q, k, v)
         if normalization != "none":
-            torch.bmm(k.sum(1, keepdim=True), q.transpose(1, 2), out=factors.unsqueeze(1))
-        torch.bmm(k.transpose(1, 2), v, out=state)
-        numerator = torch.bmm(q, state, out=scratch("numerator", *out.shape))
+            torch.bmm(sum_of(k, scratch), scratch.wide("q", q).transpose(1, 2), out=factors.unsqueeze(1))
+        scratch.product(k.transpose(1, 2), v, state)
+        numerator = scratch.product(q, scratch.operand("state", state), scratch("numerator", *out.shape))
         finish(out, numerator, factors, normalization)
     return output, factor, states
+
+
+def sum_of(x: Tensor, scratch: Scratch) -> Tensor:
+    """Of all tokens, `(bh, 1, d)`."""
+    return torch.sum(x, 1, keepdim=True, dtype=scratch.dtype)
 
 
 def compute_gradients_without_decay(slices: list[tuple[Tensor, ...]], normalization: str, scratch: Scratch) -> None:
     """Fill the gradients: of query, key, value, dy, gradient of the denominator, y, factor, dq, dk, dv and state."""
     for q, k, v, dy, d_denominator, y, factors, *outs, state in slices:
-        q, k, v = scratch.cast(q, k, v)
         n, d = output_gradients(dy, d_denominator, y, factors, normalization, (1, q.shape[1]), scratch)
-        d_state = torch.bmm(n.transpose(1, 2), q)
-        dq, dk, dv = found = [scratch.target(name, out) for name, out in zip(("dq", "dk", "dv"), outs, strict=True)]
-        torch.bmm(n, state.transpose(1, 2), out=dq)
-        torch.bmm(v, d_state, out=dk)
-        torch.bmm(k, d_state.transpose(1, 2), out=dv)
+        q, k, v, n = *scratch.operands(q, k, v), scratch.operand("n", n)
+        d_state = scratch.operand("d state", torch.bmm(n.transpose(1, 2), q))
+        names = ("dq", "dk", "dv")
+        dq, dk, dv = found = [
+            scratch.target(name, out, is_sum=d is not None and name != "dv")
+            for name, out in zip(names, outs, strict=True)
+        ]
+        scratch.product(n, scratch.operand("state", state).transpose(1, 2), dq)
+        scratch.product(v, d_state, dk)
+        scratch.product(k, d_state.transpose(1, 2), dv)
         if d is not None:
-            dq.addcmul_(d, k.sum(1, keepdim=True))
-            dk.add_(torch.bmm(d.transpose(1, 2), q))
+            dq.addcmul_(d, sum_of(k, scratch))
+            dk.add_(torch.bmm(d.transpose(1, 2), scratch.wide("q", q)))
         scratch.deliver(found, outs)

@@ -68,19 +68,19 @@ def multiply_(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def compute(query, key, value, forward, backward, chunk_size, normalization, head_directions):
-    scratch, output, factor = allocate_outputs(query, value)
+    scratch, output, factor = allocate_outputs(query, value, normalization)
     tiles = Tiles(query, key, value, LogDecay(forward, backward), head_directions)
     length = query.shape[2]
     for s, (q, k, v, out, factors) in tiles.slices(query, key, value, output, factor):
-        q, k, v = scratch.cast(q, k, v)
+        q, k, v = scratch.operands(q, k, v)
         for start, stop in tiles.rows:
-            weights = torch.bmm(
-                q[:, start:stop], k.transpose(1, 2), out=scratch("weights", len(q), stop - start, length)
-            )
+            weights = scratch("weights", len(q), stop - start, length)
+            scratch.product(q[:, start:stop], k.transpose(1, 2), weights)
             multiply_(weights, tiles.mask_rows(s, start, stop, scratch))
             if normalization != "none":
                 torch.sum(weights, -1, out=factors[:, start:stop])
-            numerator = torch.bmm(weights, v, out=scratch("numerator", *weights.shape[:2], v.shape[-1]))
+            numerator = scratch("numerator", *weights.shape[:2], v.shape[-1])
+            scratch.product(scratch.operand("weights", weights), v, numerator)
             finish(out[:, start:stop], numerator, factors[:, start:stop], normalization)
     return output, factor
 
@@ -89,41 +89,40 @@ def compute_gradients(
     grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
     head_directions, needs_decay,
 ):  # fmt: skip
-    scratch = Scratch(query, factor.dtype)
+    scratch = Scratch(query)
     gradients = [torch.empty_like(x) for x in (query, key, value)]
     tiles = Tiles(query, key, value, LogDecay(forward, backward), head_directions)
     length = query.shape[2]
     grad_denominator = factor if grad_denominator is None else grad_denominator
     tensors = (query, key, value, grad, grad_denominator, output, factor, *gradients)
     for s, (q, k, v, dy, d_denominator, y, factors, *outs) in tiles.slices(*tensors):
-        q, k, v = scratch.cast(q, k, v)
+        q, k, v = scratch.operands(q, k, v)
         all_n, all_d = output_gradients(dy, d_denominator, y, factors, normalization, (1, length), scratch)
-        dq, dk, dv = found = [scratch.target(name, out) for name, out in zip(("dq", "dk", "dv"), outs, strict=True)]
+        all_n = scratch.operand("n", all_n)
+        dq = scratch.target("dq", outs[0])
+        dk, dv = (
+            scratch.target(name, out, is_sum=len(tiles.rows) > 1)
+            for name, out in zip(("dk", "dv"), outs[1:], strict=True)
+        )
         for start, stop in tiles.rows:
             n, q_rows = all_n[:, start:stop], q[:, start:stop]
             shape = (len(q), stop - start, length)
-            scores = torch.bmm(q_rows, k.transpose(1, 2), out=scratch("scores", *shape))
-            g = torch.bmm(n, v.transpose(1, 2), out=scratch("g", *shape))
+            scores = scratch.product(q_rows, k.transpose(1, 2), scratch("scores", *shape))
+            g = scratch.product(n, v.transpose(1, 2), scratch("g", *shape))
             if all_d is not None:
                 g.add_(all_d[:, start:stop])
             mask = tiles.mask_rows(s, start, stop, scratch)
             multiply_(g, mask)
-            torch.bmm(g, k, out=dq[:, start:stop])
-            add_product(dk, g, q_rows, is_first=start == 0)
+            g_operand = scratch.operand("g", g)
+            scratch.product(g_operand, k, dq[:, start:stop])
+            scratch.product(g_operand.transpose(1, 2), q_rows, dk, adds=start > 0)
             if needs_decay:
                 tiles.mask.add_gradient(g.mul_(scores), s, start, stop, scratch)
-            add_product(dv, multiply_(scores, mask), n, is_first=start == 0)
-        scratch.deliver(found, outs)
+            weights = scratch.operand("scores", multiply_(scores, mask))
+            scratch.product(weights.transpose(1, 2), n, dv, adds=start > 0)
+        scratch.deliver([dq, dk, dv], outs)
     decays = tiles.mask.gradient(forward, backward) if needs_decay else (grad.new_empty(0), grad.new_empty(0))
     return *gradients, *decays
-
-
-def add_product(out: Tensor, first: Tensor, second: Tensor, is_first: bool) -> None:
-    """Add firstᵀ second to `out`, which holds nothing yet if this is the first."""
-    if is_first:
-        torch.bmm(first.transpose(1, 2), second, out=out)
-    else:
-        out.baddbmm_(first.transpose(1, 2), second)
 
 
 cpu_parallel = cpu_operator("parallel", compute, compute_gradients, parallel_body)

@@ -25,32 +25,64 @@ logger = logging.get_logger(__name__)
 
 
 class Scratch:
-    """Memory by name: `scratch("scores", 4, 64, 64)` is what any earlier call with that name left, or NaN for all."""
+    """
+    Memory by name: `scratch("scores", 4, 64, 64)` is what any earlier call with that name left, or NaN for all; and
+    the matrix products, whose operands may be narrower than all else.
 
-    def __init__(self, like: Tensor, dtype: torch.dtype):
-        self.like, self.dtype = like, dtype
-        self.memory: dict[str, Tensor] = {}
+    Attributes:
+        dtype: of sums, decays, denominators and states: `accumulation_dtype`.
+        operand_dtype: of what is multiplied, bfloat16 where this CPU multiplies the inputs' bfloat16 natively, three
+            to four times as fast as float32, and adds up in float32; otherwise as `dtype`.
+    """
+
+    def __init__(self, like: Tensor):
+        self.like, self.dtype = like, accumulation_dtype(like.dtype)
+        self.is_mixed = like.dtype == torch.bfloat16 and has_fast_bfloat16()
+        self.operand_dtype = like.dtype if self.is_mixed else self.dtype
+        self.memory: dict[tuple, Tensor] = {}
         self.views: dict[tuple, Tensor] = {}
 
-    def __call__(self, name: str, *shape: int) -> Tensor:
-        view = self.views.get((name, shape))
+    def __call__(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        dtype = dtype or self.dtype
+        view = self.views.get((name, shape, dtype))
         if view is None:
             size = math.prod(shape)
-            if name not in self.memory or self.memory[name].numel() < size:
-                self.memory[name] = self.like.new_empty(size, dtype=self.dtype)
+            memory = self.memory.get((name, dtype))
+            if memory is None or memory.numel() < size:
+                memory = self.memory[name, dtype] = self.like.new_empty(size, dtype=dtype)
                 self.views.clear()
-            view = self.views[name, shape] = self.memory[name][:size].view(shape)
+            view = self.views[name, shape, dtype] = memory[:size].view(shape)
         return view
 
-    def cast(self, *tensors: Tensor) -> list[Tensor]:
-        """Query, key and value in the scratch dtype."""
-        if tensors[0].dtype == tensors[-1].dtype == self.dtype:
-            return list(tensors)
-        return [self(name, *x.shape).copy_(x) for name, x in zip("qkv", tensors, strict=True)]
+    def operand(self, name: str, x: Tensor) -> Tensor:
+        """`x` for matrix products: itself, or a copy. (Copying to contiguous bfloat16 costs less than it saves.)"""
+        if x.dtype == self.operand_dtype and (not self.is_mixed or x.is_contiguous()):
+            return x
+        return self(name, *x.shape, dtype=self.operand_dtype).copy_(x)
 
-    def target(self, name: str, out: Tensor) -> Tensor:
-        """Where to compute what will be in `out`: there, if a matrix product can write to it."""
-        return out if out.is_contiguous() and out.dtype == self.dtype else self(name, *out.shape)
+    def wide(self, name: str, x: Tensor) -> Tensor:
+        """An operand in the scratch dtype, for what must have all its digits: itself, or a copy."""
+        return x if x.dtype == self.dtype else self(name, *x.shape).copy_(x)
+
+    def operands(self, *tensors: Tensor) -> list[Tensor]:
+        """Query, key and value for matrix products."""
+        return [self.operand(name, x) for name, x in zip("qkv", tensors, strict=True)]
+
+    def product(self, first: Tensor, second: Tensor, out: Tensor, adds: bool = False) -> Tensor:
+        """The product of operands, `(bh, l, m)` and `(bh, m, n)`, in `out`, or added to what is there."""
+        if out.dtype == first.dtype:
+            return out.baddbmm_(first, second) if adds else torch.bmm(first, second, out=out)
+        narrow = torch.bmm(first, second, out=self("product", *out.shape, dtype=first.dtype))
+        return out.add_(narrow) if adds else out.copy_(narrow)
+
+    def target(self, name: str, out: Tensor, is_sum: bool = False) -> Tensor:
+        """
+        Where to compute what will be in `out`: there, if a matrix product can write to it. `is_sum`: several products
+        will be added up.
+        """
+        dtype = self.dtype if is_sum else self.operand_dtype
+        is_possible = out.dtype == dtype and (self.is_mixed or out.is_contiguous())
+        return out if is_possible else self(name, *out.shape, dtype=dtype)
 
     def deliver(self, found: list[Tensor], outs: list[Tensor]) -> None:
         """What was computed at a `target` to where it belongs."""
@@ -97,10 +129,12 @@ def first_head(s: int, pairs: int, heads: int) -> int:
     return s % -(-heads // pairs) * pairs
 
 
-def allocate_outputs(query: Tensor, value: Tensor) -> tuple[Scratch, Tensor, Tensor]:
+def allocate_outputs(query: Tensor, value: Tensor, normalization: str) -> tuple[Scratch, Tensor, Tensor]:
     """Scratch memory, and memory for output and factor: head_dim^-1/2, which `finish` may replace."""
-    scratch = Scratch(query, accumulation_dtype(query.dtype))
-    output = torch.empty_like(value, dtype=scratch.dtype)
+    scratch = Scratch(query)
+    # With operands in bfloat16, gradients gain next to nothing from an output that is wider.
+    is_narrow = scratch.is_mixed and normalization != "separate"
+    output = torch.empty_like(value, dtype=value.dtype if is_narrow else scratch.dtype)
     return scratch, output, torch.full(query.shape[:3], query.shape[-1] ** -0.5, dtype=scratch.dtype)
 
 
@@ -163,15 +197,25 @@ def output_gradients(
     return n.view(-1, chunks[1], dim), d.view(-1, chunks[1], 1)
 
 
-def has_native_product(dtype: torch.dtype) -> bool:
-    """Whether this CPU multiplies matrices in a dtype; True where torch does not tell (before 2.10, not on x86)."""
+def x86_product(dtype: torch.dtype) -> bool | None:
+    """Whether this CPU multiplies matrices in a dtype; None where torch does not tell (before 2.10, not on x86)."""
     features = {torch.bfloat16: ("avx512_bf16", "amx_bf16"), torch.float16: ("avx512_fp16", "amx_fp16")}.get(dtype)
     if features is None:
         return True
     capabilities = getattr(torch.cpu, "get_capabilities", dict)()
     if capabilities.get("architecture") != "x86_64":
-        return True
+        return None
     return any(capabilities.get(name) for name in features)
+
+
+def has_native_product(dtype: torch.dtype) -> bool:
+    """Whether this CPU multiplies matrices in a dtype, as far as torch can tell."""
+    return x86_product(dtype) is not False
+
+
+def has_fast_bfloat16() -> bool:
+    """Whether oneDNN is there to multiply bfloat16 natively, and known to do so."""
+    return torch.backends.mkldnn.is_available() and bool(x86_product(torch.bfloat16))
 
 
 def cpu_operator(
@@ -182,7 +226,7 @@ def cpu_operator(
 
     Args:
         compute: `(query, key, value, forward, backward, chunk_size, normalization, head_directions) -> (output,
-            factor, *more)` as in `attention_operator`, but with the output in the accumulation dtype.
+            factor, *more)` as in `attention_operator`, but the output may be in the accumulation dtype.
         compute_gradients, plain: as in `attention_operator`.
         allocate_more: memory for one more tensor that `compute` returns and `compute_gradients` takes, from the
             arguments of `compute`.
@@ -198,12 +242,12 @@ def cpu_operator(
             query, key, value, forward, backward, chunk_size, normalization, head_directions
         )
         if output.dtype == value.dtype or normalization == "separate":
-            return output, factor, output.new_empty(0), *more
+            return output, factor, factor.new_empty(0), *more
         return output.to(value.dtype), factor, output, *more
 
     def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions):
         dtype = accumulation_dtype(query.dtype)
-        has_wider = value.dtype != dtype and normalization != "separate"
+        has_wider = value.dtype != dtype and normalization != "separate" and not Scratch(query).is_mixed
         wider = torch.empty_like(value, dtype=dtype) if has_wider else value.new_empty(0, dtype=dtype)
         more = () if allocate_more is None else (allocate_more(query, key, value, forward),)
         return wider, *more

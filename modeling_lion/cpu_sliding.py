@@ -25,7 +25,6 @@ from torch.nn.functional import pad
 from .attention_blocks import window_mask
 from .cpu_scratch import Scratch
 from .decay import cut_evenly
-from .numerics import accumulation_dtype
 
 
 # Scores at a time: 600 KB, in the second-level cache together with the rows of keys that make them.
@@ -121,7 +120,10 @@ def weights_of(
 ) -> Tensor:
     """P, `(h, q, k)`; e is written to `log_sum`, `(h, q)`."""
     weights = scratch("weights", *query.shape[:2], key.shape[1])
-    torch.baddbmm(tile.bias, query, key.transpose(1, 2), alpha=scaling, out=weights)
+    if scratch.is_mixed:
+        torch.add(tile.bias, scratch.product(query, key.transpose(1, 2), weights), alpha=scaling, out=weights)
+    else:
+        torch.baddbmm(tile.bias, query, key.transpose(1, 2), alpha=scaling, out=weights)
     if log_sum is not None:
         torch.logsumexp(weights, -1, out=log_sum)
     torch.softmax(weights, -1, out=weights)
@@ -136,7 +138,7 @@ class SlidingAttention(torch.autograd.Function):
         ctx.save_for_backward(query, key, value, is_real, cu_seqlens)
         ctx.sizes = sliding_window, scaling, first_query
         batch, heads, queries, _ = query.shape
-        scratch = Scratch(query, accumulation_dtype(query.dtype))
+        scratch = Scratch(query)
         output = value.new_empty(batch, queries, heads, value.shape[-1])
         by_head = output.transpose(1, 2)
         log_sum = query.new_empty(batch, heads, queries, dtype=scratch.dtype) if with_log_sum else None
@@ -148,9 +150,10 @@ class SlidingAttention(torch.autograd.Function):
                 if sums is not None:
                     sums.fill_(-torch.inf)
                 continue
-            q, k, v = scratch.cast(query[tile.queries], key[tile.keys], value[tile.keys])
-            weights = weights_of(q, k, tile, scaling, scratch, sums)
-            out.copy_(torch.bmm(weights, v, out=scratch("output", *out.shape)))
+            q, k, v = scratch.operands(query[tile.queries], key[tile.keys], value[tile.keys])
+            weights = scratch.operand("weights", weights_of(q, k, tile, scaling, scratch, sums))
+            found = scratch.product(weights, v, scratch.target("output", out))
+            scratch.deliver([found], [out])
         return output, log_sum
 
     @staticmethod
@@ -158,7 +161,7 @@ class SlidingAttention(torch.autograd.Function):
     def backward(ctx, grad, d_log_sum):
         query, key, value, is_real, cu_seqlens = ctx.saved_tensors
         sliding_window, scaling, first_query = ctx.sizes
-        scratch = Scratch(query, accumulation_dtype(query.dtype))
+        scratch = Scratch(query)
         d_query = torch.empty_like(query)
         d_key, d_value = (torch.zeros_like(x, dtype=scratch.dtype) for x in (key, value))
         grad = grad.contiguous().transpose(1, 2)
@@ -167,15 +170,16 @@ class SlidingAttention(torch.autograd.Function):
             if tile.is_empty:
                 dq.zero_()
                 continue
-            q, k, v = scratch.cast(query[tile.queries], key[tile.keys], value[tile.keys])
+            q, k, v = scratch.operands(query[tile.queries], key[tile.keys], value[tile.keys])
             dy = grad[tile.queries]
-            dy = dy if dy.dtype == scratch.dtype else scratch("dy", *dy.shape).copy_(dy)
+            dy = scratch.operand("dy", dy)
             weights = weights_of(q, k, tile, scaling, scratch)
-            dv.add_(torch.bmm(weights.transpose(1, 2), dy, out=scratch("dv", *dv.shape)))
-            ds = torch.bmm(dy, v.transpose(1, 2), out=scratch("ds", *weights.shape))
+            dv.add_(scratch.product(scratch.operand("weights", weights).transpose(1, 2), dy, scratch("dv", *dv.shape)))
+            ds = scratch.product(dy, v.transpose(1, 2), scratch("ds", *weights.shape))
             torch._softmax_backward_data(ds, weights, -1, ds.dtype, grad_input=ds)
             if d_log_sum is not None:
                 ds.addcmul_(weights, d_log_sum[tile.queries].unsqueeze(-1))
-            torch.mul(torch.bmm(ds, k, out=scratch("dq", *dq.shape)), scaling, out=dq)
-            dk.add_(torch.bmm(ds.transpose(1, 2), q, out=scratch("dk", *dk.shape)), alpha=scaling)
+            ds = scratch.operand("ds", ds)
+            torch.mul(scratch.product(ds, k, scratch("dq", *dq.shape)), scaling, out=dq)
+            dk.add_(scratch.product(ds.transpose(1, 2), q, scratch("dk", *dk.shape)), alpha=scaling)
         return d_query, d_key.to(key.dtype), d_value.to(value.dtype), *(None,) * 6

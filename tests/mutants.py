@@ -182,6 +182,34 @@ FORWARD = [
         f"{KERNELS}::test_long_sequence",
     ),
     Mutant(
+        "bfloat16: used where the CPU is slow at it",
+        "modeling_lion/cpu_scratch.py",
+        "like.dtype == torch.bfloat16 and has_fast_bfloat16()",
+        "like.dtype == torch.bfloat16",
+        f"{KERNELS}::test_products_in_bfloat16",
+    ),
+    Mutant(
+        "diagonal by hand: blocks are doubled in the wrong order",
+        "modeling_lion/cpu_diagonal.py",
+        "        from_end[0].mul_(to_start[1][:, -1:])\n        to_start[1].mul_(to_start[0][:, -1:])\n",
+        "        to_start[1].mul_(to_start[0][:, -1:])\n        from_end[0].mul_(to_start[1][:, -1:])\n",
+        "test_attention_diagonal.py",
+    ),
+    Mutant(
+        "diagonal by hand: both directions have the decays of one",
+        "modeling_lion/cpu_diagonal.py",
+        "self.is_symmetric = same and",
+        "self.is_symmetric =",
+        "test_attention_diagonal.py",
+    ),
+    Mutant(
+        "diagonal by hand: what passes a whole chunk gives its decays no gradient",
+        "modeling_lion/cpu_diagonal.py",
+        ".sum(-2).addcmul_(through[:, :, way], self.kept_at[way][:, n])",
+        ".sum(-2)",
+        f"{KERNELS}::test_kernels_agree_with_the_naive_form test_attention_diagonal.py",
+    ),
+    Mutant(
         "diagonal: halves of a block in each other's place",
         "modeling_lion/attention_diagonal.py",
         "(from_end[..., 0, :, :], from_start[..., 1, :, :])",
@@ -271,15 +299,15 @@ GRADIENTS = [
     Mutant(
         "chunk: values have no gradient from other blocks",
         "modeling_lion/cpu_chunk.py",
-        "    dv.baddbmm_(scaled_k, d_sums)\n",
+        '    scratch.product(scratch.operand("scaled", scaled_k), d_sums_operand, dv, adds=True)\n',
         "",
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
     Mutant(
         "chunk: gradients of decays for what goes right counted for the way left",
         "modeling_lion/cpu_chunk.py",
-        "share.add_(dots.movedim(3, 2))",
-        "share.add_(dots.movedim(3, 2).flip(2))",
+        ".sum(-1).movedim(3, 2))",
+        ".sum(-1).movedim(3, 2).flip(2))",
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
     Mutant(
@@ -292,22 +320,22 @@ GRADIENTS = [
     Mutant(
         "chunk without decays: keys have no gradient from denominators",
         "modeling_lion/cpu_lit.py",
-        "            dk.add_(torch.bmm(d.transpose(1, 2), q))\n",
+        '            dk.add_(torch.bmm(d.transpose(1, 2), scratch.wide("q", q)))\n',
         "",
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
     Mutant(
         "parallel: values have the gradient of undecayed scores",
         "modeling_lion/cpu_parallel.py",
-        "add_product(dv, multiply_(scores, mask), n,",
-        "add_product(dv, scores, n,",
+        'scratch.operand("scores", multiply_(scores, mask))',
+        'scratch.operand("scores", scores)',
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
     Mutant(
         "parallel: keys have the gradient of the last tile only",
         "modeling_lion/cpu_parallel.py",
-        "add_product(dk, g, q_rows, is_first=start == 0)",
-        "add_product(dk, g, q_rows, is_first=True)",
+        "q_rows, dk, adds=start > 0)",
+        "q_rows, dk)",
         f"{KERNELS}::test_slices_do_not_matter",
     ),
     Mutant(
@@ -497,8 +525,8 @@ WINDOWS = [
     Mutant(
         "window: gradients of keys are not scaled",
         "modeling_lion/cpu_sliding.py",
-        'out=scratch("dk", *dk.shape)), alpha=scaling)',
-        'out=scratch("dk", *dk.shape)))',
+        'scratch("dk", *dk.shape)), alpha=scaling)',
+        'scratch("dk", *dk.shape)))',
         "test_attention_sliding.py",
     ),
     Mutant(

@@ -2,12 +2,14 @@
 """Decays per channel against SPEC §2 written out, and where they must give what decays per token give."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from attention_forms import EVERY_FORM, FORMS, naive
 
-from modeling_lion import LionConfig, LionModel, attention_diagonal
+from modeling_lion import LionConfig, LionModel, attention, attention_diagonal
+from modeling_lion.attention_reference import reference_attention
 from modeling_lion.decay import LogDecay
 from modeling_lion.mixer_decay import DecayGate, initial_decay_logits
 from modeling_lion.patch_order import scan_attention, scan_orders
@@ -52,12 +54,30 @@ def test_equal_channels_are_decays_per_token(kernel, equal):
     equal(scan_attention(along_scans, query, key, value, both_scans(by_channel), **both)[0], expected)
 
 
+@pytest.mark.parametrize("form", ["parallel", "chunk"])
 @pytest.mark.parametrize("tokens", [1, 50, 150])
-def test_slices_do_not_matter(tokens, monkeypatch, equal):
+def test_slices_of_plain_operations_do_not_matter(tokens, form, monkeypatch, equal):
+    """What serves GPUs; on a CPU there is code by hand, tested in test_attention.py."""
     inputs = make_inputs(45)
     expected, _ = naive(*inputs)
+    monkeypatch.setattr(attention, "backend", lambda *args: "plain")
     monkeypatch.setattr(attention_diagonal, "TOKENS_AT_ONCE", tokens)
-    equal(FORMS["chunk"](*inputs, chunk_size=8)[0], expected)
+    equal(FORMS[form](*inputs, chunk_size=8)[0], expected)
+
+
+@pytest.mark.parametrize("head_directions", ["both", "alternate"])
+@pytest.mark.parametrize(("length", "chunk_size"), [(5, 64), (16, 16), (40, 32), (150, 64)])
+def test_both_directions_have_gradients_of_their_own(length, chunk_size, head_directions, equal):
+    """Chunks of one tile, of several, and several of them, with other decays forward than backward."""
+    query, key, value, forward = make_inputs(length)
+    inputs = query, key, value, forward, forward.flip(1) * 0.3
+    results = []
+    for attend in (reference_attention, partial(attention.lion_attention, form="chunk", chunk_size=chunk_size)):
+        leaves = [x.detach().requires_grad_() for x in inputs]
+        output, _ = attend(*leaves[:3], LogDecay(*leaves[3:]), head_directions=head_directions)
+        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    for result, expected in zip(*results[::-1], strict=True):
+        equal(result, expected)
 
 
 def test_shapes_are_checked():

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from modeling_lion import attention_sliding, cpu_sliding
 from modeling_lion.attention_sliding import sliding_attention
+from modeling_lion.cpu_scratch import Scratch
 from modeling_lion.numerics import accumulation_dtype
 
 
@@ -82,15 +83,17 @@ def outputs_and_gradients(attention, *inputs, dtype=None, **options) -> list[Ten
 
 def references(*inputs, **options) -> list[tuple[Tensor, float]]:
     """What is right, in float64, and how far off each result may be."""
-    exact, near = (
-        outputs_and_gradients(definition, *inputs, dtype=dtype, **options) for dtype in (torch.float64, torch.float32)
-    )
     dtype = inputs[2].dtype
+    narrow = torch.bfloat16 if Scratch(inputs[2]).is_mixed else torch.float32  # of products, or of everything
+    exact, *near = (
+        outputs_and_gradients(definition, *inputs, dtype=dtype, **options)
+        for dtype in (torch.float64, torch.float32, narrow)
+    )
     eps = torch.finfo(accumulation_dtype(dtype)).eps
     unit = eps / torch.finfo(torch.float32).eps
     found = []
-    for right, narrow in zip(exact, near, strict=True):
-        error, size = (narrow.double() - right).abs().max() * unit, right.abs().max()
+    for right, *narrow in zip(exact, *near, strict=True):
+        error, size = max((x.double() - right).abs().max() for x in narrow) * unit, right.abs().max()
         found.append((right, float(max(2 * error, 64 * eps * max(1, size)) + torch.finfo(dtype).eps * size)))
     return found
 
