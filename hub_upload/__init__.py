@@ -16,6 +16,8 @@ _MODULES = {
     "load_in_clean_process": ".clean_process",
     "convert_checkpoint": ".convert",
     "convert_original_state_dict": ".original",
+    "export_checkpoint": ".export",
+    "ExportedModel": ".exported",
     "infer_config": ".original",
     "numerics_report": ".verify",
     "UploadError": ".upload",

@@ -13,6 +13,7 @@ COMMANDS = {
     "bundle": "make a complete Hub repository, in a folder, of a trained checkpoint",
     "upload": "publish a checkpoint on the Hugging Face Hub",
     "verify": "measure how well the kernels agree on a checkpoint, and report its numbers",
+    "export": "write a graph for ONNX Runtime or OpenVINO, and compare it with torch",
     "convert": "make a LION checkpoint of published weights, or of a BERT or ViT",
 }
 

@@ -4,6 +4,10 @@ Bodies as in attention_plain.py for a graph that serves every length (`torch.exp
 over chunks, without float64, which OpenVINO narrows, and with few operators, each of which costs a runtime a pass.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -14,6 +18,22 @@ from .attention_plain import chunk_body, split_ones, with_ones
 
 # Fewer tokens than `chunk_size` + 2.5 `head_dim` take less time in the full form, in ONNX Runtime, too.
 LONGEST_FULL_FORM = 2.5
+
+
+CHOOSES = ContextVar("graphs_choose_their_form", default=False)
+
+
+@contextmanager
+def choosing_graphs() -> Iterator[None]:
+    """
+    What is exported in it, with `attn_implementation="auto"`, chooses by the length when it runs (`graph_auto_body`).
+    For ONNX: other exporters know no `torch.cond`, nor are there gradients.
+    """
+    token = CHOOSES.set(True)
+    try:
+        yield
+    finally:
+        CHOOSES.reset(token)
 
 
 def least_log_decay(dtype: torch.dtype) -> float:
@@ -35,9 +55,11 @@ def graph_auto_body(query, key, value, forward, backward, chunk_size):
         output = graph_chunk_body(query, key, value, log_decay[0], log_decay[-1], chunk_size)
         return tuple(x.contiguous() for x in output)  # as those of the other branch are
 
-    is_short = query.shape[2] <= chunk_size + int(LONGEST_FULL_FORM * query.shape[3])
-    if isinstance(is_short, bool):
-        return (short if is_short else long)(*inputs)
+    longest = chunk_size + int(LONGEST_FULL_FORM * query.shape[3])
+    is_short = query.shape[2] <= longest
+    for known, body in ((is_short, short), (query.shape[2] > longest, long)):
+        if statically_known_true(known):
+            return body(*inputs)
     return torch.cond(is_short, short, long, inputs)
 
 
