@@ -45,7 +45,9 @@ class ExportedModel(nn.Module):
         self.folder, self.config = folder, AutoConfig.from_pretrained(folder)
         formats = [name for name, file in FILES.items() if (folder / file).is_file()]
         if not formats:
-            raise ValueError(f"There is neither {' nor '.join(FILES.values())} in {folder}: make it with `lion export`.")
+            raise ValueError(
+                f"There is neither {' nor '.join(FILES.values())} in {folder}: make it with `lion export`."
+            )
         check_installed(PACKAGES[formats[0]])
         open_session = {"onnx": open_onnx, "openvino": open_openvino}[formats[0]]
         self.input_names, self.output_names, self.compute = open_session(folder / FILES[formats[0]], threads)

@@ -17,7 +17,7 @@ SHORTEST_HALF_LIFE = {"decay": 0.5, "selective": 0.5, "diagonal": 4.0}
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)), in an exported graph, too, without a sum with 1, in which a runtime loses the digits of exp(x)."""
+    """log(1 + exp(x)); in an exported graph, too, without a sum with 1, which has no room for the digits of exp(x)."""
     if not torch.compiler.is_exporting():
         return F.softplus(x)
     small = (-x.abs()).exp()
