@@ -15,6 +15,7 @@ deploy.csv.
 
 import argparse
 import copy
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -74,11 +75,17 @@ def write_graph(encoder: nn.Module, path: Path, dtype: str) -> None:
 
 
 def write_folder(encoder: nn.Module, folder: Path, runtime: str, dtype: str) -> None:
+    """As `lion export` does. What ONNX Runtime and OpenVINO share is traced once."""
     folder.mkdir(parents=True)
     encoder.config.save_pretrained(folder)
-    write_graph(encoder, folder / FILES["onnx"], dtype)
+    narrow = "int8" if dtype == "int8" else "float32"
+    graph = folder.parent / f"{narrow}.onnx"
+    if not graph.exists():
+        write_graph(encoder, graph, narrow)
+    path = folder / FILES["onnx"]
+    shutil.copy(graph, path)
     if runtime == "openvino":
-        write_openvino(folder / FILES["onnx"], folder / FILES[runtime], dtype)
+        write_openvino(path, folder / FILES[runtime], dtype)
 
 
 def in_torch(encoder: nn.Module, dtype: str) -> nn.Module:
@@ -127,7 +134,7 @@ def main(args: list[str] | None = None) -> None:
         for name in args.models:
             encoders[name] = make_encoder(name, args.layers, longest)
             for runtime, dtype in RUNTIMES:
-                case, folder = (name, runtime, dtype), Path(temporary) / name / runtime / dtype
+                case, folder = (name, runtime, dtype), Path(temporary) / name / f"{runtime}-{dtype}"
                 if runtime == "torch":
                     calls[case] = in_torch(encoders[name], dtype)
                 else:

@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Publish, check and convert LION checkpoints: the functions of the command `lion` (cli.py).
+Publish, check, export and convert LION checkpoints: the functions of the command `lion` (cli.py).
 
-Each of its sub-commands is a file: bundle.py, upload.py, verify.py and convert.py. The file original.py reads the
+Each of its sub-commands is a file: bundle.py, upload.py, verify.py, export.py and convert.py. The file original.py reads the
 checkpoints of the paper's authors, warm_start.py those of BERT and ViT.
 """
 

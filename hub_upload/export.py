@@ -127,9 +127,7 @@ def check_exportable(model: LionPreTrainedModel, attn_implementation: str) -> No
     if name in REFUSED:
         raise ValueError(f"A {name} cannot be exported: {REFUSED[name]}.")
     if model.config.mixer_type == "diagonal" and attn_implementation == "parallel":
-        raise ValueError(
-            '`attn_implementation="parallel"` has no graph with `mixer_type` \'diagonal\': use "chunk".'
-        )
+        raise ValueError('`attn_implementation="parallel"` has no graph with `mixer_type` \'diagonal\': use "chunk".')
 
 
 def save_modules(source: Path, folder: Path) -> str | None:
