@@ -122,6 +122,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 2048, 4096])
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--no_memory", action="store_true", help="leave out peak memory, a process for each case")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
@@ -140,7 +141,7 @@ def main(args: list[str] | None = None) -> None:
                 else:
                     write_folder(encoders[name], folder, runtime, dtype)
                     calls[case] = ExportedModel(folder, threads=args.threads)
-                if not args.quick:
+                if not (args.quick or args.no_memory):
                     memory[case] = in_new_process(peak_memory_of, name, args.layers, longest, runtime, dtype, folder)
                 print("made", *case, flush=True)
         for length in args.lengths:
