@@ -2,8 +2,8 @@
 """
 Publish, check, export and convert LION checkpoints: the functions of the command `lion` (cli.py).
 
-Each of its sub-commands is a file: bundle.py, upload.py, verify.py, export.py and convert.py. The file original.py reads the
-checkpoints of the paper's authors, warm_start.py those of BERT and ViT.
+Each of its sub-commands is a file: bundle.py, upload.py, verify.py, export.py and convert.py. The file original.py
+reads the checkpoints of the paper's authors, warm_start.py those of BERT and ViT; exported.py runs exported graphs.
 """
 
 from importlib import import_module
