@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
+.PHONY: demo test lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
 
 # Train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
 demo: $(VENV)/installed
@@ -17,6 +17,10 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench_kernels.py --quick --output_dir outputs/bench
 	$(BIN)/python benchmarks/bench_models.py --quick --output_dir outputs/bench
 	$(BIN)/python benchmarks/bench_memory.py --quick --output_dir outputs/bench
+
+# What a document costs on this CPU, in torch, ONNX Runtime and OpenVINO, beside BERT: half an hour.
+bench-deploy: $(VENV)/installed
+	$(BIN)/python benchmarks/bench_deploy.py
 
 # On a machine with an NVIDIA GPU: checks, tuning (into modeling_lion/triton_config.py) and figures (outputs/gpu), each
 # in less than ten minutes; PART=check, tune, figures or models is one of them.

@@ -1,9 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Publish, check and convert LION checkpoints: the functions of the command `lion` (cli.py).
+Publish, check, export and convert LION checkpoints: the functions of the command `lion` (cli.py).
 
-Each of its sub-commands is a file: bundle.py, upload.py, verify.py and convert.py. The file original.py reads the
-checkpoints of the paper's authors, warm_start.py those of the softmax encoders in warm_start_families.py.
+Each of its sub-commands is a file: bundle.py, upload.py, verify.py, export.py and convert.py. The file original.py
+reads the checkpoints of the paper's authors, warm_start.py those of the softmax encoders in warm_start_families.py;
+exported.py runs exported graphs.
 """
 
 from importlib import import_module
@@ -16,6 +17,8 @@ _MODULES = {
     "load_in_clean_process": ".clean_process",
     "convert_checkpoint": ".convert",
     "convert_original_state_dict": ".original",
+    "export_checkpoint": ".export",
+    "ExportedModel": ".exported",
     "infer_config": ".original",
     "numerics_report": ".verify",
     "UploadError": ".upload",

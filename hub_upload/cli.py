@@ -13,6 +13,7 @@ COMMANDS = {
     "bundle": "make a complete Hub repository, in a folder, of a trained checkpoint",
     "upload": "publish a checkpoint on the Hugging Face Hub",
     "verify": "measure how well the kernels agree on a checkpoint, and report its numbers",
+    "export": "write a graph for ONNX Runtime or OpenVINO, and compare it with torch",
     "convert": "make a LION checkpoint of published weights, or of a BERT, RoBERTa, ViT, ...",
 }
 
@@ -28,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         The exit code: 0 for success, 1 for a failure that was explained, 130 after Ctrl-C.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(prog="lion", description="Publish, check and convert LION checkpoints.")
+    parser = argparse.ArgumentParser(prog="lion", description="Publish, check, export and convert LION checkpoints.")
     versions = ", ".join(f"{name} {version(name)}" for name in ("lion-transformers", "torch", "transformers"))
     parser.add_argument("--version", action="version", version=versions)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

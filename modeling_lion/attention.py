@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from .attention_diagonal import diagonal_chunk_body, diagonal_parallel_body
+from .attention_graph import CHOOSES, LONGEST_FULL_FORM, graph_auto_body, graph_chunk_body
 from .attention_names import FORMS
 from .attention_plain import chunk_body, parallel_body, rnn_body, run_plain
 from .attention_reference import reference_attention
@@ -29,6 +30,7 @@ OPERATORS = {
 # With decays per channel; the full form would be the same work in longer chunks.
 DIAGONAL_OPERATORS = {("parallel", "cpu"): cpu_diagonal, ("chunk", "cpu"): cpu_diagonal}
 PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
+GRAPH_BODIES = PLAIN_BODIES | {"chunk": graph_chunk_body, "auto": graph_auto_body}
 DIAGONAL_BODIES = {"parallel": diagonal_parallel_body, "chunk": diagonal_chunk_body, "rnn": rnn_body}
 
 
@@ -93,7 +95,9 @@ def lion_attention(
         inputs = (query, key, value, forward, backward, chunk_size, normalization, head_directions)
         operator = (DIAGONAL_OPERATORS if is_diagonal else OPERATORS).get((form, backend(query, value)))
         if operator is None:
-            body = (DIAGONAL_BODIES if is_diagonal else PLAIN_BODIES)[form]
+            is_graph = torch.compiler.is_exporting() or isinstance(query.shape[2], torch.SymInt)
+            bodies = DIAGONAL_BODIES if is_diagonal else GRAPH_BODIES if is_graph else PLAIN_BODIES
+            body = bodies[form]
             output, factor = run_plain(body, *inputs)
         else:
             output, factor, *_ = operator(*inputs)
@@ -113,11 +117,15 @@ def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_s
         log_decay: the forward or the backward one of `finite_log_decay`.
     """
     length, head_dim = query.shape[2:]
-    # A graph for every length (`torch.export`) can't choose, so it takes the form that is linear in the length.
-    if isinstance(length, torch.SymInt) or log_decay is None or log_decay.dim() == 4:
+    if log_decay is None or log_decay.dim() == 4:
+        return "chunk"
+    if CHOOSES.get() and torch.compiler.is_exporting():
+        return "auto"
+    # A graph for every length that does not choose when it runs takes the form that is linear in the length.
+    if isinstance(length, torch.SymInt):
         return "chunk"
     is_triton = backend(query, value) == "triton"
-    longest = longest_full_form(query.device) if is_triton else chunk_size + 2.5 * head_dim
+    longest = longest_full_form(query.device) if is_triton else chunk_size + LONGEST_FULL_FORM * head_dim
     return "parallel" if length <= longest else "chunk"
 
 

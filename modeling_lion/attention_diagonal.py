@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .attention_graph import chunks_of, cut_length, pass_states_at_once
 from .attention_plain import pass_states, split_ones, with_ones, without_saving
 from .decay import chunk_sums
 
@@ -34,10 +35,13 @@ def diagonal_chunk_body(query, key, value, forward, backward, chunk_size):
     decays `(batch, heads, length, head_dim)`.
     """
     shape, length = value.shape, value.shape[2]
-    chunk = chunk_of(length, chunk_size)
     inputs = [x.expand(*shape[:3], -1).flatten(0, 1) for x in (query, key, with_ones(value), forward, backward)]
-    slices = zip(*(x.split(max(1, TOKENS_AT_ONCE // max(1, length))) for x in inputs), strict=True)
-    output = torch.cat([without_saving(in_chunks, *tensors, chunk) for tensors in slices])
+    if isinstance(length, torch.SymInt):
+        output = in_chunks(*inputs, 1 << (chunk_size.bit_length() - 1))
+    else:
+        chunk = chunk_of(length, chunk_size)
+        slices = zip(*(x.split(max(1, TOKENS_AT_ONCE // max(1, length))) for x in inputs), strict=True)
+        output = torch.cat([without_saving(in_chunks, *tensors, chunk) for tensors in slices])
     return split_ones(output.unflatten(0, shape[:2]))
 
 
@@ -61,22 +65,27 @@ def in_chunks(query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backwa
         chunk: tokens of a chunk, a power of two.
     """
     length = query.shape[1]
-    padding = -length % chunk
+    num_chunks, padding = chunks_of(length, chunk)
+    is_known = not isinstance(length, torch.SymInt)
     inputs = (query, key, value, forward, backward)
-    inputs = (pad(x, (0, 0, 0, padding)) if padding else x for x in inputs)
-    query, key, value, forward, backward = (x.unflatten(1, (-1, chunk)) for x in inputs)
+    inputs = (pad(x, (0, 0, 0, padding)) if not is_known or padding else x for x in inputs)
+    query, key, value, forward, backward = (x.unflatten(1, (num_chunks, chunk)) for x in inputs)
     output = inside_chunks(query, key, value, forward, backward)
-    if query.shape[1] > 1:
-        from_start, to_end, from_end, to_start = (x.exp() for x in chunk_sums(forward, backward, dim=-2))
-        for query_factor, key_factor, border, reverse in (
+    if not is_known or num_chunks > 1:
+        from_start, to_end, from_end, to_start = chunk_sums(forward, backward, dim=-2)
+        for to_query, from_key, border, reverse in (
             (from_start, to_end, 0, False),
             (from_end, to_start, -1, True),
         ):
-            sums = (key * key_factor).transpose(-1, -2) @ value
-            # Without heads: `pass_states` takes (bh, 1, n, d, e), here with a decay for every row of a state.
-            states = pass_states(sums.unsqueeze(1), key_factor[:, None, :, border, :, None], reverse)
-            output = output + (query * query_factor) @ states.squeeze(1)
-    return output.flatten(1, 2)[:, :length]
+            sums = (key * from_key.exp()).transpose(-1, -2) @ value
+            total = from_key[:, :, border]  # of a chunk, for every row of a state
+            if is_known:  # without heads: `pass_states` takes (bh, 1, n, d, e)
+                states = pass_states(sums.unsqueeze(1), total.exp()[:, None, :, :, None], reverse).squeeze(1)
+            else:
+                states = pass_states_at_once(sums.transpose(1, 2), total.transpose(1, 2), reverse).transpose(1, 2)
+            output = output + (query * to_query.exp()) @ states
+    output = output.flatten(1, 2)
+    return output[:, :length] if is_known else cut_length(output, length, dim=1)
 
 
 def inside_chunks(query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backward: Tensor) -> Tensor:

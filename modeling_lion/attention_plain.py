@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 The three forms of linear attention (SPEC §3) in differentiable torch operations: for devices without a kernel of ours,
-for export and `torch.func`, and for second derivatives of the kernels that are written by hand.
+for `torch.func`, and for second derivatives of the kernels that are written by hand.
 
 A body takes query, key and value in the accumulation dtype, the forward and the backward log decay of
 `finite_log_decay`, over all tokens or `None`, and a chunk size. It returns the numerators Σ_j (q_i·k_j) M_ij v_j,
@@ -23,7 +23,6 @@ from .decay import (
     decay_mask,
     over_tokens,
     reads_forward,
-    wide_dtype,
 )
 from .numerics import accumulation_dtype, normalize
 
@@ -84,23 +83,21 @@ def chunk_body(query, key, value, forward, backward, chunk_size):
 
     length = query.shape[2]
     num_chunks, chunk = cut_evenly(length, chunk_size)
-    is_known = not isinstance(length, torch.SymInt)
     padding = num_chunks * chunk - length
-    if not is_known or padding:  # for torch.compile, which takes an empty pad for one that makes its input contiguous
+    if padding:  # for torch.compile, which takes an empty pad for one that makes its input contiguous
         query, key, value = (pad(x, (0, 0, 0, padding)) for x in (query, key, value))
     query, key, value = (x.unflatten(2, (num_chunks, chunk)) for x in (query, key, value))
     forward, backward = (pad(x, (0, padding)).unflatten(2, (num_chunks, chunk)) for x in (forward, backward))
 
     scores = query @ key.transpose(-1, -2) * decay_mask(forward, backward)
     output = scores @ value
-    if not is_known or num_chunks > 1:
+    if num_chunks > 1:
         from_start, to_end, from_end, to_start = (x.exp().unsqueeze(-1) for x in chunk_sums(forward, backward))
         forward_state = pass_states((key * to_end).transpose(-1, -2) @ value, to_end[..., :1, :])
         backward_state = pass_states((key * to_start).transpose(-1, -2) @ value, to_start[..., -1:, :], reverse=True)
         output = output + (query * from_start) @ forward_state + (query * from_end) @ backward_state
-    # Cut the padding before anything is divided; not with a slice where how it relates to the whole is unknown.
-    cut = slice(length) if is_known else torch.arange(length, device=output.device)
-    return split_ones(output.flatten(2, 3)[:, :, cut])
+    # Cut the padding before anything is divided.
+    return split_ones(output.flatten(2, 3)[:, :, :length])
 
 
 def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
@@ -111,30 +108,12 @@ def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
         sums: what each chunk adds, `(b, h, n, d, e)`.
         decay: what is left of a state behind each chunk, `(1 or b, h, n, 1, 1)`, in [0, 1].
     """
-    if isinstance(sums.shape[2], torch.SymInt):
-        return pass_states_at_once(sums, decay, reverse)
     order = range(sums.shape[2])
     order = order[::-1] if reverse else order
     states = [torch.zeros_like(sums[:, :, 0])]
     for n in order[:-1]:
         states.append(torch.addcmul(sums[:, :, n], states[-1], decay[:, :, n]))
     return torch.stack(states[::-1] if reverse else states, dim=2)
-
-
-def pass_states_at_once(sums: Tensor, decay: Tensor, reverse: bool) -> Tensor:
-    """
-    `pass_states` without a loop, for a graph that serves any number of chunks (`torch.export`): one product with the
-    n x n matrix of what is left of each state on its way from chunk to chunk, in n² d e operations.
-    """
-    log_decay = decay[..., 0, 0].to(wide_dtype(decay.device))
-    log_decay = log_decay.clamp(min=torch.finfo(log_decay.dtype).tiny).log()
-    through = log_decay.cumsum(-1)  # this chunk included
-    before = through - log_decay
-    left = before.unsqueeze(-2) - through.unsqueeze(-1) if reverse else before.unsqueeze(-1) - through.unsqueeze(-2)
-    position = torch.arange(sums.shape[2], device=sums.device)
-    is_on_the_way = position[:, None] < position if reverse else position[:, None] > position
-    left = left.masked_fill(~is_on_the_way, -torch.inf).to(sums.dtype).exp()
-    return (left @ sums.flatten(3)).unflatten(3, sums.shape[3:])
 
 
 def rnn_body(query, key, value, forward, backward, chunk_size):

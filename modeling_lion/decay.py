@@ -64,14 +64,11 @@ def wide_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def cut_evenly(length: int | torch.SymInt, size: int) -> tuple[int | torch.SymInt, int]:
+def cut_evenly(length: int, size: int) -> tuple[int, int]:
     """
     Number (1 or more) and size of the chunks of at most `size` tokens that hold `length` tokens with the least
-    padding. While the length is unknown (`torch.export`), whole chunks and one more than needed: never a single one,
-    for which the graph would be another.
+    padding.
     """
-    if isinstance(length, torch.SymInt):
-        return (length + 2 * size - 1) // size, size
     num_chunks = max(1, -(-length // size))
     return num_chunks, -(-length // num_chunks)
 

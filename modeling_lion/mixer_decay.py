@@ -16,6 +16,19 @@ from .numerics import accumulation_dtype
 SHORTEST_HALF_LIFE = {"decay": 0.5, "selective": 0.5, "diagonal": 4.0}
 
 
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x)); in an exported graph, too, without a sum with 1, which has no room for the digits of exp(x)."""
+    if not torch.compiler.is_exporting():
+        return F.softplus(x)
+    small = (-x.abs()).exp()
+    return x.clamp(min=0) + 2 * torch.atanh(small / (2 + small))
+
+
+def logsigmoid(x: Tensor) -> Tensor:
+    """log(sigmoid(x)); `softplus` says how in an exported graph."""
+    return -softplus(-x) if torch.compiler.is_exporting() else F.logsigmoid(x)
+
+
 class FixedDecay(nn.Module):
     """The logits α, one per head: a module of their own, which peft can train beside LoRA (`modules_to_save`)."""
 
@@ -29,7 +42,7 @@ class FixedDecay(nn.Module):
         The log decays, `(num_heads,)`; of the hidden states only the dtype matters. `(batch, num_heads, length)` where
         gradients are wanted for each sequence: in `torch.func`, and for hooks that read them, as those of opacus.
         """
-        log_decay = F.logsigmoid(self.bias.to(accumulation_dtype(hidden_states.dtype)))
+        log_decay = logsigmoid(self.bias.to(accumulation_dtype(hidden_states.dtype)))
         if not (self._backward_hooks or torch._C._are_functorch_transforms_active()):
             return log_decay
         batch, length = hidden_states.shape[:2]
@@ -69,8 +82,8 @@ class DecayGate(nn.Linear):
     def log_decay(self, logits: Tensor) -> Tensor:
         # Not in `forward`, where tensor parallelism has DTensors, which don't know logsigmoid.
         if self.log_rate_bias is None:
-            return F.logsigmoid(logits)
-        return -self.log_rate_bias.to(logits.dtype).exp() * F.softplus(logits)
+            return logsigmoid(logits)
+        return -self.log_rate_bias.to(logits.dtype).exp() * softplus(logits)
 
     def bias_of(self, logits: Tensor) -> Tensor:
         """The bias for decays sigmoid(logits), where w·x and the rate are 0: logsigmoid(z) = -softplus(-z)."""

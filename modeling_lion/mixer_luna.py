@@ -82,7 +82,7 @@ class LunaMixer(SoftmaxMixer):
         """
         if memory is None:
             num_sequences = 1 if cu_seq_lens_q is None else len(cu_seq_lens_q) - 1
-            memory = self.memory.repeat(num_sequences, 1).expand(len(hidden_states), -1, -1)
+            memory = self.memory.repeat(num_sequences, 1).expand(hidden_states.shape[0], -1, -1)
         query = self.split_heads(self.pack_q_proj(memory))
         key = self.split_heads(self.pack_k_proj(hidden_states))
         value = key if self.pack_v_proj is None else self.split_heads(self.pack_v_proj(hidden_states))

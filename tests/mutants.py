@@ -169,10 +169,24 @@ FORWARD = [
     ),
     Mutant(
         "chunk, exported: states of the way left include their own block",
-        "modeling_lion/attention_plain.py",
-        "position[:, None] < position if reverse",
-        "position[:, None] <= position if reverse",
+        "modeling_lion/attention_graph.py",
+        "left = steps.cumsum(-1).exp() * (origin > to)",
+        "left = steps.cumsum(-1).exp() * (origin >= to)",
         "test_export.py::test_a_kernel_exported_once_is_right_at_every_length",
+    ),
+    Mutant(
+        "exported: what goes right loses the query's decay, too",
+        "modeling_lion/attention_graph.py",
+        "return (through if forward is backward else forward.cumsum(-1)) - forward, through",
+        "return (through if forward is backward else forward.cumsum(-1)), through",
+        "test_export.py::test_a_kernel_exported_once_is_right_at_every_length",
+    ),
+    Mutant(
+        "export: a wrong graph is kept",
+        "hub_upload/export.py",
+        "not found[-1].error <= too_much",
+        "found[-1].error > too_much",
+        "test_export.py::test_what_cannot_be_exported_is_refused_by_name",
     ),
     Mutant(
         "parallel: blocks far left of a row lose too much",
@@ -880,8 +894,8 @@ MODELS = [
     Mutant(
         "mixers: the rate of softplus gates is its logarithm",
         "modeling_lion/mixer_decay.py",
-        "-self.log_rate_bias.to(logits.dtype).exp() * F.softplus(logits)",
-        "-(1 + self.log_rate_bias.to(logits.dtype)) * F.softplus(-logits)",
+        "-self.log_rate_bias.to(logits.dtype).exp() * softplus(logits)",
+        "-(1 + self.log_rate_bias.to(logits.dtype)) * softplus(-logits)",
         "test_attention_diagonal.py",
     ),
     Mutant(

@@ -1,0 +1,109 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Run what `lion export` wrote, in ONNX Runtime or OpenVINO, as a function of tensors."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig
+from transformers.modeling_outputs import ModelOutput
+
+import modeling_lion  # noqa: F401, registers the configuration
+
+
+FILES = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
+PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
+# Where OpenVINO's file says what to compute in.
+PRECISION = ["runtime_options", "INFERENCE_PRECISION_HINT"]
+
+
+def check_installed(*packages: str) -> None:
+    """Raise an ImportError that says how to install what is missing."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise ImportError(f"{', '.join(missing)} is not installed: pip install 'lion-transformers[export]'.")
+
+
+class ExportedModel(nn.Module):
+    """
+    A folder of `lion export` as a function of tensors on the CPU, with the names of inputs and outputs of the model.
+
+    Args:
+        folder: with `model.onnx` or `openvino_model.xml`.
+        threads: how many compute; as many as torch has by default.
+
+    Raises:
+        ValueError: if there is neither file in the folder.
+        ImportError: if the runtime is not installed.
+    """
+
+    def __init__(self, folder: str | Path, threads: int | None = None):
+        super().__init__()
+        folder = Path(folder)
+        threads = torch.get_num_threads() if threads is None else threads
+        self.folder, self.config = folder, AutoConfig.from_pretrained(folder)
+        formats = [name for name, file in FILES.items() if (folder / file).is_file()]
+        if not formats:
+            raise ValueError(
+                f"There is neither {' nor '.join(FILES.values())} in {folder}: make it with `lion export`."
+            )
+        check_installed(PACKAGES[formats[0]])
+        open_session = {"onnx": open_onnx, "openvino": open_openvino}[formats[0]]
+        self.input_names, self.output_names, self.compute = open_session(folder / FILES[formats[0]], threads)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        return_dict: bool = True,
+    ) -> ModelOutput:
+        """
+        The outputs of the model by their names, float32. A mask or token types that are not given are all 1 and all 0.
+
+        Raises:
+            ValueError: if an input that the graph takes is missing.
+        """
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        given["pixel_values"] = pixel_values
+        if input_ids is not None:
+            defaults = {"attention_mask": torch.ones_like, "token_type_ids": torch.zeros_like}
+            given |= {name: make(input_ids) for name, make in defaults.items() if given[name] is None}
+        missing = [name for name in self.input_names if given[name] is None]
+        if missing:
+            raise ValueError(f"{self.folder} takes {', '.join(self.input_names)}; give {', '.join(missing)}.")
+        outputs = self.compute({name: given[name].cpu().contiguous().numpy() for name in self.input_names})
+        return ModelOutput(zip(self.output_names, map(torch.from_numpy, outputs), strict=True))
+
+    def save_pretrained(self, *args, **kwargs) -> None:
+        raise ValueError(f"An exported model is no checkpoint: copy the folder {self.folder} as it is.")
+
+
+def open_onnx(path: Path, threads: int):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    inputs, outputs = ([x.name for x in both] for both in (session.get_inputs(), session.get_outputs()))
+    return inputs, outputs, lambda feeds: session.run(outputs, feeds)
+
+
+def open_openvino(path: Path, threads: int):
+    import openvino
+
+    core = openvino.Core()
+    model, options = core.read_model(path), {"INFERENCE_NUM_THREADS": threads}
+    if model.has_rt_info(PRECISION):  # it is not read by itself, and the default of some CPUs is bfloat16
+        options[PRECISION[-1]] = model.get_rt_info(PRECISION).astype(str)
+    model = core.compile_model(model, "CPU", options)
+    inputs, outputs = ([x.get_any_name() for x in both] for both in (model.inputs, model.outputs))
+    request = model.create_infer_request()
+
+    def compute(feeds: dict) -> list:
+        found = request.infer(feeds)
+        return [found[i].copy() for i in range(len(outputs))]
+
+    return inputs, outputs, compute
