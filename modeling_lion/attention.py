@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from .attention_diagonal import diagonal_chunk_body, diagonal_parallel_body
-from .attention_graph import CHOOSES, LONGEST_FULL_FORM, graph_auto_body, graph_chunk_body
+from .attention_graph import LONGEST_FULL_FORM, Graphs, graph_auto_body, graph_chunk_body
 from .attention_names import FORMS
 from .attention_plain import chunk_body, parallel_body, rnn_body, run_plain
 from .attention_reference import reference_attention
@@ -119,7 +119,7 @@ def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_s
     length, head_dim = query.shape[2:]
     if log_decay is None or log_decay.dim() == 4:
         return "chunk"
-    if CHOOSES.get() and torch.compiler.is_exporting():
+    if torch.compiler.is_exporting() and Graphs.choose:
         return "auto"
     # A graph for every length that does not choose when it runs takes the form that is linear in the length.
     if isinstance(length, torch.SymInt):

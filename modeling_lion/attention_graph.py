@@ -6,7 +6,6 @@ over chunks, without float64, which OpenVINO narrows, and with few operators, ea
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -20,7 +19,10 @@ from .attention_plain import chunk_body, split_ones, with_ones
 LONGEST_FULL_FORM = 2.5
 
 
-CHOOSES = ContextVar("graphs_choose_their_form", default=False)
+class Graphs:
+    """What is being exported; an attribute, which compilers can read."""
+
+    choose = False
 
 
 @contextmanager
@@ -29,11 +31,11 @@ def choosing_graphs() -> Iterator[None]:
     What is exported in it, with `attn_implementation="auto"`, chooses by the length when it runs (`graph_auto_body`).
     For ONNX: other exporters know no `torch.cond`, nor are there gradients.
     """
-    token = CHOOSES.set(True)
+    Graphs.choose = True
     try:
         yield
     finally:
-        CHOOSES.reset(token)
+        Graphs.choose = False
 
 
 def least_log_decay(dtype: torch.dtype) -> float:

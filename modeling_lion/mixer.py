@@ -86,7 +86,7 @@ class LinearMixer(Mixer):
         query, key, value = (
             x.unflatten(-1, (-1, self.head_dim)) for x in self.project(hidden_states, is_real, neighbours)
         )
-        local = None
+        local, gate = None, self.window_gate(hidden_states) if self.window else None
         with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
             query, key = rotate(query, key, position_embeddings, heads_dim=2)
             if self.window:
@@ -96,7 +96,6 @@ class LinearMixer(Mixer):
                 outer_key, outer_value = key, value
                 if is_segment:
                     query, key, value = (neighbours.trim(x) for x in (query, key, value))
-                gate = self.window_gate(hidden_states)
                 local = LocalWindow(query, outer_key, outer_value, gate, are_real, first, self.window)
             query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
         if self.head_directions == "alternate" and query.shape[2] % 2:

@@ -463,10 +463,10 @@ ROTARY = [
         "rotary: queries and keys are turned behind the feature map",
         "modeling_lion/mixer.py",
         """            query, key = rotate(query, key, position_embeddings, heads_dim=2)
-            query, key = self.feature_map(query), self.feature_map(key)
 """,
         """            query, key = self.feature_map(query), self.feature_map(key)
             query, key = rotate(query, key, position_embeddings, heads_dim=2)
+            return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), NO_DECAY, None
 """,
         "test_rotary.py",
     ),
@@ -567,9 +567,44 @@ WINDOWS = [
     Mutant(
         "window: processes count the positions of neighbours from their own",
         "modeling_lion/rotary.py",
-        "shared_sequence.surround(position_ids, self.sliding_window)",
+        "shared_sequence.surround(position_ids, self.reach[layer_type])",
         "position_ids",
         "test_segments_over_processes.py",
+    ),
+    Mutant(
+        "local window: the gate opens the window",
+        "modeling_lion/local_window.py",
+        "log_near = log_sum.unsqueeze(-1) - self.gate",
+        "log_near = log_sum.unsqueeze(-1) + self.gate",
+        "test_local_window.py -k agrees",
+    ),
+    Mutant(
+        "local window: its sum has no gradient",
+        "modeling_lion/cpu_sliding.py",
+        "if d_log_sum is not None:",
+        "if False:",
+        "test_attention_sliding.py -k sums",
+    ),
+    Mutant(
+        "local window: keys have the features of queries",
+        "modeling_lion/mixer.py",
+        "(self.key_feature_map or self.feature_map)(key)",
+        "self.feature_map(key)",
+        "test_local_window.py -k learnt",
+    ),
+    Mutant(
+        "local window: padded keys of a segment's neighbours are seen",
+        "modeling_lion/mixer.py",
+        "are_real = neighbours.extend(hidden_states, is_real)[1] if is_segment else is_real",
+        "are_real = None if is_segment else is_real",
+        "test_local_window.py -k segments",
+    ),
+    Mutant(
+        "positions: a cyclic table ends",
+        "modeling_lion/embeddings.py",
+        "position_ids = position_ids % num_positions",
+        "position_ids = position_ids.clamp(max=num_positions - 1)",
+        "test_local_window.py -k cyclic",
     ),
     Mutant(
         "hybrid: a kernel of linear attention is asked of the library",

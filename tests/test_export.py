@@ -105,9 +105,12 @@ MODERN |= {"norm_position": "pre", "use_gated_mlp": True, "pooling": "mean"}
 LAYER_TYPES = ["linear_attention", "sliding_attention", "full_attention"]
 HYBRID = {"mixer_type": "decay", "layer_types": LAYER_TYPES, "num_hidden_layers": 3, "sliding_window": 4}
 IMAGE = {"modality": "image", "image_size": (8, 12), "patch_size": 1}
+CONVERTED = {"feature_map": "hedgehog", "local_window": 5, "position_embedding_type": "cyclic", "pooling": "mean"}
+CONVERTED |= {"max_position_embeddings": 32}
 GRAPHS = {
     "selective": (LionForSequenceClassification, MODERN),
     "hybrid": (LionForMaskedLM, HYBRID),
+    "converted": (LionModel, CONVERTED),
     "lit": (LionForMaskedLM, {"mixer_type": "lit", "position_embedding_type": "absolute"}),
     "diagonal": (LionForQuestionAnswering, {"mixer_type": "diagonal"}),
     "luna": (LionForTokenClassification, {"mixer_type": "luna", "luna_length": 5, "num_hidden_layers": 2}),

@@ -229,6 +229,11 @@ def test_learnt_features():
     turned = torch.stack([x[:, :, h] @ mixer.feature_map.weight[h] for h in range(2)], dim=2)
     expected = torch.cat((turned.softmax(-1), (-turned).softmax(-1)), dim=-1)
     torch.testing.assert_close(mixer.feature_map(x), expected)
+    hidden_states = torch.randn(2, 7, 16)
+    query, key, *_ = mixer(hidden_states)
+    query_heads, key_heads = (proj(hidden_states).unflatten(-1, (2, 8)) for proj in (mixer.q_proj, mixer.k_proj))
+    torch.testing.assert_close(query.transpose(1, 2), mixer.feature_map(query_heads))
+    torch.testing.assert_close(key.transpose(1, 2), torch.cat((key_heads.softmax(-1), (-key_heads).softmax(-1)), -1))
 
 
 @pytest.mark.parametrize("length", [5, 600])
