@@ -236,13 +236,12 @@ def test_learnt_features():
     torch.testing.assert_close(key.transpose(1, 2), torch.cat((key_heads.softmax(-1), (-key_heads).softmax(-1)), -1))
 
 
-@pytest.mark.parametrize("length", [5, 600])
-def test_compiles_as_one_graph(length):
-    model = make_model()
+def test_compiles_as_one_graph():
+    model = make_model(num_hidden_layers=1)
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
-    for tokens in (length, length + 3):
-        input_ids = torch.randint(1, 40, (2, tokens))
+    for length in (40, 300):
+        input_ids = torch.randint(1, 40, (2, length))
         expected = model(input_ids).last_hidden_state
         torch.testing.assert_close(compiled(input_ids).last_hidden_state, expected)
     torch.compiler.reset()
