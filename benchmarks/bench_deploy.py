@@ -9,7 +9,7 @@ by the exporter of transformers.
 
 One document at a time, one thread, CPU time, the models and BERT in torch in turn, medians. `ratio` is to BERT in the
 same runtime and dtype, `ratio_to_torch` to BERT in torch in float32; `error` is the largest difference from the same
-model in torch in float32, over the largest output. Peak memory is that of a process that computes the longest document.
+model in torch in float32, over the largest output. Peak memory is that of a process that computes the longest one.
 Rows go to deploy.csv.
 """
 
