@@ -7,14 +7,15 @@ by the exporter of transformers.
     python benchmarks/bench_deploy.py              # 128 to 4096 tokens, two layers
     python benchmarks/bench_deploy.py --quick      # one layer, short documents
 
-One document at a time, one thread, CPU time, all of a length in turn, medians. `ratio` is to BERT in the same runtime
-and dtype, `ratio_to_torch` to BERT in torch in float32; `error` is the largest difference from the same model in torch
-in float32, over the largest output. Peak memory is that of a process that computes the longest document. Rows go to
-deploy.csv.
+One document at a time, one thread, CPU time, the models and BERT in torch in turn, medians. `ratio` is to BERT in the
+same runtime and dtype, `ratio_to_torch` to BERT in torch in float32; `error` is the largest difference from the same
+model in torch in float32, over the largest output. Peak memory is that of a process that computes the longest one.
+Rows go to deploy.csv.
 """
 
 import argparse
 import copy
+import itertools
 import shutil
 import tempfile
 import warnings
@@ -26,7 +27,7 @@ import torch
 from bench_models import make_model
 from hub_upload_lion.export import DTYPES, quiet, save_int8, write_onnx, write_openvino
 from hub_upload_lion.exported import FILES, ExportedModel
-from measure import append_rows, in_new_process, interleaved, make_parser, peak_memory, print_table, summary
+from measure import append_rows, in_new_process, interleaved, make_parser, peak_memory, summary
 from torch import nn
 
 from configuration_lion import lion_preset
@@ -35,6 +36,7 @@ from modeling_lion import LionModel, LionPreTrainedModel
 
 MODELS = ("BERT", "LION-LIT", "LION-S", "LION")
 TORCH_DTYPES = ("float32", "bfloat16", "int8")
+PEERS = {"ratio": "of BERT", "ratio_to_torch": "of BERT in torch"}
 RUNTIMES = [("torch", dtype) for dtype in TORCH_DTYPES]
 RUNTIMES += [(runtime, dtype) for runtime, dtypes in DTYPES.items() for dtype in dtypes if dtype != "float16"]
 
@@ -131,46 +133,41 @@ def main(args: list[str] | None = None) -> None:
     longest = max(args.lengths)
 
     with tempfile.TemporaryDirectory() as temporary:
-        encoders, calls, memory = {}, {}, {}
-        for name in args.models:
-            encoders[name] = make_encoder(name, args.layers, longest)
-            for runtime, dtype in RUNTIMES:
-                case, folder = (name, runtime, dtype), Path(temporary) / name / f"{runtime}-{dtype}"
-                if runtime == "torch":
-                    calls[case] = in_torch(encoders[name], dtype)
-                else:
-                    write_folder(encoders[name], folder, runtime, dtype)
-                    calls[case] = ExportedModel(folder, threads=args.threads)
-                if not (args.quick or args.no_memory):
-                    memory[case] = in_new_process(peak_memory_of, name, args.layers, longest, runtime, dtype, folder)
-                print("made", *case, flush=True)
+        encoders = {name: make_encoder(name, args.layers, longest) for name in args.models}
+        folders, memory = {}, {}
+        for case in itertools.product(args.models, RUNTIMES):
+            name, (runtime, dtype) = case
+            folders[case] = Path(temporary) / name / f"{runtime}-{dtype}"
+            if runtime != "torch":
+                write_folder(encoders[name], folders[case], runtime, dtype)
+            if not (args.quick or args.no_memory):
+                arguments = name, args.layers, longest, runtime, dtype, folders[case]
+                memory[case] = in_new_process(peak_memory_of, *arguments)
         for length in args.lengths:
-            functions = {case: partial(hidden_states, call, document(length)) for case, call in calls.items()}
-            truth = {name: functions[name, "torch", "float32"]() for name in args.models}
-            errors = {case: relative_error(encode(), truth[case[0]]) for case, encode in functions.items()}
-            times = {case: summary(seconds) for case, seconds in interleaved(functions, args.repeats).items()}
-            rows = []
-            for case, seconds in times.items():
-                peers = {"ratio": ("BERT", *case[1:]), "ratio_to_torch": ("BERT", "torch", "float32")}
-                ratios = {
-                    column: seconds["median"] / times[peer]["median"] if peer in times else None
-                    for column, peer in peers.items()
+            truth = {name: hidden_states(encoder, document(length)) for name, encoder in encoders.items()}
+            for runtime, dtype in RUNTIMES:  # one at a time: what a runtime has allocated it keeps
+                calls = {
+                    name: in_torch(encoder, dtype)
+                    if runtime == "torch"
+                    else ExportedModel(folders[name, (runtime, dtype)], threads=args.threads)
+                    for name, encoder in encoders.items()
                 }
-                row = dict(zip(("model", "runtime", "dtype"), case, strict=True)) | {
-                    "layers": args.layers,
-                    "length": length,
-                }
-                row |= {"batch": 1} | seconds | ratios | {"error": errors[case]}
-                rows.append(row | {"peak_memory_bytes": memory.get(case) if length == longest else None})
-            append_rows(args.output_dir / "deploy.csv", rows)
-            cells = lambda row: [
-                f"{row['median'] * 1e3:.1f}",
-                *(f"{row[c] or 0:.2f}" for c in ("ratio", "ratio_to_torch")),
-            ]
-            print(f"\n{length} tokens")
-            header = ["model", "runtime", "dtype", "ms", "to BERT", "to BERT in torch", "error"]
-            names = ("model", "runtime", "dtype")
-            print_table(header, [[*(row[c] for c in names), *cells(row), f"{row['error']:.0e}"] for row in rows])
+                functions = {name: partial(hidden_states, call, document(length)) for name, call in calls.items()}
+                errors = {name: relative_error(encode(), truth[name]) for name, encode in functions.items()}
+                if "BERT" in encoders:
+                    functions["torch"] = partial(hidden_states, encoders["BERT"], document(length))
+                times = {name: summary(seconds) for name, seconds in interleaved(functions, args.repeats).items()}
+                rows = []
+                for name in args.models:
+                    row = {"model": name, "runtime": runtime, "dtype": dtype, "layers": args.layers}
+                    row |= {"length": length, "batch": 1} | times[name]
+                    for column, peer in (("ratio", "BERT"), ("ratio_to_torch", "torch")):
+                        row[column] = row["median"] / times[peer]["median"] if peer in times else None
+                    peak = memory.get((name, (runtime, dtype))) if length == longest else None
+                    rows.append(row | {"error": errors[name], "peak_memory_bytes": peak})
+                    ratios = ", ".join(f"{row[c]:.2f} {of}" for c, of in PEERS.items() if row[c] is not None)
+                    print(length, runtime, dtype, name, f"{row['median'] * 1e3:.1f} ms", ratios, flush=True)
+                append_rows(args.output_dir / "deploy.csv", rows)
 
 
 if __name__ == "__main__":
