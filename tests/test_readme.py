@@ -37,6 +37,7 @@ def test_python_blocks_run_in_order_and_print_what_the_page_says(page, tmp_path,
     # These tests have imported modeling_lion already; readers have not.
     assert re.search(r"^(from|import) (modeling_lion|hub_upload_lion)\b", blocks[0], flags=re.MULTILINE)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")  # pages of a clone
     namespace = {"__name__": "__main__"}
     for block, want in zip(blocks, expected, strict=True):
         with contextlib.redirect_stdout(io.StringIO()) as output:
