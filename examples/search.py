@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "checkpoints" / "lion-minilm-l6"
 INDEX_DIR = ROOT / "outputs" / "search"
 TEXT_FILES = (".txt", ".md", ".rst")
-BATCH_CHARACTERS = 32_000  # padding included
+BATCH_CHARACTERS = 8_000  # padding included
 ROUND = 512  # texts that are sorted by length together
 # What turns texts into unit vectors `(number of texts, size)`, float32.
 Encode = Callable[[list[str]], Tensor]
@@ -86,7 +86,9 @@ def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"--folder {folder} does not exist, or is no folder: give one with files to search.")
-    visible = (path for path in folder.rglob("*") if not any(x.startswith(".") for x in path.relative_to(folder).parts))
+    visible = (
+        path for path in folder.rglob("*") if not any(x.startswith(".") for x in path.relative_to(folder).parts)
+    )
     files = sorted(str(path) for path in visible if path.suffix in (".py", *TEXT_FILES) and path.is_file())
     if not files:
         raise ValueError(f"--folder {folder} has no files to search: none ends with .py, {', '.join(TEXT_FILES)}.")
@@ -204,6 +206,15 @@ def batches(texts: list[str]) -> Iterator[list[str]]:
         yield batch
 
 
+def check_encoder(folder: str | Path) -> None:
+    """Raise a FileNotFoundError if there is no such folder of an encoder."""
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(
+            f"{folder} is no folder: give that of a sentence encoder by --model. The default, "
+            "checkpoints/lion-minilm-l6, is part of the repository: run this in a complete checkout."
+        )
+
+
 def load_encoder(folder: str | Path) -> Encode:
     """
     The sentence encoder in a folder.
@@ -211,11 +222,7 @@ def load_encoder(folder: str | Path) -> Encode:
     Raises:
         FileNotFoundError: if there is no such folder.
     """
-    if not Path(folder).is_dir():
-        raise FileNotFoundError(
-            f"--model {folder} is no folder: give that of a sentence encoder. The default, checkpoints/lion-minilm-l6, "
-            "is part of the repository: run this in a complete checkout."
-        )
+    check_encoder(folder)
     encoder = SentenceTransformer(str(folder))
     return lambda texts: encoder.encode(
         texts, batch_size=len(texts), convert_to_tensor=True, normalize_embeddings=True, show_progress_bar=False
@@ -262,8 +269,8 @@ def main(args: list[str] | None = None) -> list[Answer]:
     print(index)
 
     answers = []
-    queries = iter(lambda: input("\nquery (empty to end): ").strip(), "") if arguments.query is None else [arguments.query]
-    for query in queries:
+    asked = iter(lambda: input("\nquery (empty to end): ").strip(), "")
+    for query in asked if arguments.query is None else [arguments.query]:
         answers = index.search(query, encode, arguments.top)
         print_answers(query, answers)
     return answers
