@@ -24,7 +24,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ from search import MODEL, check_encoder, files_of_package  # noqa: E402
 import modeling_lion  # noqa: E402, F401  (the Auto classes know LION from here on)
 
 
-PACKAGES = (None, "torch", "transformers", "sklearn", "scipy", "numpy", "sympy", "pandas", "datasets", "matplotlib")
+PACKAGES = ("torch", "transformers", "scipy", "sympy")
 RANGES = ((1024, 2048), (2048, 4096), (4096, 8192), (8192, 16384), (16384, 32768))  # tokens, the last one excluded
 PIECE = 256
 BATCH_TOKENS = 4096
@@ -90,7 +90,7 @@ def document_of(file: str, module: str) -> Document | None:
 
 
 def collect(
-    packages: tuple[str | None, ...], tokenizer: PreTrainedTokenizerBase, per_range: list[int]
+    packages: Iterable[str], tokenizer: PreTrainedTokenizerBase, per_range: list[int]
 ) -> dict[tuple[int, int], list[tuple[Document, list[int]]]]:
     """
     By the range of their lengths, so many documents of these packages with their token ids, without special tokens.
@@ -152,28 +152,29 @@ class Encoder:
 
 def encode_documents(
     folder: str, documents: list[list[int]], limit: int | None, all_pieces: bool
-) -> tuple[list[Tensor], list[float], int]:
+) -> tuple[list[tuple[Tensor, float]], int]:
     """
-    Of every document the vectors of its pieces, or of the first one; the seconds of CPU time that it took; and the
-    peak memory of this process.
+    Of every document the vectors of its pieces, or of the first one, and the seconds of CPU time that it took; and the
+    bytes by which the peak memory of this process has grown.
     """
     encode = Encoder(folder)
     encode([[1000] * 16])  # what is made once
-    vectors, seconds = [], []
+    before = peak_memory()
+    found = []
     for ids in documents:
         rows = pieces(ids, limit)
         rows = rows if all_pieces else rows[:1]
         start = time.process_time()
-        vectors.append(torch.cat([encode(batch) for batch in batches(rows)]))
-        seconds.append(time.process_time() - start)
-    return vectors, seconds, peak_memory()
+        vectors = torch.cat([encode(batch) for batch in batches(rows)])
+        found.append((vectors, time.process_time() - start))
+    return found, peak_memory() - before
 
 
-def mean_of_pieces(query: Tensor, vectors: list[Tensor]) -> Tensor:
+def mean_of_pieces(query: Tensor, vectors: Sequence[Tensor]) -> Tensor:
     return torch.stack([F.normalize(x.mean(0), dim=0) for x in vectors]) @ query
 
 
-def best_piece(query: Tensor, vectors: list[Tensor]) -> Tensor:
+def best_piece(query: Tensor, vectors: Sequence[Tensor]) -> Tensor:
     return torch.stack([(x @ query).max() for x in vectors])
 
 
@@ -183,7 +184,7 @@ def ndcg(scores: Tensor, relevant: int, top: int = 10) -> float:
     return 1 / math.log2(1 + rank) if rank <= top else 0.0
 
 
-Score = Callable[[Tensor, list[Tensor]], Tensor]
+Score = Callable[[Tensor, Sequence[Tensor]], Tensor]
 # How documents are read, (tokens of a piece, whether all pieces), and what is made of that; by model.
 PIECES: dict[tuple[int | None, bool], dict[str, Score]] = {
     (PIECE, True): {f"{PIECE}, mean": mean_of_pieces, f"{PIECE}, best": best_piece},
@@ -206,8 +207,10 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--model", default=str(MODEL), help="folder of the LION")
     parser.add_argument("--teacher", help="folder of the softmax encoder; not given: all-MiniLM-L6-v2 from PyPI")
     parser.add_argument("--encoders", nargs="*", choices=list(READINGS), default=list(READINGS))
-    parser.add_argument("--documents", type=int, nargs=len(RANGES), default=[80, 60, 40, 16, 8], help="by length")
-    parser.add_argument("--packages", nargs="*", default=PACKAGES, help="import names; not given: some large ones")
+    parser.add_argument("--documents", type=int, nargs=len(RANGES), default=[40, 25, 12, 5, 2], help="by length")
+    parser.add_argument(
+        "--packages", nargs="*", default=PACKAGES, help="import names; not given: " + ", ".join(PACKAGES)
+    )
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     if args.quick:
@@ -217,7 +220,7 @@ def main(args: list[str] | None = None) -> None:
     folders = {"LION": args.model, "teacher": find_teacher(args.teacher) if "teacher" in args.encoders else ""}
 
     tokenizer = AutoTokenizer.from_pretrained(folders[args.encoders[0]])  # both have the same
-    chosen = {limits: x for limits, x in collect(tuple(args.packages), tokenizer, args.documents).items() if x}
+    chosen = {limits: x for limits, x in collect(args.packages, tokenizer, args.documents).items() if x}
     documents = [document for found in chosen.values() for document in found]
     token_ids = [ids for _, ids in documents]
     limits_of = [limits for limits, found in chosen.items() for _ in found]
@@ -226,7 +229,7 @@ def main(args: list[str] | None = None) -> None:
     path = args.output_dir / "retrieval.csv"
     for name in args.encoders:
         about = {"encoder": name, "weights": weights_hash(folders[name]), "candidates": len(documents)}
-        queries = None
+        queries, whole = None, {}
         for (limit, all_pieces), methods in READINGS[name].items():
             cases = [
                 about | {"method": method, "min_tokens": low, "max_tokens": high, "documents": len(chosen[low, high])}
@@ -239,14 +242,23 @@ def main(args: list[str] | None = None) -> None:
                 encode = Encoder(folders[name])
                 ids = tokenizer([document.query for document, _ in documents], add_special_tokens=False)["input_ids"]
                 queries = torch.cat([encode([row[: PIECE - 2]]) for row in ids])
-            vectors, seconds, memory = in_new_process(encode_documents, folders[name], token_ids, limit, all_pieces)
+            # A document that is not cut has been read as a whole.
+            fits = [n for n, ids in enumerate(token_ids) if limit and not all_pieces and len(ids) <= limit - 2]
+            known = {n: whole[n] for n in fits if n in whole}
+            rest = [n for n in range(len(token_ids)) if n not in known]
+            found, memory = in_new_process(
+                encode_documents, folders[name], [token_ids[n] for n in rest], limit, all_pieces
+            )
+            read = known | dict(zip(rest, found, strict=True))
+            whole = read if limit is None else whole
+            vectors, seconds = zip(*(read[n] for n in range(len(token_ids))), strict=True)
             rows = []
             for case in cases:
                 of_range = [n for n, x in enumerate(limits_of) if x == (case["min_tokens"], case["max_tokens"])]
-                found = [ndcg(methods[case["method"]](queries[n], vectors), n) for n in of_range]
+                gains = [ndcg(methods[case["method"]](queries[n], vectors), n) for n in of_range]
                 measured = {
-                    "ndcg": statistics.mean(found),
-                    "ndcg_error": statistics.pstdev(found) / math.sqrt(len(found)),
+                    "ndcg": statistics.mean(gains),
+                    "ndcg_error": statistics.pstdev(gains) / math.sqrt(len(gains)),
                     "seconds": sum(seconds[n] for n in of_range),
                     "peak_memory_bytes": memory,
                 }
