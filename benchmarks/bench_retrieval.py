@@ -158,7 +158,7 @@ def encode_documents(
     bytes by which the peak memory of this process has grown.
     """
     encode = Encoder(folder)
-    encode([[1000] * 16])  # what is made once
+    encode([[]])  # what is made once
     before = peak_memory()
     found = []
     for ids in documents:

@@ -210,7 +210,7 @@ def check_encoder(folder: str | Path) -> None:
     """Raise a FileNotFoundError if there is no such folder of an encoder."""
     if not Path(folder).is_dir():
         raise FileNotFoundError(
-            f"{folder} is no folder: give that of a sentence encoder by --model. The default, "
+            f"{folder} is no folder: give that of a sentence encoder (--model). The default, "
             "checkpoints/lion-minilm-l6, is part of the repository: run this in a complete checkout."
         )
 
