@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
 
-# Train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
+# Search; train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py --output_dir outputs/demo
 

@@ -275,6 +275,23 @@ def packing(read: Read) -> str:
     return grid(rows)
 
 
+def retrieval(read: Read) -> str:
+    found = latest(read("retrieval"), "encoder", "method", "min_tokens", "max_tokens")
+    by_method = defaultdict(list)
+    for (encoder, method, *_), row in found.items():
+        by_method[f"{encoder}, {method}"].append(row)
+    rows = defaultdict(dict)
+    for name, parts in by_method.items():
+        for row in parts:
+            column = f"nDCG@10, {row['min_tokens']:,}–{row['max_tokens']:,} tokens ({row['documents']})"
+            rows[name][column] = f"{row['ndcg']:.2f} ± {row['ndcg_error']:.2f}"
+        count, seconds = (sum(row[column] for row in parts) for column in ("documents", "seconds"))
+        rows[name]["all"] = f"{sum(row['ndcg'] * row['documents'] for row in parts) / count:.3f}"
+        rows[name]["documents per second"] = f"{count / seconds:.2f}"
+        rows[name]["memory beyond the model, GiB"] = f"{max(row['peak_memory_bytes'] for row in parts) / 2**30:.2f}"
+    return grid(rows)
+
+
 # What mixers learn
 
 
@@ -461,7 +478,8 @@ def published(read: Read) -> str:
 
 def machines(read: Read) -> str:
     found = {}
-    for name in ("kernels", "kernels_bfloat16", "models", "memory", "million", "packing", "quality", "quality_speed"):
+    names = ("kernels", "kernels_bfloat16", "models", "memory", "million", "packing", "retrieval", "quality")
+    for name in (*names, "quality_speed"):
         for row in read(name):
             about = f"{row['cpu']} ({row['capability']}), Python {row['python']}, torch {row['torch']}"
             found.setdefault(f"{about}, transformers {row['transformers']}, {row['day']}", {})[name] = None
@@ -478,6 +496,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "memory": memory,
     "million": million,
     "packing": packing,
+    "retrieval": retrieval,
     "scores": scores,
     "ablations": lambda read: ablations(without_published(load_scores(read("quality")))),
     "step times": step_times,

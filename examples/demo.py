@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The main job on real input, offline, on a CPU, in minutes: train, fine-tune, save, reload in every kernel, and draw.
+The main job on real input, offline, on a CPU, in minutes: search with a trained encoder, then train, fine-tune, save,
+reload in every kernel, and draw.
 
     python examples/demo.py --output_dir outputs/demo
 
@@ -23,6 +24,7 @@ import pictures
 import psutil
 import run_image_classification
 import run_mlm
+import search
 import torch
 from docstrings import write_docstrings
 from PIL import Image
@@ -37,6 +39,13 @@ TRAINING += ["--eval_strategy", "steps", "--save_strategy", "no", "--dataloader_
 MLM_CONFIG = (
     "hidden_size=128,num_hidden_layers=4,num_attention_heads=4,intermediate_size=344,max_position_embeddings=128,"
     "chunk_size=32"
+)
+QUERIES = (
+    "how do I read a zip file",
+    "wait for several tasks to finish",
+    "turn a date into a string",
+    "find out how long a piece of code takes",
+    "delete a folder with everything in it",
 )
 SENTENCE = "Return the {} of the file, or None if it is not found."  # of common words; to draw
 DIGITS_CONFIG = (
@@ -127,6 +136,21 @@ def held_out_sentences(file: str, count: int, seed: int = 1) -> list[tuple[str, 
         if len(chosen) == count:
             break
     return chosen
+
+
+def search_part(output: Path, model: Path, seconds: float) -> dict:
+    heading("0  Search the docstrings of the standard library with a trained LION")
+    files, folder = search.files_of_package(None)
+    index = search.Index(files, folder, model, output / "search.safetensors")
+    encode = search.load_encoder(model)
+    index.read(encode, seconds)
+    print(index)
+    answers = {query: index.search(query, encode, top=3) for query in QUERIES}
+    for query, found in answers.items():
+        search.print_answers(query, found)
+    print("\nyour own queries: python examples/search.py")
+    found = {query: [answer._asdict() for answer in found] for query, found in answers.items()}
+    return {"texts": len(index.found()), "answers": found}
 
 
 def text_part(output: Path, max_steps: int, max_bytes: int) -> tuple[dict, Trainer]:
@@ -248,7 +272,10 @@ def main(args: list[str] | None = None) -> dict:
     parser.add_argument("--text_steps", type=int, default=800, help="training steps of the text model")
     parser.add_argument("--digits_epochs", type=int, default=20, help="passes over the digits")
     parser.add_argument("--max_bytes", type=int, default=8_000_000, help="of docstrings")
+    parser.add_argument("--search_model", type=Path, default=search.MODEL, help="folder of the encoder that searches")
+    parser.add_argument("--search_seconds", type=float, default=40, help="for reading texts to search, at most")
     arguments = parser.parse_args(args)
+    search.check_encoder(arguments.search_model)
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # the one request that reading local images would make
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # else it warns when part 3 starts its process
     start = time.perf_counter()
@@ -256,13 +283,21 @@ def main(args: list[str] | None = None) -> dict:
     empty_folder(output)
     use_idle_threads()
 
+    found = search_part(output, arguments.search_model, arguments.search_seconds)
     text, mlm_trainer = text_part(output, arguments.text_steps, arguments.max_bytes)
     image = image_part(output, arguments.digits_epochs)
     kernels = kernel_part(output, text["validation_file"])
     files = picture_part(output, text, mlm_trainer)
 
     seconds = time.perf_counter() - start
-    summary = {"seconds": seconds, "text": text, "image": image, "kernels": kernels, "pictures": files}
+    summary = {
+        "seconds": seconds,
+        "search": found,
+        "text": text,
+        "image": image,
+        "kernels": kernels,
+        "pictures": files,
+    }
     (output / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     differences = [max(report["differences"].values()) for report in kernels.values()]
     heading(f"Summary ({seconds / 60:.1f} minutes)")

@@ -14,8 +14,10 @@ import os
 import random
 import sysconfig
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 
 SKIPPED_FOLDERS = {"__pycache__", "site-packages", "test", "tests", "testing"}
@@ -41,20 +43,45 @@ def python_files(folders: Iterable[str]) -> list[str]:
     return sorted(files)
 
 
-def paragraphs(file: str | Path) -> Iterator[str]:
-    """The paragraphs of English in a file's docstrings, each on one line; none if the file cannot be parsed."""
+class Docstring(NamedTuple):
+    name: str  # as it is imported: module.Class.method
+    text: str
+    line: int  # where the definition begins, 0 for a module
+
+
+def module_name(file: str | Path, folder: str | Path) -> str:
+    """What a file in a folder, from which Python imports, is imported as."""
+    parts = Path(file).relative_to(folder).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+def docstrings(file: str | Path, module: str = "") -> Iterator[Docstring]:
+    """The docstrings of a file, outer ones first; none if it cannot be parsed. `module` is its name."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about invalid escapes in those files
             tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
-    for node in ast.walk(tree):
+    nodes = deque([(tree, module)])
+    while nodes:
+        node, name = nodes.popleft()
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            for paragraph in (ast.get_docstring(node) or "").split("\n\n"):
-                text = " ".join(paragraph.split())
-                if is_prose(text):
-                    yield text
+            name = name if isinstance(node, ast.Module) else f"{name}.{node.name}".lstrip(".")
+            if text := ast.get_docstring(node):
+                yield Docstring(name, text, getattr(node, "lineno", 0))
+        nodes.extend((child, name) for child in ast.iter_child_nodes(node))
+
+
+def split_paragraphs(text: str) -> list[str]:
+    """Each on one line; empty ones are left out."""
+    return [words for paragraph in text.split("\n\n") if (words := " ".join(paragraph.split()))]
+
+
+def paragraphs(file: str | Path) -> Iterator[str]:
+    """The paragraphs of English in a file's docstrings, each on one line; none if the file cannot be parsed."""
+    for docstring in docstrings(file):
+        yield from filter(is_prose, split_paragraphs(docstring.text))
 
 
 def is_prose(text: str) -> bool:

@@ -1,0 +1,274 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Long documents: does an encoder that reads them as a whole find them better than one that reads pieces?
+
+    pip install ".[distill]"                          # the teacher
+    python benchmarks/bench_retrieval.py              # minutes on a CPU core
+    python benchmarks/bench_retrieval.py --quick      # a few documents
+
+A query is the first paragraph of a module's docstring. Its document is all other documentation of the module, with the
+names of classes and functions, 1,024 to 32,768 tokens long; paragraphs of nearly the same words as the query are left
+out. Documents are modules of a few large packages, so that most of the others are about similar things. Rows go to
+retrieval.csv, one for each model, method and range of lengths:
+
+- `whole`: the document in one pass;
+- `first N`: cut off after N tokens;
+- `256, mean`: cut into pieces of 256 tokens, whose embeddings are averaged;
+- `256, best`: the same pieces, of which the most similar one counts.
+"""
+
+import hashlib
+import math
+import random
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from measure import append_rows, in_new_process, is_measured, make_parser, peak_memory
+from report import write_page
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+from distill_from_softmax import embeddings, find_teacher  # noqa: E402
+from docstrings import docstrings, module_name, split_paragraphs  # noqa: E402
+from search import MODEL, check_encoder, files_of_package  # noqa: E402
+
+import modeling_lion  # noqa: E402, F401  (the Auto classes know LION from here on)
+
+
+PACKAGES = ("torch", "transformers", "scipy", "sympy")
+RANGES = ((1024, 2048), (2048, 4096), (4096, 8192), (8192, 16384), (16384, 32768))  # tokens, the last one excluded
+PIECE = 256
+BATCH_TOKENS = 4096
+MIN_QUERY_WORDS = 6
+NEAR = 0.6  # share of the words of two paragraphs that makes them nearly the same
+
+
+class Document(NamedTuple):
+    module: str
+    query: str
+    text: str
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def is_near(first: frozenset[str], second: frozenset[str]) -> bool:
+    """Whether two sets of words are nearly the same, or one of at least four is nearly all in the other."""
+    smaller = min(len(first), len(second))
+    return smaller >= 4 and len(first & second) >= NEAR * smaller
+
+
+def document_of(file: str, module: str) -> Document | None:
+    """
+    The query and the document of a module; `None` if its docstring does not begin with a sentence.
+    """
+    found = sorted(docstrings(file, module), key=lambda docstring: docstring.line)
+    if not found or found[0].name != module:
+        return None
+    query, *rest = split_paragraphs(re.sub(r"([-=~*#^])\1{2,}", "", found[0].text))  # without lines under headings
+    is_sentence = len(query.split()) >= MIN_QUERY_WORDS and not re.search("copyright|licen[cs]e", query.lower())
+    if not is_sentence:
+        return None
+    of_query = words(query)
+    parts = [(None, rest)] + [(x.name.removeprefix(f"{module}."), split_paragraphs(x.text)) for x in found[1:]]
+    lines = []
+    for name, paragraphs in parts:
+        kept = [text for text in paragraphs if not is_near(words(text), of_query)]
+        lines += [name, *kept] if name and kept else kept
+    return Document(module, query, "\n".join(lines))
+
+
+def collect(
+    packages: Iterable[str], tokenizer: PreTrainedTokenizerBase, per_range: list[int]
+) -> dict[tuple[int, int], list[tuple[Document, list[int]]]]:
+    """
+    By the range of their lengths, so many documents of these packages with their token ids, without special tokens.
+    Of two that share most of their paragraphs, or have the same query, only the first is taken.
+    """
+    files = []
+    for package in packages:
+        found, folder = files_of_package(package)
+        files += [(file, module_name(file, folder)) for file in found]
+    random.Random(0).shuffle(files)
+    queries, seen, chosen = [], [], {limits: [] for limits in RANGES}
+    wanted = dict(zip(RANGES, per_range, strict=True))
+    for file, module in files:
+        document = document_of(file, module)
+        if document is None or len(document.text) < 2 * RANGES[0][0]:  # no tokenizer makes so many of so little
+            continue
+        paragraphs, of_query = set(document.text.split("\n")), words(document.query)
+        if of_query in queries or any(2 * len(paragraphs & x) > min(len(paragraphs), len(x)) for x in seen):
+            continue
+        ids = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
+        limits = next((limits for limits in RANGES if limits[0] <= len(ids) + 2 < limits[1]), None)
+        if limits is None or len(chosen[limits]) == wanted[limits]:
+            continue
+        chosen[limits].append((document, ids))
+        queries.append(of_query)
+        seen.append(paragraphs)
+        if all(len(chosen[limits]) == count for limits, count in wanted.items()):
+            break
+    return chosen
+
+
+def pieces(ids: list[int], limit: int | None) -> list[list[int]]:
+    """Token ids in pieces of at most so many tokens, with two special ones each."""
+    size = limit - 2 if limit else len(ids)
+    return [ids[n : n + size] for n in range(0, len(ids), size)]
+
+
+def batches(rows: list[list[int]]) -> Iterator[list[list[int]]]:
+    """In their order, as many as have `BATCH_TOKENS` together."""
+    count = max(1, BATCH_TOKENS // max(map(len, rows)))
+    for n in range(0, len(rows), count):
+        yield rows[n : n + count]
+
+
+class Encoder:
+    """Unit vectors of token ids: the model in a folder of sentence-transformers, and the mean of its tokens."""
+
+    def __init__(self, folder: str):
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+
+    @torch.no_grad()
+    def __call__(self, rows: list[list[int]]) -> Tensor:
+        special = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        rows = [{"input_ids": [special[0], *ids, special[1]]} for ids in rows]
+        inputs = self.tokenizer.pad(rows, return_tensors="pt")
+        return embeddings(self.model(**inputs).last_hidden_state, inputs["attention_mask"], "mean")
+
+
+def encode_documents(
+    folder: str, documents: list[list[int]], limit: int | None, all_pieces: bool
+) -> tuple[list[tuple[Tensor, float]], int]:
+    """
+    Of every document the vectors of its pieces, or of the first one, and the seconds of CPU time that it took; and the
+    bytes by which the peak memory of this process has grown.
+    """
+    encode = Encoder(folder)
+    encode([[]])  # what is made once
+    before = peak_memory()
+    found = []
+    for ids in documents:
+        rows = pieces(ids, limit)
+        rows = rows if all_pieces else rows[:1]
+        start = time.process_time()
+        vectors = torch.cat([encode(batch) for batch in batches(rows)])
+        found.append((vectors, time.process_time() - start))
+    return found, peak_memory() - before
+
+
+def mean_of_pieces(query: Tensor, vectors: Sequence[Tensor]) -> Tensor:
+    return torch.stack([F.normalize(x.mean(0), dim=0) for x in vectors]) @ query
+
+
+def best_piece(query: Tensor, vectors: Sequence[Tensor]) -> Tensor:
+    return torch.stack([(x @ query).max() for x in vectors])
+
+
+def ndcg(scores: Tensor, relevant: int, top: int = 10) -> float:
+    """nDCG@top of a query with one relevant document; others with the same score stand before it."""
+    rank = int((scores >= scores[relevant]).sum())
+    return 1 / math.log2(1 + rank) if rank <= top else 0.0
+
+
+Score = Callable[[Tensor, Sequence[Tensor]], Tensor]
+# How documents are read, (tokens of a piece, whether all pieces), and what is made of that; by model.
+PIECES: dict[tuple[int | None, bool], dict[str, Score]] = {
+    (PIECE, True): {f"{PIECE}, mean": mean_of_pieces, f"{PIECE}, best": best_piece},
+    (PIECE, False): {f"first {PIECE}": mean_of_pieces},
+}
+WHOLE: dict[tuple[int | None, bool], dict[str, Score]] = {
+    (None, False): {"whole": mean_of_pieces},
+    **{(limit, False): {f"first {limit}": mean_of_pieces} for limit in (512, 1024, 2048, 4096)},
+}
+READINGS = {"teacher": PIECES, "LION": PIECES | WHOLE}
+
+
+def weights_hash(folder: str) -> str:
+    """Says which weights of a folder were measured."""
+    return hashlib.sha256((Path(folder) / "model.safetensors").read_bytes()).hexdigest()[:12]
+
+
+def main(args: list[str] | None = None) -> None:
+    parser = make_parser(__doc__, "a few documents of up to 4,096 tokens")
+    parser.add_argument("--model", default=str(MODEL), help="folder of the LION")
+    parser.add_argument("--teacher", help="folder of the softmax encoder; not given: all-MiniLM-L6-v2 from PyPI")
+    parser.add_argument("--encoders", nargs="*", choices=list(READINGS), default=list(READINGS))
+    parser.add_argument("--documents", type=int, nargs=len(RANGES), default=[40, 25, 12, 5, 2], help="by length")
+    parser.add_argument(
+        "--packages", nargs="*", default=PACKAGES, help="import names; not given: " + ", ".join(PACKAGES)
+    )
+    args = parser.parse_args(args)
+    torch.set_num_threads(args.threads)
+    if args.quick:
+        args.documents = [6, 4, 0, 0, 0]
+    if "LION" in args.encoders:
+        check_encoder(args.model)
+    folders = {"LION": args.model, "teacher": find_teacher(args.teacher) if "teacher" in args.encoders else ""}
+
+    tokenizer = AutoTokenizer.from_pretrained(folders[args.encoders[0]])  # both have the same
+    chosen = {limits: x for limits, x in collect(args.packages, tokenizer, args.documents).items() if x}
+    documents = [document for found in chosen.values() for document in found]
+    token_ids = [ids for _, ids in documents]
+    limits_of = [limits for limits, found in chosen.items() for _ in found]
+    print(f"{len(documents)} documents, {sum(map(len, token_ids)):,} tokens", flush=True)
+
+    path = args.output_dir / "retrieval.csv"
+    for name in args.encoders:
+        about = {"encoder": name, "weights": weights_hash(folders[name]), "candidates": len(documents)}
+        queries, whole = None, {}
+        for (limit, all_pieces), methods in READINGS[name].items():
+            cases = [
+                about | {"method": method, "min_tokens": low, "max_tokens": high, "documents": len(chosen[low, high])}
+                for method in methods
+                for low, high in chosen
+            ]
+            if is_measured(path, cases) and not args.again:
+                continue
+            if queries is None:
+                encode = Encoder(folders[name])
+                ids = tokenizer([document.query for document, _ in documents], add_special_tokens=False)["input_ids"]
+                queries = torch.cat([encode([row[: PIECE - 2]]) for row in ids])
+            # A document that is not cut has been read as a whole.
+            fits = [n for n, ids in enumerate(token_ids) if limit and not all_pieces and len(ids) <= limit - 2]
+            known = {n: whole[n] for n in fits if n in whole}
+            rest = [n for n in range(len(token_ids)) if n not in known]
+            found, memory = in_new_process(
+                encode_documents, folders[name], [token_ids[n] for n in rest], limit, all_pieces
+            )
+            read = known | dict(zip(rest, found, strict=True))
+            whole = read if limit is None else whole
+            vectors, seconds = zip(*(read[n] for n in range(len(token_ids))), strict=True)
+            rows = []
+            for case in cases:
+                of_range = [n for n, x in enumerate(limits_of) if x == (case["min_tokens"], case["max_tokens"])]
+                gains = [ndcg(methods[case["method"]](queries[n], vectors), n) for n in of_range]
+                measured = {
+                    "ndcg": statistics.mean(gains),
+                    "ndcg_error": statistics.pstdev(gains) / math.sqrt(len(gains)),
+                    "seconds": sum(seconds[n] for n in of_range),
+                    "peak_memory_bytes": memory,
+                }
+                rows.append(case | measured)
+            append_rows(path, rows)
+            for method in methods:
+                of_method = [f"{row['ndcg']:.3f}" for row in rows if row["method"] == method]
+                print(f"{name}, {method}: nDCG@10 {', '.join(of_method)}; {sum(seconds):.0f} s", flush=True)
+    write_page(args.output_dir)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Search by meaning: through the documentation of your own Python, or through your own files.
+
+    python examples/search.py "how do I read a zip file"        # the docstrings of the standard library
+    python examples/search.py --package torch "smaller learning rate over time"
+    python examples/search.py --folder ~/notes                  # .txt, .md and .rst files, docstrings of .py files
+    python examples/search.py                                   # asks for one query after the other
+
+The encoder is the LION in checkpoints/lion-minilm-l6, or another sentence encoder in a folder. A text file is read as
+a whole, however long it is. Of a docstring the name and the first paragraph are read, and private names are left out.
+Embeddings are kept in a file, so that texts are read once. Reading ends after --seconds: the next run goes on.
+"""
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from docstrings import docstrings, module_name, python_files, split_paragraphs
+from safetensors import safe_open
+from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+from tqdm import tqdm
+
+import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
+
+
+ROOT = Path(__file__).parents[1]
+MODEL = ROOT / "checkpoints" / "lion-minilm-l6"
+INDEX_DIR = ROOT / "outputs" / "search"
+TEXT_FILES = (".txt", ".md", ".rst")
+BATCH_CHARACTERS = 8_000  # padding included
+ROUND = 512  # texts that are sorted by length together
+# What turns texts into unit vectors `(number of texts, size)`, float32.
+Encode = Callable[[list[str]], Tensor]
+
+
+class Entry(NamedTuple):
+    place: str  # module.function, or a file
+    first_line: str
+    text: str  # what is embedded
+
+
+class Answer(NamedTuple):
+    score: float
+    place: str
+    first_line: str
+
+
+def files_of_package(package: str | None) -> tuple[list[str], str]:
+    """
+    The Python files of a package or module, `None` for the standard library, and the folder it is imported from.
+
+    Raises:
+        ValueError: if there is no such package, or it has no Python files.
+    """
+    if package is None:
+        folder = os.path.realpath(sysconfig.get_path("stdlib"))
+        return python_files([folder]), folder
+    found = importlib.util.find_spec(package) if package.isidentifier() else None
+    if found is None or found.origin is None or not found.origin.endswith(".py"):
+        raise ValueError(f"--package {package}: this Python has no Python files under that name; give an import name.")
+    origin = Path(found.origin)
+    if not found.submodule_search_locations:
+        return [str(origin)], str(origin.parent)
+    return python_files([str(origin.parent)]), str(origin.parents[1])
+
+
+def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
+    """
+    The Python and text files in a folder and below, without hidden ones, and the folder.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+        ValueError: if it has no such files.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"--folder {folder} does not exist, or is no folder: give one with files to search.")
+    visible = (
+        path for path in folder.rglob("*") if not any(x.startswith(".") for x in path.relative_to(folder).parts)
+    )
+    files = sorted(str(path) for path in visible if path.suffix in (".py", *TEXT_FILES) and path.is_file())
+    if not files:
+        raise ValueError(f"--folder {folder} has no files to search: none ends with .py, {', '.join(TEXT_FILES)}.")
+    return files, str(folder)
+
+
+def entries_of(file: str, folder: str) -> Iterator[Entry]:
+    """What can be found in a file: a text file itself, or the public names of a Python file that have docstrings."""
+    if not file.endswith(".py"):
+        text = Path(file).read_text(encoding="utf-8", errors="replace").strip()
+        if text:
+            yield Entry(os.path.relpath(file, folder), text.splitlines()[0].strip(), text)
+        return
+    for docstring in docstrings(file, module_name(file, folder)):
+        paragraphs = split_paragraphs(docstring.text)
+        if paragraphs and not any(part.startswith("_") for part in docstring.name.split(".")):
+            first_line = docstring.text.strip().splitlines()[0].strip()
+            yield Entry(docstring.name, first_line, f"{docstring.name}: {paragraphs[0]}")
+
+
+def stamp(files: list[str]) -> str:
+    """Changes when one of these files does, or the list."""
+    stats = [(file, os.stat(file)) for file in files]
+    return hashlib.sha256(repr([(file, x.st_mtime_ns, x.st_size) for file, x in stats]).encode()).hexdigest()
+
+
+class Index:
+    """
+    Texts and their embeddings, kept in a file.
+
+    Args:
+        files, folder: what to search; names of modules and files begin in the folder.
+        model: the folder of the encoder. Embeddings are made anew when a file in it changes.
+        path: of the file.
+
+    Attributes:
+        entries: everything that can be found, the outermost names first.
+        vectors: by text, the unit vectors `(size,)` of what has been read, float32.
+
+    Raises:
+        ValueError: if there is nothing to search.
+    """
+
+    def __init__(self, files: list[str], folder: str, model: str | Path, path: Path):
+        self.path = path
+        parts = sorted(str(part) for part in Path(model).rglob("*") if part.is_file())
+        self.stamps = {"files": stamp(files), "model": stamp(parts)}
+        saved, vectors = self.load()
+        if saved.get("files") == self.stamps["files"]:
+            self.entries = [Entry(*entry) for entry in saved["entries"]]
+        else:
+            # Names of several definitions, as one for each platform, come once for each text.
+            entries = {entry for file in files for entry in entries_of(file, folder)}
+            self.entries = sorted(entries, key=lambda entry: (entry.place.count("."), *entry))
+        if not self.entries:
+            raise ValueError(f"There is nothing to search in {folder}: no text, and no docstring of a public name.")
+        texts = {entry.text for entry in self.entries}
+        known = vectors.items() if saved.get("model") == self.stamps["model"] else ()
+        self.vectors = {text: vector for text, vector in known if text in texts}
+
+    def load(self) -> tuple[dict, dict[str, Tensor]]:
+        """The stamps and entries in the file, and the vectors by text; empty if there is none."""
+        if not self.path.is_file():
+            return {}, {}
+        with safe_open(self.path, "pt") as file:
+            saved = json.loads(file.metadata()["index"])
+            return saved, dict(zip(saved["texts"], file.get_tensor("vectors"), strict=True))
+
+    def save(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        index = self.stamps | {"entries": self.entries, "texts": list(self.vectors)}
+        save_file({"vectors": torch.stack(list(self.vectors.values()))}, unfinished, {"index": json.dumps(index)})
+        unfinished.replace(self.path)
+
+    def __str__(self) -> str:
+        read, all_of_them = len(self.found()), len(self.entries)
+        return f"Searching {read:,} of {all_of_them:,} texts{'' if read == all_of_them else '; run again to read on'}."
+
+    def found(self) -> list[Entry]:
+        """The entries that have been read."""
+        return [entry for entry in self.entries if entry.text in self.vectors]
+
+    def read(self, encode: Encode, seconds: float, show_progress: bool = True) -> None:
+        """Embed the texts that are not yet, and save; after so many seconds no new batch begins, but one is read."""
+        stop = time.monotonic() + seconds
+        missing = list(dict.fromkeys(entry.text for entry in self.entries if entry.text not in self.vectors))
+        if not missing:
+            return
+        with tqdm(total=len(missing), desc="Reading", unit=" texts", disable=not show_progress) as progress:
+            for batch in batches(missing):
+                self.vectors.update(zip(batch, encode(batch).float().cpu(), strict=True))
+                progress.update(len(batch))
+                if time.monotonic() > stop:
+                    break
+        self.save()
+
+    def search(self, query: str, encode: Encode, top: int = 5) -> list[Answer]:
+        """The most similar of what has been read, by cosine, the best first."""
+        entries = self.found()
+        scores = torch.stack([self.vectors[entry.text] for entry in entries]) @ encode([query]).float().cpu()[0]
+        best = scores.topk(min(top, len(entries)))
+        return [Answer(score, *entries[i][:2]) for score, i in zip(*map(Tensor.tolist, best), strict=True)]
+
+
+def batches(texts: list[str]) -> Iterator[list[str]]:
+    """All texts, those of about the same length together."""
+    for first in range(0, len(texts), ROUND):
+        batch = []
+        for text in sorted(texts[first : first + ROUND], key=len):
+            if batch and (len(batch) + 1) * len(text) > BATCH_CHARACTERS:
+                yield batch
+                batch = []
+            batch.append(text)
+        yield batch
+
+
+def check_encoder(folder: str | Path) -> None:
+    """Raise a FileNotFoundError if there is no such folder of an encoder."""
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(
+            f"{folder} is no folder: give that of a sentence encoder (--model). The default, "
+            "checkpoints/lion-minilm-l6, is part of the repository: run this in a complete checkout."
+        )
+
+
+def load_encoder(folder: str | Path) -> Encode:
+    """
+    The sentence encoder in a folder.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+    """
+    check_encoder(folder)
+    encoder = SentenceTransformer(str(folder))
+    return lambda texts: encoder.encode(
+        texts, batch_size=len(texts), convert_to_tensor=True, normalize_embeddings=True, show_progress_bar=False
+    )
+
+
+def index_path(folder: Path, source: str, model: str | Path) -> Path:
+    """The file for what is searched with a model."""
+    name = hashlib.sha256(f"{source} {Path(model).resolve()}".encode()).hexdigest()[:16]
+    return folder / f"{name}.safetensors"
+
+
+def print_answers(query: str, answers: list[Answer]) -> None:
+    print(f"\n  {query}")
+    width = max(len(answer.place) for answer in answers)
+    for answer in answers:
+        print(f"    {answer.score:.2f}  {answer.place:{width}}  {answer.first_line}")
+
+
+def main(args: list[str] | None = None) -> list[Answer]:
+    """Run with these arguments, or those of the command line; returns the last answers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("query", nargs="?", help="what to look for; asked for if it is not given")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--package", help="search the docstrings of this package; not given: the standard library")
+    what.add_argument("--folder", help="search the files in this folder and below")
+    parser.add_argument("--model", default=MODEL, help="folder of the sentence encoder")
+    parser.add_argument("--top", type=int, default=5, help="answers to show")
+    parser.add_argument("--seconds", type=float, default=45, help="stop reading after so many; the next run goes on")
+    parser.add_argument("--index_dir", type=Path, default=INDEX_DIR, help="where embeddings are kept")
+    arguments = parser.parse_args(args)
+    if arguments.top < 1:
+        raise ValueError(f"--top is {arguments.top}: give at least 1.")
+
+    encode = load_encoder(arguments.model)
+    if arguments.folder is None:
+        files, folder = files_of_package(arguments.package)
+    else:
+        files, folder = files_of_folder(arguments.folder)
+    source = str(Path(folder).resolve()) if arguments.package is None else arguments.package
+    path = index_path(arguments.index_dir, source, arguments.model)
+    index = Index(files, folder, arguments.model, path)
+    index.read(encode, arguments.seconds)
+    print(index)
+
+    answers = []
+    asked = iter(lambda: input("\nquery (empty to end): ").strip(), "")
+    for query in asked if arguments.query is None else [arguments.query]:
+        answers = index.search(query, encode, arguments.top)
+        print_answers(query, answers)
+    return answers
+
+
+if __name__ == "__main__":
+    main()
