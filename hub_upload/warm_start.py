@@ -94,7 +94,7 @@ def warm_start_config(
 ) -> LionConfig:
     """
     The configuration of a LION with the sizes of a softmax encoder, and its positions, norms, activation and labels;
-    the feature map is "elu".
+    what linear layers have besides is `nearest_to_softmax`.
 
     Args:
         source: of the softmax encoder.
@@ -147,7 +147,7 @@ def warm_start_config(
         )
     new_types = ["linear_attention" if i in linear else kind for i, kind in enumerate(layer_types)]
     if linear:
-        fields |= nearest_to_softmax(fields, mixer_type)
+        fields |= nearest_to_softmax(fields, overrides)
     else:
         fields["mixer_type"] = overrides["mixer_type"] = "softmax"
     is_uniform = len(set(new_types)) == 1 and new_types[0] != "sliding_attention"
@@ -160,15 +160,18 @@ def warm_start_config(
     return LionConfig(**(fields | overrides))
 
 
-def nearest_to_softmax(fields: dict, mixer_type: str | None) -> dict:
+def nearest_to_softmax(fields: dict, overrides: dict) -> dict:
     """
     The fields with which linear layers begin and end nearest to softmax attention, as measured on MiniLM
-    (docs/warm-start.md): learnt features, and in texts a window of softmax in every head. A table of positions is read
-    again from its beginning, which changes nothing for a text that fits it, and lets longer ones in.
+    (docs/warm-start.md): learnt features, and in texts a window of softmax in every head, where the overrides leave
+    room for them. A table of positions is read again from its beginning, which changes nothing for a text that fits
+    it, and lets longer ones in.
     """
+    mixer_type = overrides.get("mixer_type")
     chosen = {"feature_map": "elu" if mixer_type == "diagonal" else "hedgehog"}  # with a decay for each of D channels
     if fields["modality"] == "text":
-        chosen["local_window"] = 16
+        if mixer_type != "luna" and overrides.get("normalization") != "none":
+            chosen["local_window"] = 16
         if fields["position_embedding_type"] == "absolute":
             chosen["position_embedding_type"] = "cyclic"
     return chosen

@@ -53,7 +53,7 @@ class LionTextEmbeddings(nn.Module):
         if self.position_embeddings is not None:
             num_positions = self.position_embeddings.num_embeddings
             if self.config.position_embedding_type == "cyclic":
-                position_ids = position_ids % num_positions
+                position_ids = position_ids.fmod(num_positions)  # of negative ones, which are refused, nothing else
             check_ids("position_ids", position_ids, num_positions, "max_position_embeddings", shape)
             embeddings = embeddings + self.position_embeddings(position_ids).to(device)
         return self.projection(self.dropout(self.layer_norm(embeddings)))

@@ -79,6 +79,8 @@ class LocalWindow:
             if weights is None:
                 return output, None
             seen = dense_window_mask(self.query, self.tokens, self.is_real, cu_seqlens)
-            scores = self.query.shape[-1] ** -0.5 * self.query.transpose(1, 2) @ self.key.permute(0, 2, 3, 1)
-            near_weights = torch.where(seen, (scores - log_sum.unsqueeze(-1)).exp(), 0)
+            query, key = (x.transpose(1, 2).to(log_sum.dtype) for x in (self.query, self.key))
+            scores = self.query.shape[-1] ** -0.5 * query @ key.transpose(-1, -2)
+            # Hidden before exp, whose gradient would be NaN where it overflows: at padding, far from the window.
+            near_weights = torch.where(seen, scores - log_sum.unsqueeze(-1), -torch.inf).exp()
             return output, (near_weights * share + weights * factor).to(self.value.dtype)

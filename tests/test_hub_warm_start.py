@@ -139,6 +139,15 @@ def test_configuration_comes_along():
     assert (config.patch_order, config.feature_map, config.layer_norm_eps) == ("snake", "silu_norm", 1e-5)
 
 
+@pytest.mark.parametrize(
+    "overrides", [{"mixer_type": "luna"}, {"feature_map": "identity", "normalization": "none"}], ids=str
+)
+def test_defaults_leave_room_for_overrides(overrides):
+    """A window needs heads of linear attention with a denominator; nobody asked for it here."""
+    config = warm_start_from_softmax(bert(), **overrides)[0].config
+    assert config.local_window == 0 and overrides.items() <= vars(config).items()
+
+
 def test_heads_may_read_one_way():
     """All weights are carried all the same; a convolution is new."""
     model, report = warm_start_from_softmax(bert(num_attention_heads=2), head_directions="alternate", conv_kernel=3)

@@ -1,6 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Softmax within a window inside the heads of linear layers, and learnt features, against SPEC §12 in float64."""
 
+from functools import partial
+
 import pytest
 import torch
 from conftest import TINY
@@ -112,6 +114,23 @@ def test_any_length_window_padding_and_packing(form, length, window, real, cut, 
     is_real = torch.tensor([real[:length], [True] * length])
     borders = torch.tensor([0, cut, length]) if cut < length else None
     check(form, torch.float64, window, is_real, borders, seed=length, length=length, scale=scale)
+
+
+def test_gradients_of_the_weights():
+    """With scores whose differences exp cannot hold in float32, and with padding."""
+    query, key, value, gate, *rest = make_inputs(scale=6)
+    is_real = torch.ones(2, LENGTH, dtype=torch.bool)
+    is_real[0, 30:] = is_real[1, :4] = False
+    wanted = torch.randn(2, HEADS, LENGTH, LENGTH, dtype=torch.float64) * is_real[:, None, :, None]
+    found = {}
+    for dtype in (torch.float64, torch.float32):
+        attention = definition if dtype == torch.float64 else partial(compute, "eager")
+        raw = [x.to(dtype).requires_grad_() for x in (query, key, gate)]
+        others = [x.to(dtype) for x in rest]
+        _, weights = attention(*raw[:2], value.to(dtype), raw[2], *others, 5, is_real, None)
+        found[dtype] = torch.autograd.grad(weights, raw, wanted.to(dtype))
+    for actual, right in zip(found[torch.float32], found[torch.float64], strict=True):
+        torch.testing.assert_close(actual.double(), right, rtol=1e-4, atol=1e-4 * right.abs().max().item())
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -256,6 +275,8 @@ def test_cyclic_positions(tmp_path):
     input_ids = torch.randint(1, 40, (1, 50))
     given = model(input_ids, position_ids=torch.arange(50)[None] % 16, cu_seq_lens_q=torch.tensor([0, 50]))
     torch.testing.assert_close(model(input_ids).last_hidden_state, given.last_hidden_state)
+    with pytest.raises(ValueError, match="`position_ids` holds -1, outside 0 to 15"):
+        model(input_ids, position_ids=torch.full((1, 50), -1))
     absolute = make_model(**(fields | {"position_embedding_type": "absolute"}))
     absolute.load_state_dict(model.state_dict())
     short = input_ids[:, :16]
@@ -263,6 +284,12 @@ def test_cyclic_positions(tmp_path):
     model.save_pretrained(tmp_path)
     again = LionModel.from_pretrained(tmp_path, dtype=torch.float64).eval()
     torch.testing.assert_close(again(input_ids).last_hidden_state, model(input_ids).last_hidden_state)
+
+
+def test_weights_without_the_window(tmp_path):
+    make_model(local_window=0).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="another mixer .*`local_window` than 4.*window_gate"):
+        LionModel.from_pretrained(tmp_path, local_window=4)
 
 
 @pytest.mark.parametrize(
