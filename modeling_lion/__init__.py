@@ -11,6 +11,7 @@ from . import modeling_lion
 from .attention_report import AttentionReport
 from .configuration_lion import AUTO_MODELS, LionConfig
 from .modeling_lion import *  # noqa: F403 (the names in its `__all__`)
+from .segments import encode_passages
 
 
 AutoConfig.register("lion", LionConfig, exist_ok=True)
@@ -41,6 +42,7 @@ __all__ = [
     "AttentionReport",
     "LionConfig",
     "LionTokenizer",
+    "encode_passages",
     "lion_image_processor",
     "lion_preset",  # noqa: F405 (see `__getattr__`)
 ]
