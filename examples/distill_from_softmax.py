@@ -23,6 +23,7 @@ pip install "lion-transformers[distill]". Without --train_file the text is the d
 """
 
 import json
+import math
 import random
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ class DistillationArguments:
         default=16, metadata={"help": "Tokens on each side that heads of linear layers see with softmax; 0 for none."}
     )
     linear_layers: str = field(
-        default="global", metadata={"help": "Which layers become linear: all, none, global, alternate or as in 0,2,4."}
+        default="global", metadata={"help": "Which layers become linear: all, global, alternate or as in 0,2,4."}
     )
     position_embedding_type: str | None = field(
         default=None,
@@ -437,14 +438,18 @@ def main(args: list[str] | None = None) -> Trainer:
     if arguments.window_only:
         close_linear_part(student)
     tokenizer = AutoTokenizer.from_pretrained(name)
-    limits = [arguments.max_seq_length, getattr(teacher.config, "max_position_embeddings", None)]
-    length = min(limit for limit in limits if limit)
-    texts = load_texts(arguments, training_args)
     fit_length(tokenizer, student.config)
+    length = min(arguments.max_seq_length, student.config.context_length)  # which is the teacher's
+    texts = load_texts(arguments, training_args)
     datasets = {
         "train": tokenized(texts["train"], tokenizer, length, arguments.joined_share, training_args.seed),
         "validation": tokenized(texts["validation"], tokenizer, length),
     }
+    longest = student.config.context_length if student.config.rope_parameters is None else math.inf
+    for tokens in arguments.eval_lengths:
+        if tokens > longest:
+            raise ValueError(f"--eval_lengths has {tokens}, and the teacher has positions for {longest} tokens.")
+        datasets[tokens] = of_length(texts["validation_lines"], tokenizer, tokens, arguments.max_eval_samples)
     collator = DataCollatorWithPadding(tokenizer)
     if hasattr(student, "lm_head"):
         collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=arguments.mlm_probability)
@@ -469,9 +474,8 @@ def main(args: list[str] | None = None) -> Trainer:
         save_metrics(trainer, "eval", after.metrics)
         draw(output_dir / "distillation.png", trainer.state.log_history, before, after)
     for tokens in arguments.eval_lengths:
-        joined = of_length(texts["validation_lines"], tokenizer, tokens, arguments.max_eval_samples)
-        metrics = trainer.predict(joined, metric_key_prefix=f"eval_{tokens}").metrics
-        save_metrics(trainer, f"eval_{tokens}", metrics | {f"eval_{tokens}_samples": len(joined)})
+        metrics = trainer.predict(datasets[tokens], metric_key_prefix=f"eval_{tokens}").metrics
+        save_metrics(trainer, f"eval_{tokens}", metrics | {f"eval_{tokens}_samples": len(datasets[tokens])})
     (output_dir / "warm_start.json").write_text(json.dumps(vars(report), indent=2))
     with encoder_folder(name) as encoder:
         if encoder is not None and training_args.do_train:

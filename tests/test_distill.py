@@ -22,11 +22,14 @@ from transformers import (
     BertForMaskedLM,
     BertModel,
     EvalPrediction,
+    RobertaConfig,
+    RobertaModel,
 )
 
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 OPTIONS = ["--do_train", "--do_eval", "--use_cpu", "--report_to", "none", "--save_strategy", "no"]
+FILES = ["--train_file", "FILE", "--validation_file", "FILE"]
 OPTIONS += ["--dataloader_pin_memory", "False", "--disable_tqdm", "True", "--learning_rate", "3e-3"]
 
 
@@ -106,6 +109,21 @@ def test_training_brings_the_student_nearer(distill, files, tmp_path, built_clas
             outputs = model(**inputs)
         expected = distill.embeddings(outputs.last_hidden_state, inputs["attention_mask"], "mean")
         torch.testing.assert_close(torch.nn.functional.normalize(outputs.pooler_output, dim=-1), expected)
+
+
+def test_texts_end_where_positions_do(distill, files, tmp_path):
+    """RoBERTa's table has two rows more than positions; a LION reads the table again, and so does its tokenizer."""
+    folder = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
+    size = len(AutoTokenizer.from_pretrained(folder))
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    RobertaModel(RobertaConfig(vocab_size=size, pad_token_id=0, max_position_embeddings=9, **sizes)).save_pretrained(
+        folder
+    )
+    arguments = ["--teacher_name_or_path", folder, *files, *OPTIONS, "--max_steps", "1"]
+    trainer = distill.main([*arguments, "--output_dir", str(tmp_path / "out")])
+    assert max(map(len, trainer.train_dataset["input_ids"])) == trainer.model.config.context_length == 8
+    text = AutoTokenizer.from_pretrained(tmp_path / "out")("lion " * 600, truncation=True)
+    assert len(text["input_ids"]) > 600
 
 
 def test_overlap_counts_shared_neighbours(distill):
@@ -217,6 +235,10 @@ def test_losses_do_not_see_padding(distill):
         (["--do_eval"], "default teacher is not installed"),
         (["--do_eval", "--teacher_name_or_path", "TEACHER", "--train_file", "train.txt"], "train.txt does not exist"),
         (["--do_eval", "--teacher_name_or_path", "TEACHER", "--train_file", "FILE"], "needs --validation_file"),
+        (
+            ["--do_eval", "--teacher_name_or_path", "TEACHER", *FILES, "--eval_lengths", "40"],
+            "--eval_lengths has 40, and the teacher has positions for 32",
+        ),
     ],
 )
 def test_what_is_missing_is_said(distill, files, tmp_path, monkeypatch, arguments, message):
