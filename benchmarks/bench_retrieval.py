@@ -260,7 +260,7 @@ def main(args: list[str] | None = None) -> None:
                     "ndcg": statistics.mean(gains),
                     "ndcg_error": statistics.pstdev(gains) / math.sqrt(len(gains)),
                     "seconds": sum(seconds[n] for n in of_range),
-                    "peak_memory_bytes": memory,
+                    "memory_bytes": memory,
                 }
                 rows.append(case | measured)
             append_rows(path, rows)

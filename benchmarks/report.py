@@ -288,7 +288,7 @@ def retrieval(read: Read) -> str:
         count, seconds = (sum(row[column] for row in parts) for column in ("documents", "seconds"))
         rows[name]["all"] = f"{sum(row['ndcg'] * row['documents'] for row in parts) / count:.3f}"
         rows[name]["documents per second"] = f"{count / seconds:.2f}"
-        rows[name]["memory beyond the model, GiB"] = f"{max(row['peak_memory_bytes'] for row in parts) / 2**30:.2f}"
+        rows[name]["memory beyond the model, GiB"] = f"{max(row['memory_bytes'] for row in parts) / 2**30:.2f}"
     return grid(rows)
 
 
