@@ -80,8 +80,8 @@ def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[st
     if others:
         raise ValueError(
             f"The weights in {name} are of another mixer than `mixer_type` {config.mixer_type!r}, or of another "
-            f"`feature_map` than {config.feature_map!r}, `local_window` than {config.local_window}, `conv_kernel` than "
-            f"{config.conv_kernel} or `layer_types` than {config.layer_types}: they differ in "
+            f"`feature_map` than {config.feature_map!r}, `local_window` than {config.local_window}, `conv_kernel` "
+            f"than {config.conv_kernel} or `layer_types` than {config.layer_types}: they differ in "
             f"{', '.join(sorted(others)[:3])}{', …' if len(others) > 3 else ''}. Load them with the configuration "
             "they were saved with. To start these anew on purpose, make the model from the configuration and call "
             "load_state_dict(state_dict, strict=False)."
