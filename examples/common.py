@@ -127,11 +127,6 @@ def check_arguments(model_args: ModelArguments, training_args: TrainingArguments
             "--early_stopping_patience needs --load_best_model_at_end True with --eval_strategy and --save_strategy "
             "(both steps, or both epoch), so that the best weights are there to stop at."
         )
-    if training_args.resume_from_checkpoint and not os.path.isdir(training_args.resume_from_checkpoint):
-        raise ValueError(
-            f"--resume_from_checkpoint {training_args.resume_from_checkpoint} is no folder. Leave it out to go on "
-            "from the last checkpoint in --output_dir, if there is one."
-        )
 
 
 def check_paths(**paths: str | None) -> None:
@@ -161,6 +156,11 @@ def find_checkpoint(training_args: TrainingArguments) -> str | None:
     if not training_args.do_train:
         return None
     if training_args.resume_from_checkpoint:
+        if not os.path.isdir(training_args.resume_from_checkpoint):
+            raise ValueError(
+                f"--resume_from_checkpoint {training_args.resume_from_checkpoint} is no folder. Leave it out to go on "
+                "from the last checkpoint in --output_dir, if there is one."
+            )
         return training_args.resume_from_checkpoint
     checkpoint = None
     if os.path.isdir(training_args.output_dir):

@@ -7,7 +7,7 @@ reason.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -488,15 +488,12 @@ VIT = Family(
     fields=QKV_BIAS,
     prefixes=("vit",),
 )
-VIT_MAE = Family(
-    "ViT-MAE",
-    "ViTMAE",
+VIT_MAE = replace(
+    VIT,
+    title="ViT-MAE",
+    classes="ViTMAE",
     # The decoder is for pre-training alone.
     heads={"Model": MODEL, "ForPreTraining": MODEL},
-    names=VIT_NAMES,
-    constants=IMAGE,
-    fields=QKV_BIAS,
-    prefixes=("vit",),
 )
 DEIT = Family(
     "DeiT",

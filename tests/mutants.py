@@ -600,10 +600,17 @@ WINDOWS = [
         "test_local_window.py -k segments",
     ),
     Mutant(
+        "local window: the scores of weights are hidden behind exp",
+        "modeling_lion/local_window.py",
+        "torch.where(seen, scores - log_sum.unsqueeze(-1), -torch.inf).exp()",
+        "torch.where(seen, (scores - log_sum.unsqueeze(-1)).exp(), 0)",
+        "test_local_window.py -k gradients_of",
+    ),
+    Mutant(
         "positions: a cyclic table ends",
         "modeling_lion/embeddings.py",
-        "position_ids = position_ids % num_positions",
-        "position_ids = position_ids.clamp(max=num_positions - 1)",
+        "position_ids.fmod(num_positions)",
+        "position_ids.clamp(max=num_positions - 1)",
         "test_local_window.py -k cyclic",
     ),
     Mutant(
