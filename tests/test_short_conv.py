@@ -132,7 +132,7 @@ def test_channels_are_never_mixed_with_the_cls_token(find_case, equal):
     convolved = case.model("selective", conv_kernel=3, patch_order="snake").layers[0].attention.mixer
     states = torch.randn(2, 13, 16, dtype=torch.float64)
     neighbours = BorderTaps.of(case.config(conv_kernel=3), states, None)
-    *whole, log_decay = convolved(states, None, neighbours)
+    *whole, log_decay, _ = convolved(states, None, neighbours)
     parts = [convolved(part)[:3] for part in (states[:, :1], states[:, 1:])]
     for x, first, others in zip(whole, *parts, strict=True):
         equal(x, torch.cat((first, others), dim=2))
