@@ -6,8 +6,9 @@ torch.compile: as an operator `lion::<name>`.
     operator(query, key, value, forward, backward, chunk_size, normalization, head_directions)
         -> (output, factor, *saved)
 
-The log decays are those of `finite_log_decay` without closed directions; each operator takes those of one shape. With `head_directions`
-"alternate" those of the directions that heads do not read are ignored, and their gradients are 0 (`close_directions`).
+The log decays are those of `finite_log_decay` without closed directions; each operator takes those of one shape. With
+`head_directions` "alternate" those of the directions that heads do not read are ignored, and their gradients are 0
+(`close_directions`).
 What the results are depends on `normalization`:
 
     "sum"        output y = numerator / denominator in the dtype of the values; factor 1 / denominator
