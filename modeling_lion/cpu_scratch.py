@@ -186,6 +186,8 @@ def output_gradients(
         n[:, length:] = 0
     if normalization == "none":
         return n.view(-1, chunks[1], dim), None
+    if scratch.is_mixed:  # of the n that is multiplied: n_i · v_j + d_i cancels where v_j is near y_i
+        n.copy_(scratch.operand("n", n))
     d = scratch("d", *n.shape[:-1])
     if is_padded:
         d[:, length:] = 0

@@ -123,8 +123,8 @@ class LinearMixer(Mixer):
         projected = [proj(hidden_states) for proj in projections]
         if self.q_conv is not None:
             borders = None if is_segment else neighbours
-            convolutions = self.q_conv, self.k_conv, self.v_conv
-            projected = [conv(absent(x, is_real), borders=borders) for x, conv in zip(projected, convolutions, strict=True)]
+            pairs = zip(projected, (self.q_conv, self.k_conv, self.v_conv), strict=True)
+            projected = [conv(absent(x, is_real), borders=borders) for x, conv in pairs]
         return [neighbours.trim(x) for x in projected] if is_segment and not self.window else projected
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:

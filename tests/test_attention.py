@@ -85,7 +85,7 @@ def references(*inputs, reference=naive, **kwargs):
         error = max((x.double() - right).abs().max() for x in near) * unit
         size = right.abs().max()
         # What is added up is of size 1 here, even where it adds up to nothing.
-        least = max(64 * eps, 2 * torch.finfo(scratch.operand_dtype).eps) * max(1, size)
+        least = max(64 * eps, 4 * torch.finfo(scratch.operand_dtype).eps * scratch.is_mixed) * max(1, size)
         tolerances.append(max(2 * error, least) + torch.finfo(source.dtype).eps * size)
     return exact, tolerances
 
