@@ -142,8 +142,8 @@ class KernelProblem:
             assert result.isfinite().all(), f"{name} is not finite"
             tolerance = max(2 * unit * (near - right).abs().max(), roundings * eps * max(1, size))
             tolerance += torch.finfo(source.dtype).eps * right.abs().max()
-            if cpu_scratch.Scratch(source).is_mixed:  # products of bfloat16, each of which is rounded to it
-                tolerance += 4 * torch.finfo(source.dtype).eps * max(1, size)
+            if cpu_scratch.Scratch(self.inputs[2]).is_mixed:  # products of bfloat16, each of which is rounded to it
+                tolerance += 4 * torch.finfo(torch.bfloat16).eps * max(1, size)
             error = (result.double() - right).abs().max()
             assert error <= tolerance, f"{name} is off by {error:.2e}, allowed are {tolerance:.2e}"
 
