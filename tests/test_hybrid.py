@@ -172,7 +172,8 @@ def test_windows_of_images_follow_the_rows(equal):
 @pytest.mark.parametrize("layer_types", [[LINEAR, FULL], [SLIDING, LINEAR, FULL]])
 @pytest.mark.parametrize("packs", [False, True])
 def test_compiles_as_one_graph(layer_types, packs, equal):
-    model = make_model(layer_types, rope_parameters=ROPE)
+    inside = {} if SLIDING in layer_types else {"feature_map": "hedgehog", "local_window": 4}
+    model = make_model(layer_types, rope_parameters=ROPE, **inside)
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
     for length in (15, 23):

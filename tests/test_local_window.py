@@ -101,7 +101,7 @@ def test_agrees_with_the_definition(form, window, dtype):
     check(form, dtype, window)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     form=st.sampled_from(FORMS),
     length=st.integers(1, 90),
@@ -253,17 +253,6 @@ def test_learnt_features():
     query_heads, key_heads = (proj(hidden_states).unflatten(-1, (2, 8)) for proj in (mixer.q_proj, mixer.k_proj))
     torch.testing.assert_close(query.transpose(1, 2), mixer.feature_map(query_heads))
     torch.testing.assert_close(key.transpose(1, 2), torch.cat((key_heads.softmax(-1), (-key_heads).softmax(-1)), -1))
-
-
-def test_compiles_as_one_graph():
-    model = make_model(num_hidden_layers=1)
-    torch.compiler.reset()
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
-    for length in (40, 300):
-        input_ids = torch.randint(1, 40, (2, length))
-        expected = model(input_ids).last_hidden_state
-        torch.testing.assert_close(compiled(input_ids).last_hidden_state, expected)
-    torch.compiler.reset()
 
 
 def test_cyclic_positions(tmp_path):
