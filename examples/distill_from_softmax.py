@@ -39,7 +39,7 @@ from docstrings import write_docstrings
 from hub_upload_lion import warm_start_from_softmax
 from hub_upload_lion.checkpoint import fit_length
 from hub_upload_lion.sentence import copy_modules, encoder_folder
-from hub_upload_lion.warm_start import load_encoder
+from hub_upload_lion.warm_start import load_encoder, parse_linear_layers
 from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn import functional as F
@@ -190,12 +190,11 @@ class DistillationTrainer(Trainer):
     def create_optimizer(self, model=None):
         """The new weights have a learning rate of their own, and no weight decay."""
         if self.optimizer is None:
-            named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
-            cls, options = self.get_optimizer_cls_and_kwargs(self.args, self.model)
-            rate = options["lr"] * self.distillation.new_weights_learning_rate
-            new = {"params": [p for name, p in named if name in self.new], "lr": rate, "weight_decay": 0.0}
-            carried = {"params": [p for name, p in named if name not in self.new]}
-            self.optimizer = cls([carried | {"weight_decay": self.args.weight_decay}, new], **options)
+            new = [p for name, p in self.model.named_parameters() if name in self.new and p.requires_grad]
+            ids, rate = {id(p) for p in new}, self.args.learning_rate * self.distillation.new_weights_learning_rate
+            for group in super().create_optimizer(model).param_groups:
+                group["params"] = [p for p in group["params"] if id(p) not in ids]
+            self.optimizer.add_param_group({"params": new, "lr": rate, "weight_decay": 0.0})
         return self.optimizer
 
     def get_eval_dataloader(self, eval_dataset=None):
@@ -393,11 +392,6 @@ def of_length(lines: list[str], tokenizer: PreTrainedTokenizerBase, tokens: int,
     if len(rows) < 2:
         raise ValueError(f"--eval_lengths has {tokens}, and the validation texts are too few for two of that length.")
     return Dataset.from_list([dict(row) for row in rows])
-
-
-def parse_linear_layers(words: str) -> str | list[int]:
-    """ "0,2,4" are indices of layers; other words are as they are."""
-    return [int(index) for index in words.split(",")] if words.replace(",", "").isdigit() else words
 
 
 @torch.no_grad()

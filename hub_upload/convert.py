@@ -14,7 +14,7 @@ from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSe
 from .checkpoint import fit_length, load_preprocessor, new_folder
 from .original import POSITION_EMBEDDINGS, convert_original_state_dict, infer_config, load_checkpoint, model_class
 from .verify import Verification, print_table, verification_table, verify_checkpoint
-from .warm_start import save_warm_start
+from .warm_start import parse_linear_layers, save_warm_start
 from .warm_start_families import titles
 
 
@@ -110,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--linear_layers",
         default="global",
-        type=lambda words: [int(n) for n in words.split(",")] if words[:1].isdigit() else words,
+        type=parse_linear_layers,
         help='with --from-pretrained: which layers become linear: "global" (default), "alternate", "all", "none" or '
         'indices, "0,2,4"; the others stay softmax, in their window if they have one',
     )

@@ -61,6 +61,11 @@ class WarmStartReport:
         return "\n".join(lines)
 
 
+def parse_linear_layers(words: str) -> str | list[int]:
+    """Of a command line: "0,2,4" are indices of layers, other words are as they are."""
+    return [int(index) for index in words.split(",")] if words.replace(",", "").isdigit() else words
+
+
 def layers_to_convert(linear_layers: str | list[int], layer_types: list[str]) -> list[int]:
     """
     The layers that become linear.

@@ -16,7 +16,7 @@ from .local_window import LocalWindow
 from .numerics import without_autocast
 from .padding import make_padding_absent
 from .rotary import PositionEmbeddings, rotate
-from .short_conv import BorderTaps, Halo, ShortConv, absent
+from .short_conv import BorderTaps, Halo, ShortConv, absent, reach_of
 
 
 class Mixer(nn.Module):
@@ -59,7 +59,7 @@ class LinearMixer(Mixer):
         self.head_directions = config.head_directions
         self.window = config.local_window
         self.window_gate = nn.Linear(config.hidden_size, config.num_attention_heads) if self.window else None
-        self.reach = self.window + config.conv_kernel // 2
+        self.reach = reach_of(config, "linear_attention")
         sizes = config.hidden_size, config.conv_kernel
         self.q_conv, self.k_conv, self.v_conv = (ShortConv(*sizes) if config.conv_kernel else None for _ in range(3))
 
@@ -83,19 +83,20 @@ class LinearMixer(Mixer):
             `scans * heads` heads. A scan is one order in which the tokens are read (patch_order.py); every one has
             decays of its own. And what heads see in their windows, if they have any.
         """
-        query, key, value = (
-            x.unflatten(-1, (-1, self.head_dim)) for x in self.project(hidden_states, is_real, neighbours)
-        )
+        halo = neighbours if isinstance(neighbours, Halo) else None
+        extended, are_real = (hidden_states, is_real) if halo is None else halo.extend(hidden_states, is_real)
+        projected = self.project(extended, are_real, borders=neighbours if halo is None else None)
+        if halo is not None and not self.window:
+            projected = [halo.trim(x) for x in projected]
+        query, key, value = (x.unflatten(-1, (-1, self.head_dim)) for x in projected)
         local, gate = None, self.window_gate(hidden_states) if self.window else None
         with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
             query, key = rotate(query, key, position_embeddings, heads_dim=2)
             if self.window:
-                is_segment = isinstance(neighbours, Halo)
-                first = neighbours.before.shape[1] if is_segment else 0
-                are_real = neighbours.extend(hidden_states, is_real)[1] if is_segment else is_real
-                outer_key, outer_value = key, value
-                if is_segment:
-                    query, key, value = (neighbours.trim(x) for x in (query, key, value))
+                outer_key, outer_value, first = key, value, 0
+                if halo is not None:
+                    query, key, value = (halo.trim(x) for x in (query, key, value))
+                    first = halo.before.shape[1]
                 local = LocalWindow(query, outer_key, outer_value, gate, are_real, first, self.window)
             query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
         if self.head_directions == "alternate" and query.shape[2] % 2:
@@ -109,23 +110,13 @@ class LinearMixer(Mixer):
         log_decay = NO_DECAY if log_decay is None else LogDecay(log_decay, log_decay)
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay, local
 
-    def project(
-        self, hidden_states: Tensor, is_real: Tensor | None, neighbours: BorderTaps | Halo | None
-    ) -> list[Tensor]:
-        """
-        Queries, keys and values, convolved if the mixer does it, `(batch, length, hidden_size)` each; with a window,
-        of the tokens on both sides of a segment, too.
-        """
-        projections = self.q_proj, self.k_proj, self.v_proj
-        is_segment = isinstance(neighbours, Halo)
-        if is_segment:
-            hidden_states, is_real = neighbours.extend(hidden_states, is_real)
-        projected = [proj(hidden_states) for proj in projections]
-        if self.q_conv is not None:
-            borders = None if is_segment else neighbours
-            pairs = zip(projected, (self.q_conv, self.k_conv, self.v_conv), strict=True)
-            projected = [conv(absent(x, is_real), borders=borders) for x, conv in pairs]
-        return [neighbours.trim(x) for x in projected] if is_segment and not self.window else projected
+    def project(self, hidden_states: Tensor, is_real: Tensor | None, borders: BorderTaps | None) -> list[Tensor]:
+        """Queries, keys and values, convolved if the mixer does it, `(batch, length, hidden_size)` each."""
+        projected = [proj(hidden_states) for proj in (self.q_proj, self.k_proj, self.v_proj)]
+        if self.q_conv is None:
+            return projected
+        pairs = zip(projected, (self.q_conv, self.k_conv, self.v_conv), strict=True)
+        return [conv(absent(x, is_real), borders=borders) for x, conv in pairs]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """log λ of each token, for both directions, in one of the shapes of `LogDecay`; float32 or wider."""

@@ -23,7 +23,7 @@ from .mixer import Mixer
 from .numerics import is_readable
 from .padding import sequence_of_each_token
 from .rotary import PositionEmbeddings, rotate
-from .short_conv import BorderTaps, Halo
+from .short_conv import BorderTaps, Halo, reach_of
 
 
 logger = logging.get_logger(__name__)
@@ -207,7 +207,8 @@ class SlidingMixer(SoftmaxMixer):
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
-        self.reach = self.window = self.sliding_window = config.sliding_window
+        self.window = self.sliding_window = config.sliding_window
+        self.reach = reach_of(config, "sliding_attention")
 
     @staticmethod
     def layer_mask(config, hidden_states, is_real, cu_seqlens) -> Tensor | None:

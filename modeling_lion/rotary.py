@@ -11,6 +11,7 @@ from transformers.models.phi.modeling_phi import PhiRotaryEmbedding, apply_rotar
 
 from .decay import wide_dtype
 from .numerics import accumulation_dtype
+from .short_conv import reach_of
 
 
 PositionEmbeddings = tuple[Tensor, Tensor]
@@ -53,10 +54,8 @@ class LionRotaryEmbeddings(nn.ModuleDict):
     def __init__(self, config: PreTrainedConfig):
         configs = {layer_type: config.rope_config(layer_type) for layer_type in sorted(config.layer_types_in_use)}
         super().__init__({layer_type: LionRotaryEmbedding(own) for layer_type, own in configs.items() if own})
-        # By type of layers with a window, what their mixers reach on both sides of a segment.
-        self.reach = {"sliding_attention": config.sliding_window}
-        if config.local_window:
-            self.reach["linear_attention"] = config.local_window + config.conv_kernel // 2
+        has_window = {"sliding_attention": True, "linear_attention": config.local_window > 0}
+        self.reach = {layer_type: reach_of(config, layer_type) for layer_type in self if has_window.get(layer_type)}
 
     def forward(self, x: Tensor, position_ids: Tensor, shared_sequence=None) -> dict[str, PositionEmbeddings]:
         """
@@ -69,8 +68,8 @@ class LionRotaryEmbeddings(nn.ModuleDict):
         """
         positions = dict.fromkeys(self.keys(), position_ids)
         if shared_sequence is not None:
-            for layer_type in self.keys() & self.reach.keys():
-                positions[layer_type] = shared_sequence.surround(position_ids, self.reach[layer_type])
+            for layer_type, reach in self.reach.items():
+                positions[layer_type] = shared_sequence.surround(position_ids, reach)
         return {layer_type: self.of_layer(layer_type, x, positions[layer_type]) for layer_type in positions}
 
     def of_layer(self, layer_type: str, x: Tensor, position_ids: Tensor) -> PositionEmbeddings | None:

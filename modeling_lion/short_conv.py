@@ -165,3 +165,10 @@ class Halo:
         """Without the tokens that were added, `(batch, length, channels)`."""
         first = self.before.shape[1]
         return x[:, first : x.shape[1] - self.after.shape[1]]
+
+
+def reach_of(config: PreTrainedConfig, layer_type: str) -> int:
+    """How many tokens of a `Halo` a layer sees on each side: those in its window, and under the taps of their keys."""
+    if layer_type == "linear_attention":
+        return config.local_window + config.conv_kernel // 2
+    return config.sliding_window if layer_type == "sliding_attention" else 0

@@ -567,7 +567,7 @@ WINDOWS = [
     Mutant(
         "window: processes count the positions of neighbours from their own",
         "modeling_lion/rotary.py",
-        "shared_sequence.surround(position_ids, self.reach[layer_type])",
+        "shared_sequence.surround(position_ids, reach)",
         "position_ids",
         "test_segments_over_processes.py",
     ),
@@ -595,8 +595,8 @@ WINDOWS = [
     Mutant(
         "local window: padded keys of a segment's neighbours are seen",
         "modeling_lion/mixer.py",
-        "are_real = neighbours.extend(hidden_states, is_real)[1] if is_segment else is_real",
-        "are_real = None if is_segment else is_real",
+        "LocalWindow(query, outer_key, outer_value, gate, are_real, first, self.window)",
+        "LocalWindow(query, outer_key, outer_value, gate, None if first else are_real, first, self.window)",
         "test_local_window.py -k segments",
     ),
     Mutant(
