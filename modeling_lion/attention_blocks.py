@@ -128,7 +128,10 @@ def attend_by_library(
 def attend_with_log_sum(
     query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, sees_nothing: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """`attend_by_library`, and the logarithms of the sums that it divides by, `(b, h, q)`."""
+    """
+    `attend_by_library`, and the logarithms of the sums that it divides by, `(b, h, q)`; -inf for a query that sees no
+    key, which there may be whether or not the caller knows it.
+    """
     dtype = accumulation_dtype(value.dtype)
     scores = (scaling * query @ key.transpose(-1, -2)).to(dtype)
     is_blind = None if seen is None else ~seen.any(-1, keepdim=True)
