@@ -3,9 +3,9 @@
 Make a LION of a trained text encoder, and train it by distillation on your own text, one text per line.
 
     python examples/distill_from_softmax.py --teacher_name_or_path my-bert --train_file train.txt \
-        --validation_file validation.txt --do_train --do_eval --learning_rate 1e-3 --lr_scheduler_type cosine \
+        --validation_file validation.txt --do_train --do_eval --learning_rate 6e-5 --lr_scheduler_type cosine \
         --warmup_steps 20 --per_device_train_batch_size 32 --bf16 --train_sampling_strategy group_by_length \
-        --output_dir outputs/distilled
+        --max_seq_length 512 --joined_share 0.4 --output_dir outputs/distilled
 
 All weights that have a counterpart are copied from the teacher (`hub_upload_lion.warm_start_from_softmax`); feature
 maps, windows and decays are new. No labels are needed. Training has two stages:
@@ -73,7 +73,7 @@ class DistillationArguments:
         default="hedgehog", metadata={"help": "Of the LION.", "choices": ["hedgehog", "elu", "silu_norm"]}
     )
     local_window: int = field(
-        default=16, metadata={"help": "Tokens on each side that heads of linear layers see with softmax; 0 for none."}
+        default=64, metadata={"help": "Tokens on each side that heads of linear layers see with softmax; 0 for none."}
     )
     linear_layers: str = field(
         default="global", metadata={"help": "Which layers become linear: all, global, alternate or as in 0,2,4."}
@@ -112,7 +112,7 @@ class DistillationArguments:
     )
     attention_steps: int = field(default=40, metadata={"help": "Steps in which new weights learn the attention rows."})
     new_weights_learning_rate: float = field(
-        default=2.0, metadata={"help": "Learning rate of the new weights, in multiples of --learning_rate."}
+        default=30.0, metadata={"help": "Learning rate of the new weights, in multiples of --learning_rate."}
     )
     hidden_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the hidden states."})
     embedding_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the embeddings."})

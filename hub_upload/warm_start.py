@@ -176,7 +176,7 @@ def nearest_to_softmax(fields: dict, overrides: dict) -> dict:
     chosen = {"feature_map": "elu" if mixer_type == "diagonal" else "hedgehog"}  # with a decay for each of D channels
     if fields["modality"] == "text":
         if mixer_type != "luna" and overrides.get("normalization") != "none":
-            chosen["local_window"] = 16
+            chosen["local_window"] = 64
         if fields["position_embedding_type"] == "absolute":
             chosen["position_embedding_type"] = "cyclic"
     return chosen
