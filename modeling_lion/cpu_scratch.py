@@ -131,8 +131,8 @@ def first_head(s: int, pairs: int, heads: int) -> int:
 
 def allocate_outputs(query: Tensor, value: Tensor, normalization: str) -> tuple[Scratch, Tensor, Tensor]:
     """
-    Scratch memory, and memory for output and factor: head_dim^-1/2, which `finish` may replace. Says once where a dtype
-    is slow on this CPU.
+    Scratch memory, and memory for output and factor: head_dim^-1/2, which `finish` may replace. A dtype that this CPU
+    is slow at is named once.
     """
     if not has_native_product(query.dtype):
         logger.warning_once(

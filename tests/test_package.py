@@ -90,8 +90,8 @@ def test_wheel_has_the_packages_and_nothing_else(wheel):
 
 def test_wheel_works_away_from_the_checkout_and_without_pillow(unpacked, tmp_path):
     """
-    Importing it prints nothing, the complaints of auto_docstring included, and warns of nothing. Of the packages, the
-    configuration may be imported first: LionConfig lives in modeling_lion, which imports it, too. Text needs no Pillow.
+    Importing it prints nothing, the complaints of auto_docstring included, and warns of nothing. The configuration may
+    be imported first: LionConfig lives in modeling_lion, which imports it, too. Text needs no Pillow.
     """
     save = """
 import configuration_lion, modeling_lion, tokenization_lion, hub_upload_lion

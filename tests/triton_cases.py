@@ -127,7 +127,7 @@ def lengths(*short: int, long: tuple[int, ...]) -> list[int]:
 
 
 def tokens(kernel: str) -> int:
-    """Several tiles or chunks, the last one not full: two on a GPU, three in the interpreter, whose tiles are small."""
+    """Several tiles or chunks, the last one not full; in the interpreter three, of its small ones."""
     return {"parallel": 40, "chunk": 70, "rnn": 20}[kernel] if INTERPRETED else 85
 
 
