@@ -126,9 +126,9 @@ def lengths(*short: int, long: tuple[int, ...]) -> list[int]:
     return list(short) if INTERPRETED else [*short, *long]
 
 
-def tokens(kernel: str) -> int:
-    """Several tiles or chunks, the last one not full; in the interpreter three, of its small ones."""
-    return {"parallel": 40, "chunk": 70, "rnn": 20}[kernel] if INTERPRETED else 85
+def tokens(kernel: str, parts: int = 3) -> int:
+    """Some tiles or chunks, the last one not full: two on a GPU, `parts` of the interpreter's small ones."""
+    return {"parallel": 16 * parts - 8, "chunk": 32 * parts - 26, "rnn": 20}[kernel] if INTERPRETED else 85
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -213,7 +213,7 @@ def test_numerators_and_denominators(mixer, kernel, dtype):
     """Both in float32, with gradients of both: what scans and segments add up before they divide."""
     if INTERPRETED and (dtype == torch.float16 and mixer == "decay" or kernel == "rnn" and dtype == torch.float16):
         pytest.skip("tested on a GPU: the interpreter is slow")
-    inputs = make_inputs(mixer, tokens(kernel), heads=1, value_dim=17, dtype=dtype)
+    inputs = make_inputs(mixer, tokens(kernel, 2), heads=1, value_dim=17, dtype=dtype)
 
     def both(form):
         def together(*args, **kwargs):
@@ -233,7 +233,7 @@ def test_numerators_and_denominators(mixer, kernel, dtype):
 @pytest.mark.parametrize("kernel", FORMS)
 @pytest.mark.parametrize("kind", ["one way", "one way, fixed", "both kinds", "forward decays only"])
 def test_the_directions_may_differ(kind, kernel):
-    length = tokens(kernel)
+    length = tokens(kernel, 2)
     inputs = make_inputs("lit", length, heads=HEADS)[:3]
     log_decay = [x if x is None else x[:1].float() if x.dim() == 3 else x.float() for x in pairs(kind, length)]
     given = [x.to(DEVICE) for x in log_decay if x is not None]
@@ -259,7 +259,7 @@ def test_the_directions_may_differ(kind, kernel):
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_float16_gradients_of_a_scaled_loss(mixer, kernel):
     """A scaler makes the gradients large: dy · v leaves float16's range, but nothing that is returned does."""
-    *inputs, log_decay = make_inputs(mixer, tokens(kernel), heads=1, dtype=torch.float16)
+    *inputs, log_decay = make_inputs(mixer, tokens(kernel, 2), heads=1, dtype=torch.float16)
     results = {}
     for dtype in (torch.float16, torch.float64):
         leaves = [x.detach().to(dtype).requires_grad_() for x in inputs]
@@ -276,7 +276,7 @@ def test_float16_gradients_of_a_scaled_loss(mixer, kernel):
 
 def test_float16_gradients_of_what_is_divided_later():
     """Divided by large denominators outside, gradients are small: they keep their digits all the same."""
-    *inputs, log_decay = make_inputs("selective", tokens("chunk"), heads=1, dtype=torch.float16)
+    *inputs, log_decay = make_inputs("selective", tokens("chunk", 2), heads=1, dtype=torch.float16)
     results = {}
     for dtype in (torch.float16, torch.float64):
         leaves = [x.detach().to(dtype).requires_grad_() for x in inputs]
@@ -318,7 +318,7 @@ def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
         checked.append(kernel.__name__)
 
     monkeypatch.setattr(triton_launch, "launch", launch)
-    inputs = make_inputs(mixer, tokens(kernel), heads=2, batch=2, head_dim=24, value_dim=40)
+    inputs = make_inputs(mixer, tokens(kernel, 2), heads=2, batch=2, head_dim=24, value_dim=40)
     assert_right(FORMS[kernel], inputs)
     expected = 1 if kernel == "rnn" else 4 if mixer == "lit" else {"parallel": 5, "chunk": 7}[kernel]
     assert len(checked) == expected, checked
