@@ -61,7 +61,7 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr(sentence_module, "run_in_clean_process", run)
 
 
-def test_a_bundle_holds_the_encoder(saved, bundle):
+def test_a_bundle_holds_the_encoder(saved, bundle, in_this_process):
     names = {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"}
     names |= {"1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors", "3_Normalize/config.json"}
     assert names <= set(bundle.files)
