@@ -82,17 +82,17 @@ def test_every_auto_class_is_in_the_auto_map():
     assert models - {"LionPreTrainedModel"} == {m for names in AUTO_MODELS.values() for m in names.values()}
 
 
-@pytest.mark.parametrize("kind", ["text", "segmented grey image"])
+@pytest.mark.parametrize("kind", ["text", "grey image", "segmented image"])
 def test_a_bundle_works_where_the_package_is_not(kind, bundle, tmp_path):
     folder = bundle.folder
     if kind != "text":
-        image = image_checkpoint(tmp_path / "in", "LionForSemanticSegmentation", num_channels=1)
-        folder = create_bundle(image, tmp_path / "out", license="mit").folder
+        options = {"num_channels": 1} if kind == "grey image" else {"class_name": "LionForSemanticSegmentation"}
+        folder = create_bundle(image_checkpoint(tmp_path / "in", **options), tmp_path / "out", license="mit").folder
     result = load_in_clean_process(folder)
     assert set(result.kernels) == set(FORMS)
     assert result.model_class.startswith("transformers_modules.")
-    assert result.pipeline == ("fill-mask" if kind == "text" else "image-segmentation")
-    assert "score" in result.pipeline_output
+    tasks = {"text": "fill-mask", "grey image": "image-classification", "segmented image": "image-segmentation"}
+    assert result.pipeline == tasks[kind] and "score" in result.pipeline_output
     assert result.tokenizer_needs_trust is (False if kind == "text" else None)
 
 

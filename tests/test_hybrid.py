@@ -171,7 +171,7 @@ def test_windows_of_images_follow_the_rows(equal):
 
 @pytest.mark.parametrize(
     ("layer_types", "packs", "fields"),
-    [([LINEAR, FULL], False, {"feature_map": "hedgehog", "local_window": 4}), ([SLIDING], True, {})],
+    [([LINEAR], False, {"feature_map": "hedgehog", "local_window": 4}), ([SLIDING], True, {})],
 )
 def test_compiles_as_one_graph(layer_types, packs, fields, equal):
     model = make_model(layer_types, rope_parameters=ROPE, **fields)
