@@ -233,9 +233,10 @@ def test_numerators_and_denominators(mixer, kernel, dtype):
 @pytest.mark.parametrize("kernel", FORMS)
 @pytest.mark.parametrize("kind", ["one way", "one way, fixed", "both kinds", "forward decays only"])
 def test_the_directions_may_differ(kind, kernel):
-    length = tokens(kernel, 2)
+    """With decays so slow that something is left of what passes a whole chunk."""
+    length = tokens(kernel)
     inputs = make_inputs("lit", length, heads=HEADS)[:3]
-    log_decay = [x if x is None else x[:1].float() if x.dim() == 3 else x.float() for x in pairs(kind, length)]
+    log_decay = [None if x is None else (x[:1] if x.dim() == 3 else x).float() / 16 for x in pairs(kind, length)]
     given = [x.to(DEVICE) for x in log_decay if x is not None]
     is_given = [x is not None for x in log_decay]
 
