@@ -43,6 +43,7 @@ from .cpu_scratch import (
     first_head,
     output_gradients,
     pairs_per_slice,
+    rounded,
     slices_of,
     slices_of_all,
     slices_of_sums,
@@ -318,7 +319,7 @@ def compute(
         if normalization != "none":
             factors.copy_(denominator.view(len(out), -1)[:, :length])
         finish(out, without_padding(numerator, len(out), length), factors, normalization)
-    return output, factor, allocate_state(query, key, value, forward)
+    return rounded(output, factor, value, normalization, allocate_state(query, key, value, forward))
 
 
 def allocate_sums(decays: ChunkDecays, v: Tensor, scratch: Scratch, name: str) -> tuple[Tensor, Tensor] | tuple:

@@ -11,7 +11,7 @@ with the gradients of numerator and denominator n and d (cpu_parallel.py), and z
 import torch
 from torch import Tensor
 
-from .cpu_scratch import Scratch, allocate_outputs, finish, output_gradients, slices_of_all
+from .cpu_scratch import Scratch, allocate_outputs, finish, output_gradients, rounded, slices_of_all
 from .numerics import accumulation_dtype
 
 
@@ -32,7 +32,7 @@ def compute_without_decay(query: Tensor, key: Tensor, value: Tensor, pairs: int,
         scratch.product(k.transpose(1, 2), v, state)
         numerator = scratch.product(q, scratch.operand("state", state), scratch("numerator", *out.shape))
         finish(out, numerator, factors, normalization)
-    return output, factor, states
+    return rounded(output, factor, value, normalization, states)
 
 
 def sum_of(x: Tensor, scratch: Scratch) -> Tensor:

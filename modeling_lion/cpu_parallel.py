@@ -29,6 +29,7 @@ from .cpu_scratch import (
     finish,
     output_gradients,
     pairs_per_slice,
+    rounded,
     slices_of_all,
 )
 from .decay import LONGEST_CHUNK, LogDecay, cut_evenly
@@ -82,7 +83,7 @@ def compute(query, key, value, forward, backward, chunk_size, normalization, hea
             numerator = scratch("numerator", *weights.shape[:2], v.shape[-1])
             scratch.product(scratch.operand("weights", weights), v, numerator)
             finish(out[:, start:stop], numerator, factors[:, start:stop], normalization)
-    return output, factor
+    return rounded(output, factor, value, normalization)
 
 
 def compute_gradients(

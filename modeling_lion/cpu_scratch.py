@@ -130,7 +130,15 @@ def first_head(s: int, pairs: int, heads: int) -> int:
 
 
 def allocate_outputs(query: Tensor, value: Tensor, normalization: str) -> tuple[Scratch, Tensor, Tensor]:
-    """Scratch memory, and memory for output and factor: head_dim^-1/2, which `finish` may replace."""
+    """
+    Scratch memory, and memory for output and factor: head_dim^-1/2, which `finish` may replace. A dtype that this CPU
+    is slow at is named once.
+    """
+    if not has_native_product(query.dtype):
+        logger.warning_once(
+            f"This CPU has no matrix product in {query.dtype}: LION's kernels compute in float32, as fast as for "
+            "float32 inputs. Linear layers do not: load the model with dtype=torch.float32 for speed."
+        )
     scratch = Scratch(query)
     # With operands in bfloat16, gradients gain next to nothing from an output that is wider.
     is_narrow = scratch.is_mixed and normalization != "separate"
@@ -155,6 +163,13 @@ def finish(output: Tensor, numerator: Tensor, factor: Tensor, normalization: str
         output.mul_(factor.unsqueeze(-1))
     else:
         torch.mul(numerator, factor.unsqueeze(-1), out=output)
+
+
+def rounded(output: Tensor, factor: Tensor, value: Tensor, normalization: str, *more: Tensor) -> tuple[Tensor, ...]:
+    """What an operator returns (`attention_operator`): the output in the dtype of the values, and itself if wider."""
+    if output.dtype == value.dtype or normalization == "separate":
+        return output, factor, factor.new_empty(0), *more
+    return output.to(value.dtype), factor, output, *more
 
 
 def output_gradients(
@@ -227,25 +242,10 @@ def cpu_operator(
     The operator `lion::<name>` of a hand-written forward and backward for the CPU.
 
     Args:
-        compute: `(query, key, value, forward, backward, chunk_size, normalization, head_directions) -> (output,
-            factor, *more)` as in `attention_operator`, but the output may be in the accumulation dtype.
-        compute_gradients, plain: as in `attention_operator`.
+        compute, compute_gradients, plain: as in `attention_operator`; `compute` returns what is `rounded`.
         allocate_more: memory for one more tensor that `compute` returns and `compute_gradients` takes, from the
             arguments of `compute`.
     """
-
-    def compute_and_round(query, key, value, forward, backward, chunk_size, normalization, head_directions):
-        if not has_native_product(query.dtype):
-            logger.warning_once(
-                f"This CPU has no matrix product in {query.dtype}: LION's kernels compute in float32, as fast as for "
-                "float32 inputs. Linear layers do not: load the model with dtype=torch.float32 for speed."
-            )
-        output, factor, *more = compute(
-            query, key, value, forward, backward, chunk_size, normalization, head_directions
-        )
-        if output.dtype == value.dtype or normalization == "separate":
-            return output, factor, factor.new_empty(0), *more
-        return output.to(value.dtype), factor, output, *more
 
     def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions):
         dtype = accumulation_dtype(query.dtype)
@@ -255,4 +255,4 @@ def cpu_operator(
         return wider, *more
 
     num_saved = 1 if allocate_more is None else 2
-    return attention_operator(name, compute_and_round, compute_gradients, plain, allocate_saved, num_saved)
+    return attention_operator(name, compute, compute_gradients, plain, allocate_saved, num_saved)

@@ -183,9 +183,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "axes(**values): more arguments, with the values that each goes through")
 
 
+# Tests that take long, or whose fixtures do. A process takes over what another would do last, not first: so the
+# fixtures are made once, and none is left alone with a long test at the end.
+FIRST = ["test_in_the_interpreter", "test_distributed.py", "test_segments_over_processes.py", "test_export.py"]
+FIRST += ["test_hub_sentence.py", "test_hub_upload.py", "test_hub_bundle.py", "test_bench_quality.py"]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes comes first, so that no process is left alone with it at the end."""
-    items.sort(key=lambda item: "test_in_the_interpreter" not in item.name)
+    items.sort(key=lambda item: next((n for n, name in enumerate(FIRST) if name in item.nodeid), len(FIRST)))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

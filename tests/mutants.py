@@ -106,7 +106,7 @@ MASK = [
         "modeling_lion/decay.py",
         "LONGEST_CHUNK = 66",
         "LONGEST_CHUNK = 6600",
-        f"test_decay.py {KERNELS}::test_long_chunks_cost_no_digits",
+        f"test_decay.py {KERNELS}::test_long_sequence",
     ),
     Mutant(
         "mask: rows of it start at the key",

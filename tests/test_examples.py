@@ -153,7 +153,7 @@ def test_mlm_masks_other_tokens_in_every_epoch_and_the_same_after_a_resume(
     monkeypatch.setattr(run_mlm.MlmTrainer, "training_step", keep)
     # Three epochs of three sequences, one in a batch; stopped within the second.
     more = ("--max_train_samples", "3", "--per_device_train_batch_size", "1", "--max_steps", "9", "--save_steps", "4")
-    more += ("--eval_strategy", "steps", "--eval_steps", "2", *workers)
+    more += ("--eval_strategy", "steps", "--eval_steps", "4", *workers)
     trainer = run_mlm.main(text_arguments(text_files, tmp_path / "whole", *more))
     masks = {}
     for input_ids, labels in batches:

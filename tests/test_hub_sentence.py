@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """An encoder of sentence-transformers on its way from training to somebody else computes the same embeddings."""
 
+import inspect
 import json
 import re
 import shutil
@@ -48,7 +49,19 @@ def quick(bundle, monkeypatch):
     monkeypatch.setattr("hub_upload_lion.bundle.check_embeddings", lambda *args: None)
 
 
-def test_a_bundle_holds_the_encoder(saved, bundle):
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """By its source alone, as in another process, which takes seconds to start; that is for `bundle`."""
+
+    def run(answer, request, name):
+        namespace = {"torch": torch}
+        exec(inspect.getsource(answer), namespace)
+        return namespace[answer.__name__](request)
+
+    monkeypatch.setattr(sentence_module, "run_in_clean_process", run)
+
+
+def test_a_bundle_holds_the_encoder(saved, bundle, in_this_process):
     names = {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"}
     names |= {"1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors", "3_Normalize/config.json"}
     assert names <= set(bundle.files)
@@ -88,7 +101,7 @@ def test_a_dry_run_names_what_goes_and_what_stays(saved, tmp_path, capsys, quick
     assert stays.split(", ") == [".x/", "checkpoint-2/", *of_checkpoint, "eval/", "notes/"]
 
 
-def test_other_kinds_of_encoders(tmp_path, monkeypatch, bundle):
+def test_other_kinds_of_encoders(tmp_path, monkeypatch, bundle, in_this_process):
     monkeypatch.setattr("hub_upload_lion.bundle.verify_checkpoint", lambda *args, **kwargs: bundle.verification)
     text = text_checkpoint(tmp_path / "text", "LionForSequenceClassification", num_labels=1)
     CrossEncoder(str(text), device="cpu").save_pretrained(str(tmp_path / "cross"))
@@ -110,12 +123,17 @@ def test_other_kinds_of_encoders(tmp_path, monkeypatch, bundle):
     assert SentenceTransformer(str(made.folder), device="cpu").encode([Image.new("RGB", (9, 9))]).shape == (1, 32)
 
 
-def test_other_embeddings_are_noticed(saved, bundle, tmp_path):
+def test_other_embeddings_are_noticed(saved, bundle, tmp_path, in_this_process):
     other = tmp_path / "other"
     shutil.copytree(bundle.folder, other)
     (other / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 32, "pooling_mode": "mean"}')
     with pytest.raises(ValueError, match="embeddings of sentence-transformers from .*encoder are not those"):
         check_embeddings(other, saved, "text")
+
+
+def test_an_encoder_that_does_not_load_is_noticed(saved, bundle, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(bundle.folder, other)
     weights = load_file(other / "2_Dense" / "model.safetensors")
     save_file({name: x[:4].contiguous() for name, x in weights.items()}, other / "2_Dense" / "model.safetensors")
     with pytest.raises(ValueError, match="does not load in a process without this package"):

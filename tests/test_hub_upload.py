@@ -67,7 +67,7 @@ def local_files(folder):
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def elsewhere(code, hub, home, **variables):
+def elsewhere(code, hub, home):
     """Run code in a process that does not have this package, with nothing in its caches."""
     environment = os.environ | {
         "HF_ENDPOINT": hub.endpoint,
@@ -76,8 +76,8 @@ def elsewhere(code, hub, home, **variables):
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HOME": str(home),
         "HF_TOKEN": READ_TOKEN,
+        "OMP_NUM_THREADS": "1",
         "PYTHONPATH": "",
-        **variables,
     }
     result = subprocess.run([sys.executable, "-c", HIDE + code], env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -123,8 +123,8 @@ def test_train_dry_run_push_load_elsewhere(hub, tmp_path, capsys, no_clean_proce
     assert "'score'" in shown and "transformers_modules.me.my_hyphen_lion" in shown
 
 
-def test_plain_push_to_hub_loads_elsewhere(hub, tmp_path):
-    """Of a model, a tokenizer, an image processor and a Trainer."""
+def test_plain_pushes_and_an_encoder_load_elsewhere(hub, tmp_path, capsys, no_clean_process, monkeypatch):
+    """Of a model, a tokenizer, an image processor, a Trainer and, by the command, an encoder of sentences."""
     folder = image_checkpoint(tmp_path / "image")
     load_model(folder).push_to_hub("me/plain", token=WRITE_TOKEN)
     AutoImageProcessor.from_pretrained(folder).push_to_hub("me/plain", token=WRITE_TOKEN)
@@ -134,32 +134,27 @@ def test_plain_push_to_hub_loads_elsewhere(hub, tmp_path):
     arguments = TrainingArguments(str(tmp_path / "run"), report_to="none", use_cpu=True, hub_model_id="me/trained")
     Trainer(text, arguments, processing_class=text_tokenizer()).push_to_hub(token=WRITE_TOKEN)
     assert hub.files("me/trained")["model.safetensors"] == hub.files("me/words")["model.safetensors"]
-    code = """
+    modules = [Transformer(str(tmp_path / "text")), Pooling(32, pooling_mode="cls"), Dense(32, 8)]
+    encoder = SentenceTransformer(modules=modules, device="cpu")
+    encoder.save(str(tmp_path / "encoder"))
+    checked = []  # what it checks takes another process, in test_hub_sentence.py
+    monkeypatch.setattr("hub_upload_lion.bundle.check_embeddings", lambda *args: checked.append(args))
+    assert main(["upload", str(tmp_path / "encoder"), "me/encoder", "--license", "mit"]) == 0
+    assert "sentence-transformers computes the same" in capsys.readouterr().out and len(checked) == 1
+    code = f"""
 from PIL import Image
+from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, pipeline
 for name in ("me/words", "me/trained"):
     print(pipeline("fill-mask", model=name, trust_remote_code=True)("The lion [MASK].")[0]["token_str"])
 print(type(AutoModel.from_pretrained("me/plain", trust_remote_code=True)).__module__)
 print(pipeline("image-classification", model="me/plain", trust_remote_code=True)(Image.new("RGB", (9, 9))))
-"""
-    shown = elsewhere(code, hub, tmp_path / "home")
-    assert "transformers_modules.me.plain" in shown and "zebra" in shown
-
-
-def test_an_encoder_of_sentence_transformers_embeds_the_same_elsewhere(hub, tmp_path, capsys, no_clean_process):
-    modules = [Transformer(str(text_checkpoint(tmp_path / "lion"))), Pooling(32, pooling_mode="cls"), Dense(32, 8)]
-    encoder = SentenceTransformer(modules=modules, device="cpu")
-    encoder.save(str(tmp_path / "encoder"))
-    assert main(["upload", str(tmp_path / "encoder"), "me/encoder", "--license", "mit"]) == 0
-    assert "sentence-transformers computes the same" in capsys.readouterr().out
-    code = f"""
-from sentence_transformers import SentenceTransformer
 encoder = SentenceTransformer("me/encoder", trust_remote_code=True, device="cpu")
 print(encoder.encode({TEXTS[:2]}).tolist())
 """
-    shown = elsewhere(code, hub, tmp_path / "home", OMP_NUM_THREADS="1")
-    found = json.loads(shown.splitlines()[-1])
-    assert abs(encoder.encode(TEXTS[:2]) - found).max() < 1e-5
+    shown = elsewhere(code, hub, tmp_path / "home")
+    assert "transformers_modules.me.plain" in shown and "zebra" in shown
+    assert abs(encoder.encode(TEXTS[:2]) - json.loads(shown.splitlines()[-1])).max() < 1e-5
 
 
 @pytest.fixture

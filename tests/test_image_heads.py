@@ -159,33 +159,34 @@ def test_every_auto_class_makes_its_model(modality, auto_class, find_case):
     assert type(model).__name__ == AUTO_MODELS[modality][auto_class]
 
 
-@pytest.mark.parametrize("class_name", ["LionForImageClassification", "LionBackbone"])
-def test_the_auto_map_serves_all_auto_classes_where_the_package_is_not(class_name, image_config, tmp_path):
-    folder = tmp_path / "model"
-    model = getattr(modeling_lion, class_name)(image_config(out_indices=[1, 2]))
-    model.save_pretrained(folder)
-    auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
-    assert auto_map == {"AutoConfig": "configuration_lion.LionConfig"} | {
-        name: f"modeling_lion.{model_name}" for name, model_name in AUTO_MODELS["image"].items()
-    }
+def test_the_auto_map_serves_all_auto_classes_where_the_package_is_not(image_config, tmp_path):
+    folders = []
+    for class_name in ("LionForImageClassification", "LionBackbone"):
+        folders.append(str(tmp_path / class_name))
+        getattr(modeling_lion, class_name)(image_config(out_indices=[1, 2])).save_pretrained(folders[-1])
+        auto_map = json.loads((tmp_path / class_name / "config.json").read_text())["auto_map"]
+        assert auto_map == {"AutoConfig": "configuration_lion.LionConfig"} | {
+            name: f"modeling_lion.{model_name}" for name, model_name in AUTO_MODELS["image"].items()
+        }
     others = [name for name in AUTO_MODELS["image"] if name != "AutoBackbone"]
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['modeling_lion', 'configuration_lion', 'tokenization_lion']))\n"
         "import torch, transformers\n"
-        f"config = transformers.AutoConfig.from_pretrained({str(folder)!r}, trust_remote_code=True)\n"
-        "backbone = transformers.AutoBackbone.from_config(config, trust_remote_code=True)\n"
-        "print(type(backbone).__name__, len(backbone(torch.zeros(1, 3, 6, 8)).feature_maps))\n"
-        f"for name in {others}:\n"
-        f"    model = getattr(transformers, name).from_pretrained({str(folder)!r}, trust_remote_code=True)\n"
-        "    print(name, type(model).__name__, model.set_attn_implementation('chunk'))\n"
+        f"for folder in {folders}:\n"
+        "    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)\n"
+        "    backbone = transformers.AutoBackbone.from_config(config, trust_remote_code=True)\n"
+        "    print(type(backbone).__name__, len(backbone(torch.zeros(1, 3, 6, 8)).feature_maps))\n"
+        f"    for name in {others}:\n"
+        "        model = getattr(transformers, name).from_pretrained(folder, trust_remote_code=True)\n"
+        "        print(name, type(model).__name__, model.set_attn_implementation('chunk'))\n"
     )
     environment = os.environ | {"HF_HOME": str(tmp_path / "home"), "HF_MODULES_CACHE": str(tmp_path / "modules")}
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    expected = [f"{name} {AUTO_MODELS['image'][name]} None" for name in others]
-    assert result.stdout.splitlines() == ["LionBackbone 2", *expected]
+    expected = ["LionBackbone 2", *(f"{name} {AUTO_MODELS['image'][name]} None" for name in others)]
+    assert result.stdout.splitlines() == 2 * expected
 
 
 # Encoders of composite models

@@ -121,10 +121,10 @@ def test_flash_attention_is_told_where_packed_sequences_begin(registered, find_c
         model(torch.randint(1, 40, (1, 9)), cu_seq_lens_q=borders, output_attentions=True)
 
 
-@pytest.mark.parametrize(("mixer", "choice", "layers"), [("softmax", "sdpa", 1), ("luna", "eager", 2)])
-def test_compiles_as_one_graph(mixer, choice, layers, find_case, equal):
+@pytest.mark.parametrize(("mixer", "choice"), [("softmax", "sdpa"), ("luna", "eager")])
+def test_compiles_as_one_graph(mixer, choice, find_case, equal):
     fields = {"rope_parameters": {}, "position_embedding_type": "absolute"} if mixer == "softmax" else {}
-    model = find_case("LionForMaskedLM").model(mixer, choice, num_hidden_layers=layers, **fields)
+    model = find_case("LionForMaskedLM").model(mixer, choice, num_hidden_layers=1, **fields)
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
     for length in (5, 9):

@@ -88,11 +88,16 @@ def test_wheel_has_the_packages_and_nothing_else(wheel):
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
-def test_wheel_works_away_from_the_checkout(unpacked, tmp_path):
-    """Importing it prints nothing, the complaints of auto_docstring included, and warns of nothing."""
+def test_wheel_works_away_from_the_checkout_and_without_pillow(unpacked, tmp_path):
+    """
+    Importing it prints nothing, the complaints of auto_docstring included, and warns of nothing. The configuration may
+    be imported first: LionConfig lives in modeling_lion, which imports it, too. Text needs no Pillow.
+    """
     save = """
-import tokenization_lion, modeling_lion, hub_upload_lion, configuration_lion
+import configuration_lion, modeling_lion, tokenization_lion, hub_upload_lion
 import json, pathlib, torch, transformers, warnings
+assert configuration_lion.LionConfig is modeling_lion.LionConfig
+assert configuration_lion.lion_preset is modeling_lion.lion_preset
 packages = (configuration_lion, hub_upload_lion, modeling_lion, tokenization_lion)
 print(json.dumps([str(pathlib.Path(p.__file__).parent.parent) for p in packages]))
 warnings.simplefilter("default")
@@ -106,30 +111,22 @@ model.save_pretrained("saved")
 torch.save(model(torch.arange(12)[None]).logits.detach(), "logits.pt")
 """
     load = """
-import torch, modeling_lion
-from transformers import AutoModelForMaskedLM
-model = AutoModelForMaskedLM.from_pretrained("saved", attn_implementation="chunk").eval()
-torch.testing.assert_close(model(torch.arange(12)[None]).logits, torch.load("logits.pt"))
-"""
-    printed = run(save, tmp_path, path=unpacked, options=("-W", "error"))
-    assert json.loads(printed) == [str(unpacked)] * len(PACKAGES)
-    run(load, tmp_path, path=unpacked)
-
-
-def test_text_needs_no_pillow(unpacked, tmp_path):
-    code = """
 import importlib.util, sys
 find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *args: None if name.split(".")[0] == "PIL" else find_spec(name, *args)
 sys.modules["PIL"] = None
-import modeling_lion
-assert modeling_lion.LionModel(modeling_lion.LionConfig(num_hidden_layers=0)).config.modality == "text"
+import torch, modeling_lion
+from transformers import AutoModelForMaskedLM
+model = AutoModelForMaskedLM.from_pretrained("saved", attn_implementation="chunk").eval()
+torch.testing.assert_close(model(torch.arange(12)[None]).logits, torch.load("logits.pt"))
 try:
     modeling_lion.lion_image_processor(modeling_lion.LionConfig(modality="image"))
 except ImportError as error:
     print("PIL" in str(error))
 """
-    assert run(code, tmp_path, path=unpacked).strip().endswith("True")
+    printed = run(save, tmp_path, path=unpacked, options=("-W", "error"))
+    assert json.loads(printed) == [str(unpacked)] * len(PACKAGES)
+    assert run(load, tmp_path, path=unpacked).strip().endswith("True")
 
 
 @pytest.mark.parametrize("path", HUB_FILES, ids=lambda path: path.name)

@@ -31,7 +31,7 @@ HYBRID = {
 }
 CASES = {
     **{f"{mixer} {padding}": {"mixer_type": mixer, "padding": padding}
-       for mixer, padding in product(MIXERS, ("none", "left", "right", "interior"))},
+       for mixer, padding in (*product(MIXERS, ("none", "left")), *product(("selective",), ("right", "interior")))},
     **{f"{kernel} kernel": {"kernel": kernel} for kernel in ("parallel", "rnn")},
     **{f"{head} {pooling}": {"head": head, "pooling": pooling, "padding": "left"}
        for head, pooling in product(HEADS[1:], ("cls", "mean"))},
@@ -42,7 +42,6 @@ CASES = {
     **{f"{kernel} taps {padding}": {"conv_kernel": kernel, "padding": padding}
        for kernel, padding in ((3, "none"), (3, "left"), (37, "none"), (37, "interior"))},  # 18 tokens on each side
     "taps, checkpointing": {"conv_kernel": 3, "checkpointing": True, "mixer_type": "lit", "norm_position": "pre"},
-    "decays per channel": {"mixer_type": "diagonal", "padding": "left"},
     **{f"windows of {window}, {padding} padding": HYBRID | {"sliding_window": window, "padding": padding}
        for window, padding in ((3, "none"), (3, "left"), (20, "right"))},
     "windows, checkpointing": HYBRID | {"sliding_window": 4, "checkpointing": True},

@@ -301,14 +301,13 @@ def test_gradient_checkpointing(make_trainer, tmp_path, mixer, use_reentrant):
     assert_same_weights(results)
 
 
-@pytest.mark.parametrize(("mixer", "kernel"), [("decay", "parallel"), ("selective", "chunk")])
-def test_torch_compile(make_trainer, tmp_path, mixer, kernel):
+def test_torch_compile(make_trainer, tmp_path):
     # "aot_eager" traces forward and backward as the default does, and leaves out the C++ compiler.
     results = []
     for options in ({}, {"torch_compile": True, "torch_compile_backend": "aot_eager"}):
         torch.manual_seed(0)
         model = LionForSequenceClassification._from_config(
-            text_config(mixer, num_hidden_layers=1), attn_implementation=kernel
+            text_config("selective", num_hidden_layers=1), attn_implementation="chunk"
         )
         trainer = make_trainer(
             model, sentences(24, length=10), output_dir=str(tmp_path / str(len(results))), max_steps=3, **options
