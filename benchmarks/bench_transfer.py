@@ -116,7 +116,7 @@ PACKAGES = (
 )
 # Dropout as in the training of MiniLM, but for the attention weights, which linear attention does not make.
 TEXT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.0}
-TEXT_RATES = (1e-4, 2e-4, 4e-4)
+TEXT_RATES = (4e-4, 2e-4, 8e-4)
 TEXT_TRAINER = {"bf16": True, "train_sampling_strategy": "group_by_length"}
 HEALING = {
     "learning_rate": 1e-3,
@@ -162,8 +162,8 @@ SCALES: dict[str, dict[str, Transfer]] = {
         ),
     },
     "quick": {
-        "topic": Transfer({"length": 32}, TEXT, 2, 4, examples=16, learning_rates=TEXT_RATES, trainer=TEXT_TRAINER),
-        "pairs": Transfer({"length": 32}, TEXT, 2, 4, examples=16, learning_rates=TEXT_RATES, trainer=TEXT_TRAINER),
+        "topic": Transfer({"length": 32}, TEXT, 2, 4, examples=16, learning_rates=(1e-3, 2e-3), trainer=TEXT_TRAINER),
+        "pairs": Transfer({"length": 32}, TEXT, 2, 4, examples=16, learning_rates=(1e-3, 2e-3), trainer=TEXT_TRAINER),
         "mlm": Transfer(
             {"length": 16, "vocab_size": 200, "max_bytes": 60_000},
             {},
@@ -185,6 +185,11 @@ SCALES: dict[str, dict[str, Transfer]] = {
 }
 
 
+def is_enough(counts: list[int], wanted: int) -> bool:
+    """Whether modules with so many docstrings each have enough of them, and of pairs of both kinds one at least."""
+    return sum(counts) >= wanted and len(counts) > 1 and max(counts) > 1
+
+
 @cache
 def collect(package: str, per_split: tuple[tuple[str, int], ...]) -> dict[str, list[list[str]]]:
     """
@@ -199,7 +204,7 @@ def collect(package: str, per_split: tuple[tuple[str, int], ...]) -> dict[str, l
     found: dict[str, list[list[str]]] = {split: [] for split, _ in per_split}
     seen, remaining = set(), iter(files)
     for split, wanted in per_split:
-        while sum(map(len, found[split])) < wanted:
+        while not is_enough([len(texts) for texts in found[split]], wanted):
             file = next(remaining, None)
             if file is None:
                 raise ValueError(
@@ -231,8 +236,7 @@ def topics(modules: dict[str, list[list[str]]], count: int) -> dict[str, list]:
 def pairs(modules: dict[str, list[list[str]]], count: int) -> dict[str, list]:
     """Columns of the task: two docstrings of a package, and 1 if they are from the same module, half of them."""
     generator, columns = random.Random(0), {"text": [], "text_pair": [], "label": []}
-    packages = [of_package for of_package in modules.values() if len(of_package) > 1]
-    packages = [of_package for of_package in packages if any(len(texts) > 1 for texts in of_package)]
+    packages = list(modules.values())
     for n in range(count):
         of_package, is_same = packages[n // 2 % len(packages)], n % 2
         if is_same:
@@ -407,15 +411,15 @@ def measure_task(task: str, args: argparse.Namespace) -> None:
     first, *others = args.seeds
     models = [name for name in starts[first] if name in args.models]
     found = defaultdict(list)
+    for model in models if can_before else ():
+        for seed in {starts[seed][model]: seed for seed in reversed(args.seeds)}.values():
+            measure(model, 0, seed)
     # All models at one rate, then at the next, so that a stopped run has something to compare.
     for rate, model in product(experiment.learning_rates, models):
         found[model].append(measure(model, rate, first))
     for seed, model in product(others, models):
         if model not in CONTROLS:
             measure(model, best_rate(found[model]), seed)
-    for model in models if can_before else ():
-        for seed in {starts[seed][model]: seed for seed in reversed(args.seeds)}.values():
-            measure(model, 0, seed)
 
 
 def main(args: list[str] | None = None) -> None:

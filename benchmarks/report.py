@@ -30,6 +30,7 @@ PAGE = ROOT / "docs" / "results.md"
 # Variants of the trainings that compare mixers as published: initial weights as in BERT, on images of scale 0.1.
 AS_PUBLISHED = (None, "mixer_initializer_range=0.02", "mixer_initializer_range=0.1")
 NOT_PUBLISHED = ("LION", "softmax (rotary)")
+BEFORE = ", before"  # the further training
 # What gives the rows of a table, by its name and by values of its columns.
 Read = Callable[..., list[dict]]
 
@@ -323,29 +324,33 @@ def transfer_rows(read: Read) -> dict[str, dict[str, dict[int, dict]]]:
     for (task, model, is_trained), rows in sorted(groups.items(), key=lambda item: item[0][2]):
         rate = best_rate(rows)
         of_seed = {row["seed"]: row for row in rows if row["learning_rate"] == rate}
-        found[task][model if is_trained else f"{model}, before"] = of_seed
+        found[task][model if is_trained else f"{model}{BEFORE}"] = of_seed
     return found
 
 
 def transfer(read: Read) -> str:
     tables = []
     for task, models in transfer_rows(read).items():
-        rows, teacher = {}, models.get("teacher", {})
+        rows = {}
         for model, of_seed in models.items():
-            some = next(iter(of_seed.values()))
             accuracies = [100 * row["test_accuracy"] for row in of_seed.values()]
-            error = 100 * statistics.mean(row["accuracy_error"] for row in of_seed.values())
+            losses = [row["test_loss"] for row in of_seed.values()]
+            rate = next(iter(of_seed.values()))["learning_rate"]
             rows[model] = {
-                "test accuracy, %": f"{mean_std(accuracies, 1)}",
-                "standard error of one seed": f"{error:.1f}",
+                "test accuracy, %": mean_std(accuracies, 1),
+                "standard error of one seed": f"{100 * of_seed[min(of_seed)]['accuracy_error']:.1f}",
                 "points from the teacher": "",
-                "test loss": mean_std([row["test_loss"] for row in of_seed.values()], 3),
-                "learning rate": f"{some['learning_rate']:g}" if some["learning_rate"] else "",
+                "test loss": mean_std(losses, 3),
+                "÷ the teacher's": "",
+                "learning rate": f"{rate:g}" if rate else "",
             }
+            teacher = models.get(f"teacher{BEFORE}" if model.endswith(BEFORE) else "teacher", {})
             if not model.startswith("teacher") and of_seed.keys() <= teacher.keys():
                 gain, error = difference(of_seed, teacher)
                 rows[model]["points from the teacher"] = f"{gain:+.1f}" + (f" ± {error:.1f}" if error else "")
-        tables.append(f"{grid(rows, task)}")
+                ratios = [row["test_loss"] / teacher[seed]["test_loss"] for seed, row in of_seed.items()]
+                rows[model]["÷ the teacher's"] = f"{statistics.mean(ratios):.3f}"
+        tables.append(grid(rows, task))
     return "\n\n".join(tables)
 
 
