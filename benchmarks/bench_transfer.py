@@ -6,8 +6,8 @@ Does a LION that was made of a trained softmax model learn a task as well as tha
     python benchmarks/bench_transfer.py                         # 40 minutes of a CPU core
     python benchmarks/bench_transfer.py --tasks digits --quick  # a few steps, to see that it runs
 
-All models of a task are trained with the same data, steps and class of head, each with the best of three learning
-rates, which the validation split and the first seed choose, and with this one in the other seeds. Tasks:
+All models of a task are trained with the same data, steps and class of head, each with the best of three or four
+learning rates, which the validation split and the first seed choose, and with this one in the other seeds. Tasks:
 
 - `topic`: the package that a docstring comes from; docstrings that name their package are left out;
 - `pairs`: whether two docstrings of a package come from the same module, both in one sequence;
@@ -18,8 +18,8 @@ No module has docstrings in two splits. The models of the first two tasks are Mi
 of it ("LION"), the same conversion without any training ("LION, not healed") and without its linear part ("windows
 alone").
 
-Every training is a row of `transfer.csv` and is not repeated while that is there. `right` has a bit for every test
-example, so that models can be compared by example.
+Every training is a row of `transfer.csv` and is not repeated while that is there; `weights` says of which checkpoint,
+so that another one is trained anew. `right` has a bit for every test example, to compare models example by example.
 """
 
 import argparse
@@ -36,6 +36,7 @@ from pathlib import Path
 
 import torch
 from bench_quality import ROOT, Data, Experiment, accuracy, docstring_files, load_data, make_trainer
+from bench_retrieval import weights_hash
 from measure import append_rows, make_parser, read_rows
 from report import best_rate, pack_bits, write_page
 from transformers import (
@@ -157,7 +158,7 @@ SCALES: dict[str, dict[str, Transfer]] = {
             {},
             {},
             steps=150,
-            learning_rates=(3e-4, 1e-3, 3e-3),
+            learning_rates=(3e-4, 1e-3, 3e-3, 6e-3),
             first=Experiment({}, IMAGE_SIZES | {"hidden_size": 64}, 400, learning_rate=2e-3),
         ),
     },
@@ -274,9 +275,10 @@ def load_texts(task: str, experiment: Transfer, packages: Iterable[str], teacher
     return Data(AutoModelForSequenceClassification, config, splits, DataCollatorWithPadding(tokenizer), metrics)
 
 
-def saved(folder: Path, make: Callable[[], PreTrainedModel]) -> Path:
+def saved(folder: Path, make: Callable[[], PreTrainedModel], seed: int = 0) -> Path:
     """The folder of a model, which is made and saved unless it is there."""
     if not (folder / "config.json").exists():
+        set_seed(seed)
         make().save_pretrained(folder)
     return folder
 
@@ -289,7 +291,6 @@ def train_first(model: PreTrainedModel, seed: int, experiment: Transfer, data: D
 
 def text_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: argparse.Namespace) -> Starts:
     def convert(mixer_type: str, window_only: bool = False) -> PreTrainedModel:
-        set_seed(0)
         model, _ = warm_start_from_softmax(args.teacher, pooling="mean", mixer_type=mixer_type)
         if window_only:
             distill_from_softmax.close_linear_part(model)
@@ -307,7 +308,6 @@ def mlm_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: 
     """One teacher for all seeds."""
 
     def train_teacher() -> PreTrainedModel:
-        set_seed(0)
         model = NomicBertForMaskedLM(NomicBertConfig(**data.config, **experiment.first.config))
         return train_first(model, 0, experiment, data, folder)
 
@@ -330,14 +330,13 @@ def mlm_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: 
 
 def image_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: argparse.Namespace) -> Starts:
     def train_teacher() -> PreTrainedModel:
-        set_seed(seed)
         sizes = {name: data.config[name] for name in ("image_size", "num_channels", "num_labels")}
         model = ViTForImageClassification(ViTConfig(**sizes, **experiment.first.config))
         return train_first(model, seed, experiment, data, folder)
 
-    teacher = saved(folder / f"teacher_{seed}", train_teacher)
+    teacher = saved(folder / f"teacher_{seed}", train_teacher, seed)
     convert = lambda: warm_start_from_softmax(teacher, mixer_type="selective", patch_order="snake")[0]
-    return {"teacher": teacher, "LION": saved(folder / f"converted_{seed}", convert)}
+    return {"teacher": teacher, "LION": saved(folder / f"converted_{seed}", convert, seed)}
 
 
 # By task the models to start from, as folders, and whether they can do the task before they are trained further.
@@ -350,7 +349,7 @@ STARTS: dict[str, tuple[Callable[[Transfer, Data, Path, int, argparse.Namespace]
 
 
 def load(task: str, experiment: Transfer, args: argparse.Namespace) -> Data:
-    """The data of a task, with the splits of `SPLITS`."""
+    """The data of a task: "train", "validation" and "test"."""
     if task in TEXT_TASKS:
         return load_texts(task, experiment, args.packages, args.teacher)
     data = load_data(task, experiment, args.cache_dir)
@@ -397,7 +396,8 @@ def measure_task(task: str, args: argparse.Namespace) -> None:
 
     def measure(model: str, rate: float, seed: int) -> dict:
         case = {"scale": args.scale, "task": task, "model": model, "learning_rate": rate, "seed": seed}
-        if found := read_rows(path, **case):
+        case |= {"weights": weights_hash(args.model) if starts[seed][model] == Path(args.model) else None}
+        if (found := read_rows(path, **case)) and not args.again:
             if found[-1]["settings"] != settings["settings"]:
                 raise ValueError(
                     f"{path} is of another experiment ({found[-1]['settings']}): give another --output_dir."

@@ -317,8 +317,10 @@ def best_rate(rows: list[dict]) -> float:
 
 def transfer_rows(read: Read) -> dict[str, dict[str, dict[int, dict]]]:
     """By task, and model with the stage that it is in, a row for each seed, with the best learning rate."""
-    groups = defaultdict(list)
-    for row in latest(read("transfer"), "task", "model", "learning_rate", "seed").values():
+    groups, rows = defaultdict(list), read("transfer")
+    newest = latest(rows, "task", "model")
+    rows = [row for row in rows if row["weights"] == newest[row["task"], row["model"]]["weights"]]
+    for row in latest(rows, "task", "model", "learning_rate", "seed").values():
         groups[row["task"], row["model"], row["learning_rate"] > 0].append(row)
     found = defaultdict(dict)
     for (task, model, is_trained), rows in sorted(groups.items(), key=lambda item: item[0][2]):
