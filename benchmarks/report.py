@@ -379,12 +379,15 @@ def draw_transfer(read: Read, plt):
         for place, name in enumerate(names):
             points = [100 * row["test_accuracy"] for row in models[name].values()]
             color = COLORS["softmax"] if name.startswith("teacher") else COLORS["LION-S"]
-            axis.plot([place] * len(points), points, "o", color=color, alpha=0.6)
+            errors = [100 * row["accuracy_error"] for row in models[name].values()]
+            axis.errorbar([place] * len(points), points, errors, fmt="o", color=color, alpha=0.6, elinewidth=1)
             axis.hlines(statistics.mean(points), place - 0.3, place + 0.3, color=color)
         axis.set(title=task, ylabel="test accuracy, %")
         axis.set_xticks(range(len(names)), names, rotation=45, ha="right")
         axis.grid(axis="y", alpha=0.25)
-    figure.suptitle("Trained further on a task: a softmax model, and LIONs made of it (a point for each seed)")
+    figure.suptitle(
+        "Trained further on a task: a softmax model, and LIONs made of it (a point for each seed, ± standard error)"
+    )
     return figure
 
 
