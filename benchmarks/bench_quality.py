@@ -73,6 +73,7 @@ MODELS = {
 }
 TEXT_FIELDS, IMAGE_FIELDS = {"rope_parameters"}, {"patch_order"}  # models with these are for one modality
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+READ = ("input_ids", "token_type_ids", "attention_mask", "label", "labels", "special_tokens_mask")  # columns of data
 METRICS = ("validation_loss", "validation_accuracy", "test_loss", "test_accuracy", "longer_accuracy")
 
 
@@ -241,12 +242,19 @@ def load_data(name: str, experiment: Experiment, cache_dir: Path) -> Data:
     return Data(model_class, config | labels, splits, collate, metrics, chance=float(counts.max() / counts.sum()))
 
 
-def load_mlm(cache_dir: Path, length: int, vocab_size: int, max_bytes: int) -> Data:
-    """Docstrings of this Python, with the tokenizer, the masks and the metrics of run_mlm.py."""
+def docstring_files(cache_dir: Path, max_bytes: int) -> dict[str, str]:
+    """`train_file` and `validation_file` with docstrings of this Python."""
     folder = cache_dir / f"docstrings_{max_bytes}"
     files = {f"{split}_file": str(folder / f"{split}.txt") for split in ("train", "validation")}
     if not all(Path(file).exists() for file in files.values()):
         write_docstrings(folder, max_bytes=max_bytes)
+    return files
+
+
+def load_mlm(cache_dir: Path, length: int, vocab_size: int, max_bytes: int) -> Data:
+    """Docstrings of this Python, with the tokenizer, the masks and the metrics of run_mlm.py."""
+    files = docstring_files(cache_dir, max_bytes)
+    folder = Path(files["train_file"]).parent
     data_args = run_mlm.DataTrainingArguments(**files)
     training_args = TrainingArguments(str(folder), do_train=True, do_eval=True, report_to="none")
     texts = run_mlm.load_texts(data_args, training_args, str(cache_dir))
@@ -389,6 +397,43 @@ def quantiles(layers: list[torch.Tensor]) -> list[list[list[float]]]:
     return [torch.nanquantile(rows[:, :: step(rows)], points, dim=1).T.tolist() for rows in layers]
 
 
+def make_trainer(
+    model: torch.nn.Module, seed: int, experiment: Experiment, data: Data, output_dir: Path, **arguments
+) -> tuple[Trainer, list[str]]:
+    """
+    The training of an experiment, and the columns of the data that it reads.
+
+    Args:
+        arguments: of the Trainer, in place of those of all trainings here.
+    """
+    common = {
+        "max_steps": experiment.steps,
+        "per_device_train_batch_size": experiment.batch_size,
+        "per_device_eval_batch_size": 2 * experiment.batch_size,
+        "learning_rate": experiment.learning_rate,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": max(1, experiment.steps // 10),
+        "weight_decay": 0.01,
+        "adam_beta2": 0.98,
+        "seed": seed,
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "report_to": "none",
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "bf16": torch.cuda.is_available(),
+    }
+    columns = [name for name in READ if name in data.splits["train"].features]
+    trainer = data.trainer_class(
+        model=model,
+        args=TrainingArguments(str(output_dir / "trainer"), **common | arguments),
+        data_collator=data.collate,
+        train_dataset=data.splits["train"].select_columns(columns),
+        **data.trainer,
+    )
+    return trainer, columns
+
+
 def train(
     model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path
 ) -> tuple[dict, dict[str, list]]:
@@ -399,33 +444,7 @@ def train(
         use_fan_in(model)
     batch = data.collate([data.splits["validation"][i] for i in range(min(8, len(data.splits["validation"])))])
     before = quantiles(half_lives(model, batch))
-    arguments = TrainingArguments(
-        str(output_dir / "trainer"),
-        max_steps=experiment.steps,
-        per_device_train_batch_size=experiment.batch_size,
-        per_device_eval_batch_size=2 * experiment.batch_size,
-        learning_rate=experiment.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=max(1, experiment.steps // 10),
-        weight_decay=0.01,
-        adam_beta2=0.98,
-        seed=seed,
-        save_strategy="no",
-        logging_strategy="no",
-        report_to="none",
-        remove_unused_columns=False,
-        dataloader_pin_memory=torch.cuda.is_available(),
-        bf16=torch.cuda.is_available(),
-    )
-    columns = ("input_ids", "label", "labels", "special_tokens_mask")
-    columns = [name for name in columns if name in data.splits["train"].features]
-    trainer = data.trainer_class(
-        model=model,
-        args=arguments,
-        data_collator=data.collate,
-        train_dataset=data.splits["train"].select_columns(columns),
-        **data.trainer,
-    )
+    trainer, columns = make_trainer(model, seed, experiment, data, output_dir)
     result = trainer.train()
     row = dict.fromkeys(METRICS) | {"chance": data.chance}
     # No position embedding has been learnt for what is longer than in training.

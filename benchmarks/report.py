@@ -19,6 +19,7 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from learning_report import ablations, draw_learning, load_scores
 from measure import BASE, BASE_LAYERS, COLORS, LIONS, PASSES, RESULTS, latest, markdown_table, read_rows
@@ -29,6 +30,7 @@ PAGE = ROOT / "docs" / "results.md"
 # Variants of the trainings that compare mixers as published: initial weights as in BERT, on images of scale 0.1.
 AS_PUBLISHED = (None, "mixer_initializer_range=0.02", "mixer_initializer_range=0.1")
 NOT_PUBLISHED = ("LION", "softmax (rotary)")
+BEFORE = ", before"  # the further training
 # What gives the rows of a table, by its name and by values of its columns.
 Read = Callable[..., list[dict]]
 
@@ -292,6 +294,103 @@ def retrieval(read: Read) -> str:
     return grid(rows)
 
 
+# Trained further
+
+
+def pack_bits(right: np.ndarray) -> str:
+    """Yes or no for every test example, as one cell of a table, which is never read as a number."""
+    return f"x{np.packbits(right).tobytes().hex()}"
+
+
+def unpack_bits(cell: str, count: int) -> np.ndarray:
+    return np.unpackbits(np.frombuffer(bytes.fromhex(cell[1:]), np.uint8), count=count)
+
+
+def best_rate(rows: list[dict]) -> float:
+    """The learning rate with which a model was best on the validation split, of the trainings of the first seed."""
+    first = min(row["seed"] for row in rows)
+    rows = [row for row in rows if row["seed"] == first]
+    is_mlm = rows[0]["task"] == "mlm"
+    score = lambda row: -row["validation_loss"] if is_mlm else row["validation_accuracy"]
+    return max(rows, key=score)["learning_rate"]
+
+
+def transfer_rows(read: Read) -> dict[str, dict[str, dict[int, dict]]]:
+    """By task, and model with the stage that it is in, a row for each seed, with the best learning rate."""
+    groups, rows = defaultdict(list), read("transfer")
+    newest = latest(rows, "task", "model")
+    rows = [row for row in rows if row["weights"] == newest[row["task"], row["model"]]["weights"]]
+    for row in latest(rows, "task", "model", "learning_rate", "seed").values():
+        groups[row["task"], row["model"], row["learning_rate"] > 0].append(row)
+    found = defaultdict(dict)
+    for (task, model, is_trained), rows in sorted(groups.items(), key=lambda item: item[0][2]):
+        rate = best_rate(rows)
+        of_seed = {row["seed"]: row for row in rows if row["learning_rate"] == rate}
+        found[task][model if is_trained else f"{model}{BEFORE}"] = of_seed
+    return found
+
+
+def transfer(read: Read) -> str:
+    tables = []
+    for task, models in transfer_rows(read).items():
+        rows = {}
+        for model, of_seed in models.items():
+            accuracies = [100 * row["test_accuracy"] for row in of_seed.values()]
+            losses = [row["test_loss"] for row in of_seed.values()]
+            rate = next(iter(of_seed.values()))["learning_rate"]
+            rows[model] = {
+                "test accuracy, %": mean_std(accuracies, 1),
+                "standard error of one seed": f"{100 * of_seed[min(of_seed)]['accuracy_error']:.1f}",
+                "points from the teacher": "",
+                "test loss": mean_std(losses, 3),
+                "÷ the teacher's": "",
+                "learning rate": f"{rate:g}" if rate else "",
+            }
+            teacher = models.get(f"teacher{BEFORE}" if model.endswith(BEFORE) else "teacher", {})
+            if not model.startswith("teacher") and of_seed.keys() <= teacher.keys():
+                gain, error = difference(of_seed, teacher)
+                rows[model]["points from the teacher"] = f"{gain:+.1f}" + (f" ± {error:.1f}" if error else "")
+                ratios = [row["test_loss"] / teacher[seed]["test_loss"] for seed, row in of_seed.items()]
+                rows[model]["÷ the teacher's"] = f"{statistics.mean(ratios):.3f}"
+        tables.append(grid(rows, task))
+    return "\n\n".join(tables)
+
+
+def difference(ours: dict[int, dict], theirs: dict[int, dict]) -> tuple[float, float | None]:
+    """
+    Points of accuracy by which one model is ahead in the seeds of the first one, and the standard error of that over
+    the test examples, of each of which the mean over the seeds is taken; `None` if single examples are not known.
+    """
+    points = [100 * (row["test_accuracy"] - theirs[seed]["test_accuracy"]) for seed, row in ours.items()]
+    if any(row["right"] is None for row in ours.values()):
+        return statistics.mean(points), None
+    bits = lambda row: unpack_bits(row["right"], row["test_examples"]).astype(float)
+    by_example = np.mean([bits(row) - bits(theirs[seed]) for seed, row in ours.items()], axis=0)
+    return statistics.mean(points), 100 * float(by_example.std()) / math.sqrt(len(by_example))
+
+
+def draw_transfer(read: Read, plt):
+    found = transfer_rows(read)
+    if not found:
+        return None
+    figure, axes = plt.subplots(1, len(found), figsize=(3.6 * len(found), 3.9), squeeze=False)
+    for axis, (task, models) in zip(axes[0], found.items(), strict=True):
+        names = list(models)
+        for place, name in enumerate(names):
+            points = [100 * row["test_accuracy"] for row in models[name].values()]
+            color = COLORS["softmax"] if name.startswith("teacher") else COLORS["LION-S"]
+            errors = [100 * row["accuracy_error"] for row in models[name].values()]
+            axis.errorbar([place] * len(points), points, errors, fmt="o", color=color, alpha=0.6, elinewidth=1)
+            axis.hlines(statistics.mean(points), place - 0.3, place + 0.3, color=color)
+        axis.set(title=task, ylabel="test accuracy, %")
+        axis.set_xticks(range(len(names)), names, rotation=45, ha="right")
+        axis.grid(axis="y", alpha=0.25)
+    figure.suptitle(
+        "Trained further on a task: a softmax model, and LIONs made of it (a point for each seed, ± standard error)"
+    )
+    return figure
+
+
 # What mixers learn
 
 
@@ -478,8 +577,8 @@ def published(read: Read) -> str:
 
 def machines(read: Read) -> str:
     found = {}
-    names = ("kernels", "kernels_bfloat16", "models", "memory", "million", "packing", "retrieval", "quality")
-    for name in (*names, "quality_speed"):
+    names = ("kernels", "kernels_bfloat16", "models", "memory", "million", "packing", "retrieval", "transfer")
+    for name in (*names, "quality", "quality_speed"):
         for row in read(name):
             about = f"{row['cpu']} ({row['capability']}), Python {row['python']}, torch {row['torch']}"
             found.setdefault(f"{about}, transformers {row['transformers']}, {row['day']}", {})[name] = None
@@ -497,6 +596,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "million": million,
     "packing": packing,
     "retrieval": retrieval,
+    "transfer": transfer,
     "scores": scores,
     "ablations": lambda read: ablations(without_published(load_scores(read("quality")))),
     "step times": step_times,
@@ -509,6 +609,7 @@ PICTURES = {
     "kernels_by_length": draw_kernels,
     "models_by_length": draw_models,
     "memory_by_length": draw_memory,
+    "transfer": draw_transfer,
     "scores_by_time": draw_scores,
     "scores_by_training_time": lambda read, plt: draw_learning(load_scores(read("quality")), step_seconds(read), plt),
     "half_lives": draw_half_lives,
@@ -536,7 +637,7 @@ def write_page(results_dir: Path, scale: str = "cpu") -> Path:
 
     def read(name: str, **values) -> list[dict]:
         folder = RESULTS if name == "published" else results_dir
-        of_scale = {"scale": scale} if name in ("quality", "quality_speed", "half_lives") else {}
+        of_scale = {"scale": scale} if name in ("quality", "quality_speed", "half_lives", "transfer") else {}
         return read_rows(folder / f"{name}.csv", **of_scale, **values)
 
     sys.path.insert(0, str(ROOT / "examples"))
