@@ -22,8 +22,13 @@ from .app_panels import Served
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
 
-MODEL = Path(__file__).parents[1] / "checkpoints" / "lion-minilm-l6"
-NEEDED = {"gradio": "gradio", "matplotlib": "matplotlib", "sentence_transformers": "sentence-transformers", "PIL": "Pillow"}
+# Import names and packages.
+NEEDED = {
+    "gradio": "gradio",
+    "matplotlib": "matplotlib",
+    "sentence_transformers": "sentence-transformers",
+    "PIL": "Pillow",
+}
 CSS = """
 .passage { border-left: 3px solid #2563a8; padding: 0.2em 0.8em; margin: 0.8em 0 }
 .passage p { white-space: pre-wrap; margin: 0.2em 0; overflow-wrap: anywhere }
@@ -33,8 +38,8 @@ A big cat rests where the sun does not reach it.
 Lions hunt at night, together.
 The stock market fell by two percent.
 Shares lost value on Tuesday."""
-PAGES = """Lions live in groups, called prides. A pride has related females, their cubs and a few males, and it defends a
-territory. Members rest for most of the day, and groom each other in the shade.
+PAGES = """Lions live in groups, called prides. A pride has related females, their cubs and a few males, and it defends
+a territory. Members rest for most of the day, and groom each other in the shade.
 
 They hunt at night or at dawn, several females at a time. One drives the prey towards the others, which wait in the
 grass. Of four hunts one succeeds, and the males eat first.
@@ -55,7 +60,7 @@ def page(function: Callable) -> Callable:
         if isinstance(error, (ValueError, OSError)):
             return gradio.Error(html.escape(str(error)), title="Not possible", print_exception=False)
         logging.getLogger(__name__).error("A panel of the page failed", exc_info=error)
-        words = f"This failed ({type(error).__name__}). What happened stands in the terminal where the page was started."
+        words = f"This failed ({type(error).__name__}): the terminal that started the page says more."
         return gradio.Error(words, title="Failed", print_exception=False)
 
     @wraps(function)
@@ -84,9 +89,13 @@ def build_fill(served: Served) -> None:
     import gradio
 
     mask = served.preprocessor.mask_token
-    text = gradio.Textbox(f"The lion {mask} in the shade.", label=f"Text, with {mask} where words are missing", lines=2)
+    text = gradio.Textbox(
+        f"The lion {mask} in the shade.", label=f"Text, with {mask} where words are missing", lines=2
+    )
     button = gradio.Button("Fill", variant="primary", elem_id="fill")
-    table = gradio.Dataframe(headers=["mask", "word", "probability"], interactive=False, label="Words", elem_id="filled")
+    table = gradio.Dataframe(
+        headers=["mask", "word", "probability"], interactive=False, label="Words", elem_id="filled"
+    )
 
     def fill(text: str) -> list[list]:
         return [[x.mask, x.word, f"{x.score:.3f}"] for x in panels.fill_mask(served, text)]
@@ -103,7 +112,10 @@ def build_classify(served: Served) -> None:
             second = gradio.Textbox(label="Second text, for a model of pairs", lines=3)
             inputs, function = [first, second], panels.classify_text
         else:
-            inputs, function = [gradio.Image(type="pil", label="Image", sources=["upload", "clipboard"])], panels.classify_image
+            inputs, function = (
+                [gradio.Image(type="pil", label="Image", sources=["upload", "clipboard"])],
+                panels.classify_image,
+            )
         classes = gradio.Label(num_top_classes=10, label="Class", elem_id="classes")
     button = gradio.Button("Classify", variant="primary", elem_id="classify")
     on_click(button, lambda *given: function(served, *given), inputs, [classes], "classify")
@@ -130,7 +142,7 @@ def build_search(served: Served) -> None:
             pasted = gradio.Textbox(PAGES, label="Text to search", lines=10, max_lines=16)
             files = gradio.File(file_count="multiple", label="Or your own text files (.txt, .md, .py, …)", height=140)
         with gradio.Column():
-            query = gradio.Textbox("why is it fast on long documents?", label="Query")
+            query = gradio.Textbox("why is it fast on long documents?", label="Query", elem_id="query")
             button = gradio.Button("Search", variant="primary", elem_id="search")
             found = gradio.HTML(elem_id="passages")
 
@@ -188,7 +200,7 @@ def build_time(served: Served) -> None:
 
     from .app_figures import time_figure
 
-    longest = gradio.Radio([512, 2048, 8192], value=2048, label="Tokens in the longest text")
+    longest = gradio.Radio([512, 2048, 8192], value=2048, label="Tokens in the longest text", elem_id="longest")
     button = gradio.Button("Measure", variant="primary", elem_id="measure")
     gradio.Markdown(
         "CPU time of this machine to read one random text with one thread, medians. BERT is of the same size, with "
@@ -244,6 +256,8 @@ def build_app(model: str | Path | None = None):
     """
     check_installed()
     import gradio
+
+    from .search import MODEL
 
     if model is None and not MODEL.is_dir():
         raise ValueError(f"There is no {MODEL}, which is part of the repository: give the MODEL to look at.")

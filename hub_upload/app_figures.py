@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The pictures of the page (app.py). Made without pyplot, which knows one figure at a time, as pages serve many people."""
+"""The pictures of the page (app.py). They are made without pyplot, whose figures are for one thread."""
 
 from collections.abc import Sequence
 
@@ -98,7 +98,9 @@ def mask_figure(reading: Reading, layer: int) -> Figure:
         axis.set_xlabel("token that is read" if is_last else "")
     title = f"Layer {layer}: what the decays leave of each token"
     if words is None:
-        title = f"Layer {layer}: what the decays leave of each patch for the one in row {readers[0]}, column {readers[1]}"
+        title = (
+            f"Layer {layer}: what the decays leave of each patch for the one in row {readers[0]}, column {readers[1]}"
+        )
     figure.suptitle(title)
     bar = figure.colorbar(image, ax=axes, extend="min", pad=0.01, aspect=30)
     bar.set_label("decay mask M (logarithmic)")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import BertConfig, BertModel, PreTrainedTokenizerBase, pipeline
+from transformers import BertConfig, BertModel, pipeline
 from transformers.utils import cached_file
 
 from modeling_lion import AttentionReport, LionPreTrainedModel
@@ -125,11 +125,13 @@ def words_of(text: str | None, what: str) -> str:
 
 
 def check_length(served: Served, *texts: str) -> Tensor:
-    """The token ids `(1, length)` of a text, or of a pair; a ValueError if the model's table of positions is shorter."""
+    """The token ids `(1, length)` of a text or a pair; a ValueError if the model's table of positions is shorter."""
     ids = served.preprocessor(*texts, return_tensors="pt", truncation=False, verbose=False)["input_ids"]
     longest = served.model.config.max_position_embeddings
     if 0 <= longest < ids.shape[1]:
-        raise ValueError(f"The text has {ids.shape[1]:,} tokens, and {served.name} reads up to {longest:,}: shorten it.")
+        raise ValueError(
+            f"The text has {ids.shape[1]:,} tokens, and {served.name} reads up to {longest:,}: shorten it."
+        )
     return ids
 
 
@@ -180,9 +182,7 @@ def classify_text(served: Served, text: str, second: str | None = None) -> dict[
 def classify_image(served: Served, image: "Image | None") -> dict[str, float]:
     """The probability of each class for an image."""
     check_image(image)
-    classify = pipeline(
-        "image-classification", model=served.model, image_processor=served.preprocessor, device="cpu"
-    )
+    classify = pipeline("image-classification", model=served.model, image_processor=served.preprocessor, device="cpu")
     return {x["label"]: x["score"] for x in classify(image, top_k=served.model.config.num_labels)}
 
 
@@ -243,7 +243,7 @@ def search_texts(
     The passages that are most similar to a query, the best first, of a pasted text and of files. Texts are read once:
     their vectors are kept until others are searched.
     """
-    from .search import encode_text, unit_vectors
+    from .search import split_passages, unit_vectors
 
     query = words_of(query, "Query")
     texts = {Path(path).name: read_file(path) for path in files or ()}
@@ -253,12 +253,18 @@ def search_texts(
         raise ValueError("There is nothing to search: paste a text, or choose text files.")
     size = sum(map(len, texts.values()))
     if size > MOST_CHARACTERS:
-        raise ValueError(f"The texts have {size:,} characters, and the page reads up to {MOST_CHARACTERS:,}: give fewer.")
+        raise ValueError(
+            f"The texts have {size:,} characters, and the page reads up to {MOST_CHARACTERS:,}: give fewer."
+        )
     kept = {}
     for n, (name, text) in enumerate(texts.items()):
         progress(n / len(texts), f"Reading {name}")
-        kept[text] = served.vectors.get(text) or encode_text(served.encoder, text)
-    served.vectors.clear()
+        if (read := served.vectors.get(text)) is None:
+            spans = split_passages(text)
+            # Each by itself, which every encoder can; read as one text (`encode_passages`), no more were found.
+            read = spans, unit_vectors(served.encoder, [text[begin:end] for begin, end in spans])
+        kept[text] = read
+    served.vectors.clear()  # of other texts
     served.vectors.update(kept)
     of_query = unit_vectors(served.encoder, [query])[0]
     found = [
@@ -313,10 +319,10 @@ def linear_layers(served: Served) -> list[int]:
 
 
 def why_not_heads(served: Served) -> str | None:
-    layers = served.model.base_model.layers
-    if not linear_layers(served) or isinstance(layers[linear_layers(served)[0] - 1].attention.mixer, DiagonalMixer):
-        return f"it shows one decay mask per head, and the mixer of {served.name} is {served.model.config.mixer_type!r}."
-    return None
+    layers, linear = served.model.base_model.layers, linear_layers(served)
+    if linear and not isinstance(layers[linear[0] - 1].attention.mixer, DiagonalMixer):
+        return None
+    return f"it shows one decay mask per head, and the mixer of {served.name} is {served.model.config.mixer_type!r}."
 
 
 def heads_of_text(served: Served, text: str, layer: int) -> Reading:
