@@ -89,9 +89,8 @@ def build_fill(served: Served) -> None:
     import gradio
 
     mask = served.preprocessor.mask_token
-    text = gradio.Textbox(
-        f"The lion {mask} in the shade.", label=f"Text, with {mask} where words are missing", lines=2
-    )
+    label = f"Text, with {mask} where words are missing"
+    text = gradio.Textbox(f"The lion {mask} in the shade.", label=label, lines=2, elem_id="masked")
     button = gradio.Button("Fill", variant="primary", elem_id="fill")
     table = gradio.Dataframe(
         headers=["mask", "word", "probability"], interactive=False, label="Words", elem_id="filled"

@@ -30,11 +30,13 @@ def similarity_figure(texts: Sequence[str], cosines: Tensor) -> Figure:
     names = [f"{n}  {text[:40]}{'…' if len(text) > 40 else ''}" for n, text in enumerate(texts, 1)]
     figure = new_figure(8, 1.2 + 0.42 * len(texts))
     axis = figure.subplots()
-    image = axis.imshow(cosines, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    image = axis.imshow(cosines.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for row, values in enumerate(cosines.tolist()):
         for column, value in enumerate(values):
             color = "white" if value > 0.6 else DARK
-            axis.text(column, row, f"{value:.2f}", ha="center", va="center", color=color, fontsize=9)
+            axis.text(
+                column, row, f"{value:.2f}".replace("-0.00", "0.00"), ha="center", va="center", color=color, fontsize=9
+            )
     axis.set_yticks(range(len(texts)), names)
     axis.set_xticks(range(len(texts)), range(1, len(texts) + 1))
     axis.xaxis.tick_top()
@@ -51,7 +53,7 @@ def reach_figure(heads: Sequence[Head]) -> Figure:
     figure = new_figure(9, 1.5 + 0.36 * len(layers))
     axis = figure.subplots()
     norm = LogNorm(1, max(2, float(reach.max())))
-    image = axis.imshow(reach.clamp(min=1), norm=norm, cmap="viridis", aspect="auto")
+    image = axis.imshow(reach.clamp(min=1).numpy(), norm=norm, cmap="viridis", aspect="auto")
     for row, values in enumerate(reach.tolist()):
         for column, value in enumerate(values):
             color = DARK if norm(value) > 0.6 else "white"
@@ -79,7 +81,7 @@ def mask_figure(reading: Reading, layer: int) -> Figure:
     for axis in axes.flat[len(heads) :]:
         axis.set_visible(False)
     for n, (head, rows, axis) in enumerate(zip(heads, reading.rows, axes.flat, strict=False)):
-        image = axis.imshow(rows.clamp(min=LEAST), norm=LogNorm(LEAST, 1), cmap="magma", aspect="auto")
+        image = axis.imshow(rows.clamp(min=LEAST).numpy(), norm=LogNorm(LEAST, 1), cmap="magma", aspect="auto")
         axis.set_title(f"head {head.head}, {head.reads}", fontsize=10)
         bare(axis)
         is_left, is_last = n % columns == 0, n + columns >= len(heads)

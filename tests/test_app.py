@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What the panels of `lion app` answer is what the model computes, and what goes wrong is a sentence."""
 
+import asyncio
 import os
 from importlib.util import find_spec
 
@@ -186,7 +187,10 @@ def test_times_come_length_by_length(served):
     ],
 )
 def test_a_model_has_the_panels_that_it_can_serve(folders, name, titles, reason):
-    page = app.build_app(folders(name))
+    async def build():  # Gradio leaves an event loop open unless there is one
+        return app.build_app(folders(name))
+
+    page = asyncio.run(build())
     blocks = page.config["components"]
     assert [block["props"]["label"] for block in blocks if block["type"] == "tabitem"] == titles
     (missing,) = [block["props"]["value"] for block in blocks if block["props"].get("elem_id") == "missing"]
