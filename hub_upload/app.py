@@ -58,10 +58,10 @@ def page(function: Callable) -> Callable:
 
     def explain(error: Exception) -> gradio.Error:
         if isinstance(error, (ValueError, OSError)):
-            return gradio.Error(html.escape(str(error)), title="Not possible", print_exception=False)
+            return gradio.Error(html.escape(str(error)), print_exception=False)
         logging.getLogger(__name__).error("A panel of the page failed", exc_info=error)
         words = f"This failed ({type(error).__name__}): the terminal that started the page says more."
-        return gradio.Error(words, title="Failed", print_exception=False)
+        return gradio.Error(words, print_exception=False)
 
     @wraps(function)
     def answer(*args):

@@ -105,7 +105,8 @@ def facts(served: Served) -> str:
     """A sentence: what the checkpoint is."""
     config = served.model.config
     name, how = MIXERS[config.mixer_type]
-    size = f"{served.model.num_parameters() / 1e6:.1f}M parameters"
+    count = served.model.num_parameters()
+    size = f"{count / 1e6:.1f}M parameters" if count >= 1e6 else f"{count:,} parameters"
     return (
         f"{served.name}: a {served.kind} of {size}, {config.num_hidden_layers} layers of {config.hidden_size}. "
         f"{name} is linear attention {how}."

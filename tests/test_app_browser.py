@@ -16,6 +16,7 @@ import pytest
 import torch
 from hub_checkpoints import TEXTS, image_checkpoint, text_checkpoint
 from hub_upload_lion.app import build_app, launch_app
+from hub_upload_lion.app_panels import fill_mask, load_served
 from hub_upload_lion.checkpoint import load_model, load_preprocessor
 from hub_upload_lion.search import MODEL
 from PIL import Image
@@ -131,7 +132,7 @@ def learn_by_heart(folder: Path) -> None:
     batch = tokenizer(TEXTS[:3], return_tensors="pt", padding=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     is_word = batch["attention_mask"].bool() & (batch["input_ids"] > 4)
-    for _ in range(80):
+    for _ in range(150):
         is_masked = is_word & (torch.rand(is_word.shape) < 0.25)
         ids = batch["input_ids"].where(~is_masked, tokenizer.mask_token_id)
         labels = batch["input_ids"].where(is_masked, -100)
@@ -142,12 +143,15 @@ def learn_by_heart(folder: Path) -> None:
 
 
 def test_words_are_filled_in_and_errors_are_sentences(look_at, tmp_path):
-    learn_by_heart(text_checkpoint(tmp_path / "lion-tiny", head_directions="alternate"))
-    page = look_at(tmp_path / "lion-tiny")
+    folder = text_checkpoint(tmp_path / "lion-tiny", head_directions="alternate")
+    learn_by_heart(folder)
+    page = look_at(folder)
     assert "Compare texts: lion-tiny was not saved by sentence-transformers" in page.find("#missing").text
-    page.write("#masked textarea", "The lion [MASK]leeps in the shade.")
+    text = "The lion [MASK] in the shade."
+    page.write("#masked textarea", text)
     page.find("#fill").click()
-    page.find("#filled", "0.")
+    rows = page.find("#filled", "0.").text.split("\n")
+    assert [x for x in rows if x in (words := [y.word for y in fill_mask(load_served(folder), text)])] == words
     page.shoot("fill")
     page.write("#masked textarea", "The lion sleeps.")
     page.find("#fill").click()
