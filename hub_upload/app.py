@@ -173,22 +173,27 @@ def build_heads(served: Served) -> None:
             rows, columns = served.model.config.patch_grid
             inputs = [gradio.Image(type="pil", label="Image", sources=["upload", "clipboard"])]
         with gradio.Column():
-            layer = gradio.Dropdown(layers, value=layers[0], label="Layer of the masks")
+            layer = gradio.Dropdown(layers, value=layers[0], label="Layer")
+            shown = gradio.Radio(list(panels.SHOWN), value="attention weights", label="What to show", elem_id="shown")
             sides = [] if served.is_text else [("Row", rows), ("Column", columns)]
-            inputs += [layer, *(gradio.Slider(1, n, n // 2 + 1, step=1, label=f"{x} of the patch") for x, n in sides)]
+            inputs += [
+                layer,
+                shown,
+                *(gradio.Slider(1, n, n // 2 + 1, step=1, label=f"{x} of the patch") for x, n in sides),
+            ]
             button = gradio.Button("Look", variant="primary", elem_id="look")
     note = "Heads read what is before a token (←), what is behind it (→), or both ways (↔). "
     if window := served.model.config.local_window:
-        note += f"Beside that, every head of a linear layer sees {window} tokens on each side by softmax. "
+        note += f"Beside what is shown, every head of a linear layer sees {window} tokens on each side by softmax. "
     if others := served.model.config.num_hidden_layers - len(layers):
         note += f"{others} layers of this model read by softmax, and have no decay masks."
     gradio.Markdown(note)
     reach = gradio.Plot(label="How far the heads read", elem_id="reach")
-    masks = gradio.Plot(label="Decay masks", elem_id="masks")
+    masks = gradio.Plot(label="A layer's heads", elem_id="masks")
     function = panels.heads_of_text if served.is_text else panels.heads_of_image
 
-    def look(given, layer: int, *patch: int) -> tuple:
-        reading = function(served, given, layer, *patch)
+    def look(given, layer: int, shown: str, *patch: int) -> tuple:
+        reading = function(served, given, layer, shown, *patch)
         return reach_figure(reading.heads), mask_figure(reading, layer)
 
     on_click(button, look, inputs, [reach, masks], "look")

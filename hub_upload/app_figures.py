@@ -70,7 +70,7 @@ def reach_figure(heads: Sequence[Head]) -> Figure:
 
 
 def mask_figure(reading: Reading, layer: int) -> Figure:
-    """The decay masks of a layer's heads."""
+    """The decay masks, or the attention weights, of a layer's heads."""
     heads = [head for head in reading.heads if head.layer == layer]
     columns = min(4, len(heads))
     lines = -(-len(heads) // columns)
@@ -98,14 +98,14 @@ def mask_figure(reading: Reading, layer: int) -> Figure:
             axis.set_yticks(shown, [readers[i] for i in shown] if is_left else [], fontsize=8)
         axis.set_ylabel("token that reads" if is_left else "")
         axis.set_xlabel("token that is read" if is_last else "")
-    title = f"Layer {layer}: what the decays leave of each token"
+    title = f"Layer {layer}: {reading.shown} of each token"
     if words is None:
         title = (
-            f"Layer {layer}: what the decays leave of each patch for the one in row {readers[0]}, column {readers[1]}"
+            f"Layer {layer}: {reading.shown} of each patch, for the one in row {readers[0]}, column {readers[1]}"
         )
     figure.suptitle(title)
     bar = figure.colorbar(image, ax=axes, extend="min", pad=0.01, aspect=30)
-    bar.set_label("decay mask M (logarithmic)")
+    bar.set_label(f"{reading.shown} (logarithmic)")
     return figure
 
 

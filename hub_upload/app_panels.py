@@ -35,6 +35,8 @@ MOST_TOKENS = 4096  # of a text whose decay masks are drawn
 MOST_CHARACTERS = 2_000_000  # of the texts to search
 LENGTHS = (128, 512, 2048, 8192)
 REPEATS, SECONDS_PER_LENGTH = 5, 10
+# What is shown of the heads, and its name in an `AttentionReport`.
+SHOWN = {"attention weights": "attention", "decay masks": "mask"}
 WAYS = {"both": ("both ways",), "alternate": ("what is before", "what is behind")}
 
 
@@ -301,13 +303,15 @@ class Reading:
 
     Attributes:
         heads: of all linear layers.
-        rows: of the chosen layer's decay masks, `(heads, rows, length)`; `(heads, height, width)` for the patches of
-            an image, read by one of them.
+        shown: one of `SHOWN`.
+        rows: of that, in the chosen layer, `(heads, rows, length)`, not negative; `(heads, height, width)` for the
+            patches of an image, read by one of them.
         readers: the tokens that the rows are of, by index; for an image, row and column of the patch.
         words: the tokens of a text.
     """
 
     heads: list[Head]
+    shown: str
     rows: Tensor
     readers: list[int]
     words: list[str] | None
@@ -326,19 +330,19 @@ def why_not_heads(served: Served) -> str | None:
     return f"it shows one decay mask per head, and the mixer of {served.name} is {served.model.config.mixer_type!r}."
 
 
-def heads_of_text(served: Served, text: str, layer: int) -> Reading:
+def heads_of_text(served: Served, text: str, layer: int, shown: str) -> Reading:
     """What the heads read in a text; long texts in rows that are spread over them."""
     ids = check_length(served, words_of(text, "Text"))
     length = ids.shape[1]
     if length > MOST_TOKENS:
-        raise ValueError(f"The text has {length:,} tokens, and masks of up to {MOST_TOKENS:,} are drawn: shorten it.")
+        raise ValueError(f"The text has {length:,} tokens, and heads of up to {MOST_TOKENS:,} are drawn: shorten it.")
     readers = sorted({round(x) for x in torch.linspace(0, length - 1, min(length, MOST_ROWS)).tolist()})
     reports = served.model.attention_report(readers, input_ids=ids)
     words = served.preprocessor.convert_ids_to_tokens(ids[0].tolist())
-    return Reading(heads_of(served, reports), reports[layer - 1].mask[0], readers, words)
+    return Reading(heads_of(served, reports), shown, rows_of(reports, layer, shown), readers, words)
 
 
-def heads_of_image(served: Served, image: "Image | None", layer: int, row: int, column: int) -> Reading:
+def heads_of_image(served: Served, image: "Image | None", layer: int, shown: str, row: int, column: int) -> Reading:
     """What the heads read in an image from the patch at a row and a column, counted from 1."""
     check_image(image)
     height, width = served.model.config.patch_grid
@@ -348,8 +352,12 @@ def heads_of_image(served: Served, image: "Image | None", layer: int, row: int, 
     prefix = served.model.config.num_prefix_tokens
     reader = prefix + (row - 1) * width + column - 1
     reports = served.model.attention_report([reader], pixel_values=pixels)
-    rows = reports[layer - 1].mask[0, :, 0, prefix:].unflatten(1, (height, width))
-    return Reading(heads_of(served, reports), rows, [row, column], None)
+    rows = rows_of(reports, layer, shown)[:, 0, prefix:].unflatten(1, (height, width))
+    return Reading(heads_of(served, reports), shown, rows, [row, column], None)
+
+
+def rows_of(reports: list[AttentionReport | None], layer: int, shown: str) -> Tensor:
+    return getattr(reports[layer - 1], SHOWN[shown])[0].abs()  # weights that are not normalized have signs
 
 
 def heads_of(served: Served, reports: list[AttentionReport | None]) -> list[Head]:
