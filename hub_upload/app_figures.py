@@ -100,9 +100,7 @@ def mask_figure(reading: Reading, layer: int) -> Figure:
         axis.set_xlabel("token that is read" if is_last else "")
     title = f"Layer {layer}: {reading.shown} of each token"
     if words is None:
-        title = (
-            f"Layer {layer}: {reading.shown} of each patch, for the one in row {readers[0]}, column {readers[1]}"
-        )
+        title = f"Layer {layer}: {reading.shown} of each patch, for the one in row {readers[0]}, column {readers[1]}"
     figure.suptitle(title)
     bar = figure.colorbar(image, ax=axes, extend="min", pad=0.01, aspect=30)
     bar.set_label(f"{reading.shown} (logarithmic)")

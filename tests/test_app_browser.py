@@ -27,13 +27,17 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None,
-    reason="needs a browser: apt-get install --no-install-recommends chromium chromium-driver",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None,
+        reason="needs a browser: apt-get install --no-install-recommends chromium chromium-driver",
+    ),
+    # Of what Gradio asks pandas.
+    pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting' is deprecated"),
+]
 OPTIONS = """--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run --disable-sync
 --disable-background-networking --disable-component-update --hide-scrollbars --window-size=1100,1000"""
-SECONDS = 120  # to wait for what a busy machine does at last
+SECONDS = 600  # at most, on a busy machine
 
 
 class Browser:
