@@ -58,10 +58,10 @@ def page(function: Callable) -> Callable:
 
     def explain(error: Exception) -> gradio.Error:
         if isinstance(error, (ValueError, OSError)):
-            return gradio.Error(html.escape(str(error)), print_exception=False)
+            return gradio.Error(html.escape(str(error)), duration=None, print_exception=False)
         logging.getLogger(__name__).error("A panel of the page failed", exc_info=error)
         words = f"This failed ({type(error).__name__}): the terminal that started the page says more."
-        return gradio.Error(words, print_exception=False)
+        return gradio.Error(words, duration=None, print_exception=False)
 
     @wraps(function)
     def answer(*args):
@@ -127,7 +127,7 @@ def build_compare(served: Served) -> None:
 
     texts = gradio.Textbox(SENTENCES, label="Texts, one a line", lines=6)
     button = gradio.Button("Compare", variant="primary", elem_id="compare")
-    picture = gradio.Plot(label="How similar they are", elem_id="similarity")
+    picture = gradio.Plot(show_label=False, elem_id="similarity")
     on_click(
         button, lambda lines: similarity_figure(*panels.compare_texts(served, lines)), [texts], [picture], "compare"
     )
@@ -188,8 +188,8 @@ def build_heads(served: Served) -> None:
     if others := served.model.config.num_hidden_layers - len(layers):
         note += f"{others} layers of this model read by softmax, and have no decay masks."
     gradio.Markdown(note)
-    reach = gradio.Plot(label="How far the heads read", elem_id="reach")
-    masks = gradio.Plot(label="A layer's heads", elem_id="masks")
+    reach = gradio.Plot(show_label=False, elem_id="reach")
+    masks = gradio.Plot(show_label=False, elem_id="masks")
     function = panels.heads_of_text if served.is_text else panels.heads_of_image
 
     def look(given, layer: int, shown: str, *patch: int) -> tuple:
@@ -210,7 +210,7 @@ def build_time(served: Served) -> None:
         "CPU time of this machine to read one random text with one thread, medians. BERT is of the same size, with "
         "random weights and PyTorch's fused attention."
     )
-    picture = gradio.Plot(label="Time by length", elem_id="times")
+    picture = gradio.Plot(show_label=False, elem_id="times")
     headers = ["tokens", "this model, seconds", "BERT, seconds", "of BERT's time"]
     table = gradio.Dataframe(headers=headers, interactive=False, label="Times", elem_id="seconds")
 

@@ -22,7 +22,9 @@ from hub_upload_lion.checkpoint import load_model, load_preprocessor
 from hub_upload_lion.search import MODEL
 from PIL import Image
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.utils import free_port
 from selenium.webdriver.support.wait import WebDriverWait
 
 
@@ -56,7 +58,8 @@ class Browser:
         self.find("button[role=tab]")
 
     def wait(self, condition):
-        return WebDriverWait(self.driver, SECONDS, poll_frequency=0.1).until(lambda driver: condition())
+        waiting = WebDriverWait(self.driver, SECONDS, 0.1, [StaleElementReferenceException])
+        return waiting.until(lambda driver: condition())
 
     def find(self, css: str, text: str = ""):
         """The first element that is seen and has a text."""
@@ -117,7 +120,7 @@ def look_at(browser):
 
     async def launch(folder) -> None:  # Gradio leaves an event loop open unless there is one
         served.append(build_app(folder))
-        served.append(launch_app(served[0]))
+        served.append(launch_app(served[0], port=free_port()))
 
     def serve(folder) -> Browser:
         asyncio.run(launch(folder))
