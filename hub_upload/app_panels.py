@@ -264,7 +264,7 @@ def search_texts(
         progress(n / len(texts), f"Reading {name}")
         if (read := served.vectors.get(text)) is None:
             spans = split_passages(text)
-            # Each by itself, which every encoder can; read as one text (`encode_passages`), no more were found.
+            # Each by itself, which every encoder can; `encode_passages` would need one whose vectors are means.
             read = spans, unit_vectors(served.encoder, [text[begin:end] for begin, end in spans])
         kept[text] = read
     served.vectors.clear()  # of other texts
