@@ -25,22 +25,19 @@ from typing import NamedTuple
 
 import torch
 from docstrings import docstrings, module_name, python_files, split_paragraphs
+from hub_upload_lion.search import MODEL, unit_vectors
 from safetensors import safe_open
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from tqdm import tqdm
 
-import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
-
-ROOT = Path(__file__).parents[1]
-MODEL = ROOT / "checkpoints" / "lion-minilm-l6"
-INDEX_DIR = ROOT / "outputs" / "search"
+INDEX_DIR = Path(__file__).parents[1] / "outputs" / "search"
 TEXT_FILES = (".txt", ".md", ".rst")
 BATCH_CHARACTERS = 8_000  # padding included
 ROUND = 512  # texts that are sorted by length together
-# What turns texts into unit vectors `(number of texts, size)`, float32.
+# What turns texts into unit vectors `(number of texts, size)`, float32, on the CPU.
 Encode = Callable[[list[str]], Tensor]
 
 
@@ -180,7 +177,7 @@ class Index:
             return
         with tqdm(total=len(missing), desc="Reading", unit=" texts", disable=not show_progress) as progress:
             for batch in batches(missing):
-                self.vectors.update(zip(batch, encode(batch).float().cpu(), strict=True))
+                self.vectors.update(zip(batch, encode(batch), strict=True))
                 progress.update(len(batch))
                 if time.monotonic() > stop:
                     break
@@ -189,7 +186,7 @@ class Index:
     def search(self, query: str, encode: Encode, top: int = 5) -> list[Answer]:
         """The most similar of what has been read, by cosine, the best first."""
         entries = self.found()
-        scores = torch.stack([self.vectors[entry.text] for entry in entries]) @ encode([query]).float().cpu()[0]
+        scores = torch.stack([self.vectors[entry.text] for entry in entries]) @ encode([query])[0]
         best = scores.topk(min(top, len(entries)))
         return [Answer(score, *entries[i][:2]) for score, i in zip(*map(Tensor.tolist, best), strict=True)]
 
@@ -224,9 +221,7 @@ def load_encoder(folder: str | Path) -> Encode:
     """
     check_encoder(folder)
     encoder = SentenceTransformer(str(folder))
-    return lambda texts: encoder.encode(
-        texts, batch_size=len(texts), convert_to_tensor=True, normalize_embeddings=True, show_progress_bar=False
-    )
+    return lambda texts: unit_vectors(encoder, texts, batch_size=len(texts))
 
 
 def index_path(folder: Path, source: str, model: str | Path) -> Path:

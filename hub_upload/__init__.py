@@ -2,9 +2,9 @@
 """
 Publish, check, export and convert LION checkpoints: the functions of the command `lion` (cli.py).
 
-Each of its sub-commands is a file: bundle.py, upload.py, verify.py, export.py and convert.py. The file original.py
-reads the checkpoints of the paper's authors, warm_start.py those of the softmax encoders in warm_start_families.py;
-exported.py runs exported graphs.
+Each of its sub-commands is a file: bundle.py, upload.py, verify.py, export.py, convert.py and app.py. The file
+original.py reads the checkpoints of the paper's authors, warm_start.py those of the softmax encoders in
+warm_start_families.py; exported.py runs exported graphs; space.py makes a Space of the page of app.py.
 """
 
 from importlib import import_module
@@ -13,7 +13,9 @@ from importlib import import_module
 # Imported when first asked for: `lion --help` should not wait for torch.
 _MODULES = {
     "Bundle": ".bundle",
+    "build_app": ".app",
     "create_bundle": ".bundle",
+    "launch_app": ".app",
     "load_in_clean_process": ".clean_process",
     "convert_checkpoint": ".convert",
     "convert_original_state_dict": ".original",

@@ -14,6 +14,7 @@ COMMANDS = {
     "upload": "publish a checkpoint on the Hugging Face Hub",
     "verify": "measure how well the kernels agree on a checkpoint, and report its numbers",
     "export": "write a graph for ONNX Runtime or OpenVINO, and compare it with torch",
+    "app": "look at a checkpoint in a browser: fill masks, classify, search, what heads read, time",
     "convert": "make a LION checkpoint of published weights, or of a BERT, RoBERTa, ViT, ...",
 }
 

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import shutil
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -26,6 +25,7 @@ from .checkpoint import find_checkpoint, load_model, load_preprocessor, new_fold
 from .exported import FILES, PRECISION, ExportedModel, check_installed
 from .sample_inputs import pad_sequences
 from .sentence import MODULES, encoder_class, read_modules, sentence_files
+from .timing import cpu_seconds
 from .verify import print_table
 
 
@@ -354,17 +354,7 @@ def comparison(
             values, truth = (x[inputs["attention_mask"].bool()] for x in (values, truth))
         error = max(error, float((values - truth).abs().max()), key=lambda x: (x != x, x))  # NaN is the largest
         scale = max(scale, float(truth.abs().max()))
-    seconds = {name: [] for name in calls}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for _ in range(repeats):
-            for name, call in calls.items():
-                start = time.process_time()
-                call()
-                seconds[name].append(time.process_time() - start)
-    finally:
-        torch.set_num_threads(threads)
+    seconds = cpu_seconds(calls, repeats)
     size = " x ".join(map(str, next(iter(inputs.values())).shape))
     times = (median(s) for s in seconds.values()) if repeats else ()
     return Comparison(size + (f", padded {padding}" if padding else ""), error, scale, *times)

@@ -1378,14 +1378,14 @@ HUB = [
     Mutant(
         "hub: weights of an earlier upload stay",
         "hub_upload/upload.py",
-        "if is_weights(name) and name not in files]",
+        "if is_ours(name) and name not in files]",
         "if False]",
         "test_hub_upload.py::test_weights_of_an_earlier_upload_go",
     ),
     Mutant(
         "hub: what arrived is not compared by content",
         "hub_upload/upload.py",
-        "wrong = differences(api, repo_id, arrived_at, folder)",
+        "wrong = differences(api, repo_id, arrived_at, folder, **kind)",
         "wrong = []",
         "test_hub_upload.py::test_damage_on_the_way_is_found",
     ),

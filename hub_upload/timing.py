@@ -1,0 +1,30 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Times of calls, in turn."""
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+
+
+def cpu_seconds(calls: dict[str, Callable[[], object]], repeats: int, budget: float = math.inf) -> dict[str, list]:
+    """
+    Seconds of CPU time per call, with one thread, which other processes disturb least. The calls take turns, so that a
+    machine that slows down slows down all of them. Once `budget` seconds are spent, no further round begins.
+    """
+    seconds = {name: [] for name in calls}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    begin = time.process_time()
+    try:
+        for n in range(repeats):
+            if n and time.process_time() - begin > budget:
+                break
+            for name, call in calls.items():
+                start = time.process_time()
+                call()
+                seconds[name].append(time.process_time() - start)
+    finally:
+        torch.set_num_threads(threads)
+    return seconds
