@@ -17,6 +17,7 @@ import copy
 import math
 import os
 from collections.abc import Iterable
+from dataclasses import fields
 from difflib import get_close_matches
 from typing import Literal
 
@@ -69,6 +70,15 @@ KNOWN_NAMES = {
 POOLINGS = {"text": ("cls", "mean", "late"), "image": ("cls", "mean", "cls_mean", "prefix", "attention")}
 # What `max_position_embeddings` is without a table of positions: XLNet's word for it, which other libraries know.
 NO_LIMIT = -1
+# What has no effect on texts.
+IMAGE_FIELDS = (
+    "image_size",
+    "patch_size",
+    "num_channels",
+    "use_cls_token",
+    "num_register_tokens",
+    "semantic_loss_ignore_index",
+)
 # What other models call something that LION has under another name, or has not.
 OTHER_NAMES = {
     "rope_theta": 'give `rope_parameters={"rope_theta": ...}`.',
@@ -826,6 +836,12 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
                     f"`patch_order` is {self.patch_order!r} with `modality` 'text'; text has no patches: leave "
                     '`patch_order="raster"`, or set `modality="image"`.'
                 )
+            for field in fields(self):
+                if field.name in IMAGE_FIELDS and (value := getattr(self, field.name)) != field.default:
+                    logger.warning_once(
+                        f"`{field.name}` is {value} with `modality` 'text', and has no effect; leave it out, or set "
+                        '`modality="image"`.'
+                    )
             return
         if self.position_embedding_type == "cyclic":
             raise ValueError(

@@ -120,7 +120,7 @@ def finite_log_decay(
     floor = log_decay_floor(dtype)
     is_per_token = cu_seqlens is not None or any(x.dim() > 1 for x in given)
 
-    def finite(x: Tensor | None) -> Tensor:
+    def finite(x):  # no annotation: torch.compile of torch 2.9 cannot make unions of types on Python 3.10
         if x is None:
             x = torch.zeros_like(given[0]) if given else query.new_zeros(1, 1, length)
         return x.to(dtype).clamp(min=floor)

@@ -115,7 +115,7 @@ def scan_attention(
     """
     heads, raster = query.shape[1], scans.argsort(dim=1)
 
-    def along_scans(x: Tensor | None) -> Tensor | None:
+    def along_scans(x):  # no annotation: torch.compile of torch 2.9 cannot make unions of types on Python 3.10
         if x is None or x.dim() == 1:
             return x
         return torch.cat([d[:, :, s] for d, s in zip(x.split(heads, 1), scans, strict=True)], dim=1)

@@ -237,6 +237,16 @@ def test_a_stored_configuration_is_rebuilt_inside_of_another(log):
     assert any("`attention_dropout` has no effect" in message for message in log)
 
 
+def test_text_with_fields_of_images_is_told_of(log):
+    LionConfig(image_size=384, num_register_tokens=4)
+    assert [message.split()[0] for message in log] == ["`image_size`", "`num_register_tokens`"]
+    assert all('set `modality="image"`' in message for message in log)
+    log.clear()
+    LionConfig.from_dict(LionConfig().to_dict())
+    LionConfig(modality="image", image_size=384, num_register_tokens=4)
+    assert log == []
+
+
 def test_a_preset_has_the_feature_map_of_its_mixer():
     assert lion_preset("lion-lit-image-tiny").feature_map == "elu"
     assert lion_preset("lion-lit-image-tiny", mixer_type="decay").feature_map == "silu_norm"

@@ -146,3 +146,17 @@ def test_hub_file_finds_its_neighbours(path):
     assert set(get_relative_imports(path)) == {node.module for node in relative}
     assert len(re.findall(r"^\s*from\s+\.", source, re.MULTILINE)) == len(relative)
     assert not re.search(r"^\s*import\s+\.", source, re.MULTILINE)
+
+
+def test_functions_within_functions_have_no_union_in_their_annotations():
+    """torch.compile makes such functions anew, and that of torch 2.9 on Python 3.10 cannot make a type `X | Y`."""
+    trees = {
+        path.name: ast.parse(path.read_text()) for path in HUB_FILES if path.name != "segments.py"
+    }  # not compiled
+    functions = [(name, x) for name, tree in trees.items() for x in ast.walk(tree) if isinstance(x, ast.FunctionDef)]
+    inner = [(name, y) for name, x in functions for y in ast.walk(x) if isinstance(y, ast.FunctionDef) and y is not x]
+    assert len(inner) > 10
+    for name, function in inner:
+        notes = [x.annotation for x in ast.walk(function.args) if isinstance(x, ast.arg)] + [function.returns]
+        unions = [x for note in notes if note for x in ast.walk(note) if isinstance(x, ast.BinOp)]
+        assert not unions, f"{name}: {function.name}"
