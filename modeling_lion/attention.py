@@ -13,7 +13,7 @@ from .cpu_chunk import cpu_chunk
 from .cpu_diagonal import cpu_diagonal
 from .cpu_parallel import cpu_parallel
 from .decay import NO_DECAY, LogDecay, finite_log_decay
-from .numerics import accumulation_dtype, backend, without_autocast
+from .numerics import accumulation_dtype, backend, is_exporting, without_autocast
 from .padding import check_borders
 from .triton_launch import triton_chunk, triton_parallel, triton_rnn
 from .triton_plan import longest_full_form
@@ -95,7 +95,7 @@ def lion_attention(
         inputs = (query, key, value, forward, backward, chunk_size, normalization, head_directions)
         operator = (DIAGONAL_OPERATORS if is_diagonal else OPERATORS).get((form, backend(query, value)))
         if operator is None:
-            is_graph = torch.compiler.is_exporting() or isinstance(query.shape[2], torch.SymInt)
+            is_graph = is_exporting() or isinstance(query.shape[2], torch.SymInt)
             bodies = DIAGONAL_BODIES if is_diagonal else GRAPH_BODIES if is_graph else PLAIN_BODIES
             body = bodies[form]
             output, factor = run_plain(body, *inputs)
@@ -119,7 +119,7 @@ def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_s
     length, head_dim = query.shape[2:]
     if log_decay is None or log_decay.dim() == 4:
         return "chunk"
-    if torch.compiler.is_exporting() and Graphs.choose:
+    if is_exporting() and Graphs.choose:
         return "auto"
     # A graph for every length that does not choose when it runs takes the form that is linear in the length.
     if isinstance(length, torch.SymInt):

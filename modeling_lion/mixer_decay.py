@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
 from .mixer import LinearMixer
-from .numerics import accumulation_dtype
+from .numerics import accumulation_dtype, is_exporting
 
 
 # In tokens, of the fastest head. With decays per channel it is that of a head's slowest channel.
@@ -18,7 +18,7 @@ SHORTEST_HALF_LIFE = {"decay": 0.5, "selective": 0.5, "diagonal": 4.0}
 
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)); in an exported graph, too, without a sum with 1, which has no room for the digits of exp(x)."""
-    if not torch.compiler.is_exporting():
+    if not is_exporting():
         return F.softplus(x)
     small = (-x.abs()).exp()
     return x.clamp(min=0) + 2 * torch.atanh(small / (2 + small))
@@ -26,7 +26,7 @@ def softplus(x: Tensor) -> Tensor:
 
 def logsigmoid(x: Tensor) -> Tensor:
     """log(sigmoid(x)); `softplus` says how in an exported graph."""
-    return -softplus(-x) if torch.compiler.is_exporting() else F.logsigmoid(x)
+    return -softplus(-x) if is_exporting() else F.logsigmoid(x)
 
 
 class FixedDecay(nn.Module):

@@ -92,11 +92,16 @@ def allows_custom_op(query: Tensor) -> bool:
     False for empty batches, and where export, tracing, `torch.func` or forward-mode derivatives have to see through
     the kernel.
     """
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return False
     if torch.compiler.is_compiling():
         return True
     return query.numel() > 0 and not (is_transformed() or is_tracing())
+
+
+def is_exporting() -> bool:
+    """Whether `torch.export` is at work. In torch 2.9 its public name is also true of every `torch.compile`."""
+    return torch.compiler._is_exporting_flag
 
 
 def is_transformed() -> bool:
