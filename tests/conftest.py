@@ -47,12 +47,11 @@ TINY = {
     "initializer_range": 0.3,
     "vocab_size": 40,
     "max_position_embeddings": 24,
-    "image_size": (6, 8),
-    "patch_size": 2,
     "luna_length": 5,
     "chunk_size": 4,
     "num_labels": LABELS,
 }
+TINY_IMAGE = {"image_size": (6, 8), "patch_size": 2}
 
 
 def mixer_fields(mixer: str, num_hidden_layers: int = 2) -> dict:
@@ -98,7 +97,7 @@ class Case:
         return getattr(modeling_lion, self.class_name)
 
     def config(self, mixer_type: str = "selective", **fields) -> LionConfig:
-        fields = TINY | fields
+        fields = TINY | (TINY_IMAGE if self.modality == "image" else {}) | fields
         return LionConfig(modality=self.modality, **(mixer_fields(mixer_type, fields["num_hidden_layers"]) | fields))
 
     def model(self, mixer_type: str = "selective", kernel: str | None = None, **fields):

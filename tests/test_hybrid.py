@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from conftest import TINY
+from conftest import TINY, TINY_IMAGE
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -161,7 +161,8 @@ def test_reports_are_of_linear_layers():
 
 
 def test_windows_of_images_follow_the_rows(equal):
-    config = LionConfig(modality="image", layer_types=[SLIDING], **(TINY | {"num_hidden_layers": 1}), sliding_window=2)
+    fields = TINY | TINY_IMAGE | {"num_hidden_layers": 1, "sliding_window": 2}
+    config = LionConfig(modality="image", layer_types=[SLIDING], **fields)
     model = LionModel(config).double().eval()
     pixels = torch.randn(1, 3, 6, 8, dtype=torch.float64, requires_grad=True)
     model(pixel_values=pixels).last_hidden_state[0, 6, 0].backward()  # the second patch of the second row of four
