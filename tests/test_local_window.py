@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from conftest import TINY
+from conftest import TINY, TINY_IMAGE
 from huggingface_hub.errors import StrictDataclassError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -226,7 +226,7 @@ def test_long_texts_in_segments(name):
 @pytest.mark.parametrize("patch_order", ["raster", "snake"])
 def test_images(patch_order):
     """The window is along the rows, whatever the scan."""
-    model = make_model(modality="image", patch_order=patch_order)
+    model = make_model(modality="image", patch_order=patch_order, **TINY_IMAGE)
     pixels = torch.randn(2, 3, 6, 8, dtype=torch.float64)
     model.set_attn_implementation("eager")
     expected = model(pixel_values=pixels, output_attentions=True)
