@@ -100,8 +100,12 @@ def allows_custom_op(query: Tensor) -> bool:
 
 
 def is_exporting() -> bool:
-    """Whether `torch.export` is at work. In torch 2.9 its public name is also true of every `torch.compile`."""
-    return torch.compiler._is_exporting_flag
+    """
+    Whether `torch.export` is at work. In torch 2.9 the public function is also true of every `torch.compile`; the flag
+    behind it is private, and may go.
+    """
+    flag = getattr(torch.compiler, "_is_exporting_flag", None)
+    return torch.compiler.is_exporting() if flag is None else flag
 
 
 def is_transformed() -> bool:
