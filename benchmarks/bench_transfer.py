@@ -120,6 +120,7 @@ TEXT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.0}
 TEXT_RATES = (4e-4, 2e-4, 8e-4)
 TEXT_TRAINER = {"bf16": True, "train_sampling_strategy": "group_by_length"}
 HEALING = {
+    "local_window": 16,  # far less than a text of `mlm`, in which wider ones would see all there is
     "learning_rate": 1e-3,
     "new_weights_learning_rate": 3,
     "lr_scheduler_type": "cosine",
@@ -275,12 +276,16 @@ def load_texts(task: str, experiment: Transfer, packages: Iterable[str], teacher
     return Data(AutoModelForSequenceClassification, config, splits, DataCollatorWithPadding(tokenizer), metrics)
 
 
-def saved(folder: Path, make: Callable[[], PreTrainedModel], seed: int = 0) -> Path:
-    """The folder of a model, which is made and saved unless it is there."""
-    if not (folder / "config.json").exists():
-        set_seed(seed)
-        make().save_pretrained(folder)
+def save(folder: Path, make: Callable[[], PreTrainedModel], seed: int = 0) -> Path:
+    """The folder of a model that is made anew, as a conversion is: its defaults may have changed since the last."""
+    set_seed(seed)
+    make().save_pretrained(folder)
     return folder
+
+
+def saved(folder: Path, make: Callable[[], PreTrainedModel], seed: int = 0) -> Path:
+    """The folder of a model that is trained here, and saved, unless it is there."""
+    return folder if (folder / "config.json").exists() else save(folder, make, seed)
 
 
 def train_first(model: PreTrainedModel, seed: int, experiment: Transfer, data: Data, folder: Path) -> PreTrainedModel:
@@ -297,10 +302,10 @@ def text_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args:
         return model
 
     return {
-        "teacher": saved(folder / "teacher", lambda: convert("softmax")),
+        "teacher": save(folder / "teacher", lambda: convert("softmax")),
         "LION": Path(args.model),
-        "LION, not healed": saved(folder / "not_healed", lambda: convert("selective")),
-        "windows alone": saved(folder / "windows", lambda: convert("selective", window_only=True)),
+        "LION, not healed": save(folder / "not_healed", lambda: convert("selective")),
+        "windows alone": save(folder / "windows", lambda: convert("selective", window_only=True)),
     }
 
 
@@ -320,11 +325,12 @@ def mlm_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: 
 
     teacher = saved(folder / "teacher", train_teacher)
     data.trainer["processing_class"].save_pretrained(teacher)
-    convert = lambda: warm_start_from_softmax(teacher, mixer_type="selective")[0]
+    window = experiment.healing["local_window"]
+    convert = lambda: warm_start_from_softmax(teacher, mixer_type="selective", local_window=window)[0]
     return {
         "teacher": teacher,
         "LION": saved(folder / "healed", heal),
-        "LION, not healed": saved(folder / "not_healed", convert),
+        "LION, not healed": save(folder / "not_healed", convert),
     }
 
 
@@ -336,7 +342,7 @@ def image_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args
 
     teacher = saved(folder / f"teacher_{seed}", train_teacher, seed)
     convert = lambda: warm_start_from_softmax(teacher, mixer_type="selective", patch_order="snake")[0]
-    return {"teacher": teacher, "LION": saved(folder / f"converted_{seed}", convert, seed)}
+    return {"teacher": teacher, "LION": save(folder / f"converted_{seed}", convert, seed)}
 
 
 # By task the models to start from, as folders, and whether they can do the task before they are trained further.
