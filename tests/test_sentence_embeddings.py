@@ -93,8 +93,15 @@ def test_an_image_model_embeds_images(tmp_path):
     torch.testing.assert_close(encoder.encode(pictures, convert_to_tensor=True), states.mean(1), atol=2e-6, rtol=2e-6)
 
 
-@pytest.mark.parametrize("mixer", ["selective"])
-def test_the_example_learns_what_belongs_together(folder, tmp_path, monkeypatch):
+@pytest.fixture
+def example(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    return importlib.import_module("train_embeddings")
+
+
+@pytest.fixture
+def train(example, folder, tmp_path):
+    """Train on sentences about animals, with these arguments besides; returns the folder of the encoder."""
     pairs = [
         {"anchor": f"{start} the {animal}{end}", "positive": f"the animal that {sound}{end}"}
         for animal, sound in zip(ANIMALS, SOUNDS, strict=True)
@@ -102,15 +109,36 @@ def test_the_example_learns_what_belongs_together(folder, tmp_path, monkeypatch)
         for end in (".", " from a tree.")
     ]
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
-    example = importlib.import_module("train_embeddings")
-    example.main(
-        ["--model", folder, "--train_file", str(tmp_path / "pairs.jsonl"), "--pooling", "cls", "--use_cpu"]
-        + ["--output_dir", str(tmp_path / "encoder"), "--max_steps", "40", "--learning_rate", "5e-3"]
-        + ["--per_device_train_batch_size", "16", "--report_to", "none", "--disable_tqdm", "True"]
-        + ["--dataloader_pin_memory", "False", "--save_strategy", "no"]
-    )
-    encoder = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
+
+    def run(name: str, *args: str) -> str:
+        output = str(tmp_path / name)
+        example.main(
+            ["--model", folder, "--train_file", str(tmp_path / "pairs.jsonl"), "--pooling", "cls", "--use_cpu"]
+            + ["--output_dir", output, "--learning_rate", "5e-3", "--per_device_train_batch_size", "16", *args]
+            + ["--report_to", "none", "--disable_tqdm", "True", "--dataloader_pin_memory", "False"]
+            + ["--save_strategy", "no"]
+        )
+        return output
+
+    return run
+
+
+@pytest.mark.parametrize("mixer", ["selective"])
+def test_the_example_learns_what_belongs_together(example, train):
+    encoder = SentenceTransformer(train("encoder", "--max_steps", "40"), device="cpu")
     columns = {"anchor": [f"At night the {name}." for name in ANIMALS]}
     columns["positive"] = [f"the animal that {sound}." for sound in SOUNDS]
     assert example.share_found(encoder, columns) >= 0.8  # 0.1 by chance
+
+
+@pytest.mark.parametrize("mixer", ["selective"])
+def test_few_texts_in_memory_are_the_same_training(train, folder):
+    """A step of SGD, so that weights differ by as much as gradients do."""
+    args = ("--max_steps", "1", "--optim", "sgd", "--learning_rate", "1")
+    whole, few = (
+        LionModel.from_pretrained(train(str(size), *args, *size), add_pooling_layer=False).state_dict()
+        for size in ((), ("--mini_batch_size", "3"))
+    )
+    untrained = LionModel.from_pretrained(folder, add_pooling_layer=False).state_dict()
+    distance = lambda weights: max((weights[name] - weight).abs().max() for name, weight in whole.items())
+    assert distance(few) <= 1e-3 * distance(untrained)
