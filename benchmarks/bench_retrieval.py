@@ -5,6 +5,8 @@ Long documents: does an encoder that reads them as a whole find them better than
     pip install ".[distill]"                          # the teacher
     python benchmarks/bench_retrieval.py              # minutes on a CPU core
     python benchmarks/bench_retrieval.py --quick      # a few documents
+    python benchmarks/bench_retrieval.py --encoders "LION trained on whole documents" "LION trained on pieces" \
+        "teacher trained on pieces"                   # an hour or two
 
 A query is the first paragraph of a module's docstring. Its document is all other documentation of the module, with the
 names of classes and functions, 1,024 to 32,768 tokens long; paragraphs of nearly the same words as the query are left
@@ -15,9 +17,13 @@ retrieval.csv, one for each model, method and range of lengths:
 - `first N`: cut off after N tokens;
 - `256, mean`: cut into pieces of 256 tokens, whose embeddings are averaged;
 - `256, best`: the same pieces, of which the most similar one counts.
+
+The encoders that are "trained" have seen queries and documents of other packages before, by train_embeddings.py: as a
+whole, up to 1,024 tokens, or as often a piece at random.
 """
 
 import hashlib
+import json
 import math
 import random
 import re
@@ -41,6 +47,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from distill_from_softmax import embeddings, find_teacher  # noqa: E402
 from docstrings import docstrings, module_name, split_paragraphs  # noqa: E402
 from search import MODEL, check_encoder, files_of_package  # noqa: E402
+from train_embeddings import main as train_embeddings  # noqa: E402
 
 import modeling_lion  # noqa: E402, F401  (the Auto classes know LION from here on)
 
@@ -48,6 +55,20 @@ import modeling_lion  # noqa: E402, F401  (the Auto classes know LION from here 
 PACKAGES = ("torch", "transformers", "scipy", "sympy")
 RANGES = ((1024, 2048), (2048, 4096), (4096, 8192), (8192, 16384), (16384, 32768))  # tokens, the last one excluded
 PIECE = 256
+# What encoders are trained on: packages that the tests have installed, and Python's own.
+TRAINING_PACKAGES = [
+    *("asyncio", "datasets", "email", "gradio", "huggingface_hub", "IPython", "jinja2", "joblib", "json", "logging"),
+    *("matplotlib", "mpmath", "networkx", "numpy", "pandas", "pydantic", "selenium", "sklearn", "tornado"),
+]
+TRAINING_LENGTHS = (256, 32768)  # of the documents
+TRAINING_TOKENS = 1024  # of a document, that count
+TRAINING_EPOCHS = 2
+TRAINED_DIR = Path(__file__).parents[1] / "outputs" / "retrieval"
+TRAINING_ARGUMENTS = [
+    *("--num_train_epochs=1", "--per_device_train_batch_size=32", "--mini_batch_size=4", "--learning_rate=3e-5"),
+    *("--warmup_steps=5", "--lr_scheduler_type=cosine", "--batch_sampler=no_duplicates", "--bf16", "--use_cpu"),
+    *("--save_strategy=no", "--logging_steps=5", "--report_to=none", "--dataloader_pin_memory=False"),
+]
 BATCH_TOKENS = 4096
 MIN_QUERY_WORDS = 6
 NEAR = 0.6  # share of the words of two paragraphs that makes them nearly the same
@@ -90,28 +111,28 @@ def document_of(file: str, module: str) -> Document | None:
 
 
 def collect(
-    packages: Iterable[str], tokenizer: PreTrainedTokenizerBase, per_range: list[int]
+    packages: Iterable[str], tokenizer: PreTrainedTokenizerBase, wanted: dict[tuple[int, int], int]
 ) -> dict[tuple[int, int], list[tuple[Document, list[int]]]]:
     """
     By the range of their lengths, so many documents of these packages with their token ids, without special tokens.
     Of two that share most of their paragraphs, or have the same query, only the first is taken.
     """
+    shortest = min(low for low, _ in wanted)
     files = []
     for package in packages:
         found, folder = files_of_package(package)
         files += [(file, module_name(file, folder)) for file in found]
     random.Random(0).shuffle(files)
-    queries, seen, chosen = [], [], {limits: [] for limits in RANGES}
-    wanted = dict(zip(RANGES, per_range, strict=True))
+    queries, seen, chosen = [], [], {limits: [] for limits in wanted}
     for file, module in files:
         document = document_of(file, module)
-        if document is None or len(document.text) < 2 * RANGES[0][0]:  # no tokenizer makes so many of so little
+        if document is None or len(document.text) < 2 * shortest:  # no tokenizer makes so many of so little
             continue
         paragraphs, of_query = set(document.text.split("\n")), words(document.query)
         if of_query in queries or any(2 * len(paragraphs & x) > min(len(paragraphs), len(x)) for x in seen):
             continue
         ids = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
-        limits = next((limits for limits in RANGES if limits[0] <= len(ids) + 2 < limits[1]), None)
+        limits = next((limits for limits in wanted if limits[0] <= len(ids) + 2 < limits[1]), None)
         if limits is None or len(chosen[limits]) == wanted[limits]:
             continue
         chosen[limits].append((document, ids))
@@ -190,11 +211,44 @@ PIECES: dict[tuple[int | None, bool], dict[str, Score]] = {
     (PIECE, True): {f"{PIECE}, mean": mean_of_pieces, f"{PIECE}, best": best_piece},
     (PIECE, False): {f"first {PIECE}": mean_of_pieces},
 }
-WHOLE: dict[tuple[int | None, bool], dict[str, Score]] = {
-    (None, False): {"whole": mean_of_pieces},
-    **{(limit, False): {f"first {limit}": mean_of_pieces} for limit in (512, 1024, 2048, 4096)},
+WHOLE: dict[tuple[int | None, bool], dict[str, Score]] = {(None, False): {"whole": mean_of_pieces}}
+CUT_OFF: dict[tuple[int | None, bool], dict[str, Score]] = {
+    (limit, False): {f"first {limit}": mean_of_pieces} for limit in (512, 1024, 2048, 4096)
 }
-READINGS = {"teacher": PIECES, "LION": PIECES | WHOLE}
+READINGS = {
+    "teacher": PIECES,
+    "LION": PIECES | WHOLE | CUT_OFF,
+    "teacher trained on pieces": PIECES,
+    "LION trained on pieces": PIECES | WHOLE,
+    "LION trained on whole documents": PIECES | WHOLE,
+}
+# What encoders that are trained begin as, and how many tokens of a document they are trained on.
+TRAINED = {
+    "teacher trained on pieces": ("teacher", PIECE),
+    "LION trained on pieces": ("LION", PIECE),
+    "LION trained on whole documents": ("LION", TRAINING_TOKENS),
+}
+
+
+def train(folder: str, output_dir: str, tokens: int) -> None:
+    """
+    Train an encoder to find the documents of `TRAINING_PACKAGES` by their queries: in each of `TRAINING_EPOCHS` by
+    a piece of so many tokens at random, or by the whole document if it is not longer or `TRAINING_TOKENS` count.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    (found,) = collect(TRAINING_PACKAGES, tokenizer, {TRAINING_LENGTHS: sys.maxsize}).values()
+    generator = random.Random(0)
+    pairs = Path(output_dir) / "pairs.jsonl"
+    pairs.parent.mkdir(parents=True, exist_ok=True)
+    with pairs.open("w", encoding="utf-8") as file:
+        for _ in range(TRAINING_EPOCHS):
+            for document, ids in found:
+                whole = tokens == TRAINING_TOKENS
+                text = document.text if whole else tokenizer.decode(generator.choice(pieces(ids, tokens)))
+                file.write(json.dumps({"anchor": document.query, "positive": text}) + "\n")
+    print(f"training on {len(found)} documents", flush=True)
+    args = ["--model", folder, "--train_file", str(pairs), "--output_dir", output_dir, "--max_seq_length", str(tokens)]
+    train_embeddings(args + TRAINING_ARGUMENTS)
 
 
 def weights_hash(folder: str) -> str:
@@ -206,21 +260,26 @@ def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "a few documents of up to 4,096 tokens")
     parser.add_argument("--model", default=str(MODEL), help="folder of the LION")
     parser.add_argument("--teacher", help="folder of the softmax encoder; not given: all-MiniLM-L6-v2 from PyPI")
-    parser.add_argument("--encoders", nargs="*", choices=list(READINGS), default=list(READINGS))
+    parser.add_argument(
+        "--encoders", nargs="*", choices=list(READINGS), default=[x for x in READINGS if x not in TRAINED]
+    )
     parser.add_argument("--documents", type=int, nargs=len(RANGES), default=[40, 25, 12, 5, 2], help="by length")
     parser.add_argument(
         "--packages", nargs="*", default=PACKAGES, help="import names; not given: " + ", ".join(PACKAGES)
     )
+    parser.add_argument("--trained_dir", type=Path, default=TRAINED_DIR, help="of the encoders that are trained here")
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     if args.quick:
         args.documents = [6, 4, 0, 0, 0]
-    if "LION" in args.encoders:
+    starts = {name: TRAINED.get(name, (name, None))[0] for name in args.encoders}
+    if "LION" in starts.values():
         check_encoder(args.model)
-    folders = {"LION": args.model, "teacher": find_teacher(args.teacher) if "teacher" in args.encoders else ""}
+    folders = {"LION": args.model, "teacher": find_teacher(args.teacher) if "teacher" in starts.values() else ""}
 
-    tokenizer = AutoTokenizer.from_pretrained(folders[args.encoders[0]])  # both have the same
-    chosen = {limits: x for limits, x in collect(args.packages, tokenizer, args.documents).items() if x}
+    tokenizer = AutoTokenizer.from_pretrained(folders[starts[args.encoders[0]]])  # all have the same
+    found = collect(args.packages, tokenizer, dict(zip(RANGES, args.documents, strict=True)))
+    chosen = {limits: x for limits, x in found.items() if x}
     documents = [document for found in chosen.values() for document in found]
     token_ids = [ids for _, ids in documents]
     limits_of = [limits for limits, found in chosen.items() for _ in found]
@@ -228,7 +287,8 @@ def main(args: list[str] | None = None) -> None:
 
     path = args.output_dir / "retrieval.csv"
     for name in args.encoders:
-        about = {"encoder": name, "weights": weights_hash(folders[name]), "candidates": len(documents)}
+        folder = folders[starts[name]]
+        about = {"encoder": name, "weights": weights_hash(folder), "candidates": len(documents)}
         queries, whole = None, {}
         for (limit, all_pieces), methods in READINGS[name].items():
             cases = [
@@ -239,16 +299,18 @@ def main(args: list[str] | None = None) -> None:
             if is_measured(path, cases) and not args.again:
                 continue
             if queries is None:
-                encode = Encoder(folders[name])
+                if name in TRAINED:
+                    output = str(args.trained_dir / name.replace(" ", "-"))
+                    in_new_process(train, folder, output, TRAINED[name][1])
+                    folder = output
+                encode = Encoder(folder)
                 ids = tokenizer([document.query for document, _ in documents], add_special_tokens=False)["input_ids"]
                 queries = torch.cat([encode([row[: PIECE - 2]]) for row in ids])
             # A document that is not cut has been read as a whole.
             fits = [n for n, ids in enumerate(token_ids) if limit and not all_pieces and len(ids) <= limit - 2]
             known = {n: whole[n] for n in fits if n in whole}
             rest = [n for n in range(len(token_ids)) if n not in known]
-            found, memory = in_new_process(
-                encode_documents, folders[name], [token_ids[n] for n in rest], limit, all_pieces
-            )
+            found, memory = in_new_process(encode_documents, folder, [token_ids[n] for n in rest], limit, all_pieces)
             read = known | dict(zip(rest, found, strict=True))
             whole = read if limit is None else whole
             vectors, seconds = zip(*(read[n] for n in range(len(token_ids))), strict=True)

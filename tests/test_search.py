@@ -2,6 +2,7 @@
 """Search finds the right text, reads again only what has changed, and says what is missing; retrieval is fair."""
 
 import importlib
+import json
 import re
 import zlib
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from hub_checkpoints import text_checkpoint
+from sentence_transformers import SentenceTransformer
 from sklearn.metrics import ndcg_score
 
 
@@ -234,15 +236,26 @@ def test_pieces_make_the_scores(bench):
     torch.testing.assert_close(bench.mean_of_pieces(query, [one_good_piece, fair]), expected)
 
 
-def test_retrieval_runs_and_reports(bench, tmp_path, monkeypatch):
-    """Small random encoders; in this process, which is what takes time."""
+@pytest.fixture
+def retrieve(bench, tmp_path, monkeypatch):
+    """Run it with a small random model, in this process, since starting another takes time; returns its rows."""
     monkeypatch.setattr(bench, "in_new_process", lambda function, *args: function(*args))
+    monkeypatch.setattr(bench, "TRAINING_PACKAGES", ["json", "email"])
+    monkeypatch.setattr(bench, "TRAINING_ARGUMENTS", [*bench.TRAINING_ARGUMENTS, "--warmup_steps=0"])
     folder = str(text_checkpoint(tmp_path / "model", "LionModel", pooling="mean"))
-    args = ["--model", folder, "--teacher", folder, "--packages", "email", "--documents", "2", "1", "0", "0", "0"]
-    args += ["--output_dir", str(tmp_path / "out"), "--encoders", "LION"]
-    bench.main(args)
-    bench.main(args)  # goes on, and finds everything done
-    rows = importlib.import_module("measure").read_rows(tmp_path / "out" / "retrieval.csv")
+
+    def run(*encoders: str) -> list[dict]:
+        args = ["--model", folder, "--teacher", folder, "--packages", "email", "--documents", "2", "1", "0", "0", "0"]
+        args += ["--output_dir", str(tmp_path / "out"), "--trained_dir", str(tmp_path / "trained")]
+        bench.main([*args, "--encoders", *encoders])
+        return importlib.import_module("measure").read_rows(tmp_path / "out" / "retrieval.csv")
+
+    return run
+
+
+def test_retrieval_runs_and_reports(retrieve, tmp_path):
+    retrieve("LION")
+    rows = retrieve("LION")  # goes on, and finds everything done
     of_method = {row["method"]: row for row in rows if row["min_tokens"] == 1024}
     assert len(rows) == 2 * len(of_method) == 2 * 8
     assert all(0 <= row["ndcg"] <= 1 and row["seconds"] > 0 and row["candidates"] == 3 for row in rows)
@@ -250,3 +263,19 @@ def test_retrieval_runs_and_reports(bench, tmp_path, monkeypatch):
     assert of_method["first 4096"]["seconds"] == of_method["whole"]["seconds"]  # nothing was cut off
     page = (tmp_path / "out" / "results.md").read_text(encoding="utf-8")
     assert "| LION, first 512 |" in page and "nDCG@10, 2,048–4,096 tokens (1)" in page
+
+
+@pytest.mark.filterwarnings("ignore:.*bfloat16.*")  # a CPU without products in it says so
+def test_retrieval_of_encoders_that_are_trained_for_it(retrieve, bench, tmp_path):
+    rows = retrieve("LION trained on pieces", "LION trained on whole documents")
+    assert {row["method"] for row in rows} == {"256, mean", "256, best", "first 256", "whole"}
+    pairs = {}
+    for name, tokens in (("pieces", bench.PIECE), ("whole-documents", bench.TRAINING_TOKENS)):
+        folder = tmp_path / "trained" / f"LION-trained-on-{name}"
+        lines = (folder / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
+        pairs[name] = [json.loads(line) for line in lines]
+        assert SentenceTransformer(str(folder)).max_seq_length == tokens
+        assert bench.weights_hash(folder) != rows[0]["weights"] == bench.weights_hash(tmp_path / "model")
+    assert len(pairs["pieces"]) == len(pairs["whole-documents"]) > 2 * bench.TRAINING_EPOCHS
+    for piece, whole in zip(*pairs.values(), strict=True):
+        assert piece["anchor"] == whole["anchor"] and len(piece["positive"]) < len(whole["positive"])
