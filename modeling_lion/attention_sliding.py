@@ -84,7 +84,8 @@ def attend_in_window(
     """
     is_dense, is_cpu = is_dense_fastest(query, key, sliding_window), query.device.type == "cpu"
     with without_autocast(query):
-        if not is_dense and is_cpu and allows_custom_op(query) and not is_tracing(query):
+        # The library's attention, which is what makes the dense form fast, has no sums.
+        if (with_log_sum or not is_dense) and is_cpu and allows_custom_op(query) and not is_tracing(query):
             options = sliding_window, scaling, first_query, with_log_sum
             return SlidingAttention.apply(query, key, value, is_real, cu_seqlens, *options)
         # Accelerators sum in float32 whatever the inputs are; a CPU does, and not slowly, in float32 only.

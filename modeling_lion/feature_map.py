@@ -107,8 +107,8 @@ class Hedgehog(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`(batch, length, heads, head_dim)` to `(batch, length, heads, 2 * head_dim)`."""
-        scores = torch.einsum("blhd,hde->blhe", x, self.weight.to(x.dtype))
-        return torch.cat((scores.softmax(-1), (-scores).softmax(-1)), dim=-1)
+        scores = x.transpose(1, 2) @ self.weight.to(x.dtype)
+        return torch.stack((scores, -scores), dim=-2).softmax(-1).flatten(-2).transpose(1, 2)
 
 
 # A function, or a module that is made of the number of heads and their dimension. Mixers call it with autocast off.
