@@ -126,7 +126,7 @@ def test_compiles_as_one_graph(mixer, choice, find_case, equal):
     fields = {"rope_parameters": {}, "position_embedding_type": "absolute"} if mixer == "softmax" else {}
     model = find_case("LionForMaskedLM").model(mixer, choice, num_hidden_layers=1, **fields)
     torch.compiler.reset()
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
+    compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)  # no operator here is ours
     for length in (5, 9):
         input_ids = torch.randint(1, 40, (2, length))
         mask = torch.ones_like(input_ids)
