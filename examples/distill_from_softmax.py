@@ -66,8 +66,12 @@ class DistillationArguments:
     teacher_name_or_path: str | None = field(
         default=None, metadata={"help": "Folder or Hub name of a BERT. Not given: all-MiniLM-L6-v2, from PyPI."}
     )
-    mixer_type: str = field(
-        default="selective", metadata={"help": "Of the LION.", "choices": ["lit", "decay", "selective"]}
+    mixer_type: str | None = field(
+        default=None,
+        metadata={
+            "help": "Of the LION. Not given: lit with windows and positions, where decays add nothing, or selective.",
+            "choices": ["lit", "decay", "selective"],
+        },
     )
     feature_map: str = field(
         default="hedgehog", metadata={"help": "Of the LION.", "choices": ["hedgehog", "elu", "silu_norm"]}
@@ -414,12 +418,12 @@ def main(args: list[str] | None = None) -> Trainer:
     name = find_teacher(arguments.teacher_name_or_path)
     teacher = load_encoder(name)
     positions = arguments.position_embedding_type
-    changes = {} if positions is None else {"position_embedding_type": positions}
+    changes = {"position_embedding_type": positions, "mixer_type": arguments.mixer_type}
+    changes = {name: value for name, value in changes.items() if value is not None}
     # No dropout: the student is to reproduce the teacher's outputs exactly.
     student, report = warm_start_from_softmax(
         teacher,
         linear_layers=parse_linear_layers(arguments.linear_layers),
-        mixer_type=arguments.mixer_type,
         feature_map=arguments.feature_map,
         local_window=arguments.local_window,
         pooling=arguments.pooling,

@@ -170,7 +170,7 @@ def nearest_to_softmax(fields: dict, overrides: dict) -> dict:
     The fields with which linear layers begin and end nearest to softmax attention, as measured on MiniLM
     (docs/warm-start.md): learnt features, and in texts a window of softmax in every head, where the overrides leave
     room for them. A table of positions is read again from its beginning, which changes nothing for a text that fits
-    it, and lets longer ones in.
+    it, and lets longer ones in. With a window and positions, decays have nothing to add: there are none.
     """
     mixer_type = overrides.get("mixer_type")
     chosen = {"feature_map": "elu" if mixer_type == "diagonal" else "hedgehog"}  # with a decay for each of D channels
@@ -179,6 +179,10 @@ def nearest_to_softmax(fields: dict, overrides: dict) -> dict:
             chosen["local_window"] = 64
         if fields["position_embedding_type"] == "absolute":
             chosen["position_embedding_type"] = "cyclic"
+        final = fields | chosen | overrides
+        has_positions = final["position_embedding_type"] != "none" or final.get("rope_parameters") is not None
+        if final.get("local_window") and has_positions:
+            chosen["mixer_type"] = "lit"
     return chosen
 
 

@@ -161,9 +161,7 @@ def test_first_the_attention(distill, files, tmp_path):
     model, source = trainer.model, BertModel.from_pretrained(teacher)
     assert model.config.layer_types == ["full_attention", "linear_attention"]
     assert model.config.position_embedding_type == "cyclic"
-    fresh, report = distill.warm_start_from_softmax(
-        source, linear_layers=[1], mixer_type="selective", feature_map="hedgehog", local_window=1
-    )
+    fresh, report = distill.warm_start_from_softmax(source, linear_layers=[1], local_window=1)
     is_same = {name: torch.equal(p, dict(fresh.named_parameters())[name]) for name, p in model.named_parameters()}
     assert {name for name, same in is_same.items() if not same} == set(report.new)
     assert all("layers.1." in name for name in report.new)

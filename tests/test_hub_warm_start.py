@@ -175,8 +175,23 @@ def test_decays_start_open(mixer_type, fields):
         torch.testing.assert_close(decay.exp() ** model.config.context_length, torch.full_like(decay, 0.5))
 
 
+@pytest.mark.parametrize(
+    ("source", "overrides", "mixer_type"),
+    [
+        (bert, {}, "lit"),
+        (bert, {"mixer_type": "decay"}, "decay"),
+        (bert, {"local_window": 0}, "selective"),
+        (bert, {"position_embedding_type": "none"}, "selective"),
+        (bert, {"position_embedding_type": "none", "rope_parameters": {}}, "lit"),
+        (vit, {}, "selective"),
+    ],
+)
+def test_decays_are_for_what_has_no_window_or_no_positions(source, overrides, mixer_type):
+    assert warm_start_from_softmax(source(), **overrides)[0].config.mixer_type == mixer_type
+
+
 def test_decays_learn_from_the_start():
-    model, _ = warm_start_from_softmax(bert())
+    model, _ = warm_start_from_softmax(bert(), mixer_type="selective")
     ids = torch.randint(0, 40, (2, 11))
     model(input_ids=ids, labels=ids).loss.backward()
     for layer in model.lion.layers:
