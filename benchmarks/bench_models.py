@@ -4,12 +4,14 @@ Whole models side by side: LION-LIT, -D and -S against the library's BERT, Moder
 attention; training step and inference, time and peak memory. "ModernBERT" has as many layers as the others,
 "ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published model, and so has
 "LION-ModernBERT-base", the preset with LION-S for the layers that see all tokens. These two are also measured as
-classifiers of documents, without a decoder to the vocabulary.
+classifiers of documents, without a decoder to the vocabulary. The encoder in checkpoints/ is measured beside a BERT of
+its teacher's size, with positions for as many tokens, one text at a time.
 
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
     python benchmarks/bench_models.py --text_lengths 8192 --image_sizes --models BERT LION-S
     python benchmarks/bench_models.py --text_lengths --image_sizes --base_layers 3    # documents, a period of layers
+    python benchmarks/bench_models.py --text_lengths --image_sizes --document_lengths --repeats 21    # the encoder
     python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 --image_sizes 224 \\
         --batch_size 256 --repeats 50
 
@@ -25,12 +27,15 @@ import itertools
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import transformers
 from measure import (
     BASE,
     BASE_LAYERS,
+    ENCODER_LAYERS,
+    ENCODERS,
     append_rows,
     gpu,
     in_new_process,
@@ -43,15 +48,31 @@ from measure import (
 from report import write_page
 
 from configuration_lion import lion_preset
-from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
+from modeling_lion import (
+    LionConfig,
+    LionForImageClassification,
+    LionForMaskedLM,
+    LionForSequenceClassification,
+    LionModel,
+)
 
 
 TOKENS_PER_BATCH = 2048
+CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "lion-minilm-l6"
 
 
 def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
-    """A base-size model by name; `size` is the text length or the image's side."""
+    """
+    A model by name, of base size or an encoder of MiniLM's size, whose layers are given; `size` is the text length or
+    the image's side.
+    """
     torch.manual_seed(0)
+    if short(name) == ENCODERS[1]:
+        return LionModel.from_pretrained(CHECKPOINT, dtype=torch.float32)
+    if short(name) == ENCODERS[0]:
+        shape = {"hidden_size": 384, "num_hidden_layers": layers, "num_attention_heads": 12, "intermediate_size": 1536}
+        config = transformers.BertConfig(max_position_embeddings=size, attn_implementation="sdpa", **shape)
+        return transformers.BertModel(config)
     is_document, name = name.endswith(" document"), name.removesuffix(" document")
     options = {"num_hidden_layers": layers, "attn_implementation": "sdpa"}
     if name == "BERT":
@@ -88,6 +109,8 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
 def make_inputs(modality: str, size: int, batch: int | None = None) -> dict[str, torch.Tensor]:
     """A batch of so many inputs, or of `TOKENS_PER_BATCH`."""
     torch.manual_seed(0)
+    if modality == "encoder":
+        return {"input_ids": torch.randint(1000, 30000, (batch or 1, size))}
     if modality != "image":
         shape = (batch or max(1, TOKENS_PER_BATCH // size), size)
         labels = torch.randint(5, 30000, shape) if modality == "text" else torch.randint(2, shape[:1])
@@ -119,19 +142,20 @@ def make_step(
 
 
 MODES = ("train", "infer")
-PEERS = {"text": ["BERT", "ModernBERT", "ModernBERT-base"], "image": ["ViT"], "document": []}
+PEERS = {"text": ["BERT", "ModernBERT", "ModernBERT-base"], "image": ["ViT"], "document": [], "encoder": []}
+PAIRS = {"document": BASE, "encoder": ENCODERS}
 
 
 def names(modality: str) -> list[str]:
-    if modality == "document":
-        return [f"{name} document" for name in BASE]
+    if modality in PAIRS:
+        return [f"{name} {modality}" for name in PAIRS[modality]]
     hybrid = [BASE[1]] if modality == "text" else []
     return PEERS[modality] + hybrid + [f"LION-{mixer} {modality}" for mixer in ("LIT", "D", "S")]
 
 
 def short(name: str) -> str:
     """As in the tables, without the modality."""
-    return name.removesuffix(" text").removesuffix(" image").removesuffix(" document")
+    return name.removesuffix(" text").removesuffix(" image").removesuffix(" document").removesuffix(" encoder")
 
 
 MODELS = tuple(dict.fromkeys(short(name) for modality in PEERS for name in names(modality)))
@@ -143,7 +167,7 @@ def peak_memory_of_step(name: str, layers: int, modality: str, size: int, mode: 
 
 
 def layers_of(name: str, args: argparse.Namespace) -> int:
-    return args.base_layers if short(name) in BASE else args.layers
+    return args.base_layers if short(name) in BASE else ENCODER_LAYERS if short(name) in ENCODERS else args.layers
 
 
 def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dict]:
@@ -180,6 +204,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--batch_size", type=int, help=f"default: {TOKENS_PER_BATCH} tokens")
     parser.add_argument("--text_lengths", type=int, nargs="*", default=[128, 512, 2048, 8192])
     parser.add_argument("--document_lengths", type=int, nargs="*", default=[2048, 8192, 32768])
+    parser.add_argument("--encoder_lengths", type=int, nargs="*", default=[32, 128, 256, 512, 1024, 2048, 4096, 8192])
     parser.add_argument("--image_sizes", type=int, nargs="*", default=[224, 1024])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="all need memory at the same time")
@@ -188,15 +213,19 @@ def main(args: list[str] | None = None) -> None:
     if args.quick:
         args.layers, args.repeats, args.text_lengths, args.image_sizes = 1, 3, [128, 1024], [224]
         args.models, args.document_lengths = [name for name in args.models if name not in BASE], []
+        args.encoder_lengths = [128, 1024]
 
     on_gpu = args.device == "cuda"
     path = args.output_dir / ("models_gpu.csv" if on_gpu else "models.csv")
     jobs = []
     lengths = {"text": args.text_lengths, "image": args.image_sizes, "document": args.document_lengths}
+    if not on_gpu:
+        lengths |= {"encoder": args.encoder_lengths}
     for modality, sizes in lengths.items():
+        modes = [mode for mode in args.modes if modality != "encoder" or mode == "infer"]
         chosen = [name for name in names(modality) if short(name) in args.models]
         together = [[chosen[0], name] for name in chosen[1:]] if on_gpu else [chosen] * bool(chosen)
-        jobs += itertools.product([modality], sizes, args.modes, together)
+        jobs += itertools.product([modality], sizes, modes, together)
     if on_gpu:  # both modalities of a mixer in turn, so that a deadline leaves some of each
         jobs.sort(key=lambda job: job[-1][-1].split()[0])
     for modality, size, mode, chosen in jobs:

@@ -30,6 +30,9 @@ LIONS = ("LION-LIT", "LION-D", "LION-S")
 # The published ModernBERT, and the preset of its shape; measured in 22 layers, and in a period of three.
 BASE = ("ModernBERT-base", "LION-ModernBERT-base")
 BASE_LAYERS = 22
+# The encoder in checkpoints/, and a BERT of its teacher's size.
+ENCODERS = ("MiniLM", "lion-minilm-l6")
+ENCODER_LAYERS = 6
 PASSES = ("forward", "forward+backward")
 # One colour per model in every picture. Models with softmax attention are dark or grey.
 COLORS = {

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from learning_report import ablations, draw_learning, load_scores
-from measure import BASE, BASE_LAYERS, COLORS, LIONS, PASSES, RESULTS, latest, markdown_table, read_rows
+from measure import BASE, BASE_LAYERS, COLORS, ENCODERS, LIONS, PASSES, RESULTS, latest, markdown_table, read_rows
 
 
 ROOT = Path(__file__).parents[1]
@@ -123,7 +123,8 @@ def model_rows(read: Read) -> dict[tuple, dict]:
     """
     days, found = defaultdict(dict), {}
     for row in read("models"):
-        if row["modality"] == "document" or row["model"] in BASE and row["layers"] != BASE_LAYERS:
+        is_other = row["modality"] in ("document", "encoder")
+        if is_other or row["model"] in BASE and row["layers"] != BASE_LAYERS:
             continue
         days[row["modality"], row["size"], row["mode"], row["day"]][row["model"]] = row
     order = lambda item: (item[0][0] == "image", *item[0][1:3], len(item[1]))
@@ -166,6 +167,20 @@ def hybrid(read: Read) -> str:
                 f"{name}: LION ÷ ModernBERT": short(lion["median"] / peer["median"]),
                 f"{name}: GiB, ModernBERT / LION": " / ".join(gibibytes),
             }
+    return grid(table)
+
+
+def encoder(read: Read) -> str:
+    """The encoder in checkpoints/ beside a BERT of its teacher's size, by length."""
+    found, table = latest(read("models", modality="encoder"), "size", "model"), defaultdict(dict)
+    for size in sorted({size for size, _ in found}):
+        peer, lion = (found[size, model] for model in ENCODERS)
+        table[f"{size:,} tokens"] = {
+            "BERT": duration(peer["median"]),
+            ENCODERS[1]: duration(lion["median"]),
+            f"{ENCODERS[1]} ÷ BERT": short(lion["median"] / peer["median"]),
+            "peak memory of the process, GiB": " / ".join(f"{row['peak_memory_bytes'] / 2**30:.2f}" for row in (peer, lion)),
+        }
     return grid(table)
 
 
@@ -592,6 +607,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "kernels in bfloat16": lambda read: kernels(read, table="kernels_bfloat16"),
     "models": models,
     "hybrid": hybrid,
+    "encoder": encoder,
     "memory": memory,
     "million": million,
     "packing": packing,
