@@ -22,11 +22,12 @@ from hub_upload_lion import upload as upload_module
 from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.clean_process import HIDDEN, CleanLoad
 from hub_upload_lion.cli import main
-from modeling_lion import LionForMaskedLM
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
 from transformers import BertConfig, BertModel, Trainer, TrainingArguments
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
+
+from modeling_lion import LionForMaskedLM
 
 
 # How the client sends LFS files; its business.
