@@ -40,7 +40,9 @@ class LionTextEmbeddings(nn.Module):
     ) -> Tensor:
         """`position_ids` are those of `text_layout` (padding.py), `(batch or 1, length)`."""
         if inputs_embeds is None:
-            check_ids("input_ids", input_ids, self.word_embeddings.num_embeddings, "vocab_size", input_ids.shape)
+            # An adapter around the table may not tell its size (peft: `trainable_token_indices`).
+            vocab_size = getattr(self.word_embeddings, "num_embeddings", self.config.vocab_size)
+            check_ids("input_ids", input_ids, vocab_size, "vocab_size", input_ids.shape)
             inputs_embeds = self.word_embeddings(input_ids)
         shape = inputs_embeds.shape[:2]
         if token_type_ids is None:
