@@ -40,7 +40,9 @@ class LionTextEmbeddings(nn.Module):
     ) -> Tensor:
         """`position_ids` are those of `text_layout` (padding.py), `(batch or 1, length)`."""
         if inputs_embeds is None:
-            check_ids("input_ids", input_ids, self.word_embeddings.num_embeddings, "vocab_size", input_ids.shape)
+            # An adapter around the table may not tell its size (peft: `trainable_token_indices`).
+            vocab_size = getattr(self.word_embeddings, "num_embeddings", self.config.vocab_size)
+            check_ids("input_ids", input_ids, vocab_size, "vocab_size", input_ids.shape)
             inputs_embeds = self.word_embeddings(input_ids)
         shape = inputs_embeds.shape[:2]
         if token_type_ids is None:
@@ -59,6 +61,13 @@ class LionTextEmbeddings(nn.Module):
         return self.projection(self.dropout(self.layer_norm(embeddings)))
 
 
+class PatchProjection(nn.Conv2d):
+    """torch's, for pixels of any dtype; that of its weight is known when it runs, since hooks may change it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype))
+
+
 class LionImageEmbeddings(nn.Module):
     """
     A CLS token, register tokens if configured, and the patches of an image, row by row; absolute positions (which
@@ -74,7 +83,7 @@ class LionImageEmbeddings(nn.Module):
         if config.num_register_tokens > 0:
             self.register_tokens = nn.Parameter(torch.zeros(1, config.num_register_tokens, config.hidden_size))
         self.mask_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size)) if use_mask_token else None
-        self.patch_embeddings = nn.Conv2d(
+        self.patch_embeddings = PatchProjection(
             config.num_channels, config.hidden_size, kernel_size=config.patch_shape, stride=config.patch_shape
         )
         self.position_embeddings = None
@@ -88,7 +97,7 @@ class LionImageEmbeddings(nn.Module):
         self, pixel_values: Tensor, bool_masked_pos: Tensor | None = None, interpolate_pos_encoding: bool | None = None
     ) -> Tensor:
         grid = patch_grid(self.config, pixel_values)
-        embeddings = self.patch_embeddings(pixel_values.to(self.patch_embeddings.weight.dtype))
+        embeddings = self.patch_embeddings(pixel_values)
         embeddings = embeddings.flatten(2).transpose(1, 2)
         if bool_masked_pos is not None:
             if self.mask_token is None:

@@ -34,11 +34,19 @@ def check_config(model_class: type, config: PreTrainedConfig, config_class: type
 
 @contextmanager
 def explain_damaged_weights(name: str) -> Iterator[None]:
-    """Errors of weights that cannot be read say so, and what to do."""
+    """Errors of weights that cannot be read, or did not arrive, say so, and what to do."""
     try:
         yield
     except FileNotFoundError as error:
         raise OSError(f"The weights in {name} are incomplete ({error}): download or save them again.") from error
+    except OSError as error:
+        # The library says that there are no weights. The class is of httpx, in one of its versions.
+        if not any(base.__name__ == "TransportError" for base in type(error.__cause__).__mro__):
+            raise
+        raise OSError(
+            f"The connection broke while {name} was downloaded ({error.__cause__}): call this again; it goes on with "
+            "the files that have not arrived."
+        ) from error
     except (SafetensorError, JSONDecodeError, UnicodeDecodeError) as error:  # a file of weights, or their index
         raise OSError(
             f"The weights in {name} are damaged or cut short ({error}): download or save them again."

@@ -73,14 +73,16 @@ class LocalWindow:
             log_near = log_sum.unsqueeze(-1) - self.gate.transpose(1, 2).unsqueeze(-1).to(log_sum.dtype)
             log_total = torch.logaddexp(log_near, denominator.clamp(min=smallest_denominator(log_sum.dtype)).log())
             share = (log_near - log_total).exp()
-            near = near.transpose(1, 2).to(share.dtype)
             factor = (-log_total).exp()
-            output = torch.addcmul(near * share, numerator, factor).to(self.value.dtype)
             if weights is None:
-                return output, None
+                near = near.transpose(1, 2).to(share.dtype)
+                return torch.addcmul(near * share, numerator, factor).to(self.value.dtype), None
             seen = dense_window_mask(self.query, self.tokens, self.is_real, cu_seqlens)
             query, key = (x.transpose(1, 2).to(log_sum.dtype) for x in (self.query, self.key))
             scores = self.query.shape[-1] ** -0.5 * query @ key.transpose(-1, -2)
             # Hidden before exp, whose gradient would be NaN where it overflows: at padding, far from the window.
             near_weights = torch.where(seen, scores - log_sum.unsqueeze(-1), -torch.inf).exp()
-            return output, (near_weights * share + weights * factor).to(self.value.dtype)
+            weights = near_weights * share + weights * factor
+            # Of the weights, so that they have gradients, as those of softmax attention do.
+            output = weights @ self.value.transpose(1, 2).to(weights.dtype)
+            return output.to(self.value.dtype), weights.to(self.value.dtype)

@@ -117,6 +117,13 @@ def keep_prefix(log_decay: Tensor, num_prefix_tokens: int) -> Tensor:
     return torch.cat((torch.zeros_like(first), rest), dim=-1)
 
 
+class DownProjection(nn.Linear):
+    """torch's, in the dtype of its weight, as decays are in float32: known when it runs, since hooks may change it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype))
+
+
 class DiagonalMixer(LinearMixer):
     """
     A decay for each channel of the keys, from each token: GLA, HGRN and RWKV, both ways. λ_c = sigmoid(W₂ W₁ x + b)_c
@@ -126,15 +133,13 @@ class DiagonalMixer(LinearMixer):
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
         channels = config.num_scans * config.hidden_size
-        self.decay_down_proj = nn.Linear(config.hidden_size, config.decay_rank, bias=False)
+        self.decay_down_proj = DownProjection(config.hidden_size, config.decay_rank, bias=False)
         self.decay_up_proj = DecayGate(config.decay_rank, channels, config.decay_activation)
         self.num_prefix_tokens = config.num_prefix_tokens
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
         """`(batch, scans * heads, length, head_dim)`"""
-        # In float32, as all of the decays.
-        down = self.decay_down_proj(hidden_states.to(self.decay_down_proj.weight.dtype))
-        log_decay = gate_log_decay(self.decay_up_proj, down)
+        log_decay = gate_log_decay(self.decay_up_proj, self.decay_down_proj(hidden_states))
         log_decay = keep_prefix(log_decay.transpose(1, 2), self.num_prefix_tokens)
         return log_decay.unflatten(1, (-1, self.head_dim)).transpose(2, 3)
 

@@ -63,7 +63,8 @@ class Fault:
     status: int | None = None  # answer this; or
     drop_after: int | None = None  # read so many bytes of the body and cut the connection; or
     lose_answer: bool = False  # do what was asked and cut the connection; or
-    damage: bool = False  # store a byte less than arrived, and say nothing
+    damage: bool = False  # store a byte less than arrived, and say nothing; or
+    cut_answer: int | None = None  # send so many bytes of the answer's body and cut the connection
     times: int = 1
 
 
@@ -76,6 +77,7 @@ class Hub:
         self.parts: dict[tuple[str, int], bytes] = {}
         self.faults: list[Fault] = []
         self.requests: list[str] = []
+        self.downloads: list[tuple[str, int]] = []  # of files: path, and the byte from which on it was asked for
         self.lock = threading.RLock()
 
     def __enter__(self) -> "Hub":
@@ -146,7 +148,7 @@ class Handler(BaseHTTPRequestHandler):
                         status, content, headers = refusal.args
                 if fault is not None and fault.lose_answer:
                     return self.cut()
-                return self.answer(status, content, headers)
+                return self.answer(status, content, headers, cut_after=fault and fault.cut_answer)
         return self.answer(404, {"error": f"no such page: {request}"})
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do
@@ -165,7 +167,7 @@ class Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return b"".join(chunks)
 
-    def answer(self, status: int, content=b"", headers: dict | None = None):
+    def answer(self, status: int, content=b"", headers: dict | None = None, cut_after: int | None = None):
         if not isinstance(content, bytes):
             content = json.dumps(content).encode()
         self.send_response(status)
@@ -173,7 +175,9 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(key, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content)
+            self.wfile.write(content[:cut_after])
+            if cut_after is not None:
+                self.cut()
 
     def check(self, repo_id: str | None = None, write: bool = False) -> None:
         """A `Refusal` unless the token of the request allows to read (or write) the repository."""
@@ -302,7 +306,16 @@ class Handler(BaseHTTPRequestHandler):
         file = repo.commits[sha].get(path)
         if file is None:
             return 404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": sha}
-        return 200, file.data, {"X-Repo-Commit": sha, "ETag": f'"{file.oid}"', "X-Linked-Size": str(len(file.data))}
+        size = len(file.data)
+        headers = {"X-Repo-Commit": sha, "ETag": f'"{file.oid}"', "X-Linked-Size": str(size), "Accept-Ranges": "bytes"}
+        start = int(re.fullmatch("bytes=([0-9]+)-", self.headers.get("Range", "bytes=0-"))[1])
+        if self.command == "GET":
+            self.hub.downloads.append((path, start))
+        if "Range" not in self.headers:
+            return 200, file.data, headers
+        if start >= size:
+            return 416, b"", {"Content-Range": f"bytes */{size}"}
+        return 206, file.data[start:], headers | {"Content-Range": f"bytes {start}-{size - 1}/{size}"}
 
 
 # A Space is `spaces/user/name` in `Hub.repos`.

@@ -112,6 +112,24 @@ def test_every_quantiser_leaves_the_decays_out(mixer, saved):
         assert is_converted == ("decay" not in name)
 
 
+def test_new_words_are_trained_beside_lora(batch):
+    """`trainable_token_indices`: rows of the table of words, which the head of masked words shares."""
+    base = LionForMaskedLM(LionConfig(**TINY))
+    before = base.lion.embeddings.word_embeddings.weight.detach().clone()
+    model = peft.get_peft_model(base, peft.LoraConfig(target_modules=["q_proj"], trainable_token_indices=[7, 9]))
+    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+    losses = train(model, inputs | {"labels": torch.full_like(batch["input_ids"], 7)}, steps=5)
+    assert losses[-1] < losses[0]
+    with pytest.raises(ValueError, match="`input_ids` holds 50, outside 0 to 49"):
+        model(torch.tensor([[50]]))
+    expected = model.eval()(**inputs).logits
+    merged = model.merge_and_unload()
+    weight = merged.lion.embeddings.word_embeddings.weight
+    assert merged.lm_head.decoder.weight is weight
+    assert (weight != before).any(1).nonzero().flatten().tolist() == [7, 9]
+    torch.testing.assert_close(merged(**inputs).logits, expected)
+
+
 @pytest.mark.parametrize(("quantize", "mixer_type"), [([], "selective"), (["--quantize", "nf4"], "decay")])
 def test_the_example_leaves_a_classifier(quantize, mixer_type, tmp_path, monkeypatch):
     texts = {"It roars at night.": "loud", "It sleeps in the shade.": "quiet"}

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import gradio
 import huggingface_hub
 import pytest
+import torch
 import yaml
 from hub_checkpoints import TEXTS, image_checkpoint, text_checkpoint, text_tokenizer
 from hub_server import PART_SIZE, READ_TOKEN, ROUTES, WRITE_TOKEN, File, Handler, Hub, Repo
@@ -25,6 +26,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
 from transformers import BertConfig, BertModel, Trainer, TrainingArguments
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
+
+from modeling_lion import LionForMaskedLM
 
 
 # How the client sends LFS files; its business.
@@ -48,7 +51,8 @@ def hub(monkeypatch):
         # The client waits between its attempts; here nobody gets better by waiting.
         clock = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
         clock.sleep = lambda seconds: None
-        monkeypatch.setattr("huggingface_hub.utils._http.time", clock)
+        for waiting in ("utils._http", "file_download"):
+            monkeypatch.setattr(f"huggingface_hub.{waiting}.time", clock)
         yield hub
 
 
@@ -165,6 +169,33 @@ def downloads(hub, tmp_path, monkeypatch):
     address = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_download_that_breaks_within_a_file_goes_on_where_it_was(hub, bundle, downloads, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 1 << 12)  # what is kept when it breaks
+    push_folder(bundle, "me/lion")
+    weights = "GET .*/resolve/.*/model.safetensors"
+    hub.fail(weights, cut_answer=(3 << 12) + 100, times=2)
+    model = LionForMaskedLM.from_pretrained("me/lion")
+    asked = [start for path, start in hub.downloads if path == "model.safetensors"]
+    assert asked == [0, 3 << 12, 6 << 12]
+    expected = LionForMaskedLM.from_pretrained(bundle).state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in model.state_dict().items())
+
+
+def test_a_download_that_ended_within_a_file_works_when_called_again(hub, bundle, downloads, tmp_path, capsys):
+    push_folder(bundle, "me/lion")
+    weights = "GET .*/resolve/.*/model.safetensors"
+    hub.fail(weights, cut_answer=5000)
+    hub.fail(weights, drop_after=0, times=100)
+    assert main(["verify", "me/lion"]) == 1
+    assert "The connection broke while me/lion was downloaded (Server disconnected" in capsys.readouterr().err
+    assert not list((tmp_path / "cache").rglob("model.safetensors"))
+    hub.faults.clear()
+    model = LionForMaskedLM.from_pretrained("me/lion")
+    assert hub.downloads.count(("config.json", 0)) == 1
+    expected = LionForMaskedLM.from_pretrained(bundle).state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in model.state_dict().items())
 
 
 def test_an_encoder_on_the_hub_becomes_a_lion(hub, tmp_path, downloads):
@@ -317,6 +348,14 @@ def test_a_connection_dropped_within_the_weights(hub, bundle):
     hub.faults.clear()
     push_folder(bundle, "me/lion")
     assert hub.files("me/lion") == local_files(bundle)
+
+
+def test_an_upload_that_breaks_within_a_file_goes_on_with_that_part(hub, bundle):
+    hub.fail("PUT /lfs/[0-9a-f]+/2", drop_after=1000, times=2)
+    push_folder(bundle, "me/lion")
+    assert hub.files("me/lion") == local_files(bundle)
+    parts = -(-(bundle / "model.safetensors").stat().st_size // PART_SIZE)
+    assert [hub.count(f"^PUT /lfs/[0-9a-f]+/{part}$") for part in range(1, parts + 1)] == [1, 3] + [1] * (parts - 2)
 
 
 def test_a_lost_answer_to_a_commit_is_no_failure(hub, bundle):

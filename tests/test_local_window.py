@@ -185,6 +185,10 @@ def test_every_form_and_its_weights(name):
         for weights, others in zip(results[form].attentions, results["eager"].attentions, strict=True):
             torch.testing.assert_close(weights.transpose(1, 2)[real], others.transpose(1, 2)[real])
             torch.testing.assert_close(weights.sum(-1).transpose(1, 2)[real], torch.ones(int(real.sum()), 2).double())
+    for weights in results["eager"].attentions:
+        weights.retain_grad()
+    results["eager"].last_hidden_state.flatten()[0].backward()
+    assert all(weights.grad is not None and weights.grad.any() for weights in results["eager"].attentions)
     if not first.config.conv_kernel:  # the weights make the output
         mixed = results["eager"].attentions[0] @ first.mixer.split_heads(value)
         found = []

@@ -5,6 +5,7 @@ import copy
 
 import pytest
 import torch
+from accelerate.big_modeling import attach_layerwise_casting_hooks
 from torch import nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jvp, vmap
@@ -46,6 +47,18 @@ def loss_of(output) -> torch.Tensor:
 
 def weighted_sum(x: torch.Tensor) -> torch.Tensor:
     return (x * torch.arange(x.numel(), device=x.device).view_as(x).sin()).sum()
+
+
+def test_weights_whose_hooks_cast_them(encoder, mixer):
+    """Stored in bfloat16, computed with in float32: accelerate's hooks cast the weights of a module when it runs."""
+    model = encoder.model(mixer, **fields(encoder, mixer)).float()
+    inputs = {name: x.float() if x.is_floating_point() else x for name, x in encoder.inputs(model.config).items()}
+    rounded = copy.deepcopy(model)
+    attach_layerwise_casting_hooks(model, storage_dtype=torch.bfloat16, compute_dtype=torch.float32)
+    assert any(x.dtype == torch.bfloat16 for x in model.parameters())
+    rounded.load_state_dict({name: x.float() for name, x in model.state_dict().items()})
+    actual, expected = (m(**inputs).last_hidden_state for m in (model, rounded))
+    torch.testing.assert_close(actual, expected)
 
 
 def test_meta_device_has_the_shapes_and_counts_flops(case, mixer):
