@@ -25,7 +25,7 @@ class AttentionReport:
 
     Args:
         attention: exact attention weights of the chosen tokens, `(batch, heads, tokens, length)`: the rows that
-            `output_attentions=True` gives.
+            `output_attentions=True` gives. Those of a window in the head are among them, and not in what follows.
         mask: the same rows of the decay mask M (SPEC §2), from 0 to 1; the mean over the scans of an image.
         receptive_field: Σ_j M_ij over the real tokens j, `(batch, heads, length)`: how many tokens reach token i,
             each counted with what the decay leaves of it. The length, for LION-LIT; (1 + λ) / (1 - λ) in the middle
@@ -62,7 +62,7 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
     """A hook that runs before an attention module and puts its report into `reports`."""
     hidden_states, is_real = args[:2]
     surroundings = (kwargs.get(name) for name in ("neighbours", "position_embeddings"))
-    query, key, _, log_decay, _ = attention.mixer(hidden_states, is_real, *surroundings)
+    query, key, _, log_decay, local = attention.mixer(hidden_states, is_real, *surroundings)
     length, head_dim = query.shape[2:]
     if any(not 0 <= token < length for token in tokens):
         raise ValueError(f"`tokens` is {tokens}; give positions from 0 to {length - 1}.")
@@ -95,7 +95,10 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
         )
         receptive_field = receptive_field + reached[:, :, raster, 0] / len(orders)
     weights = (query[:, :, tokens] @ key.transpose(-1, -2)) * mask
-    weights = normalize(weights, weights.sum(-1, keepdim=True), attention.config.normalization, head_dim)
+    if local is None:
+        weights = normalize(weights, weights.sum(-1, keepdim=True), attention.config.normalization, head_dim)
+    else:
+        weights = local.weights(weights, cu_seqlens, tokens)
     reports[attention] = AttentionReport(weights, mask.expand_as(weights), receptive_field)
 
 

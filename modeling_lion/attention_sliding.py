@@ -124,16 +124,23 @@ def window_positions(hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: 
 
 
 def dense_window_mask(
-    hidden_states: Tensor, sliding_window: int, is_real: Tensor | None, cu_seqlens: Tensor | None
+    hidden_states: Tensor,
+    sliding_window: int,
+    is_real: Tensor | None,
+    cu_seqlens: Tensor | None,
+    tokens: Tensor | slice = slice(None),
 ) -> Tensor:
-    """What the tokens of `(batch, length, hidden_size)` see in their windows, `(1 or batch, 1, length, length)`."""
+    """
+    What these tokens of `(batch, length, hidden_size)` see in their windows, by default all, `(1 or batch, 1, tokens,
+    length)`.
+    """
     position = window_positions(hidden_states, is_real, cu_seqlens)
-    seen = window_mask(position, position, sliding_window, is_real)
+    seen = window_mask(position[:, tokens], position, sliding_window, is_real)
     if is_real is not None:  # a padded token sees nothing
-        seen = seen & is_real.unsqueeze(-1)
+        seen = seen & is_real[:, tokens].unsqueeze(-1)
     if cu_seqlens is not None:
         sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
-        seen = seen & (sequence.unsqueeze(1) == sequence)
+        seen = seen & (sequence[tokens].unsqueeze(1) == sequence)
     return seen.unsqueeze(1)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .attention_sliding import dense_window_mask, sliding_attention
-from .numerics import smallest_denominator, without_autocast
+from .numerics import divide, smallest_denominator, without_autocast
 
 
 @dataclass
@@ -41,23 +41,13 @@ class LocalWindow:
     first_query: int
     tokens: int
 
-    def join(
-        self,
-        numerator: Tensor,
-        denominator: Tensor,
-        cu_seqlens: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    def join(self, numerator: Tensor, denominator: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
         """
         The output of the layer, `(batch, heads, length, head_dim)`, in the dtype of the values.
 
         Args:
             numerator, denominator: of the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
             cu_seqlens: borders of packed sequences.
-            weights: of the linear sum, before division, `(batch, heads, length, length)`, where they are wanted.
-
-        Returns:
-            The output, and its weights if those of the linear sum are given.
         """
         near, log_sum = sliding_attention(
             *(x.transpose(1, 2) for x in (self.query, self.key, self.value)),
@@ -71,18 +61,33 @@ class LocalWindow:
         with without_autocast(near):
             # Both sums over exp(g), as logarithms: neither of them overflows, and either may be 0.
             log_near = log_sum.unsqueeze(-1) - self.gate.transpose(1, 2).unsqueeze(-1).to(log_sum.dtype)
-            log_total = torch.logaddexp(log_near, denominator.clamp(min=smallest_denominator(log_sum.dtype)).log())
+            log_total = torch.logaddexp(log_near, log_of(denominator))
             share = (log_near - log_total).exp()
-            factor = (-log_total).exp()
-            if weights is None:
-                near = near.transpose(1, 2).to(share.dtype)
-                return torch.addcmul(near * share, numerator, factor).to(self.value.dtype), None
-            seen = dense_window_mask(self.query, self.tokens, self.is_real, cu_seqlens)
-            query, key = (x.transpose(1, 2).to(log_sum.dtype) for x in (self.query, self.key))
-            scores = self.query.shape[-1] ** -0.5 * query @ key.transpose(-1, -2)
+            near = near.transpose(1, 2).to(share.dtype)
+            return torch.addcmul(near * share, numerator, (-log_total).exp()).to(self.value.dtype)
+
+    def weights(
+        self, linear: Tensor, cu_seqlens: Tensor | None = None, tokens: Tensor | slice = slice(None)
+    ) -> Tensor:
+        """
+        What `join` gives the values of all tokens in the outputs of these, `(batch, heads, tokens, length)`.
+
+        Args:
+            linear: weights of the linear sum, before division, in the same shape.
+            cu_seqlens: borders of packed sequences.
+            tokens: indices; by default all.
+        """
+        with without_autocast(linear):
+            seen = dense_window_mask(self.query, self.tokens, self.is_real, cu_seqlens, tokens)
+            query, key, gate = (x.transpose(1, 2).to(linear.dtype) for x in (self.query, self.key, self.gate))
+            scores = self.query.shape[-1] ** -0.5 * query[:, :, tokens] @ key.transpose(-1, -2)
             # Hidden before exp, whose gradient would be NaN where it overflows: at padding, far from the window.
-            near_weights = torch.where(seen, scores - log_sum.unsqueeze(-1), -torch.inf).exp()
-            weights = near_weights * share + weights * factor
-            # Of the weights, so that they have gradients, as those of softmax attention do.
-            output = weights @ self.value.transpose(1, 2).to(weights.dtype)
-            return output.to(self.value.dtype), weights.to(self.value.dtype)
+            scores = torch.where(seen, scores - gate[:, :, tokens, None], -torch.inf)
+            log_linear = log_of(linear.sum(-1, keepdim=True))
+            largest = torch.maximum(scores.amax(-1, keepdim=True), log_linear).detach()
+            weights = (scores - largest).exp() + linear * (-largest).exp()
+            return divide(weights, weights.sum(-1, keepdim=True))
+
+
+def log_of(denominator: Tensor) -> Tensor:
+    return denominator.clamp(min=smallest_denominator(denominator.dtype)).log()

@@ -175,8 +175,11 @@ class LionAttention(nn.Module):
             )
             attention = extended(eager_attention, scans, border_states)
             _, weights = attention(query, key, value, log_decay, **options)
-        if local is not None:
-            output, weights = local.join(*output, cu_seq_lens_q, weights)
+        if local is not None and weights is None:
+            output = local.join(*output, cu_seq_lens_q)
+        elif local is not None:  # of the weights, so that they have gradients, as those of softmax attention do
+            weights = local.weights(weights, cu_seq_lens_q).to(value.dtype)
+            output = weights @ value
         return self.project(output.transpose(1, 2).flatten(2)), weights, memory
 
     def project(self, output: Tensor) -> Tensor:

@@ -593,6 +593,20 @@ WINDOWS = [
         "test_local_window.py::test_learnt_features",
     ),
     Mutant(
+        "attention report: what heads see in their windows is left out",
+        "modeling_lion/attention_report.py",
+        "    if local is None:\n        weights = normalize",
+        "    if True:\n        weights = normalize",
+        "test_attention_report.py::test_windows_in_the_heads_are_reported",
+    ),
+    Mutant(
+        "local window: the sum of a window is that of its first weight",
+        "modeling_lion/cpu_sliding.py",
+        "torch.sub(largest, weights.amax(-1).log_(), out=log_sum)",
+        "torch.sub(largest, weights[..., 0].log(), out=log_sum)",
+        "test_attention_sliding.py::test_sums_of_the_window",
+    ),
+    Mutant(
         "local window: padded keys of a segment's neighbours are seen",
         "modeling_lion/mixer.py",
         "LocalWindow(query, outer_key, outer_value, gate, are_real, first, self.window)",
@@ -600,10 +614,10 @@ WINDOWS = [
         "test_local_window.py::test_long_texts_in_segments",
     ),
     Mutant(
-        "local window: the scores of weights are hidden behind exp",
+        "local window: weights overflow",
         "modeling_lion/local_window.py",
-        "torch.where(seen, scores - log_sum.unsqueeze(-1), -torch.inf).exp()",
-        "torch.where(seen, (scores - log_sum.unsqueeze(-1)).exp(), 0)",
+        "torch.maximum(scores.amax(-1, keepdim=True), log_linear).detach()",
+        "torch.zeros_like(log_linear)",
         "test_local_window.py::test_gradients_of_the_weights",
     ),
     Mutant(

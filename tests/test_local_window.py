@@ -62,7 +62,11 @@ def compute(form, query, key, value, gate, query_features, key_features, log_dec
         chunk_size=8,
         cu_seqlens=cu_seqlens,
     )
-    return LocalWindow(query, key, value, gate, is_real, 0, window).join(*sums, cu_seqlens, weights)
+    local = LocalWindow(query, key, value, gate, is_real, 0, window)
+    if weights is None:
+        return local.join(*sums, cu_seqlens), None
+    weights = local.weights(weights, cu_seqlens)
+    return weights @ value.transpose(1, 2), weights
 
 
 def output_and_gradients(attention, inputs, dtype, *options, padded=None):
