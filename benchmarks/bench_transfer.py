@@ -295,17 +295,17 @@ def train_first(model: PreTrainedModel, seed: int, experiment: Transfer, data: D
 
 
 def text_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: argparse.Namespace) -> Starts:
-    def convert(mixer_type: str, window_only: bool = False) -> PreTrainedModel:
-        model, _ = warm_start_from_softmax(args.teacher, pooling="mean", mixer_type=mixer_type)
+    def convert(window_only: bool = False, **fields) -> PreTrainedModel:
+        model, _ = warm_start_from_softmax(args.teacher, pooling="mean", **fields)
         if window_only:
             distill_from_softmax.close_linear_part(model)
         return model
 
     return {
-        "teacher": save(folder / "teacher", lambda: convert("softmax")),
+        "teacher": save(folder / "teacher", lambda: convert(mixer_type="softmax")),
         "LION": Path(args.model),
-        "LION, not healed": save(folder / "not_healed", lambda: convert("selective")),
-        "windows alone": save(folder / "windows", lambda: convert("selective", window_only=True)),
+        "LION, not healed": save(folder / "not_healed", convert),
+        "windows alone": save(folder / "windows", lambda: convert(window_only=True)),
     }
 
 
