@@ -92,7 +92,14 @@ class DecayGate(nn.Linear):
 
 def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
     """The log decays of a `DecayGate`, also where an adapter wraps it: it adds to the logits (peft: `base_layer`)."""
-    return getattr(gate, "base_layer", gate).log_decay(gate(hidden_states))
+    layer = getattr(gate, "base_layer", gate)
+    if not hasattr(layer, "log_decay"):
+        raise TypeError(
+            f"A layer that makes decays has become a {type(layer).__name__}, which cannot: whatever replaces linear "
+            'layers has to leave out those with "decay" in their names (optimum-quanto: quantize(model, '
+            'weights=..., exclude="*decay*")).'
+        )
+    return layer.log_decay(gate(hidden_states))
 
 
 class SelectiveMixer(LinearMixer):

@@ -411,7 +411,9 @@ class LionModel(LionPreTrainedModel):
                 else:
                     shared_sequence.check_positions(positions, is_real)
             hidden_states = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
-            position_embeddings = self.rotary_embeddings(hidden_states, positions, shared_sequence)
+            position_embeddings = {}  # not asked for where there are none: hooks (torchinfo) take no empty outputs
+            if len(self.rotary_embeddings):
+                position_embeddings = self.rotary_embeddings(hidden_states, positions, shared_sequence)
         else:
             changes = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
             hidden_states = self.embeddings(pixel_values, **changes)

@@ -130,6 +130,18 @@ def test_new_words_are_trained_beside_lora(batch):
     torch.testing.assert_close(merged(**inputs).logits, expected)
 
 
+@pytest.mark.parametrize("mixer_type", ["selective", "diagonal"])
+def test_replaced_decays_are_an_error(mixer_type):
+    """As optimum-quanto replaces every linear layer, subclasses included, unless told which to leave out."""
+    model = LionForMaskedLM(LionConfig(mixer_type=mixer_type, **TINY))
+    mixer = model.lion.layers[0].attention.mixer
+    name = "decay_proj" if mixer_type == "selective" else "decay_up_proj"
+    gate = getattr(mixer, name)
+    setattr(mixer, name, torch.nn.Linear(gate.in_features, gate.out_features))
+    with pytest.raises(TypeError, match='has become a Linear.*exclude="\\*decay\\*"'):
+        model(torch.tensor([[7, 8]]))
+
+
 @pytest.mark.parametrize(("quantize", "mixer_type"), [([], "selective"), (["--quantize", "nf4"], "decay")])
 def test_the_example_leaves_a_classifier(quantize, mixer_type, tmp_path, monkeypatch):
     texts = {"It roars at night.": "loud", "It sleeps in the shade.": "quiet"}

@@ -61,6 +61,18 @@ def test_weights_whose_hooks_cast_them(encoder, mixer):
     torch.testing.assert_close(actual, expected)
 
 
+def test_no_module_has_an_empty_output(encoder, mixer):
+    """Hooks that measure outputs, as those of torchinfo, fail at an empty dictionary."""
+    model = encoder.model(mixer)
+    empty = []
+    for name, module in model.named_modules():
+        module.register_forward_hook(
+            lambda m, args, output, name=name: empty.append(name) if isinstance(output, dict) and not output else None
+        )
+    model(**encoder.inputs(model.config))
+    assert empty == []
+
+
 def test_meta_device_has_the_shapes_and_counts_flops(case, mixer):
     model = case.model(mixer, **fields(case, mixer))
     inputs = inputs_of(case, model.config)
