@@ -7,7 +7,7 @@ denominator for both.
 
 num_i and den_i are the sums of SPEC §1 over all tokens, s = D^-½, and g_i = w·x_i + b is a gate per head. Two
 functions that know nothing of each other compute it: with e_i, the logarithm of the window's denominator
-(attention_sliding.py), the window's share of the output is exp(e_i - g_i) / (exp(e_i - g_i) + den_i).
+(attention_sliding.py), the window's share of the output is sigmoid(e_i - g_i - log den_i).
 """
 
 from dataclasses import dataclass
@@ -59,12 +59,12 @@ class LocalWindow:
             with_log_sum=True,
         )
         with without_autocast(near):
-            # Both sums over exp(g), as logarithms: neither of them overflows, and either may be 0.
-            log_near = log_sum.unsqueeze(-1) - self.gate.transpose(1, 2).unsqueeze(-1).to(log_sum.dtype)
-            log_total = torch.logaddexp(log_near, log_of(denominator))
-            share = (log_near - log_total).exp()
-            near = near.transpose(1, 2).to(share.dtype)
-            return torch.addcmul(near * share, numerator, (-log_total).exp()).to(self.value.dtype)
+            # The logarithm of the ratio of both sums; neither of them overflows, and either may be 0.
+            gate = self.gate.transpose(1, 2).unsqueeze(-1).to(log_sum.dtype)
+            ratio = log_sum.unsqueeze(-1) - gate - log_of(denominator)
+            near = near.transpose(1, 2).to(ratio.dtype)
+            factor = (-ratio).sigmoid() / at_least_smallest(denominator)
+            return torch.addcmul(near * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
 
     def weights(
         self, linear: Tensor, cu_seqlens: Tensor | None = None, tokens: Tensor | slice = slice(None)
@@ -89,5 +89,9 @@ class LocalWindow:
             return divide(weights, weights.sum(-1, keepdim=True))
 
 
+def at_least_smallest(denominator: Tensor) -> Tensor:
+    return denominator.clamp(min=smallest_denominator(denominator.dtype))
+
+
 def log_of(denominator: Tensor) -> Tensor:
-    return denominator.clamp(min=smallest_denominator(denominator.dtype)).log()
+    return at_least_smallest(denominator).log()
