@@ -204,7 +204,7 @@ def check_inputs(
     """
     if past_key_values is not None:
         raise ValueError(
-            f"LION reads no cache of keys and values: leave out `past_key_values` (got {type(past_key_values).__name__}). "
+            f"LION has no cache of keys and values: leave out `past_key_values` ({type(past_key_values).__name__}). "
             "Prefix tuning writes into one; prompt tuning and LoRA do not."
         )
     is_text = config.modality == "text"
