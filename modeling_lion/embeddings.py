@@ -195,11 +195,18 @@ def check_inputs(
     pixel_values: Tensor | None,
     position_ids: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
+    past_key_values: object = None,
 ) -> None:
     """
-    Raise a ValueError for inputs of the other modality, for both kinds of text, for a wrong shape, and for more tokens
-    than absolute positions where neither `position_ids` nor borders of packed sequences are given.
+    Raise a ValueError for inputs of the other modality, for both kinds of text, for a wrong shape, for a cache of keys
+    and values, and for more tokens than absolute positions where neither `position_ids` nor borders of packed
+    sequences are given.
     """
+    if past_key_values is not None:
+        raise ValueError(
+            f"LION has no cache of keys and values: leave out `past_key_values` ({type(past_key_values).__name__}). "
+            "Prefix tuning writes into one; prompt tuning and LoRA do not."
+        )
     is_text = config.modality == "text"
     if is_text and pixel_values is not None:
         raise ValueError('This LionModel has `modality="text"`: pass `input_ids`, not `pixel_values`.')

@@ -393,7 +393,8 @@ class LionModel(LionPreTrainedModel):
             at 0 if not given, but not under `torch.compile`, where they must be given. `pooler_output` has one row per
             sequence.
         """
-        check_inputs(self.config, input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q)
+        past = kwargs.get("past_key_values")
+        check_inputs(self.config, input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q, past)
         scans, shared_sequence, position_embeddings = None, None, {}
         if self.is_text:
             inputs = input_ids if inputs_embeds is None else inputs_embeds

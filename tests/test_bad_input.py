@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, BertModel
+from transformers import AutoModel, AutoModelForMaskedLM, BertConfig, BertModel, DynamicCache
 
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionModel
 
@@ -100,6 +100,11 @@ WRONG_INPUTS = {
         "LionForMaskedImageModeling",
         {"pixel_values": PIXELS, "bool_masked_pos": MASK[:, :11]},
         ["bool_masked_pos", "(2, 12)", "(2, 11)"],
+    ),
+    "a cache of keys": (
+        "text",
+        {"input_ids": IDS, "past_key_values": DynamicCache()},
+        ["past_key_values", "DynamicCache", "Prefix tuning"],
     ),
     "choices missing": ("LionForMultipleChoice", {"input_ids": IDS}, ["num_choices", "(2, 5)"]),
     "no choices": ("LionForMultipleChoice", {}, ["num_choices", "neither"]),
