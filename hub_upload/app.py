@@ -184,7 +184,7 @@ def build_heads(served: Served) -> None:
             button = gradio.Button("Look", variant="primary", elem_id="look")
     note = "Heads read what is before a token (←), what is behind it (→), or both ways (↔). "
     if window := served.model.config.local_window:
-        note += f"Beside what is shown, every head of a linear layer sees {window} tokens on each side by softmax. "
+        note += f"In linear layers, attention weights are of the softmax over {window} tokens on each side, too. "
     if others := served.model.config.num_hidden_layers - len(layers):
         note += f"{others} layers of this model read by softmax, and have no decay masks."
     gradio.Markdown(note)

@@ -175,11 +175,10 @@ class LionAttention(nn.Module):
             )
             attention = extended(eager_attention, scans, border_states)
             _, weights = attention(query, key, value, log_decay, **options)
-        if local is not None and weights is None:
-            output = local.join(*output, cu_seq_lens_q)
-        elif local is not None:  # of the weights, so that they have gradients, as those of softmax attention do
+        if local is not None and weights is not None:  # of which the output is, so that they have gradients
             weights = local.weights(weights, cu_seq_lens_q).to(value.dtype)
-            output = weights @ value
+        if local is not None:
+            output = local.join(*output, cu_seq_lens_q) if weights is None else weights @ value
         return self.project(output.transpose(1, 2).flatten(2)), weights, memory
 
     def project(self, output: Tensor) -> Tensor:
@@ -393,8 +392,8 @@ class LionModel(LionPreTrainedModel):
             at 0 if not given, but not under `torch.compile`, where they must be given. `pooler_output` has one row per
             sequence.
         """
-        past = kwargs.get("past_key_values")
-        check_inputs(self.config, input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q, past)
+        given = input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q, kwargs.get("past_key_values")
+        check_inputs(self.config, *given)
         scans, shared_sequence, position_embeddings = None, None, {}
         if self.is_text:
             inputs = input_ids if inputs_embeds is None else inputs_embeds
@@ -412,8 +411,7 @@ class LionModel(LionPreTrainedModel):
                 else:
                     shared_sequence.check_positions(positions, is_real)
             hidden_states = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
-            position_embeddings = {}  # not asked for where there are none: hooks (torchinfo) take no empty outputs
-            if len(self.rotary_embeddings):
+            if len(self.rotary_embeddings):  # hooks, as of torchinfo, take no empty outputs
                 position_embeddings = self.rotary_embeddings(hidden_states, positions, shared_sequence)
         else:
             changes = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
