@@ -22,7 +22,7 @@ from hub_upload_lion.checkpoint import load_model, load_preprocessor
 from hub_upload_lion.search import MODEL
 from PIL import Image
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.utils import free_port
 from selenium.webdriver.support.wait import WebDriverWait
@@ -58,7 +58,9 @@ class Browser:
         self.find("button[role=tab]")
 
     def wait(self, condition):
-        waiting = WebDriverWait(self.driver, SECONDS, 0.1, [StaleElementReferenceException])
+        waiting = WebDriverWait(
+            self.driver, SECONDS, 0.1, [StaleElementReferenceException, ElementClickInterceptedException]
+        )
         return waiting.until(lambda driver: condition())
 
     def find(self, css: str, text: str = ""):
@@ -66,8 +68,12 @@ class Browser:
         matches = lambda element: element.is_displayed() and text in element.text
         return self.wait(lambda: next(filter(matches, self.driver.find_elements(By.CSS_SELECTOR, css)), None))
 
+    def click(self, css: str, text: str = "") -> None:
+        """Again, where the page moved, or put something over it, since it was found."""
+        self.wait(lambda: [self.find(css, text).click()])
+
     def tab(self, title: str) -> None:
-        self.find("button[role=tab]", title).click()
+        self.click("button[role=tab]", title)
 
     def write(self, css: str, text: str) -> None:
         box = self.find(css)
@@ -83,7 +89,7 @@ class Browser:
         """The sentence of an error, whose message is closed then."""
         toast = self.find(".toast-body.error")
         words = toast.text
-        self.find(".toast-close").click()
+        self.click(".toast-close")
         self.wait(lambda: not self.driver.find_elements(By.CSS_SELECTOR, ".toast-body.error"))
         return words
 
@@ -157,18 +163,18 @@ def test_words_are_filled_in_and_errors_are_sentences(look_at, tmp_path):
     assert "Compare texts: lion-tiny was not saved by sentence-transformers" in page.find("#missing").text
     text = "The lion [MASK] in the shade."
     page.write("#masked textarea", text)
-    page.find("#fill").click()
+    page.click("#fill")
     shown = re.findall(r"1\s+(\S+)\s+0\.\d{3}", page.find("#filled", "0.").text)
     assert shown == [x.word for x in fill_mask(load_served(folder), text)]
     page.shoot("fill")
     page.write("#masked textarea", "The lion sleeps.")
-    page.find("#fill").click()
+    page.click("#fill")
     page.find(".toast-body.error")
     page.shoot("error")
     words = page.error()
     assert "There is no [MASK] in the text: write it where a word is missing." in words and "Traceback" not in words
     page.tab("What heads read")
-    page.find("#look").click()
+    page.click("#look")
     assert min(page.picture("#masks")) > 200 and min(page.picture("#reach")) > 100
     assert "←" in page.find(".prose", "Heads read").text
 
@@ -180,17 +186,17 @@ def test_an_image_is_classified(look_at, tmp_path):
     upload = lambda n: page.driver.find_elements(By.CSS_SELECTOR, "input[type=file]")[n].send_keys(
         str(tmp_path / "grey.png")
     )
-    page.find("#classify").click()
+    page.click("#classify")
     assert "There is no image" in page.error()
     upload(0)
     page.find("button[aria-label='Remove Image'], button[aria-label='Clear']")
-    page.find("#classify").click()
+    page.click("#classify")
     page.find("#classes", "zebra")
     page.tab("What heads read")
     page.wait(lambda: len(page.driver.find_elements(By.CSS_SELECTOR, "input[type=file]")))
     upload(-1)
     page.find("button[aria-label='Remove Image'], button[aria-label='Clear']")
-    page.find("#look").click()
+    page.click("#look")
     assert min(page.picture("#masks")) > 200
 
 
@@ -201,26 +207,26 @@ def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
         "The parrot may not be fed after midnight, whatever it says.", encoding="utf-8"
     )
     page = look_at(None)
-    page.find("#compare").click()
+    page.click("#compare")
     assert min(page.picture("#similarity")) > 200
     page.shoot("compare")
     page.tab("Search")
-    page.find("#search").click()
+    page.click("#search")
     assert "A linear attention passes a state" in page.find("#passages .passage").text
     page.shoot("search")
     page.driver.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(tmp_path / "rules.txt"))
     page.find(".file-preview", "rules")
     page.write("#query textarea, #query input", "when do birds get nothing to eat?")
-    page.find("#search").click()
+    page.click("#search")
     assert "rules.txt" in page.find("#passages .passage", "parrot").text
     page.tab("What heads read")
-    page.find("#look").click()
+    page.click("#look")
     assert min(page.picture("#masks")) > 200
     page.shoot("heads")
     page.tab("Time by length")
     if not os.environ.get("LION_SCREENSHOTS"):  # they show more
-        page.find("#longest label", "512").click()
-    page.find("#measure").click()
+        page.click("#longest label", "512")
+    page.click("#measure")
     page.find("#seconds", "2,048" if os.environ.get("LION_SCREENSHOTS") else "512")
     assert min(page.picture("#times")) > 200
     page.shoot("time")
