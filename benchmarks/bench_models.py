@@ -155,7 +155,9 @@ def names(modality: str) -> list[str]:
 
 def short(name: str) -> str:
     """As in the tables, without the modality."""
-    return name.removesuffix(" text").removesuffix(" image").removesuffix(" document").removesuffix(" encoder")
+    for modality in PEERS:
+        name = name.removesuffix(f" {modality}")
+    return name
 
 
 MODELS = tuple(dict.fromkeys(short(name) for modality in PEERS for name in names(modality)))

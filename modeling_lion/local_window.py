@@ -61,9 +61,10 @@ class LocalWindow:
         with without_autocast(near):
             # The logarithm of the ratio of both sums; neither of them overflows, and either may be 0.
             gate = self.gate.transpose(1, 2).unsqueeze(-1).to(log_sum.dtype)
-            ratio = log_sum.unsqueeze(-1) - gate - log_of(denominator)
+            denominator = at_least_smallest(denominator)
+            ratio = log_sum.unsqueeze(-1) - gate - denominator.log()
             near = near.transpose(1, 2).to(ratio.dtype)
-            factor = (-ratio).sigmoid() / at_least_smallest(denominator)
+            factor = (-ratio).sigmoid() / denominator
             return torch.addcmul(near * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
 
     def weights(
@@ -83,7 +84,7 @@ class LocalWindow:
             scores = self.query.shape[-1] ** -0.5 * query[:, :, tokens] @ key.transpose(-1, -2)
             # Hidden before exp, whose gradient would be NaN where it overflows: at padding, far from the window.
             scores = torch.where(seen, scores - gate[:, :, tokens, None], -torch.inf)
-            log_linear = log_of(linear.sum(-1, keepdim=True))
+            log_linear = at_least_smallest(linear.sum(-1, keepdim=True)).log()
             largest = torch.maximum(scores.amax(-1, keepdim=True), log_linear).detach()
             weights = (scores - largest).exp() + linear * (-largest).exp()
             return divide(weights, weights.sum(-1, keepdim=True))
@@ -91,7 +92,3 @@ class LocalWindow:
 
 def at_least_smallest(denominator: Tensor) -> Tensor:
     return denominator.clamp(min=smallest_denominator(denominator.dtype))
-
-
-def log_of(denominator: Tensor) -> Tensor:
-    return at_least_smallest(denominator).log()

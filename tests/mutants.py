@@ -574,8 +574,8 @@ WINDOWS = [
     Mutant(
         "local window: the gate opens the window",
         "modeling_lion/local_window.py",
-        "log_sum.unsqueeze(-1) - gate - log_of",
-        "log_sum.unsqueeze(-1) + gate - log_of",
+        "log_sum.unsqueeze(-1) - gate - denominator",
+        "log_sum.unsqueeze(-1) + gate - denominator",
         "test_local_window.py::test_agrees_with_the_definition",
     ),
     Mutant(
