@@ -239,13 +239,12 @@ def train(folder: str, output_dir: str, tokens: int) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     (found,) = collect(TRAINING_PACKAGES, tokenizer, {TRAINING_LENGTHS: sys.maxsize}).values()
-    generator = random.Random(0)
+    whole, generator = tokens == TRAINING_TOKENS, random.Random(0)
     pairs = Path(output_dir) / "pairs.jsonl"
     pairs.parent.mkdir(parents=True, exist_ok=True)
     with pairs.open("w", encoding="utf-8") as file:
         for _ in range(TRAINING_EPOCHS):
             for document, ids in found:
-                whole = tokens == TRAINING_TOKENS
                 text = document.text if whole else tokenizer.decode(generator.choice(pieces(ids, tokens)))
                 file.write(json.dumps({"anchor": document.query, "positive": text}) + "\n")
     print(f"training on {len(found)} documents", flush=True)
