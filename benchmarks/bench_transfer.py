@@ -10,7 +10,7 @@ All models of a task are trained with the same data, steps and class of head, ea
 learning rates, which the validation split and the first seed choose, and with this one in the other seeds. Tasks:
 
 - `topic`: the package that a docstring comes from; docstrings that name their package are left out;
-- `pairs`: whether two docstrings of a package come from the same module, both in one sequence;
+- `pairs`: which of two docstrings of a package comes from the same module as a third one: that with the larger cosine;
 - `mlm`: masked language modeling, on from a BERT with rotary positions (NomicBERT) that is trained here;
 - `digits`: images of handwritten digits, of scikit-learn, from a ViT that is trained here, anew for each seed.
 
@@ -39,7 +39,10 @@ from bench_quality import ROOT, Data, Experiment, accuracy, docstring_files, loa
 from bench_retrieval import weights_hash
 from measure import append_rows, make_parser, read_rows
 from report import best_rate, pack_bits, write_page
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 from transformers import (
+    AutoModel,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
@@ -48,6 +51,7 @@ from transformers import (
     NomicBertConfig,
     NomicBertForMaskedLM,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     ViTConfig,
     ViTForImageClassification,
     set_seed,
@@ -58,6 +62,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 import distill_from_softmax  # noqa: E402
 from datasets import Dataset  # noqa: E402
+from distill_from_softmax import embeddings  # noqa: E402
 from docstrings import docstrings, module_name  # noqa: E402
 from hub_upload_lion import warm_start_from_softmax  # noqa: E402
 from search import MODEL, check_encoder, files_of_package  # noqa: E402
@@ -117,8 +122,6 @@ PACKAGES = (
 )
 # Dropout as in the training of MiniLM, but for the attention weights, which linear attention does not make.
 TEXT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.0}
-TEXT_RATES = (4e-4, 2e-4, 8e-4)
-TEXT_TRAINER = {"bf16": True, "train_sampling_strategy": "group_by_length"}
 HEALING = {
     "local_window": 16,  # far less than a text of `mlm`, in which wider ones would see all there is
     "learning_rate": 1e-3,
@@ -140,8 +143,17 @@ IMAGE_SIZES = {
 }
 SCALES: dict[str, dict[str, Transfer]] = {
     "cpu": {
-        "topic": Transfer({"length": 128}, TEXT, 40, examples=1280, learning_rates=TEXT_RATES, trainer=TEXT_TRAINER),
-        "pairs": Transfer({"length": 128}, TEXT, 40, examples=1280, learning_rates=TEXT_RATES, trainer=TEXT_TRAINER),
+        "topic": Transfer(
+            {"length": 128},
+            TEXT,
+            160,
+            examples=2560,
+            learning_rates=(1e-4, 2e-4, 4e-4),
+            trainer={"bf16": True, "train_sampling_strategy": "group_by_length"},
+        ),
+        "pairs": Transfer(
+            {"length": 128}, TEXT, 40, 16, examples=1280, learning_rates=(3e-5, 1e-4, 3e-4), trainer={"bf16": True}
+        ),
         "mlm": Transfer(
             {"length": 64, "vocab_size": 1000, "max_bytes": 2_000_000},
             {},
@@ -164,8 +176,8 @@ SCALES: dict[str, dict[str, Transfer]] = {
         ),
     },
     "quick": {
-        "topic": Transfer({"length": 32}, TEXT, 2, 4, examples=16, learning_rates=(1e-3, 2e-3), trainer=TEXT_TRAINER),
-        "pairs": Transfer({"length": 32}, TEXT, 2, 4, examples=16, learning_rates=(1e-3, 2e-3), trainer=TEXT_TRAINER),
+        "topic": Transfer({"length": 32}, TEXT, 2, 4, examples=16, learning_rates=(1e-3, 2e-3)),
+        "pairs": Transfer({"length": 32}, TEXT, 2, 4, examples=16, learning_rates=(1e-3, 2e-3)),
         "mlm": Transfer(
             {"length": 16, "vocab_size": 200, "max_bytes": 60_000},
             {},
@@ -236,18 +248,62 @@ def topics(modules: dict[str, list[list[str]]], count: int) -> dict[str, list]:
 
 
 def pairs(modules: dict[str, list[list[str]]], count: int) -> dict[str, list]:
-    """Columns of the task: two docstrings of a package, and 1 if they are from the same module, half of them."""
-    generator, columns = random.Random(0), {"text": [], "text_pair": [], "label": []}
+    """
+    Columns of the task: lists of a docstring and two others of its package, and which of these, 0 or 1, is from the
+    same module.
+    """
+    generator, columns = random.Random(0), {"text": [], "label": []}
     packages = list(modules.values())
     for n in range(count):
-        of_package, is_same = packages[n // 2 % len(packages)], n % 2
-        if is_same:
-            first, second = generator.sample(generator.choice([texts for texts in of_package if len(texts) > 1]), 2)
-        else:
-            first, second = map(generator.choice, generator.sample(of_package, 2))
-        for name, value in zip(columns, (first, second, is_same), strict=True):
-            columns[name].append(value)
+        of_package, label = packages[n // 2 % len(packages)], n % 2
+        module = generator.choice([texts for texts in of_package if len(texts) > 1])
+        text, same = generator.sample(module, 2)
+        other = generator.choice(generator.choice([texts for texts in of_package if texts is not module]))
+        columns["text"].append([text, other, same] if label else [text, same, other])
+        columns["label"].append(label)
     return columns
+
+
+class NearerText(torch.nn.Module):
+    """
+    Says which of two texts is nearer to a third one, by the cosines of their embeddings.
+
+    Args:
+        encoder: a model of texts, of whose tokens the mean is taken.
+    """
+
+    SCALE = 20  # of cosines, as in MultipleNegativesRankingLoss of sentence-transformers
+
+    def __init__(self, encoder: PreTrainedModel):
+        super().__init__()
+        self.encoder = encoder
+
+    @classmethod
+    def from_pretrained(cls, folder: Path, num_labels: int, **fields) -> "NearerText":
+        return cls(AutoModel.from_pretrained(folder, **fields))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """
+        Args:
+            input_ids: shape (3 * examples, length); of each example the text and the two to choose from.
+            attention_mask: of the same shape.
+            labels: shape (examples,).
+        """
+        hidden_states = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        text, first, second = embeddings(hidden_states, attention_mask, "mean").unflatten(0, (-1, 3)).unbind(1)
+        logits = self.SCALE * torch.stack([(text * first).sum(-1), (text * second).sum(-1)], dim=-1)
+        return {"loss": cross_entropy(logits, labels), "logits": logits}
+
+
+def collate_lists(tokenizer: PreTrainedTokenizerBase) -> Callable[[list[dict]], dict[str, Tensor]]:
+    """Makes batches of examples with several texts each: a row for each text."""
+
+    def collate(examples: list[dict]) -> dict[str, Tensor]:
+        rows = [{"input_ids": ids} for example in examples for ids in example["input_ids"]]
+        labels = torch.tensor([example["label"] for example in examples])
+        return {**tokenizer.pad(rows, return_tensors="pt"), "labels": labels}
+
+    return collate
 
 
 TEXT_TASKS: dict[str, Callable[[dict, int], dict[str, list]]] = {"topic": topics, "pairs": pairs}
@@ -267,12 +323,18 @@ def load_texts(task: str, experiment: Transfer, packages: Iterable[str], teacher
     splits = {}
     for split, count in sizes.items():
         columns = TEXT_TASKS[task]({package: of_split[split] for package, of_split in modules.items()}, count)
-        encoded = tokenizer(columns["text"], columns.get("text_pair"), **limit)
-        rows = Dataset.from_dict({**encoded, "label": columns["label"]})
-        lengths = list(map(len, encoded["input_ids"]))
+        if task == "pairs":
+            ids = [tokenizer(texts, **limit)["input_ids"] for texts in columns["text"]]
+            lengths = [max(map(len, of_texts)) for of_texts in ids]
+        else:
+            ids = tokenizer(columns["text"], **limit)["input_ids"]
+            lengths = list(map(len, ids))
+        rows = Dataset.from_dict({"input_ids": ids, "label": columns["label"]})
         splits[split] = rows.select(sorted(range(len(rows)), key=lengths.__getitem__))  # less padding
     config = experiment.config | {"num_labels": max(columns["label"]) + 1}
     metrics = {"compute_metrics": accuracy, "processing_class": tokenizer}
+    if task == "pairs":
+        return Data(NearerText, config, splits, collate_lists(tokenizer), metrics)
     return Data(AutoModelForSequenceClassification, config, splits, DataCollatorWithPadding(tokenizer), metrics)
 
 
@@ -348,7 +410,7 @@ def image_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args
 # By task the models to start from, as folders, and whether they can do the task before they are trained further.
 STARTS: dict[str, tuple[Callable[[Transfer, Data, Path, int, argparse.Namespace], Starts], bool]] = {
     "topic": (text_starts, False),
-    "pairs": (text_starts, False),
+    "pairs": (text_starts, True),
     "mlm": (mlm_starts, True),
     "digits": (image_starts, True),
 }
