@@ -60,13 +60,14 @@ def attention_inputs(
     mixer: str, batch: int, length: int, heads: int = 12, dim: int = 64, dtype=torch.float32, device: str = "cpu"
 ) -> list[Tensor]:
     """
-    For LION-LIT, -D or -S, in the model's layout: query, key and value `(batch, heads, length, dim)` and, unless for
-    LIT, the log decay in float32, half-lives from 1 to 1000 tokens.
+    For LION-LIT, -D, -S or -diagonal, in the model's layout: query, key and value `(batch, heads, length, dim)` and,
+    unless for LIT, the log decay in float32, half-lives from 1 to 1000 tokens.
     """
     torch.manual_seed(length)
     rand = lambda *shape: torch.rand(*shape, device=device)
     query, key, value = (rand(batch, length, heads, dim).to(dtype).transpose(1, 2) for _ in range(3))
-    shape = {"LION-D": (heads,), "LION-S": (batch, heads, length)}.get(mixer)
+    shapes = {"LION-D": (heads,), "LION-S": (batch, heads, length), "LION-diagonal": (batch, heads, length, dim)}
+    shape = shapes.get(mixer)
     log_decay = [] if shape is None else [-(10.0 ** (-3 * rand(*shape)))]
     return [query, key, value - 0.5, *log_decay]
 

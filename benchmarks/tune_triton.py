@@ -57,6 +57,7 @@ CASES = [("chunk", "LIT"), ("chunk", "D"), ("chunk", "S"), ("parallel", "D"), ("
 CASES += [("rnn", "LIT"), ("rnn", "S"), ("feature_map", "LIT")]
 # For scans and segments, which divide by themselves.
 CASES += [("chunk separate", "LIT"), ("chunk separate", "S"), ("parallel separate", "S"), ("rnn separate", "S")]
+CASES += [("chunk", "diagonal")]  # which has no options to tune
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 RNN_LENGTH = 256
 # The type in which numbers of so many bits are measured.

@@ -15,7 +15,7 @@ from .cpu_parallel import cpu_parallel
 from .decay import NO_DECAY, LogDecay, finite_log_decay
 from .numerics import accumulation_dtype, backend, is_exporting, without_autocast
 from .padding import check_borders
-from .triton_launch import triton_chunk, triton_parallel, triton_rnn
+from .triton_launch import triton_chunk, triton_diagonal, triton_parallel, triton_rnn
 from .triton_plan import longest_full_form
 
 
@@ -28,7 +28,12 @@ OPERATORS = {
     ("rnn", "triton"): triton_rnn,
 }
 # With decays per channel; the full form would be the same work in longer chunks.
-DIAGONAL_OPERATORS = {("parallel", "cpu"): cpu_diagonal, ("chunk", "cpu"): cpu_diagonal}
+DIAGONAL_OPERATORS = {
+    ("parallel", "cpu"): cpu_diagonal,
+    ("parallel", "triton"): triton_diagonal,
+    ("chunk", "cpu"): cpu_diagonal,
+    ("chunk", "triton"): triton_diagonal,
+}
 PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
 GRAPH_BODIES = PLAIN_BODIES | {"chunk": graph_chunk_body, "auto": graph_auto_body}
 DIAGONAL_BODIES = {"parallel": diagonal_parallel_body, "chunk": diagonal_chunk_body, "rnn": rnn_body}

@@ -12,6 +12,20 @@ MEASURED = {}
 # Tokens up to which the full form is faster than chunks and states.
 PARALLEL_UP_TO = {"sm_80": 512, "sm_90": 512}
 
+# Of the kernels with decays per channel, on every GPU: the largest tile; and by kernel and bits, and head dimension
+# where that matters, the largest slices of head and value dimension, and warps, that need no more registers than there
+# are.
+DIAGONAL_TILE = 32
+DIAGONAL = {
+    ("states", 16): (32, 64, 4),
+    ("states", 32): (32, 64, 4),
+    ("output", 16): (32, 64, 4),
+    ("output", 32): (32, 64, 4),
+    ("gradient", 16): (16, 32, 8),
+    ("gradient", 32): (16, 16, 4),
+    ("gradient", 32, 64): (16, 32, 4),
+}
+
 # What stands in TABLE for each kernel:
 #   num_warps, num_stages; head_tile, value_tile: the largest tiles of head and value dimension; keys, queries: how
 #   many of them meet a tile at a time; inner: of what a product with a state sums up at a time.

@@ -35,6 +35,7 @@ from .triton_tiles import (
     head_of,
     held_tile,
     inverse_of,
+    load_factor,
     load_tile,
     product,
     store_tile,
@@ -478,15 +479,6 @@ def query_gradient_kernel(
         tl.store(share_of(shares, ROW_FORWARD, share_stride) + at, row_forward, mask=tokens < length)
         tl.store(share_of(shares, ROW_BACKWARD, share_stride) + at, row_backward, mask=tokens < length)
     store_tile(d_query, accumulator, begin, length, 0, TILE, HEAD_TILE, HEAD_DIM)
-
-
-@triton.jit
-def load_factor(inverse, tokens, bh, length, scale, NORMALIZE: tl.constexpr):
-    """c of some queries."""
-    if NORMALIZE:
-        return tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
-    else:
-        return tl.zeros(tokens.shape, tl.float32) + scale
 
 
 @triton.jit

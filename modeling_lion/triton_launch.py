@@ -2,10 +2,12 @@
 """
 The kernels on a GPU: operators (attention_operator.py) that allocate memory and launch Triton kernels.
 
-The device code is in triton_decay.py (D and S), triton_lit.py, triton_rnn.py and triton_feature_map.py, which need
-triton and are imported lazily, with the first CUDA tensor. Sizes and options of the launches are in triton_plan.py.
+The device code is in triton_decay.py (D and S), triton_diagonal.py, triton_lit.py, triton_rnn.py and
+triton_feature_map.py, which need triton and are imported lazily, with the first CUDA tensor. Sizes and options of the
+launches are in triton_plan.py.
 
-Launches of Triton kernels, forward and backward: D and S 2 and 3 in the full form, 3 and 4 in chunks; LIT 2 and 2.
+Launches of Triton kernels, forward and backward: D and S 2 and 3 in the full form, 3 and 4 in chunks; LIT 2 and 2;
+with decays per channel 2 and 3.
 Torch bounds the log decays before and adds up the gradients of both directions behind. There are no atomics,
 so that results repeat bit by bit, and no synchronization with the host, so that CUDA graphs can capture them.
 """
@@ -16,6 +18,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from .attention_diagonal import diagonal_chunk_body
 from .attention_operator import attention_operator
 from .attention_plain import chunk_body, parallel_body, rnn_body
 from .decay import close_directions, log_decay_floor
@@ -175,12 +178,75 @@ def lit_gradients(
     )  # fmt: skip
 
 
+def launch_diagonal_states(plan, x, y, decays, states, totals, factor=None, delta=None, given=(None,) * 3) -> None:
+    """As `launch_states`, with log decays per channel."""
+    from .triton_diagonal import diagonal_states_kernel
+
+    options = plan.diagonal_options("states")
+    launch(
+        diagonal_states_kernel, 2 * plan.bh * plan.num_state_tiles(options),
+        with_strides(x), with_strides(y), *decays, factor, delta, states, totals, *given,
+        plan.heads, plan.length, plan.num_tiles, plan.scale,
+        ADJOINT=delta is not None, NEEDS_THROUGH=given[2] is not None, **plan.common, **options,
+    )  # fmt: skip
+
+
+def diagonal_outputs(plan, query, key, value, forward, backward, output, factor, states, totals) -> None:
+    from .triton_diagonal import diagonal_output_kernel
+
+    decays = [with_strides(with_short_strides(x)) for x in (forward, backward)]
+    if plan.num_chunks > 1:
+        launch_diagonal_states(plan, key, value, decays, states, totals)
+    options = plan.diagonal_options("output")
+    launch(
+        diagonal_output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
+        *(with_strides(x) for x in (query, key, value, output)), *decays, factor, states, totals,
+        plan.heads, plan.length, plan.num_tiles, plan.scale,
+        HAS_STATES=plan.num_chunks > 1, SEPARATE=plan.is_separate, SMALLEST=SMALLEST, **plan.common, **options,
+    )  # fmt: skip
+
+
+def diagonal_gradients(
+    plan, grad, query, key, value, factor, delta, forward, backward, states, totals, d_query, d_key, d_value,
+    needs_decay,
+):  # fmt: skip
+    """Fill the gradients, and return those of the log decays, in the shape of the queries, or None if not needed."""
+    from .triton_diagonal import diagonal_gradient_kernel, diagonal_value_gradient_kernel
+
+    has_states = plan.num_chunks > 1
+    decays = [with_strides(with_short_strides(x)) for x in (forward, backward)]
+    sizes = (plan.heads, plan.length, plan.num_tiles, plan.scale)
+    d_states, d_totals, through, value_tiles = None, None, None, 1
+    if has_states:
+        d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
+        value_tiles = -(-plan.value_dim // plan.diagonal_options("states")["VALUE_TILE"])
+        if needs_decay:
+            through = plan.empty(plan.bh, plan.num_tiles, 2, value_tiles, plan.head_dim)
+        given = (states, totals, through)
+        launch_diagonal_states(plan, query, grad, decays, d_states, d_totals, factor, delta, given)
+    options = plan.diagonal_options("output")
+    launch(
+        diagonal_value_gradient_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
+        *(with_strides(x) for x in (query, key, grad, d_value)), *decays, factor, d_states, *sizes,
+        HAS_STATES=has_states, **plan.common, **options,
+    )  # fmt: skip
+    options = plan.diagonal_options("gradient")
+    d_forward, d_backward = (plan.empty(*query.shape) if needs_decay else None for _ in range(2))
+    launch(
+        diagonal_gradient_kernel, plan.bh * plan.num_tiles * -(-plan.head_dim // options["HEAD_TILE"]),
+        *(with_strides(x) for x in (query, key, value, grad, d_query, d_key)), d_forward, d_backward, *decays, factor,
+        delta, states, totals, d_states, d_totals, through, *sizes,
+        THROUGH_TILES=value_tiles, HAS_STATES=has_states, NEEDS_DECAY=needs_decay, **plan.common, **options,
+    )  # fmt: skip
+    return (d_forward, d_backward) if needs_decay else None
+
+
 def compute_rnn(
     query, key, value, forward, backward, chunk_size, normalization, head_directions
 ) -> tuple[Tensor, Tensor]:
     from .triton_rnn import rnn_kernel
 
-    plan = Plan(query, value, forward is not None, False, normalization)
+    plan = Plan(query, value, forward, False, normalization)
     forward, backward = close_directions(forward, backward, plan.heads, head_directions)
     query, key, value = (with_short_strides(x) for x in (query, key, value))
     output = torch.empty_like(value, dtype=plan.output_dtype)
@@ -226,7 +292,7 @@ def _(x, grad=None):
 
 
 def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions, *, is_whole):
-    plan = Plan(query, value, forward is not None, is_whole, normalization)
+    plan = Plan(query, value, forward, is_whole, normalization)
     return plan.allocate_saved(with_token_dim(forward), value)
 
 
@@ -235,7 +301,7 @@ def compute(query, key, value, forward, backward, chunk_size, normalization, hea
     As `attention_operator` describes it. `is_whole`: the whole sequence is one chunk, which is the parallel form;
     otherwise chunks have the configured size, and not `chunk_size`.
     """
-    plan = Plan(query, value, forward is not None, is_whole, normalization)
+    plan = Plan(query, value, forward, is_whole, normalization)
     forward, backward = close_directions(forward, backward, plan.heads, head_directions)
     forward, backward = with_token_dim(forward), with_token_dim(backward)
     saved = plan.allocate_saved(forward, value)
@@ -245,6 +311,8 @@ def compute(query, key, value, forward, backward, chunk_size, normalization, hea
     with torch.cuda.device_of(query):
         if forward is None:
             lit_outputs(plan, query, key, value, output, factor, *saved[2:])
+        elif plan.is_diagonal:
+            diagonal_outputs(plan, query, key, value, forward, backward, output, factor, *saved[2:])
         else:
             decay_outputs(plan, query, key, value, forward, backward, output, factor, *saved[1:])
     return output, factor, *saved
@@ -254,12 +322,14 @@ def compute_gradients(
     grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
     head_directions, needs_decay, *, is_whole,
 ):  # fmt: skip
-    plan = Plan(query, value, forward is not None, is_whole, normalization)
+    plan = Plan(query, value, forward, is_whole, normalization)
     if plan.is_separate:
         # As if divided: scaled with the denominators, gradients of half precision keep their range.
         denominator = torch.where(is_zero_denominator(factor), 1.0, factor)
         grad, factor = (grad * denominator.unsqueeze(-1)).to(value.dtype), 1 / denominator
         delta = -grad_denominator * denominator
+    elif plan.is_diagonal:
+        delta = (grad.float() * output.float()).sum(-1)
     else:
         delta = torch.empty_like(factor)
     grad, query, key, value = (with_short_strides(x) for x in (grad, query, key, value))
@@ -269,6 +339,11 @@ def compute_gradients(
     with torch.cuda.device_of(query):
         if forward is None:
             lit_gradients(plan, grad, *tensors)
+        elif plan.is_diagonal:
+            directions = close_directions(forward, backward, plan.heads, head_directions)
+            decays = diagonal_gradients(
+                plan, grad, query, key, value, factor, delta, *directions, *saved[1:], *gradients, needs_decay
+            )
         else:
             decays = decay_gradients(plan, grad, *tensors, needs_decay)
     if decays is None:
@@ -288,5 +363,6 @@ def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
 
 triton_parallel = triton_operator("parallel", parallel_body, is_whole=True)
 triton_chunk = triton_operator("chunk", chunk_body, is_whole=False)
+triton_diagonal = triton_operator("diagonal", diagonal_chunk_body, is_whole=False)
 # For inference: gradients are those of the plain body.
 triton_rnn = attention_operator("triton_rnn", compute_rnn, None, rnn_body, lambda *inputs: (), 0, empty_like)

@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor
 
-from .triton_config import CONFIGS, PARALLEL_UP_TO
+from .triton_config import CONFIGS, DIAGONAL, DIAGONAL_TILE, PARALLEL_UP_TO
 
 
 # Programs that keep a large GPU busy; with fewer, states are cut into smaller tiles and sequences into slices.
@@ -67,12 +67,12 @@ class Plan:
 
     Args:
         query: `(batch, heads, length, head_dim)`; value: `(batch, heads, length, value_dim)`.
-        is_decaying: whether there are decays.
+        log_decay: forward, `None` where nothing decays; `(batch, heads, length, head_dim)` per channel.
         is_whole: whether the whole sequence is one chunk, rather than chunks of the configured size.
         normalization: of `lion_attention`.
     """
 
-    def __init__(self, query: Tensor, value: Tensor, is_decaying: bool, is_whole: bool, normalization: str):
+    def __init__(self, query: Tensor, value: Tensor, log_decay: Tensor | None, is_whole: bool, normalization: str):
         self.query = query
         self.is_separate = normalization == "separate"
         self.has_denominators = normalization != "none"
@@ -82,14 +82,20 @@ class Plan:
         self.bh = self.batch * self.heads
         self.scale = self.head_dim**-0.5
         self.head_tile, self.value_tile = padded(self.head_dim), padded(self.value_dim)
-        dim = max(32, self.head_tile, self.value_tile)
+        self.dim = max(32, self.head_tile, self.value_tile)
         # Of what a product of rows sums up at a time, where they do not fit into registers as a whole: float32 rows,
         # each of them three of TensorFloat-32 in tensor cores, and the longest ones.
-        self.split = 16 if value.element_size() == 4 else dim if dim <= 128 else 64
-        self.config = CONFIGS[architecture(query.device), 8 * value.element_size(), dim]
-        self.tile = self.config["tile" if is_decaying else "lit_tile"]
+        self.bits = 8 * value.element_size()
+        self.split = 16 if self.bits == 32 else self.dim if self.dim <= 128 else 64
+        self.config = CONFIGS[architecture(query.device), self.bits, self.dim]
+        self.tile = self.config["lit_tile" if log_decay is None else "tile"]
+        self.is_diagonal = log_decay is not None and log_decay.dim() == 4
+        if self.is_diagonal:
+            self.tile = min(self.tile, DIAGONAL_TILE)
         self.num_tiles = max(1, -(-self.length // self.tile))
-        if is_decaying:
+        if self.is_diagonal:
+            self.num_chunks = self.num_tiles
+        elif log_decay is not None:
             # Only float32 results have the digits that cuts would take from the sums.
             self.count_cuts = value.dtype == torch.float32
             self.chunk_tiles = self.num_tiles if is_whole else min(self.config["chunk"] // self.tile, self.num_tiles)
@@ -133,6 +139,13 @@ class Plan:
             options |= {"HEAD_TILE": head_tile, "VALUE_TILE": value_tile}
         return options
 
+    def diagonal_options(self, kernel: str) -> dict[str, int]:
+        """Launch options of a kernel in triton_diagonal.py: "states", "output" or "gradient"."""
+        common = DIAGONAL[kernel, self.bits]
+        head_tile, value_tile, num_warps = DIAGONAL.get((kernel, self.bits, self.dim), common)
+        sizes = {"HEAD_TILE": min(self.head_tile, head_tile), "VALUE_TILE": min(self.value_tile, value_tile)}
+        return {**sizes, "num_warps": num_warps, "num_stages": 1}
+
     def num_state_tiles(self, options: dict[str, int]) -> int:
         """How many tiles a state has."""
         return -(-self.head_dim // options["HEAD_TILE"]) * -(-self.value_dim // options["VALUE_TILE"])
@@ -146,17 +159,17 @@ class Plan:
         numbers, decays inside tiles, states and totals (triton_decay.py, triton_lit.py).
 
         Args:
-            forward: log decays `(1 or batch, heads, 1 or length)`, or `None`.
+            forward: log decays `(1 or batch, heads, 1 or length)`, or those per channel, or `None`.
         """
         decays, totals, dtype = (0,), (0,), torch.float32
         if forward is None:
             totals = (self.bh, self.num_slices, self.head_dim)
-        else:
+        elif not self.is_diagonal:
             # Tokens that share a decay share what is computed of it, and so do batches and heads.
             tiles = 1 if forward.shape[-1] == 1 else self.num_tiles
             decays = (*forward.shape[:2], 8 if self.count_cuts else 6, tiles * self.tile)
-            if self.num_chunks > 1:
-                totals, dtype = (self.bh, self.num_chunks, 2, self.head_dim), state_dtype(value.dtype)
+        if forward is not None and self.num_chunks > 1:
+            totals, dtype = (self.bh, self.num_chunks, 2, self.head_dim), state_dtype(value.dtype)
         states = (*totals, self.value_dim) if totals != (0,) else (0,)
         return [
             self.empty(0),

@@ -125,3 +125,12 @@ def inverse_of(total, SMALLEST: tl.constexpr):
     """1 / total; 0 where it counts as 0 (`is_zero_denominator`), which makes outputs and all gradients 0 there."""
     is_zero = tl.abs(total) < SMALLEST
     return tl.where(is_zero, 0.0, 1.0 / tl.where(is_zero, 1.0, total))
+
+
+@triton.jit
+def load_factor(inverse, tokens, bh, length, scale, NORMALIZE: tl.constexpr):
+    """c of some queries: 1 / denominators, or what all are scaled with."""
+    if NORMALIZE:
+        return tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+    else:
+        return tl.zeros(tokens.shape, tl.float32) + scale

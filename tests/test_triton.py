@@ -6,6 +6,7 @@ GPUs that are not there.
 
 import contextlib
 import functools
+import itertools
 import os
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def test_on_a_gpu():
 
 # Kernels of each kind, in the form that needs most registers; `python benchmarks/tune_triton.py --compile` does all.
 COMPILED = {
-    "sm_80": [("chunk", "S", 64, "bfloat16"), ("chunk", "LIT", 256, "float16")],
+    "sm_80": [("chunk", "S", 64, "bfloat16"), ("chunk", "LIT", 256, "float16"), ("chunk", "diagonal", 64, "bfloat16")],
     "sm_90": [("chunk", "S", 64, "bfloat16"), ("feature_map", "LIT", 64, "bfloat16")],
 }
 WITHOUT_PRODUCTS = ("decays_kernel", "decay_gradient_kernel", "silu_norm_kernel", "silu_norm_kernel_backward")
@@ -159,10 +160,16 @@ def fake_inputs(length=300, head_dim=48, dtype=torch.bfloat16, value_dim=None):
     return make(head_dim), make(head_dim), make(value_dim or head_dim)
 
 
-@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
-@pytest.mark.parametrize("form", ["parallel", "chunk", "rnn", "auto"])
+# Of log decays, in the tests below.
+SHAPES = {"lit": None, "decay": (3,), "selective": (2, 3, 300), "diagonal": (2, 3, 300, 48)}
+
+
+@pytest.mark.parametrize(
+    ("form", "mixer"),
+    [x for x in itertools.product(["parallel", "chunk", "rnn", "auto"], SHAPES) if x != ("rnn", "diagonal")],
+)
 def test_nothing_is_asked_of_the_gpu(form, mixer, fake_gpu):
-    shape = {"lit": None, "decay": (3,), "selective": (2, 3, 300)}[mixer]
+    shape = SHAPES[mixer]
     decay = None if shape is None else torch.empty(shape, device="cuda")
     inputs = fake_inputs()
     called = []
@@ -170,6 +177,7 @@ def test_nothing_is_asked_of_the_gpu(form, mixer, fake_gpu):
         output, _ = form_of(form)(*inputs, decay)
     assert output.device.type == "cuda" and output.stride() == inputs[2].stride()
     expected = form if form != "auto" else "chunk" if mixer == "lit" else "parallel"  # 300 tokens are few
+    expected = "diagonal" if mixer == "diagonal" else expected
     assert [name for name in called if name.startswith("lion::")] == [f"lion::triton_{expected}"]
 
 
@@ -206,14 +214,14 @@ def test_mixed_precision_gives_kernels_one_dtype(mixer, feature_map, fake_gpu, g
 
 
 @pytest.mark.parametrize("normalization", ["sum", "none", "separate"])
-@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
+@pytest.mark.parametrize("mixer", SHAPES)
 def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, normalization, fake_gpu):
-    shape = {"lit": None, "decay": (3,), "selective": (2, 3, 300)}[mixer]
-    log_decay = None if shape is None else torch.empty(shape, device="cuda")
+    log_decay = None if SHAPES[mixer] is None else torch.empty(SHAPES[mixer], device="cuda")
     inputs = (*fake_inputs(), log_decay, log_decay)
+    name = "diagonal" if mixer == "diagonal" else "chunk"
     with torch.no_grad():
-        output, factor, wider, *saved = torch.ops.lion.triton_chunk(*inputs, 64, normalization, "both")
-        gradients = torch.ops.lion.triton_chunk_backward(
+        output, factor, wider, *saved = getattr(torch.ops.lion, f"triton_{name}")(*inputs, 64, normalization, "both")
+        gradients = getattr(torch.ops.lion, f"triton_{name}_backward")(
             output, factor, *inputs, output, factor, saved, 64, normalization, "both", True
         )
     assert wider.numel() == 0 and output.dtype == (torch.float32 if normalization == "separate" else torch.bfloat16)

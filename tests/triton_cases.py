@@ -11,7 +11,9 @@ The tolerance is that of test_attention.py; for bfloat16 and float16, twice the 
 in that dtype all along.
 """
 
+import itertools
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -29,6 +31,8 @@ from modeling_lion.numerics import divide
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 MIXERS = ["lit", "decay", "selective"]
+# With decays per channel there is one set of kernels, and no recurrence.
+CASES = [*itertools.product(MIXERS, FORMS), ("diagonal", "chunk")]
 # What meets a tile in slices, by the name of the kernel in the configurations.
 SLICES = {"output": "keys", "query_gradient": "keys", "key_gradient": "queries"}
 # Triton's interpreter computes bfloat16 wrongly.
@@ -72,7 +76,8 @@ def make_inputs(mixer, length, *, dtype=torch.float32, batch=1, heads=2, head_di
     rand = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)
     query, key = rand(2, batch, length, heads, head_dim).transpose(2, 3) + (0.1 if positive else -0.5)
     value = torch.randn(batch, heads, length, value_dim or head_dim, generator=generator, dtype=torch.float64)
-    shape = {"lit": None, "decay": (heads,), "selective": (batch, heads, length)}[mixer]
+    shapes = {"lit": None, "decay": (heads,), "selective": (batch, heads, length)}
+    shape = (shapes | {"diagonal": (batch, heads, length, head_dim)})[mixer]
     log_decay = None if shape is None else torch.log(0.02 + 0.98 * rand(*shape)).float().to(DEVICE)
     return [*(x.to(dtype).to(DEVICE) for x in (query, key, value)), log_decay]
 
@@ -94,7 +99,12 @@ def plain_attention(query, key, value, log_decay=None, **kwargs):
     """The naive form in the dtype of the queries, but for decays, which are wider (SPEC §5)."""
     weights = query @ key.transpose(-1, -2)
     log_decay = finite_log_decay(LogDecay(log_decay, log_decay), query.float(), kwargs.get("cu_seqlens"))
-    if log_decay.forward is not None:
+    if log_decay.forward is not None and log_decay.forward.dim() == 4:
+        mask = decay_mask(*(x.transpose(2, 3) for x in log_decay))  # of every channel
+        by_channel = [x.transpose(2, 3) for x in (query, key)]
+        scores = by_channel[0].unsqueeze(-1) * mask * by_channel[1].unsqueeze(-2)
+        weights = scores.sum(2).to(query.dtype)
+    elif log_decay.forward is not None:
         weights = (weights * decay_mask(*over_tokens(log_decay, query))).to(query.dtype)
     if kwargs.get("normalization", "sum") == "sum":
         weights = divide(weights, weights.float().sum(-1, keepdim=True)).to(query.dtype)
@@ -126,18 +136,20 @@ def lengths(*short: int, long: tuple[int, ...]) -> list[int]:
     return list(short) if INTERPRETED else [*short, *long]
 
 
-def tokens(kernel: str, parts: int = 3) -> int:
+def tokens(kernel: str, parts: int = 3, mixer: str = "") -> int:
     """Some tiles or chunks, the last one not full: two on a GPU, `parts` of the interpreter's small ones."""
+    if INTERPRETED and mixer == "diagonal":  # whose scans are the slowest there
+        return 22
     return {"parallel": 16 * parts - 8, "chunk": 32 * parts - 26, "rnn": 20}[kernel] if INTERPRETED else 85
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("normalization", ["sum", "none"])
-@pytest.mark.parametrize("kernel", FORMS)
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize(("mixer", "kernel"), CASES)
 @pytest.mark.parametrize("length", lengths(1, None, long=(64, 197, 512, 1000)))
 def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, dtype):
-    if INTERPRETED and (kernel == "rnn" or dtype == torch.float16) and (normalization == "none" or length == 1):
+    is_rare = kernel == "rnn" or dtype == torch.float16
+    if INTERPRETED and (is_rare and (normalization == "none" or length == 1) or mixer == "diagonal"):
         pytest.skip("tested on a GPU: the interpreter is slow")
     heads = 1 if INTERPRETED else 2  # more of them in test_programs_stay_in_their_memory
     inputs = make_inputs(mixer, length or tokens(kernel), heads=heads, dtype=dtype, positive=normalization == "sum")
@@ -148,18 +160,19 @@ def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, dtype)
 @pytest.mark.parametrize(
     "dims", [(48, 48), (80, 80), (40, 65), (5, 6), *([] if INTERPRETED else [(128, 128), (256, 256)])]
 )
-@pytest.mark.parametrize("mixer", ["lit", "selective"])
+@pytest.mark.parametrize("mixer", ["lit", "selective", "diagonal"])
 def test_any_head_dimension(mixer, dims, dtype):
-    if INTERPRETED and dtype == torch.float16:
+    if INTERPRETED and (dtype == torch.float16 or mixer == "diagonal"):
         pytest.skip("tested on a GPU: the interpreter is slow")
     inputs = make_inputs(mixer, 40 if INTERPRETED else 600, heads=1, head_dim=dims[0], value_dim=dims[1], dtype=dtype)
     assert_right(FORMS["chunk"], inputs)
 
 
-@pytest.mark.parametrize("kernel", FORMS)
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize(("mixer", "kernel"), CASES)
 def test_packed_sequences(mixer, kernel):
     parts = (3, 1, 30, 16, 9) if INTERPRETED else (3, 1, 300, 64, 9, 100)
+    if INTERPRETED and mixer == "diagonal":
+        pytest.skip("tested on a GPU: the interpreter is slow")
     borders = torch.tensor([0, *parts]).cumsum(0).int().to(DEVICE)
     assert_right(FORMS[kernel], make_inputs(mixer, sum(parts), heads=1), cu_seqlens=borders)
 
@@ -178,24 +191,22 @@ def test_many_short_sequences_cost_no_digits(kernel):
         assert last.abs().max() <= 16 * torch.finfo(torch.float32).eps * max(1, right.abs().max())
 
 
-@pytest.mark.parametrize("kernel", ["parallel", "chunk"])
-@pytest.mark.parametrize("mixer", ["decay", "selective"])
+@pytest.mark.parametrize(("mixer", "kernel"), [(x, y) for x, y in CASES if x != "lit" and y != "rnn"])
 @pytest.mark.parametrize(
     "kind", [kind for kind in EXTREMES if not INTERPRETED or kind in ("all zero", "all kinds", "underflow")]
 )
 def test_extreme_decays(kind, mixer, kernel):
-    if INTERPRETED and (mixer, kernel) == ("decay", "parallel"):
+    if INTERPRETED and ((mixer, kernel) == ("decay", "parallel") or (mixer == "diagonal" and kind != "all kinds")):
         pytest.skip("tested on a GPU: the interpreter is slow")
-    *inputs, log_decay = make_inputs(mixer, tokens(kernel) if INTERPRETED else 600, heads=1)
+    *inputs, log_decay = make_inputs(mixer, tokens(kernel, mixer=mixer) if INTERPRETED else 600, heads=1)
     log_decay = extreme_decays(kind, log_decay.shape, torch.float32).to(DEVICE)
     gradient = assert_right(FORMS[kernel], [*inputs, log_decay])[-1]
     assert (gradient[log_decay == -torch.inf] == 0).all()
 
 
-@pytest.mark.parametrize("kernel", FORMS)
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize(("mixer", "kernel"), CASES)
 def test_zero_denominators_give_zero(mixer, kernel):
-    query, key, value, log_decay = make_inputs(mixer, 40, heads=2)
+    query, key, value, log_decay = make_inputs(mixer, 8 if mixer == "diagonal" else 40, heads=2)
     query, key = query.clone(), key.clone()
     query[0, 0, 3] = 0  # one query that sees nothing
     key[0, 1] = 0  # one head where there is nothing to see
@@ -207,13 +218,12 @@ def test_zero_denominators_give_zero(mixer, kernel):
 
 
 @pytest.mark.parametrize("dtype", [DTYPES[0], DTYPES[-1]], ids=str)
-@pytest.mark.parametrize("kernel", FORMS)
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize(("mixer", "kernel"), CASES)
 def test_numerators_and_denominators(mixer, kernel, dtype):
     """Both in float32, with gradients of both: what scans and segments add up before they divide."""
-    if INTERPRETED and (dtype == torch.float16 and mixer == "decay" or kernel == "rnn" and dtype == torch.float16):
+    if INTERPRETED and dtype == torch.float16 and (mixer in ("decay", "diagonal") or kernel == "rnn"):
         pytest.skip("tested on a GPU: the interpreter is slow")
-    inputs = make_inputs(mixer, tokens(kernel, 2), heads=1, value_dim=17, dtype=dtype)
+    inputs = make_inputs(mixer, tokens(kernel, 2, mixer), heads=1, value_dim=17, dtype=dtype)
 
     def both(form):
         def together(*args, **kwargs):
@@ -263,6 +273,28 @@ def test_the_directions_may_differ(kind, kernel):
         assert (result.double() - right).abs().max() <= 64 * torch.finfo(torch.float32).eps * max(1, right.abs().max())
 
 
+@pytest.mark.parametrize("dtype", [DTYPES[0], DTYPES[-1]], ids=str)
+@pytest.mark.parametrize("head_directions", ["both", "alternate"])
+def test_decays_per_channel_may_differ(head_directions, dtype):
+    """Between the directions, and the scale of the scores is not the sum. So slow that chunks let something pass."""
+    if INTERPRETED and dtype == torch.float16 and head_directions == "alternate":
+        pytest.skip("tested on a GPU: the interpreter is slow")
+    length = 35 if INTERPRETED else 600  # three tiles: something passes the second one
+    *inputs, forward = make_inputs("diagonal", length, dtype=dtype)
+    options = {"head_directions": head_directions, "normalization": "none"}
+    results = []
+    for function, wide in ((reference_attention, True), (partial(lion_attention, form="chunk"), False)):
+        leaves = [x.double() if wide else x for x in (*inputs, forward / 16, forward.flip(1) / 8)]
+        leaves = [x.detach().requires_grad_() for x in leaves]
+        output, _ = function(*leaves[:3], LogDecay(*leaves[3:]), **options)
+        weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+        results.append([output, *torch.autograd.grad((output * weights.to(output)).sum(), leaves)])
+    for right, result in zip(*results, strict=True):
+        assert (result.double() - right).abs().max() <= 32 * torch.finfo(dtype).eps * max(1, right.abs().max())
+    if head_directions == "alternate":
+        assert all((x == 0).all() for x in (results[1][4][:, 1], results[1][5][:, 0]))
+
+
 @pytest.mark.parametrize("kernel", ["parallel", "chunk"])
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_float16_gradients_of_a_scaled_loss(mixer, kernel):
@@ -309,8 +341,7 @@ def test_strides_do_not_matter():
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="seen in the interpreter; compute-sanitizer is for a GPU")
-@pytest.mark.parametrize("kernel", FORMS)
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize(("mixer", "kernel"), CASES)
 def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
     """
     None leaves the tensors or touches what another one writes: the order of programs can change nothing. And all are
@@ -326,9 +357,11 @@ def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
         checked.append(kernel.__name__)
 
     monkeypatch.setattr(triton_launch, "launch", launch)
-    inputs = make_inputs(mixer, tokens(kernel, 2), heads=2, batch=2, head_dim=24, value_dim=40)
+    batch = 1 if mixer == "diagonal" else 2
+    inputs = make_inputs(mixer, tokens(kernel, 2, mixer), heads=2, batch=batch, head_dim=24, value_dim=40)
     assert_right(FORMS[kernel], inputs)
-    expected = 1 if kernel == "rnn" else 4 if mixer == "lit" else {"parallel": 5, "chunk": 7}[kernel]
+    expected = {"parallel": 5, "chunk": 7, "rnn": 1}[kernel]
+    expected = {"lit": 4, "diagonal": 5}.get(mixer, expected) if kernel != "rnn" else expected
     assert len(checked) == expected, checked
 
 
@@ -421,10 +454,10 @@ def test_second_derivative_of_silu_norm():
 
 def test_operators_are_registered_correctly():
     cases = [("lit", "separate"), ("decay", "sum"), ("selective", "none"), ("selective", "separate")]
-    for mixer, normalization in cases:
+    for mixer, normalization in (*cases, ("diagonal", "sum")):
         inputs = [None if x is None else x.detach().requires_grad_() for x in make_inputs(mixer, 40, heads=2)]
         torch.library.opcheck(
-            torch.ops.lion.triton_chunk.default,
+            (torch.ops.lion.triton_diagonal if mixer == "diagonal" else torch.ops.lion.triton_chunk).default,
             (*inputs, inputs[3], 64, normalization, "both"),
             test_utils=("test_schema", "test_faketensor"),
         )
@@ -433,8 +466,7 @@ def test_operators_are_registered_correctly():
         torch.library.opcheck(torch.ops.lion.triton_silu_norm, (x, grad))
 
 
-@pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("kernel", ["parallel", "chunk"])
+@pytest.mark.parametrize(("mixer", "kernel"), [case for case in CASES if case[1] != "rnn"])
 def test_compiles_to_one_graph(mixer, kernel):
     if INTERPRETED and (mixer, kernel) not in [("lit", "parallel"), ("selective", "chunk")]:
         pytest.skip("tested on a GPU: the interpreter is slow")
@@ -447,8 +479,7 @@ def test_compiles_to_one_graph(mixer, kernel):
 
 
 @on_a_gpu
-@pytest.mark.parametrize("kernel", FORMS)
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize(("mixer", "kernel"), CASES)
 def test_cuda_graphs_capture_it(mixer, kernel):
     """Capture fails on any synchronization with the host."""
     inputs = [x for x in make_inputs(mixer, 600, dtype=torch.bfloat16) if x is not None]
@@ -464,7 +495,7 @@ def test_cuda_graphs_capture_it(mixer, kernel):
 
 @on_a_gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("mixer", [*MIXERS, "diagonal"])
 def test_repeats_bit_by_bit(mixer, dtype):
     inputs = make_inputs(mixer, 3000, batch=2, heads=4, head_dim=64, dtype=dtype)
     first = outputs_and_gradients(FORMS["chunk"], inputs)
@@ -474,7 +505,7 @@ def test_repeats_bit_by_bit(mixer, dtype):
 
 
 @on_a_gpu
-@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("mixer", [*MIXERS, "diagonal"])
 def test_long_sequence(mixer):
     """Agrees with the torch kernel in float64 where the matrix would not fit."""
     inputs = make_inputs(mixer, 20_000, head_dim=64, dtype=torch.bfloat16)
