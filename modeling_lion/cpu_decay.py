@@ -98,7 +98,7 @@ class ToeplitzMask:
         self.steps = torch.stack((distance.clamp(min=0), (-distance).clamp_(min=0)))
         exponent = forward[:, None, None] * LOG2_E * self.steps[0]
         self.tables = exponent.addcmul_(backward[:, None, None] * LOG2_E, self.steps[1]).exp2_().split(pairs)
-        self.d_log_decay = forward.new_zeros(len(forward), 2)
+        self.d_log_decay = forward.new_zeros(len(forward), 2, dtype=torch.float64)
         self.gradients = self.d_log_decay.split(pairs)
 
     def part(self, x: Tensor, start: int, stop: int) -> Tensor:
@@ -111,13 +111,16 @@ class ToeplitzMask:
         return self.part(self.tables[s % len(self.tables)], start, stop)
 
     def add_gradient(self, r: Tensor, s: int, start: int, stop: int, scratch: Scratch) -> None:
-        """Take R of slice s, `(bh, r, l)`: a log decay gets Σ_ij R_ij times the steps in its direction."""
+        """
+        Take R of slice s, `(bh, r, l)`: a log decay gets Σ_ij R_ij times the steps in its direction. Row by row, since
+        one sum of all would lose digits: distances weigh what is far most, and much of it cancels.
+        """
         gradient = self.gradients[s % len(self.gradients)]
-        by_pair = r.flatten(1) @ self.part(self.steps, start, stop).flatten(1).T
-        gradient += by_pair.view(-1, *gradient.shape).sum(0)
+        by_row = torch.bmm(r.transpose(0, 1), self.part(self.steps, start, stop).permute(1, 2, 0))
+        gradient += by_row.view(len(by_row), -1, *gradient.shape).sum((0, 1), dtype=gradient.dtype)
 
     def gradient(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-        d_forward, d_backward = self.d_log_decay.T.contiguous()
+        d_forward, d_backward = self.d_log_decay.to(forward.dtype).T.contiguous()
         return d_forward, d_backward.clone()
 
 
