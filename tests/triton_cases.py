@@ -20,7 +20,7 @@ import torch
 from attention_forms import FORMS, naive
 from test_attention import EXTREMES, HEADS, extreme_decays, pairs
 
-from modeling_lion import attention, feature_map, triton_launch, triton_plan
+from modeling_lion import LionConfig, LionForMaskedLM, attention, feature_map, triton_launch, triton_plan
 from modeling_lion.attention import lion_attention
 from modeling_lion.attention_reference import reference_attention
 from modeling_lion.decay import LogDecay, decay_mask, finite_log_decay, over_tokens
@@ -277,7 +277,7 @@ def test_the_directions_may_differ(kind, kernel):
 @pytest.mark.parametrize("head_directions", ["both", "alternate"])
 def test_decays_per_channel_may_differ(head_directions, dtype):
     """Between the directions, and the scale of the scores is not the sum. So slow that chunks let something pass."""
-    if INTERPRETED and dtype == torch.float16 and head_directions == "alternate":
+    if INTERPRETED and (dtype == torch.float16) == (head_directions == "alternate"):
         pytest.skip("tested on a GPU: the interpreter is slow")
     length = 35 if INTERPRETED else 600  # three tiles: something passes the second one
     *inputs, forward = make_inputs("diagonal", length, dtype=dtype)
@@ -404,6 +404,38 @@ def test_many_programs_for_few_heads(mixer, monkeypatch):
         pytest.skip("tested on a GPU: the interpreter is slow")
     monkeypatch.setattr(triton_plan, "LEAST_SLICE", 20)
     assert_right(FORMS["chunk"], make_inputs(mixer, tokens("chunk"), heads=1, head_dim=48, value_dim=34))
+
+
+@pytest.mark.parametrize("mixer", ["selective", "lit"])
+def test_a_hybrid_in_triton(mixer, monkeypatch):
+    """Linear layers in Triton, a window in their heads or in a layer between them, and padding: as in plain operations."""
+    torch.manual_seed(0)
+    fields = {"local_window": 8, "feature_map": "hedgehog"}
+    if mixer == "selective":
+        layers = {"layer_types": ["linear_attention", "sliding_attention"], "sliding_window": 16}
+        fields = {"head_directions": "alternate", "conv_kernel": 3, **layers}
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 32}
+    config = LionConfig(mixer_type=mixer, vocab_size=50, **sizes, **fields)
+    model = LionForMaskedLM(config).to(DEVICE)
+    model.set_attn_implementation("chunk")
+    ids = torch.randint(5, 50, (2, 24), device=DEVICE)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
+    inputs["attention_mask"][0, :5] = 0
+    called, results = [], []
+    launch = triton_launch.launch
+    monkeypatch.setattr(triton_launch, "launch", lambda *args, **options: called.append(launch(*args, **options)))
+    for is_plain in (False, True):
+        if is_plain:
+            launches = len(called)
+            for module in (attention, feature_map):
+                monkeypatch.setattr(module, "backend", lambda query, value: "plain")
+        model.zero_grad()
+        loss = model(**inputs).loss
+        loss.backward()
+        results.append([loss.detach(), *(x.grad for x in model.parameters() if x.grad is not None)])
+    assert 0 < launches == len(called)
+    for triton, plain in zip(*results, strict=True):
+        torch.testing.assert_close(triton, plain, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
