@@ -3,7 +3,7 @@
 Does a LION that was made of a trained softmax model learn a task as well as that model does?
 
     pip install ".[distill]"                                    # the teacher
-    python benchmarks/bench_transfer.py                         # 40 minutes of a CPU core
+    python benchmarks/bench_transfer.py                         # two hours of a CPU core
     python benchmarks/bench_transfer.py --tasks digits --quick  # a few steps, to see that it runs
 
 All models of a task are trained with the same data, steps and class of head, each with the best of three or four
@@ -388,7 +388,7 @@ def mlm_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: 
     teacher = saved(folder / "teacher", train_teacher)
     data.trainer["processing_class"].save_pretrained(teacher)
     window = experiment.healing["local_window"]
-    convert = lambda: warm_start_from_softmax(teacher, mixer_type="selective", local_window=window)[0]
+    convert = lambda: warm_start_from_softmax(teacher, local_window=window)[0]
     return {
         "teacher": teacher,
         "LION": saved(folder / "healed", heal),
