@@ -114,7 +114,7 @@ def test_long_sequence(mixer):
 
 @pytest.mark.axes(form=["parallel", "chunk"], head_directions=["both", "alternate"])
 def test_the_gradient_of_a_fixed_decay_keeps_its_digits(form, head_directions):
-    """It is a sum over all pairs, in which the far ones weigh most and much cancels: one chain of sums loses a digit."""
+    """A sum over all pairs, in which the far ones weigh most and much cancels: one chain of sums loses a digit."""
     errors = {"ours": [], "naive": []}
     for seed in range(4):
         *inputs, _ = make_inputs("decay", 600, dtype=torch.float32, seed=seed, batch=1, heads=4)
