@@ -408,7 +408,7 @@ def test_many_programs_for_few_heads(mixer, monkeypatch):
 
 @pytest.mark.parametrize("mixer", ["selective", "lit"])
 def test_a_hybrid_in_triton(mixer, monkeypatch):
-    """Linear layers in Triton, a window in their heads or in a layer between them, and padding: as in plain operations."""
+    """Linear layers in Triton, a window in heads or in a layer between, and padding: as in plain operations."""
     torch.manual_seed(0)
     fields = {"local_window": 8, "feature_map": "hedgehog"}
     if mixer == "selective":
