@@ -34,10 +34,10 @@ from .triton_tiles import (
     dots,
     head_of,
     held_tile,
-    inverse_of,
     load_factor,
     load_tile,
     product,
+    store_output,
     store_tile,
     times_state,
     times_totals,
@@ -343,17 +343,10 @@ def output_kernel(
         scores *= mask_on_diagonal(decays, tile, 0, offset, TILE, KEYS, False, COUNT_CUTS)
         total += tl.sum(scores, 1)
         accumulator = product(scores, values, accumulator, PRECISION)
-    tokens = begin + tl.arange(0, TILE)
-    mask = (tokens < length) & (value_start == 0)
-    if SEPARATE:
-        tl.store(factors + bh.to(tl.int64) * length + tokens, total, mask=mask)
-    elif NORMALIZE:
-        factor = inverse_of(total, SMALLEST)
-        tl.store(factors + bh.to(tl.int64) * length + tokens, factor, mask=mask)
-        accumulator *= factor[:, None]
-    else:
-        accumulator *= scale
-    store_tile(output, accumulator, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
+    store_output(
+        output, accumulator, total, factors, bh, begin, length, value_start, scale,
+        TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, SEPARATE, SMALLEST,
+    )  # fmt: skip
 
 
 @triton.jit

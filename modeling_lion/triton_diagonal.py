@@ -20,7 +20,7 @@ plus what passes all of it,
 Letters as in triton_decay.py.
 """
 
-from .triton_tiles import head_of, inverse_of, load_factor, load_state, load_tile, product, store_tile, tl, triton
+from .triton_tiles import head_of, load_factor, load_state, load_tile, product, store_output, store_tile, tl, triton
 
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -197,6 +197,36 @@ def diagonal_states_kernel(
 
 
 @triton.jit
+def add_states(
+    accumulator, total, x, forward, backward, states, totals, bh, tile, num_tiles, length, value_start,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    TILE: tl.constexpr, OF_QUERIES: tl.constexpr, NEEDS_TOTAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    Add what the queries or keys x of a tile have in common with the states of both directions, VALUE_TILE columns of
+    them, to `(TILE, VALUE_TILE)`, and with their totals to `(TILE,)`.
+    """
+    begin = tile * TILE
+    e = value_start + tl.arange(0, VALUE_TILE)
+    place = (bh.to(tl.int64) * num_tiles + tile) * 2 * HEAD_DIM
+    for start in range(0, HEAD_DIM, HEAD_TILE):
+        d = start + tl.arange(0, HEAD_TILE)
+        xs = load_tile(x, begin, length, start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
+        for direction in tl.static_range(2):
+            scaled = xs * border_factor(
+                forward if direction == 0 else backward, begin, length, start, direction, OF_QUERIES, TILE, HEAD_TILE,
+                HEAD_DIM,
+            )  # fmt: skip
+            rows = place + direction * HEAD_DIM
+            state = load_state(states + rows * VALUE_DIM, d[:, None], e[None, :], HEAD_DIM, VALUE_DIM)
+            accumulator = product(scaled, state, accumulator, PRECISION)
+            if NEEDS_TOTAL:
+                z = tl.load(totals + rows + d, mask=d < HEAD_DIM, other=0.0)
+                total += tl.sum(scaled * z[None, :], 1)
+    return accumulator, total
+
+
+@triton.jit
 def diagonal_output_kernel(
     query, key, value, output, forward, backward, factors, states, totals, heads, length, num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
@@ -218,33 +248,14 @@ def diagonal_output_kernel(
     values = load_tile(value, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
     accumulator = tl.dot(weights.to(values.dtype), values, input_precision=PRECISION)
     if HAS_STATES:
-        e = value_start + tl.arange(0, VALUE_TILE)
-        place = (bh.to(tl.int64) * num_tiles + tile) * 2 * HEAD_DIM
-        for start in range(0, HEAD_DIM, HEAD_TILE):
-            d = start + tl.arange(0, HEAD_TILE)
-            q = load_tile(query, begin, length, start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
-            for direction in tl.static_range(2):
-                scaled = q * border_factor(
-                    forward if direction == 0 else backward, begin, length, start, direction, True, TILE, HEAD_TILE,
-                    HEAD_DIM,
-                )  # fmt: skip
-                rows = place + direction * HEAD_DIM
-                state = load_state(states + rows * VALUE_DIM, d[:, None], e[None, :], HEAD_DIM, VALUE_DIM)
-                accumulator = product(scaled, state, accumulator, PRECISION)
-                if NORMALIZE:
-                    z = tl.load(totals + rows + d, mask=d < HEAD_DIM, other=0.0)
-                    total += tl.sum(scaled * z[None, :], 1)
-    tokens = begin + tl.arange(0, TILE)
-    mask = (tokens < length) & (value_start == 0)
-    if SEPARATE:
-        tl.store(factors + bh.to(tl.int64) * length + tokens, total, mask=mask)
-    elif NORMALIZE:
-        factor = inverse_of(total, SMALLEST)
-        tl.store(factors + bh.to(tl.int64) * length + tokens, factor, mask=mask)
-        accumulator *= factor[:, None]
-    else:
-        accumulator *= scale
-    store_tile(output, accumulator, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
+        accumulator, total = add_states(
+            accumulator, total, query, forward, backward, states, totals, bh, tile, num_tiles, length, value_start,
+            HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, TILE, True, NORMALIZE, PRECISION,
+        )  # fmt: skip
+    store_output(
+        output, accumulator, total, factors, bh, begin, length, value_start, scale,
+        TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, SEPARATE, SMALLEST,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -269,19 +280,10 @@ def diagonal_value_gradient_kernel(
     dy = load_tile(grad, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
     gradient = tl.dot(tl.trans(weights.to(dy.dtype)), dy, input_precision=PRECISION)
     if HAS_STATES:
-        e = value_start + tl.arange(0, VALUE_TILE)
-        place = (bh.to(tl.int64) * num_tiles + tile) * 2 * HEAD_DIM
-        for start in range(0, HEAD_DIM, HEAD_TILE):
-            d = start + tl.arange(0, HEAD_TILE)
-            k = load_tile(key, begin, length, start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
-            for direction in tl.static_range(2):
-                scaled = k * border_factor(
-                    forward if direction == 0 else backward, begin, length, start, direction, False, TILE, HEAD_TILE,
-                    HEAD_DIM,
-                )  # fmt: skip
-                rows = place + direction * HEAD_DIM
-                state = load_state(states + rows * VALUE_DIM, d[:, None], e[None, :], HEAD_DIM, VALUE_DIM)
-                gradient = product(scaled, state, gradient, PRECISION)
+        gradient, _ = add_states(
+            gradient, None, key, forward, backward, states, None, bh, tile, num_tiles, length, value_start,
+            HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, TILE, False, False, PRECISION,
+        )  # fmt: skip
     store_tile(d_value, gradient, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
 
 

@@ -134,3 +134,26 @@ def load_factor(inverse, tokens, bh, length, scale, NORMALIZE: tl.constexpr):
         return tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
     else:
         return tl.zeros(tokens.shape, tl.float32) + scale
+
+
+@triton.jit
+def store_output(
+    output, accumulator, total, factors, bh, first, length, start, scale,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr,
+    SMALLEST: tl.constexpr,
+):  # fmt: skip
+    """
+    Columns from `start` of the output of some tokens, from their numerators and denominators; and, with the first
+    columns, `factors` `(bh, length)`: 1 / denominators, or the denominators if SEPARATE.
+    """
+    tokens = first + tl.arange(0, ROWS)
+    mask = (tokens < length) & (start == 0)
+    if SEPARATE:
+        tl.store(factors + bh.to(tl.int64) * length + tokens, total, mask=mask)
+    elif NORMALIZE:
+        factor = inverse_of(total, SMALLEST)
+        tl.store(factors + bh.to(tl.int64) * length + tokens, factor, mask=mask)
+        accumulator *= factor[:, None]
+    else:
+        accumulator *= scale
+    store_tile(output, accumulator, first, length, start, ROWS, WIDTH, DIM)

@@ -355,8 +355,8 @@ GRADIENTS = [
     Mutant(
         "parallel: a fixed decay has the gradient of one sequence of the batch",
         "modeling_lion/cpu_decay.py",
-        "by_pair.view(-1, *gradient.shape).sum(0)",
-        "by_pair.view(-1, *gradient.shape)[0]",
+        "by_row.view(len(by_row), -1, *gradient.shape).sum((0, 1), dtype=gradient.dtype)",
+        "by_row.view(len(by_row), -1, *gradient.shape)[:, 0].sum(0, dtype=gradient.dtype)",
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
 ]
@@ -393,8 +393,8 @@ DIRECTIONS = [
     Mutant(
         "directions: gradients of fixed decays in each other's place",
         "modeling_lion/cpu_decay.py",
-        "d_forward, d_backward = self.d_log_decay.T.contiguous()",
-        "d_backward, d_forward = self.d_log_decay.T.contiguous()",
+        "d_forward, d_backward = self.d_log_decay.to(forward.dtype).T.contiguous()",
+        "d_backward, d_forward = self.d_log_decay.to(forward.dtype).T.contiguous()",
         f"{KERNELS}::test_the_directions_may_differ",
     ),
     Mutant(
