@@ -112,6 +112,13 @@ def test_long_sequence(mixer):
     assert_as_good_as_naive(FORMS["chunk"], *inputs, expected=expected, chunk_size=700)
 
 
+@pytest.mark.axes(form=["parallel", "chunk"], mixer=MIXERS)
+def test_slices_of_several_sequences(form, mixer):
+    """Even numbers of heads, as models have: then a slice may hold all heads of several sequences."""
+    inputs = make_inputs(mixer, 17, dtype=torch.float32, batch=3, heads=2)
+    assert_as_good_as_naive(FORMS[form], *inputs, expected=references(*inputs))
+
+
 @pytest.mark.axes(form=["parallel", "chunk"], head_directions=["both", "alternate"])
 def test_the_gradient_of_a_fixed_decay_keeps_its_digits(form, head_directions):
     """A sum over all pairs, in which the far ones weigh most and much cancels: one chain of sums loses a digit."""
