@@ -62,7 +62,6 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 import distill_from_softmax  # noqa: E402
 from datasets import Dataset  # noqa: E402
-from distill_from_softmax import embeddings  # noqa: E402
 from docstrings import docstrings, module_name  # noqa: E402
 from hub_upload_lion import warm_start_from_softmax  # noqa: E402
 from search import MODEL, check_encoder, files_of_package  # noqa: E402
@@ -290,7 +289,8 @@ class NearerText(torch.nn.Module):
             labels: shape (examples,).
         """
         hidden_states = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        text, first, second = embeddings(hidden_states, attention_mask, "mean").unflatten(0, (-1, 3)).unbind(1)
+        vectors = distill_from_softmax.embeddings(hidden_states, attention_mask, "mean")
+        text, first, second = vectors.unflatten(0, (-1, 3)).unbind(1)
         logits = self.SCALE * torch.stack([(text * first).sum(-1), (text * second).sum(-1)], dim=-1)
         return {"loss": cross_entropy(logits, labels), "logits": logits}
 

@@ -183,14 +183,11 @@ def diagonal_states_kernel(
         xs = load_tile(x, begin, length, head_start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32) * weight
         values = load_tile(y, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         if ADJOINT:
+            tokens = begin + tl.arange(0, TILE)
+            xs *= load_factor(inverse, tokens, bh, length, scale, NORMALIZE)[:, None]
             if NORMALIZE:
-                tokens = begin + tl.arange(0, TILE)
-                known = tokens < length
-                xs *= tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=known, other=0.0)[:, None]
-                along = tl.load(delta + bh.to(tl.int64) * length + tokens, mask=known, other=0.0)
+                along = tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
                 total = total * passes - tl.sum(xs * along[:, None], 0)
-            else:
-                xs *= scale
         elif NORMALIZE:
             total = total * passes + tl.sum(xs, 0)
         state = product(tl.trans(xs.to(values.dtype)), values, state * passes[:, None], PRECISION)

@@ -145,8 +145,8 @@ def largest_error(model: torch.nn.Module, exported: ExportedModel) -> float:
 def test_a_graph_computes_what_the_model_does_in_both_runtimes(name, tmp_path):
     model_class, fields = GRAPHS[name]
     model = tiny(model_class, **fields)
-    for name, bias in model.named_parameters():
-        if name.endswith("window_gate.bias"):  # what trained ones come to; a runtime's exp overflows at 88
+    for parameter, bias in model.named_parameters():
+        if parameter.endswith("window_gate.bias"):  # what trained ones come to; a runtime's exp overflows at 88
             bias.data = torch.linspace(-120, 120, len(bias))
     model.config.save_pretrained(tmp_path)
     write_onnx(model, tmp_path / "model.onnx", "float32")
