@@ -18,7 +18,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench_models.py --quick --output_dir outputs/bench
 	$(BIN)/python benchmarks/bench_memory.py --quick --output_dir outputs/bench
 
-# What a document costs on this CPU, in torch, ONNX Runtime and OpenVINO, beside BERT: half an hour.
+# What a document costs on this CPU, in torch, ONNX Runtime and OpenVINO, beside BERT: most of an hour.
 bench-deploy: $(VENV)/installed
 	$(BIN)/python benchmarks/bench_deploy.py
 

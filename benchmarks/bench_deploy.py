@@ -1,21 +1,24 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 What a document costs on a CPU: encoders of base width in torch (float32, bfloat16, int8), ONNX Runtime and OpenVINO,
-LION-LIT, LION-S and the recommended recipe beside BERT, each exported with its own tools: LION by `lion export`, BERT
-by the exporter of transformers.
+LION-LIT, LION-S, the recommended recipe and ModernBERT's shape with LION-S, beside BERT and ModernBERT-base, each
+exported with its own tools: LION by `lion export`, the others by the exporter of transformers.
 
-    python benchmarks/bench_deploy.py              # 128 to 4096 tokens, two layers
-    python benchmarks/bench_deploy.py --quick      # one layer, short documents
+    python benchmarks/bench_deploy.py              # 128 to 32,768 tokens: most of an hour
+    python benchmarks/bench_deploy.py --quick      # two models, short documents
 
-One document at a time, one thread, CPU time, the models and BERT in torch in turn, medians. `ratio` is to BERT in the
-same runtime and dtype, `ratio_to_torch` to BERT in torch in float32; `error` is the largest difference from the same
-model in torch in float32, over the largest output. Peak memory is that of a process that computes the longest one.
-Rows go to deploy.csv.
+One document at a time, one thread, CPU time. Of every model two layers are measured, or three where there are windows,
+a period of ModernBERT. Up to `LONG` tokens the models take turns, and medians count. A longer document is computed
+three times, of which the last one counts (runtimes allocate anew until then), or once if that takes more than `SLOW`
+seconds. Errors and peak memory are of a process for each model and runtime. `error` is the largest difference from the
+same model in torch in float32, over the largest output; a document for which the memory does not suffice has a row
+without a time. Rows go to deploy.csv, a runtime at a time.
 """
 
 import argparse
 import copy
-import itertools
+import gc
+import re
 import shutil
 import tempfile
 import warnings
@@ -25,31 +28,56 @@ from pathlib import Path
 
 import torch
 from bench_models import make_model
-from hub_upload_lion.export import DTYPES, quiet, save_int8, write_onnx, write_openvino
+from deploy_report import LAYERS, MEASURED_LAYERS
+from hub_upload_lion.export import DTYPES, quiet, save_int8, unfuse_residual_norms, write_onnx, write_openvino
 from hub_upload_lion.exported import FILES, ExportedModel
-from measure import append_rows, in_new_process, interleaved, make_parser, peak_memory, summary
+from measure import (
+    BASE,
+    append_rows,
+    forget_peak_memory,
+    host_seconds,
+    in_new_process,
+    interleaved,
+    limit_memory,
+    make_parser,
+    peak_memory,
+    summary,
+)
+from report import write_page
 from torch import nn
 
 from configuration_lion import lion_preset
 from modeling_lion import LionModel, LionPreTrainedModel
 
 
-MODELS = ("BERT", "LION-LIT", "LION-S", "LION")
 TORCH_DTYPES = ("float32", "bfloat16", "int8")
-PEERS = {"ratio": "of BERT", "ratio_to_torch": "of BERT in torch"}
 RUNTIMES = [("torch", dtype) for dtype in TORCH_DTYPES]
 RUNTIMES += [(runtime, dtype) for runtime, dtypes in DTYPES.items() for dtype in dtypes if dtype != "float16"]
+LONG, SLOW = 2048, 60.0
+# The published ModernBERT has no more positions. (BERT has 512; this one has a table for all.)
+MODERN_BERT_POSITIONS = 8192
+# A name, a runtime and a dtype.
+Case = tuple[str, str, str]
+# As different runtimes say it.
+NO_MEMORY = re.compile(r"bad_alloc|allocat|out of memory", re.IGNORECASE)
 
 
-def make_encoder(name: str, layers: int, longest: int) -> nn.Module:
+def make_encoder(name: str, layers: int | None, longest: int) -> nn.Module:
     """Base width; "LION" is the recommended preset. Random weights."""
+    layers = layers or MEASURED_LAYERS[name]
     if name == "LION":
         torch.manual_seed(0)
         encoder = LionModel(lion_preset("lion-text-base", num_hidden_layers=layers))
     else:
-        encoder = make_model(f"{name} text" if name != "BERT" else name, layers, longest).base_model
+        text = f"{name} text" if name in ("LION-LIT", "LION-S") else name
+        encoder = make_model(text, layers, longest).base_model
     encoder.pooler = None
     return encoder.eval()
+
+
+def can_read(name: str, length: int) -> bool:
+    """The published ModernBERT has positions for 8192 tokens."""
+    return name != BASE[0] or length <= MODERN_BERT_POSITIONS
 
 
 def document(length: int, batch: int = 1) -> dict[str, torch.Tensor]:
@@ -65,20 +93,21 @@ def write_graph(encoder: nn.Module, path: Path, dtype: str) -> None:
     import onnx_ir
     from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
-    inputs = document(100, batch=2)
-    inputs["token_type_ids"] = torch.zeros_like(inputs["input_ids"])
+    inputs = document(300, batch=2)  # more than a window
+    if encoder.config.model_type == "bert":
+        inputs["token_type_ids"] = torch.zeros_like(inputs["input_ids"])
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_position_embeddings)}
     with quiet():
         graph = OnnxExporter().export(encoder, inputs, config=OnnxConfig(dynamic_shapes=dict.fromkeys(inputs, sizes)))
+    unfuse_residual_norms(graph.program)
     if dtype == "int8":
         save_int8(graph.program, path, [], False)
     else:
         onnx_ir.save(graph.program, path)
 
 
-def write_folder(encoder: nn.Module, folder: Path, runtime: str, dtype: str) -> None:
+def write_graphs(encoder: nn.Module, folder: Path, runtime: str, dtype: str) -> None:
     """As `lion export` does. What ONNX Runtime and OpenVINO share is traced once."""
-    folder.mkdir(parents=True)
     encoder.config.save_pretrained(folder)
     narrow = "int8" if dtype == "int8" else "float32"
     graph = folder.parent / f"{narrow}.onnx"
@@ -99,15 +128,10 @@ def in_torch(encoder: nn.Module, dtype: str) -> nn.Module:
     return encoder if dtype == "float32" else copy.deepcopy(encoder).to(torch.bfloat16)
 
 
-def peak_memory_of(name: str, layers: int, longest: int, runtime: str, dtype: str, folder: Path) -> int:
-    """Of a process that loads a model and encodes a document of `longest` tokens."""
+def open_encoder(encoder: nn.Module, runtime: str, dtype: str, folder: Path) -> nn.Module:
     if runtime == "torch":
-        encoder = in_torch(make_encoder(name, layers, longest), dtype)
-    else:
-        encoder = ExportedModel(folder, threads=1)
-    with torch.no_grad():
-        encoder(**document(longest))
-    return peak_memory()
+        return in_torch(encoder, dtype)
+    return ExportedModel(folder, threads=torch.get_num_threads())
 
 
 def hidden_states(encode: Callable, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -119,55 +143,93 @@ def relative_error(found: torch.Tensor, truth: torch.Tensor) -> float:
     return float((found - truth).abs().max() / truth.abs().max())
 
 
+def encode_document(encode: Callable, length: int) -> tuple[torch.Tensor, float]:
+    """Hidden states, and the seconds of the last time that counts."""
+    inputs, outputs = document(length), []
+    for _ in range(3 if length > LONG else 1):
+        outputs.clear()
+        seconds = host_seconds(lambda: outputs.append(hidden_states(encode, inputs)))
+        if seconds > SLOW:
+            break
+    return outputs[0], seconds
+
+
+def encode_alone(case: Case, layers: int | None, lengths: list[int], folder: Path) -> list[dict]:
+    """
+    Columns for a document of each of these lengths, which ascend, in a process of its own: time, error and peak
+    memory; empty ones where memory does not suffice. Compares with the outputs in torch in float32, if it has been
+    measured before; it keeps them beside the folder.
+    """
+    name, runtime, dtype = case
+    encoder = make_encoder(name, layers, max(lengths)) if runtime == "torch" else None
+    encode = open_encoder(encoder, runtime, dtype, folder)
+    del encoder  # of which a copy may have been made
+    gc.collect()
+    limit_memory()
+    forget_peak_memory()
+    rows = []
+    for length in lengths:
+        row = {"length": length} | dict.fromkeys(("median", "min", "max", "error", "peak_memory_bytes"))
+        rows.append(row)
+        try:
+            output, seconds = encode_document(encode, length)
+        except Exception as error:  # every runtime has its own
+            if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
+                raise
+            continue
+        row |= summary([seconds]) | {"peak_memory_bytes": peak_memory()}
+        truth = folder.parent / f"{length}.pt"
+        if (runtime, dtype) == RUNTIMES[0]:
+            torch.save(output, truth)
+        row["error"] = relative_error(output, torch.load(truth)) if truth.exists() else None
+    return rows
+
+
+def times_in_turn(encoders: dict[str, nn.Module], length: int, runtime: str, dtype: str, folders, repeats: int):
+    """By model the columns for the time of a document; `folders` are those of the models."""
+    functions = {
+        name: partial(hidden_states, open_encoder(encoder, runtime, dtype, folders[name]), document(length))
+        for name, encoder in encoders.items()
+    }
+    return {name: summary(seconds) for name, seconds in interleaved(functions, repeats).items()}
+
+
 def main(args: list[str] | None = None) -> None:
-    parser: argparse.ArgumentParser = make_parser(__doc__, "one layer, short documents, no memory")
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 2048, 4096])
+    parser: argparse.ArgumentParser = make_parser(__doc__, "BERT and LION-S, short documents", goes_on=False)
+    parser.add_argument("--layers", type=int, help="of all models; default: two, and three with windows")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 2048, 4096, 8192, 32768])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--no_memory", action="store_true", help="leave out peak memory, a process for each case")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--models", nargs="+", choices=list(LAYERS), default=list(LAYERS))
+    parser.add_argument("--runtimes", nargs="+", choices=["-".join(x) for x in RUNTIMES], help="not given: all")
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     if args.quick:
-        args.layers, args.lengths, args.repeats = 1, [128, 512], 3
-    longest = max(args.lengths)
+        args.lengths, args.repeats, args.models = [128, 512], 3, ["BERT", "LION-S"]
+    lengths = sorted(args.lengths)
 
     with tempfile.TemporaryDirectory() as temporary:
-        encoders = {name: make_encoder(name, args.layers, longest) for name in args.models}
-        folders, memory = {}, {}
-        for case in itertools.product(args.models, RUNTIMES):
-            name, (runtime, dtype) = case
-            folders[case] = Path(temporary) / name / f"{runtime}-{dtype}"
-            if runtime != "torch":
-                write_folder(encoders[name], folders[case], runtime, dtype)
-            if not (args.quick or args.no_memory):
-                arguments = name, args.layers, longest, runtime, dtype, folders[case]
-                memory[case] = in_new_process(peak_memory_of, *arguments)
-        for length in args.lengths:
-            truth = {name: hidden_states(encoder, document(length)) for name, encoder in encoders.items()}
-            for runtime, dtype in RUNTIMES:  # one at a time: what a runtime has allocated it keeps
-                calls = {
-                    name: in_torch(encoder, dtype)
-                    if runtime == "torch"
-                    else ExportedModel(folders[name, (runtime, dtype)], threads=args.threads)
-                    for name, encoder in encoders.items()
-                }
-                functions = {name: partial(hidden_states, call, document(length)) for name, call in calls.items()}
-                errors = {name: relative_error(encode(), truth[name]) for name, encode in functions.items()}
-                if "BERT" in encoders:
-                    functions["torch"] = partial(hidden_states, encoders["BERT"], document(length))
-                times = {name: summary(seconds) for name, seconds in interleaved(functions, args.repeats).items()}
-                rows = []
-                for name in args.models:
-                    row = {"model": name, "runtime": runtime, "dtype": dtype, "layers": args.layers}
-                    row |= {"length": length, "batch": 1} | times[name]
-                    for column, peer in (("ratio", "BERT"), ("ratio_to_torch", "torch")):
-                        row[column] = row["median"] / times[peer]["median"] if peer in times else None
-                    peak = memory.get((name, (runtime, dtype))) if length == longest else None
-                    rows.append(row | {"error": errors[name], "peak_memory_bytes": peak})
-                    ratios = ", ".join(f"{row[c]:.2f} {of}" for c, of in PEERS.items() if row[c] is not None)
-                    print(length, runtime, dtype, name, f"{row['median'] * 1e3:.1f} ms", ratios, flush=True)
-                append_rows(args.output_dir / "deploy.csv", rows)
+        encoders = {name: make_encoder(name, args.layers, max(lengths)) for name in args.models}
+        chosen = [x for x in RUNTIMES if args.runtimes is None or "-".join(x) in args.runtimes]
+        for runtime, dtype in chosen:
+            rows, folders = {}, {name: Path(temporary) / name / f"{runtime}-{dtype}" for name in args.models}
+            for name, encoder in encoders.items():
+                folders[name].mkdir(parents=True)
+                if runtime != "torch":
+                    write_graphs(encoder, folders[name], runtime, dtype)
+                about = {"model": name, "runtime": runtime, "dtype": dtype}
+                about |= {"layers": encoder.config.num_hidden_layers, "batch": 1}
+                readable = [length for length in lengths if can_read(name, length)]
+                arguments = (name, runtime, dtype), args.layers, readable, folders[name]
+                for row in in_new_process(encode_alone, *arguments):
+                    rows[name, row["length"]] = about | row
+            for length in [n for n in lengths if n <= LONG]:
+                times = times_in_turn(encoders, length, runtime, dtype, folders, args.repeats)
+                for name, columns in times.items():
+                    rows[name, length] |= columns
+            for row in rows.values():
+                print(*list(row.values())[:7], f"error {row['error']}", flush=True)
+            append_rows(args.output_dir / "deploy.csv", list(rows.values()))
+    write_page(args.output_dir)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,13 @@ its teacher's size, with positions for as many tokens, one text at a time.
     python benchmarks/bench_models.py --text_lengths 8192 --image_sizes --models BERT LION-S
     python benchmarks/bench_models.py --text_lengths --image_sizes --base_layers 3    # documents, a period of layers
     python benchmarks/bench_models.py --text_lengths --image_sizes --document_lengths --repeats 21    # the encoder
+    python benchmarks/bench_models.py --text_lengths --image_sizes --document_lengths 32768 --base_layers 3 --repeats 0
+    python benchmarks/bench_models.py --dtype bfloat16 --modes infer --image_sizes --document_lengths --encoder_lengths
     python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 --image_sizes 224 \\
         --batch_size 256 --repeats 50
 
-Batches are of 2048 tokens, or one sequence. Rows go to models.csv; cases that this machine has there, with the same
-versions, are measured again only with --again.
+Batches are of 2048 tokens, or one sequence. Rows go to models.csv, in bfloat16 to models_bfloat16.csv; cases that this
+machine has there, with the same versions, are measured again only with --again.
 
 On an NVIDIA GPU, models are compiled, in bfloat16 autocast, each beside its softmax peer, two in memory at a time; a
 training step has AdamW, too. The shapes above are those of the published measurements. Rows go to models_gpu.csv.
@@ -38,6 +40,7 @@ from measure import (
     ENCODERS,
     append_rows,
     gpu,
+    host_seconds,
     in_new_process,
     interleaved,
     is_measured,
@@ -120,12 +123,16 @@ def make_inputs(modality: str, size: int, batch: int | None = None) -> dict[str,
 
 
 def make_step(
-    model: torch.nn.Module, inputs: dict[str, torch.Tensor], mode: str, device: str = "cpu"
+    model: torch.nn.Module, inputs: dict[str, torch.Tensor], mode: str, device: str = "cpu", dtype: str = "float32"
 ) -> Callable[[], None]:
     """One training step, forward and backward, or one forward pass without gradients."""
     on_gpu = device == "cuda"
-    model.to(device).train(mode == "train")
-    inputs = {name: x.to(device) for name, x in inputs.items() if name != "labels" or mode == "train"}
+    model.to(device, getattr(torch, dtype)).train(mode == "train")
+    inputs = {
+        name: x.to(device, model.dtype if x.is_floating_point() else x.dtype)
+        for name, x in inputs.items()
+        if name != "labels" or mode == "train"
+    }
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True) if on_gpu else None
     computed = torch.compile(model) if on_gpu else model
 
@@ -163,9 +170,10 @@ def short(name: str) -> str:
 MODELS = tuple(dict.fromkeys(short(name) for modality in PEERS for name in names(modality)))
 
 
-def peak_memory_of_step(name: str, layers: int, modality: str, size: int, mode: str) -> int:
-    make_step(make_model(name, layers, size), make_inputs(modality, size), mode)()
-    return peak_memory()
+def step_alone(name: str, layers: int, modality: str, size: int, mode: str, dtype: str) -> tuple[float, int]:
+    """Seconds of the first step of this process, and its peak memory."""
+    step = make_step(make_model(name, layers, size), make_inputs(modality, size), mode, dtype=dtype)
+    return host_seconds(step), peak_memory()
 
 
 def layers_of(name: str, args: argparse.Namespace) -> int:
@@ -179,19 +187,21 @@ def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dic
     inputs = make_inputs(modality, size, args.batch_size)
     tokens = len(inputs["labels"]) * (size // 16) ** 2 if modality == "image" else inputs["input_ids"].numel()
     models = {name: make_model(name, layers_of(name, args), size) for name in chosen}
-    steps = {name: make_step(model, inputs, mode, args.device) for name, model in models.items()}
+    steps = {name: make_step(model, inputs, mode, args.device, args.dtype) for name, model in models.items()}
     for step in [*steps.values()] * 2 if on_gpu else []:  # beside the one of `interleaved`, while the GPU warms up
         step()
-    seconds = interleaved(steps, args.repeats, args.device, 15 if on_gpu else math.inf)
+    seconds = interleaved(steps, args.repeats, args.device, 15 if on_gpu else math.inf) if args.repeats else {}
     rows = []
     for name, model in models.items():
         row = case | {"model": short(name), "layers": model.config.num_hidden_layers}
-        row |= {"parameters": model.num_parameters(), "tokens": tokens} | summary(seconds[name])
+        row |= {"parameters": model.num_parameters(), "tokens": tokens}
         if on_gpu:
+            row |= summary(seconds[name])
             row |= {"ratio": row["median"] / summary(seconds[chosen[0]])["median"]} | gpu()
         else:
-            arguments = (name, layers_of(name, args), modality, size, mode)
-            row["peak_memory_bytes"] = in_new_process(peak_memory_of_step, *arguments)
+            arguments = (name, layers_of(name, args), modality, size, mode, args.dtype)
+            first, peak = in_new_process(step_alone, *arguments)
+            row |= summary(seconds.get(name, [first])) | {"peak_memory_bytes": peak}
         rows.append(row)
         ratio = f", {row['ratio']:.3f} of {chosen[0]}'s time" if on_gpu else ""
         print(*case.values(), short(name), f"{tokens / row['median']:,.0f} tokens/s{ratio}", flush=True)
@@ -202,8 +212,9 @@ def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "one layer and short inputs, without those of base size", has_gpu=True)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--base_layers", type=int, default=BASE_LAYERS, help="of ModernBERT-base and its LION")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="0: once, in the process that measures memory")
     parser.add_argument("--batch_size", type=int, help=f"default: {TOKENS_PER_BATCH} tokens")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the weights, on a CPU")
     parser.add_argument("--text_lengths", type=int, nargs="*", default=[128, 512, 2048, 8192])
     parser.add_argument("--document_lengths", type=int, nargs="*", default=[2048, 8192, 32768])
     parser.add_argument("--encoder_lengths", type=int, nargs="*", default=[32, 128, 256, 512, 1024, 2048, 4096, 8192])
@@ -218,7 +229,12 @@ def main(args: list[str] | None = None) -> None:
         args.encoder_lengths = [128, 1024]
 
     on_gpu = args.device == "cuda"
-    path = args.output_dir / ("models_gpu.csv" if on_gpu else "models.csv")
+    if on_gpu and not args.repeats:
+        parser.error("--repeats is 0: a GPU has to warm up, give at least 5.")
+    if on_gpu and args.dtype != "float32":
+        parser.error(f"--dtype {args.dtype} is for --device cpu: a GPU computes in bfloat16 autocast. Leave it out.")
+    suffix = "_gpu" if on_gpu else "" if args.dtype == "float32" else f"_{args.dtype}"
+    path = args.output_dir / f"models{suffix}.csv"
     jobs = []
     lengths = {"text": args.text_lengths, "image": args.image_sizes, "document": args.document_lengths}
     if not on_gpu:

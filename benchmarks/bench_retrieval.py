@@ -253,7 +253,7 @@ def train(folder: str, output_dir: str, tokens: int) -> None:
 
 
 def weights_hash(folder: str) -> str:
-    """Says which weights of a folder were measured."""
+    """Says which weights of a folder were measured, or trained further."""
     return hashlib.sha256((Path(folder) / "model.safetensors").read_bytes()).hexdigest()[:12]
 
 
@@ -262,7 +262,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--model", default=str(MODEL), help="folder of the LION")
     parser.add_argument("--teacher", help="folder of the softmax encoder; not given: all-MiniLM-L6-v2 from PyPI")
     parser.add_argument(
-        "--encoders", nargs="*", choices=list(READINGS), default=[x for x in READINGS if x not in TRAINED]
+        "--encoders", nargs="+", choices=list(READINGS), default=[x for x in READINGS if x not in TRAINED]
     )
     parser.add_argument("--documents", type=int, nargs=len(RANGES), default=[40, 25, 12, 5, 2], help="by length")
     parser.add_argument(
@@ -301,9 +301,10 @@ def main(args: list[str] | None = None) -> None:
                 continue
             if queries is None:
                 if name in TRAINED:
-                    output = str(args.trained_dir / name.replace(" ", "-"))
-                    in_new_process(train, folder, output, TRAINED[name][1])
-                    folder = output
+                    output = args.trained_dir / f"{name.replace(' ', '-')}-{about['weights']}"
+                    if not (output / "model.safetensors").exists():
+                        in_new_process(train, folder, str(output), TRAINED[name][1])
+                    folder = str(output)
                 encode = Encoder(folder)
                 ids = tokenizer([document.query for document, _ in documents], add_special_tokens=False)["input_ids"]
                 queries = torch.cat([encode([row[: PIECE - 2]]) for row in ids])

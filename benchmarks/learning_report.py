@@ -10,6 +10,7 @@ from measure import COLORS, markdown_table
 
 
 DEFAULT = "default"
+LINEAR = {"mlm": "LLL"}  # the layers of a model without a variant, where they are not two (bench_quality.py, "cpu")
 
 
 def load_scores(rows: list[dict]) -> pd.DataFrame:
@@ -98,7 +99,7 @@ def ablations(scores: pd.DataFrame) -> str:
         return ""
     tasks = list(dict.fromkeys(scores["task"]))
     groups = scores.groupby(["model", "variant", "task"])["score"]
-    rows, seeds = [], groups.count()
+    rows = []
     for model in in_order(scores["model"]):
         variants = sorted(
             set(scores.loc[scores["model"] == model, "variant"]), key=lambda name: (name != DEFAULT, name)
@@ -109,9 +110,36 @@ def ablations(scores: pd.DataFrame) -> str:
                 for key in ((model, variant, task) for task in tasks)
             ]
             rows.append([model, in_words(variant), *cells])
-    header = ["model", "variant", *("mlm, validation loss" if task == "mlm" else f"{task}, test %" for task in tasks)]
-    counts = "1 seed" if seeds.max() == 1 else f"{seeds.min()} to {seeds.max()} seeds"
-    return f"{markdown_table(header, rows)}\n\nMean ± standard deviation of {counts}."
+    return f"{markdown_table(['model', 'variant', *map(score_name, tasks)], rows)}\n\n{count_seeds(scores)}"
+
+
+def layer_patterns(scores: pd.DataFrame) -> str:
+    """
+    A Markdown table of trainings of LION that differ in their types of layers, by letters as `in_words` has them: a
+    row for each pattern, and a column for each task.
+    """
+    scores = scores[scores["model"] == "LION"]
+    if scores.empty:
+        return ""
+    cells, tasks = {}, {task: score_name(task) for task in dict.fromkeys(scores["task"])}
+    for (task, variant), rows in scores.groupby(["task", "variant"]):
+        name = LINEAR.get(task, "LL") if variant == DEFAULT else in_words(variant).removeprefix("layers ")
+        # Of models without linear layers, for which these fields mean nothing.
+        name = " ".join(name.replace("conv_kernel=0 head_directions=both", "").split())
+        cells.setdefault(name, {})[tasks[task]] = mean_std(rows["score"], 2 if task == "mlm" else 1)
+    order = sorted(cells, key=lambda name: (-len(name.split()[0]), name))
+    lines = [[name, *(cells[name].get(column, "") for column in tasks.values())] for name in order]
+    return f"{markdown_table(['layers', *tasks.values()], lines)}\n\n{count_seeds(scores)}"
+
+
+def score_name(task: str) -> str:
+    return "mlm, validation loss" if task == "mlm" else f"{task}, test %"
+
+
+def count_seeds(scores: pd.DataFrame) -> str:
+    seeds = scores.groupby(["model", "task", "variant"])["score"].count()
+    low, high = int(seeds.min()), int(seeds.max())
+    return f"Mean ± standard deviation of {low if low == high else f'{low} to {high}'} seed{'s' * (high > 1)}."
 
 
 def in_words(variant: str) -> str:

@@ -125,20 +125,38 @@ def in_new_process(function: Callable, *args):
         return pool.submit(function, *args).result()
 
 
+def proc_bytes(file: str, name: str) -> int:
+    """A figure that Linux has of this process ("self/status") or of the machine ("meminfo")."""
+    lines = Path("/proc", file).read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024
+
+
 def peak_memory() -> int:
-    """The peak resident memory of this process so far, in bytes."""
-    status = Path("/proc/self/status")
-    if status.exists():  # unlike ru_maxrss, this knows nothing of the process that started this one
-        return next(int(line.split()[1]) for line in status.read_text().splitlines() if "VmHWM" in line) * 1024
+    """The peak resident memory of this process so far, or since `forget_peak_memory`, in bytes."""
+    if Path("/proc/self/status").exists():  # unlike ru_maxrss, this knows nothing of the process that started this one
+        return proc_bytes("self/status", "VmHWM")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def make_parser(description: str, quick: str, has_gpu: bool = False) -> argparse.ArgumentParser:
+def forget_peak_memory() -> None:
+    """Let `peak_memory` begin anew, where Linux can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def limit_memory() -> None:
+    """What this process cannot have from now on is an error in it, and not the end of some process."""
+    limit = proc_bytes("self/status", "VmSize") + proc_bytes("meminfo", "MemAvailable")
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def make_parser(description: str, quick: str, has_gpu: bool = False, goes_on: bool = True) -> argparse.ArgumentParser:
     """The arguments that all benchmarks of speed and memory have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--again", action="store_true", help="measure what is in the table, too")
+    if goes_on:
+        parser.add_argument("--again", action="store_true", help="measure what is in the table, too")
     parser.add_argument("--output_dir", type=Path, default=RESULTS, help="of the table")
     if has_gpu:
         parser.add_argument(

@@ -21,7 +21,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from learning_report import ablations, draw_learning, load_scores
+from deploy_report import documents, draw_documents, duration, losses
+from learning_report import ablations, draw_learning, layer_patterns, load_scores
 from measure import BASE, BASE_LAYERS, COLORS, ENCODERS, LIONS, PASSES, RESULTS, latest, markdown_table, read_rows
 
 
@@ -30,6 +31,22 @@ PAGE = ROOT / "docs" / "results.md"
 # Variants of the trainings that compare mixers as published: initial weights as in BERT, on images of scale 0.1.
 AS_PUBLISHED = (None, "mixer_initializer_range=0.02", "mixer_initializer_range=0.1")
 NOT_PUBLISHED = ("LION", "softmax (rotary)")
+# Tables of what was measured somewhere, in the order of the page.
+MEASURED = (
+    *(
+        "kernels",
+        "kernels_bfloat16",
+        "models",
+        "models_bfloat16",
+        "deploy",
+        "precision",
+        "memory",
+        "million",
+        "packing",
+    ),
+    *("retrieval", "transfer", "quality", "quality_speed", "hybrids"),
+)
+OF_SCALE = ("quality", "quality_speed", "hybrids", "half_lives", "transfer", "precision")
 BEFORE = ", before"  # the further training
 # What gives the rows of a table, by its name and by values of its columns.
 Read = Callable[..., list[dict]]
@@ -48,10 +65,6 @@ def number(x: float | None, form: str = ".2f") -> str:
 
 def short(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio >= 0.0995 else f"{ratio:.3f}"
-
-
-def duration(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
 def mean_std(values: list[float], digits: int) -> str:
@@ -116,13 +129,13 @@ def draw_kernels(read: Read, plt):
     return figure
 
 
-def model_rows(read: Read) -> dict[tuple, dict]:
+def model_rows(read: Read, table: str = "models") -> dict[tuple, dict]:
     """
     By modality, size, mode and model a row with a `label` and a `ratio`: its time ÷ that of BERT or ViT on the same
     day. Days are not equally fast: `median` is this ratio times BERT's time on the day on which most models ran.
     """
     days, found = defaultdict(dict), {}
-    for row in read("models"):
+    for row in read(table):
         is_other = row["modality"] in ("document", "encoder")
         if is_other or row["model"] in BASE and row["layers"] != BASE_LAYERS:
             continue
@@ -141,16 +154,18 @@ def model_rows(read: Read) -> dict[tuple, dict]:
     return found
 
 
-def models(read: Read) -> str:
-    found, table = model_rows(read), defaultdict(dict)
+def models(read: Read, table: str = "models") -> str:
+    """Seconds of BERT and ViT, for others the time ÷ theirs: of a training step, where measured, and of inference."""
+    found, cells = model_rows(read, table), defaultdict(dict)
+    modes = [mode for mode in ("train", "infer") if any(mode in key for key in found)]
     for model, (modality, size, _, name) in product(COLORS, found):
-        rows = [found.get((modality, size, mode, model)) for mode in ("train", "infer")]
+        rows = [found.get((modality, size, mode, model)) for mode in modes]
         if model == name:
             is_peer = model in ("BERT", "ViT")
             texts = [duration(x["median"]) if x and is_peer else number(x and x["ratio"]) for x in rows]
             column = f"{modality}, {f'{size}²' if modality == 'image' else f'{size:,}'}"
-            table[(rows[0] or rows[1])["label"]][column] = " / ".join(texts)
-    return grid(table)
+            cells[next(x for x in rows if x)["label"]][column] = " / ".join(texts)
+    return grid(cells)
 
 
 def hybrid(read: Read) -> str:
@@ -594,8 +609,7 @@ def published(read: Read) -> str:
 
 def machines(read: Read) -> str:
     found = {}
-    names = ("kernels", "kernels_bfloat16", "models", "memory", "million", "packing", "retrieval", "transfer")
-    for name in (*names, "quality", "quality_speed"):
+    for name in MEASURED:
         for row in read(name):
             about = f"{row['cpu']} ({row['capability']}), Python {row['python']}, torch {row['torch']}"
             found.setdefault(f"{about}, transformers {row['transformers']}, {row['day']}", {})[name] = None
@@ -608,14 +622,18 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "kernels with two threads": lambda read: kernels(read, 2),
     "kernels in bfloat16": lambda read: kernels(read, table="kernels_bfloat16"),
     "models": models,
+    "models in bfloat16": lambda read: models(read, "models_bfloat16"),
     "hybrid": hybrid,
     "encoder": encoder,
+    "documents": lambda read: documents(read("deploy")),
+    "precision": lambda read: losses(read("precision")),
     "memory": memory,
     "million": million,
     "packing": packing,
     "retrieval": retrieval,
     "transfer": transfer,
     "scores": scores,
+    "hybrids": lambda read: layer_patterns(load_scores(read("hybrids"))),
     "ablations": lambda read: ablations(without_published(load_scores(read("quality")))),
     "step times": step_times,
     "snake": snake,
@@ -626,6 +644,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
 PICTURES = {
     "kernels_by_length": draw_kernels,
     "models_by_length": draw_models,
+    "documents_by_length": lambda read, plt: draw_documents(read("deploy"), plt),
     "memory_by_length": draw_memory,
     "transfer": draw_transfer,
     "scores_by_time": draw_scores,
@@ -655,7 +674,7 @@ def write_page(results_dir: Path, scale: str = "cpu") -> Path:
 
     def read(name: str, **values) -> list[dict]:
         folder = RESULTS if name == "published" else results_dir
-        of_scale = {"scale": scale} if name in ("quality", "quality_speed", "half_lives", "transfer") else {}
+        of_scale = {"scale": scale} if name in OF_SCALE else {}
         return read_rows(folder / f"{name}.csv", **of_scale, **values)
 
     sys.path.insert(0, str(ROOT / "examples"))

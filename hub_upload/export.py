@@ -78,8 +78,8 @@ def export_checkpoint(
             tokenizer or image processor.
         to: `"onnx"` or `"openvino"`.
         dtype: `"float32"`; `"float16"`, weights in half precision, computed with in float32; `"int8"`, weights, and
-            activations where the runtime has them, of linear layers, without those that make decays; `"bfloat16"`
-            (OpenVINO), computed in where the CPU can.
+            activations where the runtime has them, of linear layers, without those that make decays and learnt
+            feature maps; `"bfloat16"` (OpenVINO), computed in where the CPU can.
         attn_implementation: of linear attention: `"auto"` chooses by the length when the graph runs.
         lengths: of texts whose time is measured; as far as the model has positions.
         revision: of a Hub repository.
@@ -215,9 +215,8 @@ def write_onnx(model: LionPreTrainedModel, path: Path, dtype: str) -> None:
     if dtype == "float16":
         halve_weights(graph, decay_weights(model))
     if dtype == "int8":
-        excluded = [
-            node.name for node in graph.graph if node.op_type == "MatMul" and reads(node, decay_weights(model))
-        ]
+        products = [node for node in graph.graph if node.op_type == "MatMul"]
+        excluded = [node.name for node in products if reads(node, decay_weights(model)) or has_weights_of_heads(node)]
         save_int8(graph, path, excluded, data is not None)
     else:
         onnx_ir.save(graph, path, external_data=data)
@@ -269,6 +268,11 @@ def reads(node, weights: list[Tensor]) -> bool:
     constants = [x.const_value.numpy() for x in node.inputs if x is not None and x.const_value is not None]
     found = [torch.from_numpy(x.copy()) for x in constants if x.ndim == 2]
     return any(torch.equal(x, y) for x in found for w in weights for y in (w, w.T) if x.shape == y.shape)
+
+
+def has_weights_of_heads(node) -> bool:
+    """Whether a constant input is one matrix for each head, which ONNX Runtime cannot multiply in int8."""
+    return any(x is not None and x.const_value is not None and len(x.const_value.shape) > 2 for x in node.inputs)
 
 
 def halve_weights(graph, kept: list[Tensor]) -> None:

@@ -49,6 +49,7 @@ class Mutant(NamedTuple):
 MODEL, CONFORMANCE, KERNELS = "test_modeling_lion.py", "test_conformance.py", "test_attention.py"
 PADDING = f"{MODEL}::test_padding_changes_nothing"
 PACKED = f"{MODEL}::test_packed_sequences_equal_single_ones"
+INTERPRETED = "test_triton.py::test_in_the_interpreter"
 SAME_KERNELS = f"{MODEL}::test_kernels_are_equal"
 
 MASK = [
@@ -1564,6 +1565,37 @@ OTHER_PATHS = [
     ),
 ]
 
+TRITON = [
+    Mutant(
+        "triton: a chunk lets no total of the keys pass",
+        "modeling_lion/triton_diagonal.py",
+        "passed += tl.load(given_totals + place * HEAD_DIM + d, mask=sums_totals, other=0.0) * total",
+        "passed += total * 0.0",
+        INTERPRETED,
+    ),
+    Mutant(
+        "triton: the gradient of a decay knows nothing of what passes its chunk",
+        "modeling_lion/triton_diagonal.py",
+        "reverse=direction == 1) + total[None, :]",
+        "reverse=direction == 1)",
+        INTERPRETED,
+    ),
+    Mutant(
+        "triton: the factor from the start counts the token itself",
+        "modeling_lion/triton_decay.py",
+        "tl.exp2(tl.cumsum(before * LOG2_E, 1))",
+        "tl.exp2(tl.cumsum(at * LOG2_E, 1))",
+        INTERPRETED,
+    ),
+    Mutant(
+        "triton: the gradient of a query without decay knows no denominator",
+        "modeling_lion/triton_lit.py",
+        "gradient -= tl.load(delta + at, mask=tokens < length, other=0.0)[:, None] * z[None, :]",
+        "gradient -= 0.0 * z[None, :]",
+        INTERPRETED,
+    ),
+]
+
 MUTANTS = [
     *(
         MASK
@@ -1580,7 +1612,7 @@ MUTANTS = [
         + EMBEDDINGS
         + HEADS
     ),
-    *(OTHER_PATHS + LOADING + CONFIGURATION + HUB + TOKENIZATION + TRAINING),
+    *(OTHER_PATHS + LOADING + CONFIGURATION + HUB + TOKENIZATION + TRAINING + TRITON),
 ]
 
 

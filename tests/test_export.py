@@ -177,10 +177,10 @@ def test_openvino_of_the_library_forgets_without_nan():
     torch.testing.assert_close(torch.from_numpy(computed[0])[real], expected[real], atol=1e-4, rtol=0)
 
 
-def test_narrow_weights_leave_decays_as_they_are(tmp_path, monkeypatch):
+def test_narrow_weights_leave_decays_and_maps_as_they_are(tmp_path, monkeypatch):
     from transformers.exporters.exporter_onnx import OnnxExporter
 
-    model = tiny(LionModel, hidden_size=64, intermediate_size=64, pooling="mean")
+    model = tiny(LionModel, hidden_size=64, intermediate_size=64, pooling="mean", feature_map="hedgehog")
     model.set_attn_implementation("chunk")
     model.config.save_pretrained(tmp_path)
     made, export = [], OnnxExporter.export

@@ -71,3 +71,24 @@ def test_draws(learning, scores):
         and learning.ablations(scores[:0]) == ""
     )
     assert learning.load_scores([]).empty
+
+
+def test_patterns_of_layers_are_in_one_table(learning):
+    types = lambda *words: "layer_types=" + str([f"{word}_attention" for word in words]).replace("'", '"')
+    rows = [("mlm", None, 3.9), ("mlm", f"{types('linear', 'linear', 'sliding')} sliding_window=8", 4.0)]
+    rows += [("recall", None, 0.2), ("recall", f"conv_kernel=0 head_directions=both {types('full', 'full')}", 1.0)]
+    rows = [
+        {"task": task, "variant": variant, "model": "LION", "seed": seed, "initial_decays": "default"}
+        | {"validation_loss": score, "validation_accuracy": score, "test_accuracy": score, "settings": "steps=5"}
+        for task, variant, score in rows
+        for seed in range(2)
+    ]
+    other = rows[0] | {"model": "LION-S", "validation_loss": 9.0}
+    assert learning.layer_patterns(learning.load_scores([*rows, other])).splitlines()[2:] == [
+        "| LLL | 3.90 ± 0.00 |  |",
+        "| LLS sliding_window=8 | 4.00 ± 0.00 |  |",
+        "| FF |  | 100.0 ± 0.0 |",
+        "| LL |  | 20.0 ± 0.0 |",
+        "",
+        "Mean ± standard deviation of 2 seeds.",
+    ]

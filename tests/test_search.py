@@ -271,7 +271,7 @@ def test_retrieval_of_encoders_that_are_trained_for_it(retrieve, bench, tmp_path
     assert {row["method"] for row in rows} == {"256, mean", "256, best", "first 256", "whole"}
     pairs = {}
     for name, tokens in (("pieces", bench.PIECE), ("whole-documents", bench.TRAINING_TOKENS)):
-        folder = tmp_path / "trained" / f"LION-trained-on-{name}"
+        (folder,) = (tmp_path / "trained").glob(f"LION-trained-on-{name}-{rows[0]['weights']}")
         lines = (folder / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
         pairs[name] = [json.loads(line) for line in lines]
         assert SentenceTransformer(str(folder)).max_seq_length == tokens

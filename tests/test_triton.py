@@ -43,7 +43,7 @@ def run(*command: str, **environment: str) -> str:
 
 
 def test_in_the_interpreter():
-    cases = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/triton_cases.py")
+    cases = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/triton_cases.py")
     assert " passed" in run(*cases, TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
 
 

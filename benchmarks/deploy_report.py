@@ -1,0 +1,144 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What a document costs and a task loses, by runtime and dtype: tables of bench_deploy.py and bench_precision.py."""
+
+from collections.abc import Iterable
+
+from measure import BASE, BASE_LAYERS, COLORS, latest, markdown_table
+
+
+# Of the whole models, and of those that are measured.
+LAYERS = dict.fromkeys(("BERT", "LION-LIT", "LION-S", "LION"), 12) | dict.fromkeys(BASE, BASE_LAYERS)
+MEASURED_LAYERS = {name: 3 if name in BASE else 2 for name in LAYERS}
+RUNTIME_NAMES = {"torch": "torch", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
+CORE_HOUR = 0.04  # dollars: an assumption
+UNITS = {"mlm": "masked-LM loss", "digits": "digits, %", "retrieval": "retrieval, nDCG@10"}
+
+
+def whole_seconds(row: dict) -> float | None:
+    """Of a document in all layers of a model; `None` where it did not fit into memory."""
+    return row["median"] and row["median"] * LAYERS[row["model"]] / row["layers"]
+
+
+def in_words(runtime: str, dtype: str) -> str:
+    return f"{RUNTIME_NAMES[runtime]} {dtype}"
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def documents(rows: list[dict]) -> str:
+    """Four tables: times, the fastest way to compute a document, peak memory, errors."""
+    found = comparable(rows)
+    if not found:
+        return ""
+    models = [name for name in LAYERS if any(name in key for key in found)]
+    lengths, runtimes = (list(dict.fromkeys(x)) for x in zip(*((k[0], k[1:3]) for k in found), strict=True))
+    lengths.sort()
+    tables = ["Time for a document, and its ratio to that of BERT in the same row:"]
+    lines = []
+    for length in lengths:
+        for runtime in runtimes:
+            row = {name: found[(length, *runtime, name)] for name in models if (length, *runtime, name) in found}
+            cells = [time_cell(row.get(name), row.get("BERT")) for name in models]
+            lines.append([f"{length:,}", in_words(*runtime), *cells])
+    tables.append(markdown_table(["tokens", "", *models], lines))
+
+    tables.append(
+        f"The fastest way, time for a document, dollars for a million tokens at {CORE_HOUR} for an hour of a core:"
+    )
+    of_length = lambda length, name: [found.get((length, *runtime, name)) for runtime in runtimes]
+    lines = [[f"{n:,}", *(fastest_cell(of_length(n, name)) for name in models)] for n in lengths]
+    tables.append(markdown_table(["tokens", *models], lines))
+
+    in_gibibytes = " / ".join(f"{n:,}" for n in lengths[-3:])
+    tables.append(f"Peak memory of a process with the layers that were measured, in GiB, at {in_gibibytes} tokens:")
+    memory = lambda row: f"{row['peak_memory_bytes'] / 2**30:.1f}" if row and row["peak_memory_bytes"] else "–"
+    lines = [
+        [in_words(*runtime)]
+        + [" / ".join(memory(found.get((n, *runtime, name))) for n in lengths[-3:]) for name in models]
+        for runtime in runtimes
+    ]
+    tables.append(markdown_table(["", *models], lines))
+
+    tables.append("The largest error at any length, of the largest output:")
+    lines = [
+        [in_words(*runtime)] + [largest_error(found.get((n, *runtime, name)) for n in lengths) for name in models]
+        for runtime in runtimes
+        if runtime != ("torch", "float32")
+    ]
+    tables.append(markdown_table(["", *models], lines))
+    return "\n\n".join(tables)
+
+
+def comparable(rows: list[dict]) -> dict[tuple, dict]:
+    """By length, runtime, dtype and model the latest row of one thread, with as many layers as by default."""
+    rows = [row for row in rows if row["layers"] == MEASURED_LAYERS[row["model"]] and row["threads"] == 1]
+    return latest(rows, "length", "runtime", "dtype", "model")
+
+
+def draw_documents(rows: list[dict], plt):
+    """Seconds for a document by length, every model in what is fastest there; `None` without rows."""
+    found = comparable(rows)
+    if not found:
+        return None
+    figure, axis = plt.subplots(figsize=(7, 4.6))
+    lengths, seconds = sorted({key[0] for key in found}), {}
+    for name in LAYERS:
+        for length in lengths:
+            times = [whole_seconds(row) for key, row in found.items() if (key[0], key[3]) == (length, name)]
+            seconds.setdefault(name, []).append(min((x for x in times if x), default=float("nan")))
+        style = "o-" if name.startswith("LION") else "s--"
+        axis.loglog(lengths, seconds[name], style, color=COLORS[name], label=f"{name}, {LAYERS[name]} layers")
+    axis.set_xticks(lengths, [f"{n:,}" for n in lengths])
+    axis.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    axis.minorticks_off()
+    axis.set(xlabel="length of the document in tokens", ylabel="seconds for a document (one CPU thread)")
+    axis.grid(alpha=0.25)
+    axis.legend(fontsize=8)
+    gain = seconds["BERT"][-1] / seconds["LION-S"][-1]
+    axis.set_title(
+        f"Each in its fastest runtime, LION-S reads {lengths[-1]:,} tokens {gain:.0f} times as fast as BERT"
+    )
+    return figure
+
+
+def time_cell(row: dict | None, peer: dict | None) -> str:
+    if row is None:
+        return ""
+    seconds, of_peer = whole_seconds(row), peer and whole_seconds(peer)
+    if seconds is None:
+        return "no memory"
+    return duration(seconds) + (f", {seconds / of_peer:.2f}" if of_peer and row is not peer else "")
+
+
+def fastest_cell(rows: list[dict | None]) -> str:
+    rows = [row for row in rows if row and row["median"]]
+    if not rows:
+        return ""
+    row = min(rows, key=lambda row: row["median"])
+    seconds = whole_seconds(row)
+    dollars = seconds / row["length"] * 1e6 / 3600 * CORE_HOUR
+    return f"{in_words(row['runtime'], row['dtype'])}: {duration(seconds)}, ${dollars:.3f}"
+
+
+def largest_error(rows: Iterable[dict | None]) -> str:
+    errors = [row["error"] for row in rows if row and row["error"] is not None]
+    return f"{max(errors):.1g}" if errors else ""
+
+
+def losses(rows: list[dict]) -> str:
+    """By task and model the score in torch in float32; for others the difference, and the share of answers kept."""
+    found = latest(rows, "task", "model", "runtime", "dtype")
+    runtimes = list(dict.fromkeys(key[2:] for key in found))
+    lines = []
+    for task, model in dict.fromkeys(key[:2] for key in found):
+        truth, answers = (found[(task, model, *runtimes[0])][name] for name in ("score", "answers"))
+        digits = {"mlm": 3, "digits": 1, "retrieval": 3}[task]
+        cells = [f"{truth:.{digits}f}"]
+        for runtime in runtimes[1:]:
+            row = found.get((task, model, *runtime))
+            cells.append(f"{row['score'] - truth:+.{digits}f}, {100 * row['kept']:.1f} %" if row else "")
+        lines.append([f"{UNITS[task]}, of {answers:,} answers", model, *cells])
+    header = [in_words(*runtime) for runtime in runtimes]
+    return markdown_table(["", "", *header], lines) if rows else ""
