@@ -154,10 +154,9 @@ def model_rows(read: Read, table: str = "models") -> dict[tuple, dict]:
     return found
 
 
-def models(read: Read, table: str = "models") -> str:
-    """Seconds of BERT and ViT, for others the time ÷ theirs: of a training step, where measured, and of inference."""
+def models(read: Read, table: str = "models", modes: tuple[str, ...] = ("train", "infer")) -> str:
+    """Seconds of BERT and ViT, for others the time ÷ theirs, of a training step and of inference."""
     found, cells = model_rows(read, table), defaultdict(dict)
-    modes = [mode for mode in ("train", "infer") if any(mode in key for key in found)]
     for model, (modality, size, _, name) in product(COLORS, found):
         rows = [found.get((modality, size, mode, model)) for mode in modes]
         if model == name:
@@ -622,7 +621,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "kernels with two threads": lambda read: kernels(read, 2),
     "kernels in bfloat16": lambda read: kernels(read, table="kernels_bfloat16"),
     "models": models,
-    "models in bfloat16": lambda read: models(read, "models_bfloat16"),
+    "models in bfloat16": lambda read: models(read, "models_bfloat16", ("infer",)),
     "hybrid": hybrid,
     "encoder": encoder,
     "documents": lambda read: documents(read("deploy")),
