@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable
 
-from measure import BASE, BASE_LAYERS, COLORS, latest, markdown_table
+from measure import BASE, BASE_LAYERS, COLORS, duration, latest, markdown_table
 
 
 # Of the whole models, and of those that are measured.
@@ -11,7 +11,8 @@ LAYERS = dict.fromkeys(("BERT", "LION-LIT", "LION-S", "LION"), 12) | dict.fromke
 MEASURED_LAYERS = {name: 3 if name in BASE else 2 for name in LAYERS}
 RUNTIME_NAMES = {"torch": "torch", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
 CORE_HOUR = 0.04  # dollars: an assumption
-UNITS = {"mlm": "masked-LM loss", "digits": "digits, %", "retrieval": "retrieval, nDCG@10"}
+# What a score is, and its decimals.
+UNITS = {"mlm": ("masked-LM loss", 3), "digits": ("digits, %", 1), "retrieval": ("retrieval, nDCG@10", 3)}
 
 
 def whole_seconds(row: dict) -> float | None:
@@ -21,10 +22,6 @@ def whole_seconds(row: dict) -> float | None:
 
 def in_words(runtime: str, dtype: str) -> str:
     return f"{RUNTIME_NAMES[runtime]} {dtype}"
-
-
-def duration(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
 def documents(rows: list[dict]) -> str:
@@ -134,11 +131,11 @@ def losses(rows: list[dict]) -> str:
     lines = []
     for task, model in dict.fromkeys(key[:2] for key in found):
         truth, answers = (found[(task, model, *runtimes[0])][name] for name in ("score", "answers"))
-        digits = {"mlm": 3, "digits": 1, "retrieval": 3}[task]
+        unit, digits = UNITS[task]
         cells = [f"{truth:.{digits}f}"]
         for runtime in runtimes[1:]:
             row = found.get((task, model, *runtime))
             cells.append(f"{row['score'] - truth:+.{digits}f}, {100 * row['kept']:.1f} %" if row else "")
-        lines.append([f"{UNITS[task]}, of {answers:,} answers", model, *cells])
+        lines.append([f"{unit}, of {answers:,} answers", model, *cells])
     header = [in_words(*runtime) for runtime in runtimes]
     return markdown_table(["", "", *header], lines) if rows else ""

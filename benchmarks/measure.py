@@ -251,6 +251,10 @@ def is_measured(path: Path, cases: list[dict]) -> bool:
     return all(read_rows(path, **case, **machine()) for case in cases)
 
 
+def duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
 def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows))
 

@@ -21,9 +21,21 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from deploy_report import documents, draw_documents, duration, losses
+from deploy_report import documents, draw_documents, losses
 from learning_report import ablations, draw_learning, layer_patterns, load_scores
-from measure import BASE, BASE_LAYERS, COLORS, ENCODERS, LIONS, PASSES, RESULTS, latest, markdown_table, read_rows
+from measure import (
+    BASE,
+    BASE_LAYERS,
+    COLORS,
+    ENCODERS,
+    LIONS,
+    PASSES,
+    RESULTS,
+    duration,
+    latest,
+    markdown_table,
+    read_rows,
+)
 
 
 ROOT = Path(__file__).parents[1]
@@ -33,18 +45,20 @@ AS_PUBLISHED = (None, "mixer_initializer_range=0.02", "mixer_initializer_range=0
 NOT_PUBLISHED = ("LION", "softmax (rotary)")
 # Tables of what was measured somewhere, in the order of the page.
 MEASURED = (
-    *(
-        "kernels",
-        "kernels_bfloat16",
-        "models",
-        "models_bfloat16",
-        "deploy",
-        "precision",
-        "memory",
-        "million",
-        "packing",
-    ),
-    *("retrieval", "transfer", "quality", "quality_speed", "hybrids"),
+    "kernels",
+    "kernels_bfloat16",
+    "models",
+    "models_bfloat16",
+    "deploy",
+    "precision",
+    "memory",
+    "million",
+    "packing",
+    "retrieval",
+    "transfer",
+    "quality",
+    "quality_speed",
+    "hybrids",
 )
 OF_SCALE = ("quality", "quality_speed", "hybrids", "half_lives", "transfer", "precision")
 BEFORE = ", before"  # the further training

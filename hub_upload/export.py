@@ -215,8 +215,9 @@ def write_onnx(model: LionPreTrainedModel, path: Path, dtype: str) -> None:
     if dtype == "float16":
         halve_weights(graph, decay_weights(model))
     if dtype == "int8":
-        products = [node for node in graph.graph if node.op_type == "MatMul"]
-        excluded = [node.name for node in products if reads(node, decay_weights(model)) or has_weights_of_heads(node)]
+        excluded = [
+            node.name for node in graph.graph if node.op_type == "MatMul" and reads(node, decay_weights(model))
+        ]
         save_int8(graph, path, excluded, data is not None)
     else:
         onnx_ir.save(graph, path, external_data=data)
@@ -225,6 +226,7 @@ def write_onnx(model: LionPreTrainedModel, path: Path, dtype: str) -> None:
 def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
     """
     Save a graph whose products with constant weights are of int8, the activations by their range in each call.
+    Products with a matrix for each head stay as they are: ONNX Runtime has none of those in int8.
 
     Args:
         excluded: names of nodes that stay as they are.
@@ -233,6 +235,7 @@ def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
     import onnx_ir
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    of_heads = [node.name for node in graph.graph if any(x.ndim > 2 for x in constants(node))]
     proto = onnx_ir.to_proto(graph)
     del proto.graph.value_info[:]  # shapes of products that the quantiser writes differently
     with quiet():
@@ -242,7 +245,7 @@ def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
             op_types_to_quantize=["MatMul"],
             per_channel=True,
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=excluded,
+            nodes_to_exclude=[*excluded, *of_heads],
             use_external_data_format=is_large,
         )
 
@@ -265,14 +268,13 @@ def decay_weights(model: LionPreTrainedModel) -> list[Tensor]:
 
 def reads(node, weights: list[Tensor]) -> bool:
     """Whether one of these weights, or its transpose, is a constant input of a node."""
-    constants = [x.const_value.numpy() for x in node.inputs if x is not None and x.const_value is not None]
-    found = [torch.from_numpy(x.copy()) for x in constants if x.ndim == 2]
+    found = [torch.from_numpy(x.copy()) for x in constants(node) if x.ndim == 2]
     return any(torch.equal(x, y) for x in found for w in weights for y in (w, w.T) if x.shape == y.shape)
 
 
-def has_weights_of_heads(node) -> bool:
-    """Whether a constant input is one matrix for each head, which ONNX Runtime cannot multiply in int8."""
-    return any(x is not None and x.const_value is not None and len(x.const_value.shape) > 2 for x in node.inputs)
+def constants(node) -> list:
+    """The constant inputs of a node, as arrays of NumPy."""
+    return [x.const_value.numpy() for x in node.inputs if x is not None and x.const_value is not None]
 
 
 def halve_weights(graph, kept: list[Tensor]) -> None:

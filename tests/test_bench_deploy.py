@@ -56,7 +56,7 @@ def test_documents_are_measured(deploy, load, tmp_path):
         assert (row["error"] == 0) == (row["dtype"] == "float32") and row["error"] < 0.1
     theirs, ours = rows[1]["median"], rows[3]["median"]
     # Whole models: both have 12 layers, of which one was measured.
-    text, seconds = load("deploy_report").documents(rows), load("deploy_report").duration
+    text, seconds = load("deploy_report").documents(rows), load("measure").duration
     assert f"| 40 | torch float32 | {seconds(12 * theirs)} | {seconds(12 * ours)}, {ours / theirs:.2f} |" in text
 
 
