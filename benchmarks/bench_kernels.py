@@ -221,6 +221,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="on a CPU")
     parser.add_argument("--seconds", type=float, help="per length and pass; on a CPU, of softmax attention alone")
     args = parser.parse_args(args)
+    torch.set_num_threads(args.threads)
     on_gpu = args.device == "cuda"
     lengths = [n for n in args.lengths or LENGTHS[args.device] if n <= 1024 or not args.quick]
     budget = min(args.seconds or (10.0 if on_gpu else 60.0), 5.0 if args.quick else math.inf)

@@ -8,6 +8,7 @@ from torch.nn.functional import pad
 from transformers.utils.import_utils import is_tracing
 
 from .attention_blocks import block_body, dense_body, window_mask
+from .cpu_scratch import Scratch
 from .cpu_sliding import SMALL_BLOCK, TILE_ELEMENTS, SlidingAttention
 from .numerics import accumulation_dtype, allows_custom_op, is_readable, without_autocast
 from .padding import check_borders, sequence_of_each_token
@@ -82,14 +83,19 @@ def attend_in_window(
     `sliding_attention` and its sums, or `None`, where no token is padded between real ones: by the dense form, in
     blocks, or by hand.
     """
-    is_dense, is_cpu = is_dense_fastest(query, key, sliding_window), query.device.type == "cpu"
+    is_cpu = query.device.type == "cpu"
+    by_hand = is_cpu and allows_custom_op(query) and not is_tracing(query)
+    has_native_dtype = by_hand and Scratch(query).is_mixed
+    is_dense = is_dense_fastest(query, key, sliding_window, has_native_dtype)
     with without_autocast(query):
         # The library's attention, which is what makes the dense form fast, has no sums.
-        if (with_log_sum or not is_dense) and is_cpu and allows_custom_op(query) and not is_tracing(query):
+        if by_hand and (with_log_sum or not is_dense):
             options = sliding_window, scaling, first_query, with_log_sum
             return SlidingAttention.apply(query, key, value, is_real, cu_seqlens, *options)
-        # Accelerators sum in float32 whatever the inputs are; a CPU does, and not slowly, in float32 only.
-        inputs = (x.to(accumulation_dtype(x.dtype)) if is_cpu else x for x in (query, key, value))
+        # Accelerators sum in float32 whatever the inputs are, as a CPU does; gradients it has fast in float32 only.
+        needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
+        is_wider = is_cpu and (needs_grad or not has_native_dtype)
+        inputs = (x.to(accumulation_dtype(x.dtype)) if is_wider else x for x in (query, key, value))
         body = dense_body if is_dense else block_body
         output, log_sum = body(*inputs, sliding_window, scaling, is_real, cu_seqlens, first_query, with_log_sum)
         return output.to(value.dtype), log_sum
@@ -144,16 +150,20 @@ def dense_window_mask(
     return seen.unsqueeze(1)
 
 
-def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int) -> bool:
+def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native_dtype: bool = False) -> bool:
     """
     Whether the dense form is the faster one: where the window of a block of queries covers all keys, so that blocks
     would save nothing, or where a sequence has so few scores, two tiles of them, that calls cost more than they.
     Measured on a CPU (AMD EPYC 9005, one thread, float32; windows of 1 to 500 tokens, 2 to 12 heads), where forward
-    and backward take equally long in both forms at 0.9 to 1.0 of this length. Never in a graph for every length.
+    and backward take equally long in both forms at 0.9 to 1.0 of this length. In bfloat16 that the CPU multiplies
+    natively (`has_native_dtype`), which the library gains nothing from, it is that of a third of a tile, and blocks of
+    128 queries that see all keys take half the time. Never in a graph for every length.
     """
     heads, keys = query.shape[1], key.shape[2]
     if torch.jit.is_tracing():  # which takes any length for known
         return False
+    if has_native_dtype:
+        return heads * keys * keys <= TILE_ELEMENTS // 3
     return statically_known_true(keys <= SMALL_BLOCK + 2 * sliding_window) or statically_known_true(
         heads * keys * keys <= 2 * TILE_ELEMENTS
     )

@@ -114,6 +114,15 @@ def test_agrees_with_the_definition(form, length, window, dtype, batch):
     assert_as_good_as_definition(form, *make_inputs(length, dtype=dtype, batch=batch), sliding_window=window)
 
 
+@pytest.mark.parametrize("length", [1, 9, 64, 130])
+def test_without_gradients_in_bfloat16(length):
+    inputs = make_inputs(length, dtype=torch.bfloat16)
+    (right, tolerance), *_ = references(*inputs, sliding_window=8)
+    with torch.no_grad():
+        output = sliding_attention(*inputs, sliding_window=8, scaling=SCALING)
+    assert output.dtype == torch.bfloat16 and (output.double() - right).abs().max() <= tolerance
+
+
 @pytest.mark.axes(form=FORMS, halo=[(5, 0), (0, 9), (3, 3), (70, 70), (150, 1)], window=WINDOWS, queries=[1, 30, 130])
 def test_keys_beyond_the_queries(form, halo, window, queries):
     before, behind = halo
