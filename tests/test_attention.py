@@ -275,8 +275,9 @@ def test_autocast_does_not_narrow(mixer, kernel):
 
 @pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
-def test_strides_do_not_matter(mixer, kernel):
-    inputs = make_inputs(mixer, 40)
+@pytest.mark.parametrize("heads", [3, 4])  # of an even number, those of several short sequences are computed at once
+def test_strides_do_not_matter(heads, mixer, kernel):
+    inputs = make_inputs(mixer, 40, heads=heads)
     strided = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in inputs[:3]]
     spread = [torch.stack((x, x), dim=-1)[..., 0] for x in inputs[:3]]
     log_decay = inputs[3] if mixer != "selective" else inputs[3].transpose(1, 2).contiguous().transpose(1, 2)
@@ -335,11 +336,16 @@ def test_gradients_that_are_differentiated_are_the_same(mixer, kernel):
     [*itertools.product(["lit", "decay", "selective"], ["parallel", "chunk"]), ("diagonal", "diagonal")],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_gradients_have_the_memory_that_compilers_expect(mixer, name, dtype):
-    """Of lengths that are padded inside, packed or not: else torch.compile fails where it trains."""
+@pytest.mark.parametrize("is_short", [False, True])
+def test_gradients_have_the_memory_that_compilers_expect(is_short, mixer, name, dtype):
+    """Of lengths that are padded inside, packed or not, or short: else torch.compile fails where it trains."""
     query, key, value, log_decay = make_inputs(mixer, 101, dtype=dtype)
     pairs = [(LogDecay(log_decay, log_decay), "both")]
-    if mixer != "lit":
+    if is_short:
+        query, key, value, log_decay = make_inputs(mixer, 11, dtype=dtype, heads=4)
+        query, key, value = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (query, key, value))
+        pairs = [(LogDecay(log_decay, log_decay), "alternate")]
+    elif mixer != "lit":
         packed = finite_log_decay(pairs[0][0], query, torch.tensor([0, 40, 101]))
         pairs += [(packed, "both"), (pairs[0][0], "alternate")]
     for pair, directions in pairs:
