@@ -3,7 +3,6 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import peft
 import pytest
@@ -143,7 +142,7 @@ def test_replaced_decays_are_an_error(mixer_type):
 
 
 @pytest.mark.parametrize(("quantize", "mixer_type"), [([], "selective"), (["--quantize", "nf4"], "decay")])
-def test_the_example_leaves_a_classifier(quantize, mixer_type, tmp_path, monkeypatch):
+def test_the_example_leaves_a_classifier(quantize, mixer_type, tmp_path):
     texts = {"It roars at night.": "loud", "It sleeps in the shade.": "quiet"}
     tokenizer = LionTokenizer.train_from_iterator(list(texts), vocab_size=60)
     before = LionForMaskedLM(LionConfig(mixer_type=mixer_type, **(TINY | {"vocab_size": len(tokenizer)})))
@@ -151,7 +150,6 @@ def test_the_example_leaves_a_classifier(quantize, mixer_type, tmp_path, monkeyp
     tokenizer.save_pretrained(tmp_path / "model")
     rows = [json.dumps({"text": text, "label": label}) for text, label in texts.items()] * 8
     (tmp_path / "train.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
 
     def run(output_dir, *more):
         importlib.import_module("finetune_lora").main(

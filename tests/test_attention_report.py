@@ -2,7 +2,6 @@
 """The rows that are reported are those of the full matrices, and no matrix is made for them."""
 
 import importlib
-from pathlib import Path
 
 import pytest
 import torch
@@ -103,7 +102,7 @@ def test_what_cannot_be_reported(find_case):
             case.model(mixer_type).attention_report([0], **case.inputs(model.config))
 
 
-def test_the_example_draws_a_long_text(tmp_path, monkeypatch):
+def test_the_example_draws_a_long_text(tmp_path):
     text = " ".join(["The lion sleeps in the shade.", "It roars at night."] * 50)
     tokenizer = LionTokenizer.train_from_iterator([text], vocab_size=60)
     config = LionConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
@@ -111,7 +110,6 @@ def test_the_example_draws_a_long_text(tmp_path, monkeypatch):
     LionModel(config).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
     reports = importlib.import_module("plot_attention").main(
         ["--model", str(tmp_path / "model"), "--text_file", str(tmp_path / "text.txt"), "--tokens", "0", "250"]
         + ["--output_dir", str(tmp_path / "pictures")]

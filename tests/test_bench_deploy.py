@@ -2,7 +2,6 @@
 """bench_deploy.py and bench_precision.py: what they measure, of small models in torch, and the tables made of it."""
 
 import importlib
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,15 +10,12 @@ from transformers import BertConfig, BertModel
 from modeling_lion import LionConfig, LionModel
 
 
-ROOT = Path(__file__).parents[1]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 IN_TORCH = [("torch", "float32"), ("torch", "int8")]
 
 
 @pytest.fixture
-def load(monkeypatch):
-    for folder in ("benchmarks", "examples"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
+def load():
     return importlib.import_module
 
 

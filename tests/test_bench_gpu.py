@@ -3,7 +3,6 @@
 
 import importlib
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -17,8 +16,6 @@ GPU = {"gpu": "H100", "tiles_measured_on": None}
 @pytest.fixture
 def bench(monkeypatch):
     """bench_kernels.py with a GPU that is the CPU."""
-    for folder in ("benchmarks", "examples"):
-        monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / folder))
     bench = importlib.import_module("bench_kernels")
     attention_inputs = bench.attention_inputs
     monkeypatch.setattr(bench, "attention_inputs", lambda *a, device, **options: attention_inputs(*a, **options))

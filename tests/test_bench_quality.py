@@ -3,19 +3,13 @@
 
 import importlib
 import math
-from pathlib import Path
 
 import pytest
 import torch
 
 
-ROOT = Path(__file__).parents[1]
-
-
 @pytest.fixture
-def bench(monkeypatch):
-    for folder in ("benchmarks", "examples"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
+def bench():
     return importlib.import_module("bench_quality")
 
 

@@ -13,9 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def measure(monkeypatch):
-    for folder in ("benchmarks", "examples"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
+def measure():
     return importlib.import_module("measure")
 
 
@@ -150,7 +148,7 @@ def test_the_page_needs_its_markers(report):
             report.fill(wrong, {"a": "new"})
 
 
-def test_ratios_are_of_one_day(report, tmp_path, monkeypatch):
+def test_ratios_are_of_one_day(report, tmp_path):
     """Another day may be slower: models are compared with the peer that ran beside them."""
     rows = [
         {"modality": "text", "size": 8, "mode": "infer", "model": model, "median": median, "day": day}

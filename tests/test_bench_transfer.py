@@ -3,7 +3,6 @@
 
 import importlib
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,15 +12,12 @@ from hub_upload_lion import warm_start_from_softmax
 from transformers import BertConfig, BertModel
 
 
-ROOT = Path(__file__).parents[1]
 PACKAGES = ("asyncio", "email")
 
 
 @pytest.fixture
 def bench(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
-    for folder in ("benchmarks", "examples"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
     return importlib.import_module("bench_transfer")
 
 

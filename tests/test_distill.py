@@ -27,16 +27,14 @@ from transformers import (
 )
 
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 OPTIONS = ["--do_train", "--do_eval", "--use_cpu", "--report_to", "none", "--save_strategy", "no"]
 FILES = ["--train_file", "FILE", "--validation_file", "FILE"]
 OPTIONS += ["--dataloader_pin_memory", "False", "--disable_tqdm", "True", "--learning_rate", "3e-3"]
 
 
 @pytest.fixture
-def distill(monkeypatch):
+def distill():
     """The example as a module; examples are scripts beside each other."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
     return importlib.import_module("distill_from_softmax")
 
 

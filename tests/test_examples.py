@@ -30,9 +30,8 @@ TRAINING = ["--do_train", "--do_eval", "--use_cpu", "--dataloader_pin_memory", "
 
 
 @pytest.fixture
-def example(monkeypatch):
+def example():
     """Import an example by its file name, as when it is run: the examples are scripts beside each other."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
     return importlib.import_module
 
 

@@ -2,12 +2,10 @@
 """Every model at its best, chosen without the test split, and all variants in one table."""
 
 import importlib
-from pathlib import Path
 
 import pytest
 
 
-ROOT = Path(__file__).parents[1]
 HEADER = "scale,task,model,initial_decays,seed,variant,validation_loss,validation_accuracy,test_accuracy,settings\n"
 ROWS = """\
 cpu,mlm,Vim,default,0,,4.5,,,steps=90 x=1
@@ -24,9 +22,7 @@ gpu,recall,LION-S,default,0,,1,1,1,steps=1 x=1
 
 
 @pytest.fixture
-def learning(monkeypatch):
-    for folder in ("benchmarks", "examples"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
+def learning():
     return importlib.import_module("learning_report")
 
 

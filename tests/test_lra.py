@@ -19,8 +19,7 @@ SIZES = {"train": 24, "validation": 12, "test": 12}
 
 
 @pytest.fixture
-def lra(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+def lra():
     return importlib.import_module("lra")
 
 

@@ -2,7 +2,6 @@
 """Hydra and Vim, to compare with: both directions, with padding, and with weights of the library's beginnings."""
 
 import importlib
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,8 +21,7 @@ CONFIG = LionConfig(
 
 
 @pytest.fixture
-def peers(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+def peers():
     return importlib.import_module("mamba_peers")
 
 

@@ -48,7 +48,7 @@ def write_card(folder, measured, metadata=None, **facts):
 
 
 @pytest.mark.parametrize(("modality", "class_name"), HEADS, ids=lambda x: x)
-def test_the_code_on_the_card_runs(modality, class_name, tmp_path, measured, monkeypatch, capsys):
+def test_the_code_on_the_card_runs(modality, class_name, tmp_path, measured, capsys):
     if modality == "image" and AutoImageProcessor is not LoadedImageProcessor:
         pytest.skip("transformers 5.17 has AutoImageProcessor, by which the card loads, with torchvision only")
     make = {"text": text_checkpoint, "image": image_checkpoint}[modality]

@@ -56,8 +56,6 @@ def test_readme_is_short():
 
 
 def test_scripts_and_the_command_take_the_arguments(monkeypatch):
-    for folder in ("benchmarks", "examples"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
     text = "\n".join(TEXTS.values())
     commands = "\n".join(code_blocks("sh", text)).replace("\\\n", " ").splitlines()
     commands += re.findall(r"`((?:python|lion) [^`]*)`", text.replace("\n", " "))

@@ -14,7 +14,6 @@ from sentence_transformers import SentenceTransformer
 from sklearn.metrics import ndcg_score
 
 
-ROOT = Path(__file__).parents[1]
 TEXTS = {
     "zip.txt": "Compressed archives\n\nHow to open and read a zip archive of files.",
     "deep/dates.md": "# Dates\n\nTurn a date into words and parse a date from words.",
@@ -42,10 +41,8 @@ class BagOfWords:
 
 
 @pytest.fixture
-def script(monkeypatch):
+def script():
     """Import a script by its file name, as when it is run."""
-    for folder in ("benchmarks", "examples"):
-        monkeypatch.syspath_prepend(str(ROOT / folder))
     return importlib.import_module
 
 

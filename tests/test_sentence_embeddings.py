@@ -3,7 +3,6 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -94,8 +93,7 @@ def test_an_image_model_embeds_images(tmp_path):
 
 
 @pytest.fixture
-def example(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+def example():
     return importlib.import_module("train_embeddings")
 
 

@@ -19,7 +19,6 @@ CASE = ("sm_90", 16, 64)
 @pytest.fixture
 def module(monkeypatch):
     """The script, free to configure one case anew."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
     monkeypatch.setitem(triton_config.CONFIGS, CASE, triton_config.CONFIGS[CASE])
     return importlib.import_module("tune_triton")
 
