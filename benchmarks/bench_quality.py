@@ -328,7 +328,7 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
         longer: positions for an input so many times as long; the rest is as without.
     """
     common = experiment.config | data.config
-    recipe = RECOMMENDED[common.get("modality", "text")] if model == "LION" else MODELS[model]
+    recipe = RECOMMENDED if model == "LION" else MODELS[model]
     of_model = common | recipe | experiment.variant
     config = LionConfig(**of_model)
     reference = count("softmax", LionConfig(**common | MODELS["softmax"]), data)

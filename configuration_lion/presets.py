@@ -18,21 +18,18 @@ SIZES = {
         "intermediate_size": 4096,
     },
 }
-# What every part of the recipes gains is in docs/results.md.
+# What every part of the recipe gains is in docs/results.md.
 RECOMMENDED = {
-    "text": {
-        "mixer_type": "selective",
-        "feature_map": "relu",
-        "head_directions": "alternate",
-        "conv_kernel": 3,
-        "norm_position": "pre",
-        "use_gated_mlp": True,
-        "pooling": "mean",
-    },
-    "image": {"mixer_type": "selective", "head_directions": "alternate", "conv_kernel": 3},
+    "mixer_type": "selective",
+    "feature_map": "relu",
+    "head_directions": "alternate",
+    "conv_kernel": 3,
+    "norm_position": "pre",
+    "use_gated_mlp": True,
+    "pooling": "mean",
 }
 # A gated MLP has three matrices for two: with two thirds of the size, it has as many parameters.
-GATED_SIZES = {"text-small": 1024, "text-base": 2048, "text-large": 2752}
+GATED_SIZES = {1536: 1024, 3072: 2048, 4096: 2752}
 RECOMMENDED_SIZES = ("text-small", "text-base", "text-large", "image-small", "image-base")
 # The shape of ModernBERT (Warner et al., 2024), whose layers see all tokens, a window, a window, and so on; here those
 # that see all are linear.
@@ -69,12 +66,12 @@ PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text
 MIXERS = {"lit": "lit", "d": "decay", "s": "selective"}
 PRESETS = {
     f"lion-{size}": SIZES[size]
-    | RECOMMENDED[SIZES[size]["modality"]]
-    | ({"intermediate_size": GATED_SIZES[size]} if size in GATED_SIZES else {})
+    | RECOMMENDED
+    | {"intermediate_size": GATED_SIZES[SIZES[size].get("intermediate_size", LionConfig.intermediate_size)]}
     for size in RECOMMENDED_SIZES
 }
 PRESETS |= {
-    f"lion-modernbert-{size}": RECOMMENDED["text"]
+    f"lion-modernbert-{size}": RECOMMENDED
     | MODERNBERT
     | fields
     | {"layer_types": [PERIOD[i % len(PERIOD)] for i in range(fields["num_hidden_layers"])]}

@@ -49,7 +49,7 @@ QUERIES = (
 )
 SENTENCE = "Return the {} of the file, or None if it is not found."  # of common words; to draw
 DIGITS_CONFIG = (
-    "image_size=8,patch_size=2,hidden_size=96,num_hidden_layers=4,num_attention_heads=4,intermediate_size=192,"
+    "image_size=8,patch_size=2,hidden_size=96,num_hidden_layers=4,num_attention_heads=4,intermediate_size=128,"
     "initializer_range=0.05,patch_order=snake,chunk_size=8"
 )
 

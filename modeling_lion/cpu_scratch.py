@@ -24,7 +24,7 @@ from .numerics import accumulation_dtype, is_zero_denominator
 # Numbers in the queries of a sequence, and bytes in all of them. Measured with 2 to 12 heads of 16 to 64 (AMD EPYC
 # 9005, one thread): forward and backward take .25 to .9 of the time below both limits. With three times as many
 # numbers in a sequence nothing is gained, and copies of more bytes than that are first touched in every call.
-SHORT_SEQUENCE, FEW_BYTES = 8192, 2**19
+SHORT_SEQUENCE, FEW_BYTES = 8192, 3 * 2**18
 logger = logging.get_logger(__name__)
 
 

@@ -152,6 +152,7 @@ def test_recommended_presets():
             assert (config.hidden_size, config.num_attention_heads, config.num_hidden_layers) == shape
             assert config.modality == modality and config.num_labels == 7
             assert (config.mixer_type, config.head_directions) == ("selective", "alternate")
+            assert (config.feature_map, config.use_gated_mlp) == ("relu", True)
     assert lion_preset("lion-text-small", head_directions="both").head_directions == "both"
 
 
@@ -205,7 +206,8 @@ def test_a_preset_follows_what_is_overridden(overrides, kinds):
 
 
 def test_a_preset_has_as_many_parameters_with_a_gate_as_without():
-    for name, width in (("lion-text-small", 1536), ("lion-text-base", 3072), ("lion-text-large", 4128)):
+    widths = {"text-small": 1536, "text-base": 3072, "text-large": 4128, "image-small": 1536, "image-base": 3072}
+    for name, width in ((f"lion-{size}", width) for size, width in widths.items()):
         assert lion_preset(name, use_gated_mlp=False).intermediate_size == width
         assert lion_preset(name, use_gated_mlp=False, intermediate_size=7).intermediate_size == 7
     assert lion_preset("lion-s-text-base", use_gated_mlp=True).intermediate_size == 2048
