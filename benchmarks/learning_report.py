@@ -61,7 +61,7 @@ def draw_learning(scores: pd.DataFrame, step_seconds: dict[tuple[str, str], floa
     if best.empty:
         return None
     tasks = list(dict.fromkeys(best["task"]))
-    columns = min(len(tasks), 4)
+    columns = min(len(tasks), 3)
     lines = math.ceil(len(tasks) / columns)
     figure, axes = plt.subplots(lines, columns, figsize=(3.2 * columns, 3.4 * lines + 0.6), squeeze=False)
     handles = {}

@@ -462,13 +462,18 @@ def common_seeds(models: dict[str, dict[int, float]]) -> dict[str, list[float]]:
     return {model: [of_seed[seed] for seed in seeds] for model, of_seed in models.items()}
 
 
+def scores_beside_softmax(read: Read) -> dict[str, dict[str, list[float]]]:
+    """By task and model, of the tasks that softmax attention has."""
+    return {task: common_seeds(models) for task, models in scores_of(read, "test").items() if "softmax" in models}
+
+
 def title_of(task: str, split: str) -> str:
     return "mlm, validation loss" if task == "mlm" else f"{task}, {split} %"
 
 
 def scores(read: Read) -> str:
     rows, seeds = defaultdict(dict), set()
-    found = {task: common_seeds(models) for task, models in scores_of(read, "test").items() if "softmax" in models}
+    found = scores_beside_softmax(read)
     for model, (task, models) in product(COLORS, found.items()):
         if model in models:
             rows[model][title_of(task, "test")] = mean_std(models[model], 2 if task == "mlm" else 1)
@@ -587,7 +592,7 @@ def draw_half_lives(read: Read, plt):
 
 def draw_scores(read: Read, plt):
     times = step_seconds(read)
-    found = {task: common_seeds(x) for task, x in scores_of(read, "test").items() if (task, "softmax") in times}
+    found = {task: models for task, models in scores_beside_softmax(read).items() if (task, "softmax") in times}
     if not found:
         return None
     figure, axes = plt.subplots(1, len(found), figsize=(3.1 * len(found), 3.9), squeeze=False)
@@ -603,7 +608,7 @@ def draw_scores(read: Read, plt):
         panel(axis, task, "time of a training step ÷ softmax", unit, [1, 2, 4, 8])
         if task == "mlm":
             axis.invert_yaxis()
-        if "softmax" in means and len(ours := models.get("LION-S", [])) > 1:
+        if len(ours := models.get("LION-S", [])) > 1:
             gain = (means["LION-S"] - means["softmax"]) * (-1 if task == "mlm" else 1)
             error = math.sqrt(sum(statistics.variance(x) for x in (ours, models["softmax"])) / len(ours))
             word = "ahead" if gain > 2 * error else "behind" if gain < -2 * error else "level"
