@@ -44,6 +44,7 @@ from .cpu_scratch import (
     output_gradients,
     pairs_per_slice,
     rounded,
+    side_by_side,
     slices_of,
     slices_of_all,
     slices_of_sums,
@@ -287,9 +288,10 @@ def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, tota
 def compute(
     query, key, value, forward, backward, chunk_size, normalization, head_directions, *, make_decays=ChunkDecays
 ):
+    given, (query, key, value) = value, side_by_side(query, key, value)
     if forward is None:
         pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
-        return compute_without_decay(query, key, value, pairs, normalization)
+        return compute_without_decay(query, key, value, pairs, normalization, given)
     length = query.shape[2]
     scratch, output, factor = allocate_outputs(query, value, normalization)
     decays = make_decays(query, key, value, forward, backward, chunk_size, head_directions)
@@ -319,7 +321,7 @@ def compute(
         if normalization != "none":
             factors.copy_(denominator.view(len(out), -1)[:, :length])
         finish(out, without_padding(numerator, len(out), length), factors, normalization)
-    return rounded(output, factor, value, normalization, allocate_state(query, key, value, forward))
+    return rounded(output, factor, given, normalization, allocate_state(query, key, value, forward))
 
 
 def allocate_sums(decays: ChunkDecays, v: Tensor, scratch: Scratch, name: str) -> tuple[Tensor, Tensor] | tuple:

@@ -21,8 +21,8 @@ def allocate_state(query: Tensor, key: Tensor, value: Tensor, forward: Tensor | 
     return query.new_empty(shape, dtype=accumulation_dtype(query.dtype))
 
 
-def compute_without_decay(query: Tensor, key: Tensor, value: Tensor, pairs: int, normalization: str):
-    """Output, factor and state (attention_operator.py), in slices of `pairs`."""
+def compute_without_decay(query: Tensor, key: Tensor, value: Tensor, pairs: int, normalization: str, given: Tensor):
+    """Output, factor and state (attention_operator.py), in slices of `pairs`; `given` are the operator's values."""
     scratch, output, factor = allocate_outputs(query, value, normalization)
     states = allocate_state(query, key, value, None)
     for q, k, v, out, factors, state in slices_of_all(pairs, query, key, value, output, factor, states):
@@ -32,7 +32,7 @@ def compute_without_decay(query: Tensor, key: Tensor, value: Tensor, pairs: int,
         scratch.product(k.transpose(1, 2), v, state)
         numerator = scratch.product(q, scratch.operand("state", state), scratch("numerator", *out.shape))
         finish(out, numerator, factors, normalization)
-    return rounded(output, factor, value, normalization, states)
+    return rounded(output, factor, given, normalization, states)
 
 
 def sum_of(x: Tensor, scratch: Scratch) -> Tensor:

@@ -30,6 +30,7 @@ from .cpu_scratch import (
     output_gradients,
     pairs_per_slice,
     rounded,
+    side_by_side,
     slices_of_all,
 )
 from .decay import LONGEST_CHUNK, LogDecay, cut_evenly
@@ -69,6 +70,7 @@ def multiply_(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def compute(query, key, value, forward, backward, chunk_size, normalization, head_directions):
+    given, (query, key, value) = value, side_by_side(query, key, value)
     scratch, output, factor = allocate_outputs(query, value, normalization)
     tiles = Tiles(query, key, value, LogDecay(forward, backward), head_directions)
     length = query.shape[2]
@@ -83,7 +85,7 @@ def compute(query, key, value, forward, backward, chunk_size, normalization, hea
             numerator = scratch("numerator", *weights.shape[:2], v.shape[-1])
             scratch.product(scratch.operand("weights", weights), v, numerator)
             finish(out[:, start:stop], numerator, factors[:, start:stop], normalization)
-    return rounded(output, factor, value, normalization)
+    return rounded(output, factor, given, normalization)
 
 
 def compute_gradients(

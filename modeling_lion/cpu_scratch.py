@@ -120,6 +120,11 @@ def is_short(query: Tensor) -> bool:
     return is_scattered and is_small and heads * length * dim <= SHORT_SEQUENCE
 
 
+def side_by_side(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    """Them, or such copies."""
+    return tuple(x.contiguous() for x in (query, key, value)) if is_short(query) else (query, key, value)
+
+
 def laid_out_as(like: Tensor, x: Tensor) -> Tensor:
     """`x` in memory as `torch.empty_like` has it for `like`, of the same shape."""
     return torch.empty_like(like, dtype=x.dtype).copy_(x)
@@ -186,7 +191,12 @@ def finish(output: Tensor, numerator: Tensor, factor: Tensor, normalization: str
 
 
 def rounded(output: Tensor, factor: Tensor, value: Tensor, normalization: str, *more: Tensor) -> tuple[Tensor, ...]:
-    """What an operator returns (`attention_operator`): the output in the dtype of the values, and itself if wider."""
+    """
+    What an operator returns (`attention_operator`): the output in the dtype of the values that it was given, laid out
+    as these are, and itself if wider.
+    """
+    if output.is_contiguous() and not value.is_contiguous():  # of copies `side_by_side`
+        output = laid_out_as(value, output)
     if output.dtype == value.dtype or normalization == "separate":
         return output, factor, factor.new_empty(0), *more
     return output.to(value.dtype), factor, output, *more
@@ -267,13 +277,6 @@ def cpu_operator(
             arguments of `compute`.
     """
 
-    def compute_all(query, key, value, *others):
-        if not is_short(query):
-            return compute(query, key, value, *others)
-        output, factor, wider, *more = compute(*(x.contiguous() for x in (query, key, value)), *others)
-        wider = wider if wider.dim() == 1 else laid_out_as(value, wider)
-        return laid_out_as(value, output), factor, wider, *more
-
     def compute_all_gradients(grad, grad_denominator, query, key, value, forward, backward, output, *others):
         inputs = query, key, value
         if not is_short(query):
@@ -292,4 +295,4 @@ def cpu_operator(
         return wider, *more
 
     num_saved = 1 if allocate_more is None else 2
-    return attention_operator(name, compute_all, compute_all_gradients, plain, allocate_saved, num_saved)
+    return attention_operator(name, compute, compute_all_gradients, plain, allocate_saved, num_saved)
