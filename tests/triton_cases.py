@@ -13,7 +13,7 @@ in that dtype all along.
 
 import itertools
 import os
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -44,6 +44,9 @@ if INTERPRETED:
     from triton.runtime import interpreter
 
     prepared = set()
+    slow_dtype = interpreter._get_np_dtype  # makes a table in every call
+    number_dtype = cache(slow_dtype)
+    interpreter._get_np_dtype = lambda of: slow_dtype(of) if of.scalar.is_ptr() else number_dtype(of.scalar)
 
     def call_device_function(function, *args, **kwargs):
         """What the interpreter does for calls between device functions, but once a module: most of its time."""
