@@ -80,7 +80,7 @@ class DecayGradient:
             d = (d if is_backward else d.flip(-1)) + through[:, rows, :, way, None]
             out[:, rows] = d.flatten(2)[..., :length]
         return tuple(
-            d.sum((0, 2)) if x.dim() == 1 else d.sum_to_size(x.shape).contiguous()
+            d.sum((0, 2)) if x.dim() == 1 else d.sum_to_size(x.shape)
             for d, x in zip(found, (forward, backward), strict=True)
         )
 
