@@ -94,8 +94,9 @@ def lion_preset(name: str, **overrides) -> LionConfig:
     Args:
         name: one of `PRESETS`, for example `"lion-text-base"`.
         overrides: fields of `LionConfig` that replace the preset's, for example `num_labels=10`. What else of the
-            preset follows from them is replaced, too: the feature map of a mixer, the types of another number of
-            layers, the size of an MLP with or without a gate; and what the model then has no use for is left out.
+            preset follows from them is replaced, too: the feature map of a published mixer, the types of another
+            number of layers, the size of an MLP with or without a gate; and what the model then has no use for is
+            left out.
 
     Raises:
         ValueError: if there is no preset of this name, or no such field.

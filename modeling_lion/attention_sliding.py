@@ -92,7 +92,7 @@ def attend_in_window(
         if by_hand and (with_log_sum or not is_dense):
             options = sliding_window, scaling, first_query, with_log_sum
             return SlidingAttention.apply(query, key, value, is_real, cu_seqlens, *options)
-        # Accelerators sum in float32 whatever the inputs are, as a CPU does; gradients it has fast in float32 only.
+        # All sum in float32 whatever the inputs are. On a CPU the backward is fast in float32 only.
         needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
         is_wider = is_cpu and (needs_grad or not has_native_dtype)
         inputs = (x.to(accumulation_dtype(x.dtype)) if is_wider else x for x in (query, key, value))
@@ -156,13 +156,13 @@ def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native
     would save nothing, or where a sequence has so few scores, two tiles of them, that calls cost more than they.
     Measured on a CPU (AMD EPYC 9005, one thread, float32; windows of 1 to 500 tokens, 2 to 12 heads), where forward
     and backward take equally long in both forms at 0.9 to 1.0 of this length. In bfloat16 that the CPU multiplies
-    natively (`has_native_dtype`), which the library gains nothing from, it is that of a third of a tile, and blocks of
-    128 queries that see all keys take half the time. Never in a graph for every length.
+    natively (`has_native_dtype`), with 4 or more heads of 64 or more channels, the library gains nothing and blocks
+    take half its time, and the limit is a third of a tile of scores. Never in a graph for every length.
     """
     heads, keys = query.shape[1], key.shape[2]
     if torch.jit.is_tracing():  # which takes any length for known
         return False
-    if has_native_dtype:
+    if has_native_dtype and heads >= 4 and query.shape[3] >= 64:
         return heads * keys * keys <= TILE_ELEMENTS // 3
     return statically_known_true(keys <= SMALL_BLOCK + 2 * sliding_window) or statically_known_true(
         heads * keys * keys <= 2 * TILE_ELEMENTS

@@ -121,7 +121,7 @@ def is_short(query: Tensor) -> bool:
 
 
 def side_by_side(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-    """Them, or such copies."""
+    """Query, key and value, or contiguous copies where `is_short`."""
     return tuple(x.contiguous() for x in (query, key, value)) if is_short(query) else (query, key, value)
 
 
@@ -195,7 +195,7 @@ def rounded(output: Tensor, factor: Tensor, value: Tensor, normalization: str, *
     What an operator returns (`attention_operator`): the output in the dtype of the values that it was given, laid out
     as these are, and itself if wider.
     """
-    if output.is_contiguous() and not value.is_contiguous():  # of copies `side_by_side`
+    if output.stride() != torch.empty_like(value, device="meta").stride():  # of copies `side_by_side`
         output = laid_out_as(value, output)
     if output.dtype == value.dtype or normalization == "separate":
         return output, factor, factor.new_empty(0), *more
