@@ -296,6 +296,7 @@ def glue_model(tmp_path_factory) -> Path:
     tokenizer = LionTokenizer.train_from_iterator(texts, vocab_size=120)
     sizes = dict(part.split("=") for part in TEXT_CONFIG.split(","))
     config = LionConfig(vocab_size=len(tokenizer), initializer_range=0.1, **{k: int(v) for k, v in sizes.items()})
+    torch.manual_seed(0)  # a fixture of the module is made before `repeatable`
     LionForMaskedLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
