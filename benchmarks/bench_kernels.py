@@ -27,7 +27,18 @@ from collections.abc import Callable
 from functools import cache, lru_cache, partial
 
 import torch
-from measure import LIONS, PASSES, append_rows, attention_inputs, gpu, interleaved, is_measured, make_parser, summary
+from measure import (
+    LIONS,
+    PASSES,
+    append_rows,
+    attention_inputs,
+    gpu,
+    interleaved,
+    is_measured,
+    make_parser,
+    summary,
+    table_of,
+)
 from report import write_page
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -226,8 +237,7 @@ def main(args: list[str] | None = None) -> None:
     lengths = [n for n in args.lengths or LENGTHS[args.device] if n <= 1024 or not args.quick]
     budget = min(args.seconds or (10.0 if on_gpu else 60.0), 5.0 if args.quick else math.inf)
     FORMATS["cpu"] = getattr(torch, args.dtype)
-    suffix = "_gpu" if on_gpu else "" if args.dtype == "float32" else f"_{args.dtype}"
-    path = args.output_dir / f"kernels{suffix}.csv"
+    path = table_of(args, "kernels")
     for length in lengths:
         for direction in PASSES:
             if time.monotonic() > args.deadline:

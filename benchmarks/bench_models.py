@@ -47,6 +47,7 @@ from measure import (
     make_parser,
     peak_memory,
     summary,
+    table_of,
 )
 from report import write_page
 
@@ -233,8 +234,7 @@ def main(args: list[str] | None = None) -> None:
         parser.error("--repeats is 0: a GPU has to warm up, give at least 5.")
     if on_gpu and args.dtype != "float32":
         parser.error(f"--dtype {args.dtype} is for --device cpu: a GPU computes in bfloat16 autocast. Leave it out.")
-    suffix = "_gpu" if on_gpu else "" if args.dtype == "float32" else f"_{args.dtype}"
-    path = args.output_dir / f"models{suffix}.csv"
+    path = table_of(args, "models")
     jobs = []
     lengths = {"text": args.text_lengths, "image": args.image_sizes, "document": args.document_lengths}
     if not on_gpu:

@@ -59,7 +59,7 @@ MODELS = {
         "position_embedding_type": "none",
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     },
-    "LION": {"mixer_type": "selective"},  # and the rest of the recommended presets
+    "LION": RECOMMENDED,
     "LION-LIT": {"mixer_type": "lit"},
     "LION-D": {"mixer_type": "decay"},
     "LION-S": {"mixer_type": "selective"},
@@ -328,8 +328,7 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
         longer: positions for an input so many times as long; the rest is as without.
     """
     common = experiment.config | data.config
-    recipe = RECOMMENDED if model == "LION" else MODELS[model]
-    of_model = common | recipe | experiment.variant
+    of_model = common | MODELS[model] | experiment.variant
     config = LionConfig(**of_model)
     reference = count("softmax", LionConfig(**common | MODELS["softmax"]), data)
     projections = 3 if config.use_gated_mlp else 2

@@ -6,7 +6,7 @@ import math
 import re
 
 import pandas as pd
-from measure import COLORS, markdown_table
+from measure import COLORS, markdown_table, score_cell, score_name
 
 
 DEFAULT = "default"
@@ -106,7 +106,7 @@ def ablations(scores: pd.DataFrame) -> str:
         )
         for variant in variants:
             cells = [
-                mean_std(groups.get_group(key), 2 if key[-1] == "mlm" else 1) if key in groups.groups else ""
+                score_cell(key[-1], groups.get_group(key)) if key in groups.groups else ""
                 for key in ((model, variant, task) for task in tasks)
             ]
             rows.append([model, in_words(variant), *cells])
@@ -126,14 +126,10 @@ def layer_patterns(scores: pd.DataFrame) -> str:
         name = LINEAR.get(task, "LL") if variant == DEFAULT else in_words(variant).removeprefix("layers ")
         # Of models without linear layers, for which these fields mean nothing.
         name = " ".join(name.replace("conv_kernel=0 head_directions=both", "").split())
-        cells.setdefault(name, {})[tasks[task]] = mean_std(rows["score"], 2 if task == "mlm" else 1)
+        cells.setdefault(name, {})[tasks[task]] = score_cell(task, rows["score"])
     order = sorted(cells, key=lambda name: (-len(name.split()[0]), name))
     lines = [[name, *(cells[name].get(column, "") for column in tasks.values())] for name in order]
     return f"{markdown_table(['layers', *tasks.values()], lines)}\n\n{count_seeds(scores)}"
-
-
-def score_name(task: str) -> str:
-    return "mlm, validation loss" if task == "mlm" else f"{task}, test %"
 
 
 def count_seeds(scores: pd.DataFrame) -> str:
@@ -156,8 +152,3 @@ def in_words(variant: str) -> str:
         note = "" if by_type.get("linear_attention", True) is None or "L" not in letters else "rotary in all layers"
         rest = rest.replace(rope[0], note)
     return " ".join([f"layers {letters}", *rest.split()])
-
-
-def mean_std(values: pd.Series, digits: int) -> str:
-    spread = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
-    return f"{values.mean():.{digits}f}{spread}"

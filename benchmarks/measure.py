@@ -13,7 +13,7 @@ import platform
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import date
@@ -249,6 +249,29 @@ def latest(rows: list[dict], *columns: str) -> dict[tuple, dict]:
 def is_measured(path: Path, cases: list[dict]) -> bool:
     """Whether a table has all of these cases from this machine, with these versions and as many threads."""
     return all(read_rows(path, **case, **machine()) for case in cases)
+
+
+def table_of(args: argparse.Namespace, name: str) -> Path:
+    """Where rows go, by the device and the dtype of a run."""
+    suffix = "_gpu" if args.device == "cuda" else "" if args.dtype == "float32" else f"_{args.dtype}"
+    return args.output_dir / f"{name}{suffix}.csv"
+
+
+def mean_std(values: Iterable[float], digits: int) -> str:
+    values = list(values)
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{spread}"
+
+
+def score_name(task: str, split: str = "test") -> str:
+    return "mlm, validation loss" if task == "mlm" else f"{task}, {split} %"
+
+
+def score_cell(task: str, scores: Iterable[float]) -> str:
+    """Mean and standard deviation, of losses with two decimals and of accuracies with one."""
+    return mean_std(scores, 2 if task == "mlm" else 1)
 
 
 def duration(seconds: float) -> str:

@@ -34,7 +34,10 @@ from measure import (
     duration,
     latest,
     markdown_table,
+    mean_std,
     read_rows,
+    score_cell,
+    score_name,
 )
 
 
@@ -79,13 +82,6 @@ def number(x: float | None, form: str = ".2f") -> str:
 
 def short(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio >= 0.0995 else f"{ratio:.3f}"
-
-
-def mean_std(values: list[float], digits: int) -> str:
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{spread}"
 
 
 def in_order(models) -> list[str]:
@@ -467,20 +463,16 @@ def scores_beside_softmax(read: Read) -> dict[str, dict[str, list[float]]]:
     return {task: common_seeds(models) for task, models in scores_of(read, "test").items() if "softmax" in models}
 
 
-def title_of(task: str, split: str) -> str:
-    return "mlm, validation loss" if task == "mlm" else f"{task}, {split} %"
-
-
 def scores(read: Read) -> str:
     rows, seeds = defaultdict(dict), set()
     found = scores_beside_softmax(read)
     for model, (task, models) in product(COLORS, found.items()):
         if model in models:
-            rows[model][title_of(task, "test")] = mean_std(models[model], 2 if task == "mlm" else 1)
+            rows[model][score_name(task)] = score_cell(task, models[model])
             seeds.add(str(len(models[model])))
     for row in (row for row in read("quality") if row["task"] in found):
         chance = "" if row["chance"] is None else f"{100 * row['chance']:.1f}"
-        rows["most frequent class"][title_of(row["task"], "test")] = chance
+        rows["most frequent class"][score_name(row["task"])] = chance
     return grid(rows) and f"{grid(rows)}\n\nMean ± standard deviation of {' or '.join(sorted(seeds))} seeds."
 
 
@@ -534,8 +526,8 @@ def initial_decays(read: Read) -> str:
         for name, values in of_name.items():
             row = "half a token to the context (the default)" if name == "default" else name
             if values:
-                column = f"{title_of(task, 'validation')}: {model}"
-                rows[row][column] = mean_std(values, 2 if task == "mlm" else 1)
+                column = f"{score_name(task, 'validation')}: {model}"
+                rows[row][column] = score_cell(task, values)
     return grid(rows, "half-lives")
 
 

@@ -24,7 +24,7 @@ from .decay import (
     over_tokens,
     reads_forward,
 )
-from .numerics import accumulation_dtype, normalize
+from .numerics import accumulation_dtype, needs_grad, normalize
 
 
 # Steps of the recurrence between two states that training keeps.
@@ -163,8 +163,7 @@ def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tenso
 
 def without_saving(function: Callable, *inputs):
     """`function(*inputs)`, computed once more in a backward instead of saving what is in between."""
-    needs_grad = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
-    if needs_grad and not torch._C._are_functorch_transforms_active():  # which a checkpoint can't pass
+    if needs_grad(*inputs) and not torch._C._are_functorch_transforms_active():  # which a checkpoint can't pass
         return checkpoint(function, *inputs, use_reentrant=False)
     return function(*inputs)
 

@@ -10,7 +10,7 @@ from transformers.utils.import_utils import is_tracing
 from .attention_blocks import block_body, dense_body, window_mask
 from .cpu_scratch import Scratch
 from .cpu_sliding import SMALL_BLOCK, TILE_ELEMENTS, SlidingAttention
-from .numerics import accumulation_dtype, allows_custom_op, is_readable, without_autocast
+from .numerics import accumulation_dtype, allows_custom_op, is_readable, needs_grad, without_autocast
 from .padding import check_borders, sequence_of_each_token
 
 
@@ -93,8 +93,7 @@ def attend_in_window(
             options = sliding_window, scaling, first_query, with_log_sum
             return SlidingAttention.apply(query, key, value, is_real, cu_seqlens, *options)
         # All sum in float32 whatever the inputs are. On a CPU the backward is fast in float32 only.
-        needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-        is_wider = is_cpu and (needs_grad or not has_native_dtype)
+        is_wider = is_cpu and (needs_grad(query, key, value) or not has_native_dtype)
         inputs = (x.to(accumulation_dtype(x.dtype)) if is_wider else x for x in (query, key, value))
         body = dense_body if is_dense else block_body
         output, log_sum = body(*inputs, sliding_window, scaling, is_real, cu_seqlens, first_query, with_log_sum)
@@ -150,7 +149,7 @@ def dense_window_mask(
     return seen.unsqueeze(1)
 
 
-def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native_dtype: bool = False) -> bool:
+def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native_dtype: bool) -> bool:
     """
     Whether the dense form is the faster one: where the window of a block of queries covers all keys, so that blocks
     would save nothing, or where a sequence has so few scores, two tiles of them, that calls cost more than they.

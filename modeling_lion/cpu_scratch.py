@@ -120,14 +120,15 @@ def is_short(query: Tensor) -> bool:
     return is_scattered and is_small and heads * length * dim <= SHORT_SEQUENCE
 
 
-def side_by_side(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-    """Query, key and value, or contiguous copies where `is_short`."""
-    return tuple(x.contiguous() for x in (query, key, value)) if is_short(query) else (query, key, value)
+def side_by_side(query: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    """These tensors, or contiguous copies where `is_short`."""
+    return tuple(x.contiguous() for x in (query, *others)) if is_short(query) else (query, *others)
 
 
 def laid_out_as(like: Tensor, x: Tensor) -> Tensor:
-    """`x` in memory as `torch.empty_like` has it for `like`, of the same shape."""
-    return torch.empty_like(like, dtype=x.dtype).copy_(x)
+    """`x` if it is in memory as `torch.empty_like` has it for `like`, of the same shape, or such a copy."""
+    has_it = x.stride() == torch.empty_like(like, device="meta").stride()
+    return x if has_it else torch.empty_like(like, dtype=x.dtype).copy_(x)
 
 
 def slices_of(x: Tensor, pairs: int) -> list[Tensor]:
@@ -195,8 +196,7 @@ def rounded(output: Tensor, factor: Tensor, value: Tensor, normalization: str, *
     What an operator returns (`attention_operator`): the output in the dtype of the values that it was given, laid out
     as these are, and itself if wider.
     """
-    if output.stride() != torch.empty_like(value, device="meta").stride():  # of copies `side_by_side`
-        output = laid_out_as(value, output)
+    output = laid_out_as(value, output)  # where it is of copies `side_by_side`
     if output.dtype == value.dtype or normalization == "separate":
         return output, factor, factor.new_empty(0), *more
     return output.to(value.dtype), factor, output, *more
@@ -277,11 +277,9 @@ def cpu_operator(
             arguments of `compute`.
     """
 
-    def compute_all_gradients(grad, grad_denominator, query, key, value, forward, backward, output, *others):
+    def gradients_laid_out(grad, grad_denominator, query, key, value, forward, backward, output, *others):
         inputs = query, key, value
-        if not is_short(query):
-            return compute_gradients(grad, grad_denominator, *inputs, forward, backward, output, *others)
-        grad, output, *copies = (x.contiguous() for x in (grad, output, *inputs))
+        *copies, grad, output = side_by_side(*inputs, grad, output)
         *gradients, d_forward, d_backward = compute_gradients(
             grad, grad_denominator, *copies, forward, backward, output, *others
         )
@@ -295,4 +293,4 @@ def cpu_operator(
         return wider, *more
 
     num_saved = 1 if allocate_more is None else 2
-    return attention_operator(name, compute, compute_all_gradients, plain, allocate_saved, num_saved)
+    return attention_operator(name, compute, gradients_laid_out, plain, allocate_saved, num_saved)

@@ -99,6 +99,11 @@ def allows_custom_op(query: Tensor) -> bool:
     return query.numel() > 0 and not (is_transformed() or is_tracing())
 
 
+def needs_grad(*inputs) -> bool:
+    """Whether autograd follows what is computed with them; those that are no tensors do not count."""
+    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
+
+
 def is_exporting() -> bool:
     """
     Whether `torch.export` is at work. In torch 2.9 the public function is also true of every `torch.compile`; the flag

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """bench_deploy.py and bench_precision.py: what they measure, of small models in torch, and the tables made of it."""
 
-import importlib
+from importlib import import_module
 
 import pytest
 import torch
@@ -15,15 +15,10 @@ IN_TORCH = [("torch", "float32"), ("torch", "int8")]
 
 
 @pytest.fixture
-def load():
-    return importlib.import_module
+def deploy(monkeypatch):
+    bench = import_module("bench_deploy")
 
-
-@pytest.fixture
-def deploy(load, monkeypatch):
-    bench = load("bench_deploy")
-
-    report = load("deploy_report")
+    report = import_module("deploy_report")
 
     def make_encoder(name, layers, longest):
         torch.manual_seed(0)
@@ -40,10 +35,10 @@ def deploy(load, monkeypatch):
     return bench
 
 
-def test_documents_are_measured(deploy, load, tmp_path):
+def test_documents_are_measured(deploy, tmp_path):
     arguments = ["--models", "BERT", "LION-S", "--repeats", "2", "--output_dir", str(tmp_path)]
     deploy.main(["--lengths", "40", "9", *arguments])
-    rows = load("measure").read_rows(tmp_path / "deploy.csv")
+    rows = import_module("measure").read_rows(tmp_path / "deploy.csv")
     assert [(row["dtype"], row["model"], row["length"]) for row in rows] == [
         (dtype, name, length) for _, dtype in IN_TORCH for name in ("BERT", "LION-S") for length in (9, 40)
     ]
@@ -52,11 +47,11 @@ def test_documents_are_measured(deploy, load, tmp_path):
         assert (row["error"] == 0) == (row["dtype"] == "float32") and row["error"] < 0.1
     theirs, ours = rows[1]["median"], rows[3]["median"]
     # Whole models: both have 12 layers, of which one was measured.
-    text, seconds = load("deploy_report").documents(rows), load("measure").duration
+    text, seconds = import_module("deploy_report").documents(rows), import_module("measure").duration
     assert f"| 40 | torch float32 | {seconds(12 * theirs)} | {seconds(12 * ours)}, {ours / theirs:.2f} |" in text
 
 
-def test_a_document_without_memory_is_a_row_without_a_time(deploy, load, tmp_path, monkeypatch):
+def test_a_document_without_memory_is_a_row_without_a_time(deploy, tmp_path, monkeypatch):
     compute = deploy.hidden_states
 
     def fail(encode, inputs):
@@ -66,9 +61,9 @@ def test_a_document_without_memory_is_a_row_without_a_time(deploy, load, tmp_pat
 
     monkeypatch.setattr(deploy, "hidden_states", fail)
     deploy.main(["--lengths", "9", "40", "--models", "BERT", "LION-S", "--output_dir", str(tmp_path)])
-    rows = load("measure").read_rows(tmp_path / "deploy.csv", length=40, dtype="float32")
+    rows = import_module("measure").read_rows(tmp_path / "deploy.csv", length=40, dtype="float32")
     assert [row["median"] is None for row in rows] == [True, False]
-    text = load("deploy_report").documents(load("measure").read_rows(tmp_path / "deploy.csv"))
+    text = import_module("deploy_report").documents(import_module("measure").read_rows(tmp_path / "deploy.csv"))
     assert "| 40 | torch float32 | no memory |" in text
 
 
@@ -81,22 +76,22 @@ def test_other_errors_are_errors(deploy, tmp_path, monkeypatch):
         deploy.encode_alone(("BERT", *IN_TORCH[0]), 1, [9], tmp_path / "folder")
 
 
-def test_what_a_task_loses(load, tmp_path, monkeypatch):
-    bench = load("bench_precision")
+def test_what_a_task_loses(tmp_path, monkeypatch):
+    bench = import_module("bench_precision")
     monkeypatch.setattr(bench, "RUNTIMES", IN_TORCH)
     monkeypatch.setattr(bench, "TRAINED", {"digits": ("softmax", "LION-LIT")})
     monkeypatch.setattr(bench, "write_page", lambda *args: None)
     bench.main(["--quick", "--tasks", "digits", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")])
-    rows = load("measure").read_rows(tmp_path / "precision.csv")
+    rows = import_module("measure").read_rows(tmp_path / "precision.csv")
     assert [(row["model"], row["dtype"]) for row in rows] == [
         (name, dtype) for name in ("softmax", "LION-LIT") for _, dtype in IN_TORCH
     ]
     assert all(row["kept"] == 1 for row in rows if row["dtype"] == "float32")
     assert all(0 <= row["kept"] <= 1 and 0 <= row["score"] <= 100 for row in rows)
-    assert load("deploy_report").losses(rows).count("digits, %") == 2
+    assert import_module("deploy_report").losses(rows).count("digits, %") == 2
 
 
-def test_share_kept(load):
-    share = load("bench_precision").share_kept
+def test_share_kept():
+    share = import_module("bench_precision").share_kept
     assert share(torch.tensor([1, 2, 3, 4]), torch.tensor([1, 0, 3, 4])) == 0.75
     assert share(torch.tensor([[1, 2], [3, 4]]), torch.tensor([[2, 1], [4, 5]])) == 0.75

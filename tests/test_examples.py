@@ -2,9 +2,9 @@
 """The examples run on small real data, leave folders that load, go on where they stopped, and refuse nonsense."""
 
 import gc
-import importlib
 import json
 import shutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -27,12 +27,6 @@ IMAGE_CONFIG = (
     "initializer_range=0.1"
 )
 TRAINING = ["--do_train", "--do_eval", "--use_cpu", "--dataloader_pin_memory", "False", "--disable_tqdm", "True"]
-
-
-@pytest.fixture
-def example():
-    """Import an example by its file name, as when it is run: the examples are scripts beside each other."""
-    return importlib.import_module
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +87,9 @@ def results(folder: Path, split: str) -> dict:
     return json.loads((folder / f"{split}_results.json").read_text())
 
 
-def test_mlm_leaves_metrics_and_a_folder_that_loads(example, text_files, tmp_path):
+def test_mlm_leaves_metrics_and_a_folder_that_loads(text_files, tmp_path):
     out = tmp_path / "out"
-    trainer = example("run_mlm").main(text_arguments(text_files, out))
+    trainer = import_module("run_mlm").main(text_arguments(text_files, out))
     metrics = results(out, "eval")
     assert metrics["perplexity"] == pytest.approx(torch.tensor(metrics["eval_loss"]).exp().item(), rel=1e-5)
     assert 0 <= metrics["eval_accuracy"] <= 1
@@ -107,8 +101,8 @@ def test_mlm_leaves_metrics_and_a_folder_that_loads(example, text_files, tmp_pat
     assert len(answers) == 3
 
 
-def test_going_on_with_another_vocabulary_is_refused(example, tmp_path):
-    run_mlm = example("run_mlm")
+def test_going_on_with_another_vocabulary_is_refused(tmp_path):
+    run_mlm = import_module("run_mlm")
     text = "a lion sleeps where the tall dry grass of the plain gives shade and wakes when night falls"
     datasets = {"train": Dataset.from_dict({"text": [text]})}
     full = len(run_mlm.train_tokenizer(datasets["train"], LionConfig(), 5000))
@@ -126,8 +120,8 @@ def test_going_on_with_another_vocabulary_is_refused(example, tmp_path):
     assert len(load(5000)) == len(load(6000)) == len(load(full)) == full
 
 
-def test_mlm_masks_the_same_tokens_at_every_evaluation(example, text_files, tmp_path):
-    trainer = example("run_mlm").main(text_arguments(text_files, tmp_path / "out", "--max_steps", "1"))
+def test_mlm_masks_the_same_tokens_at_every_evaluation(text_files, tmp_path):
+    trainer = import_module("run_mlm").main(text_arguments(text_files, tmp_path / "out", "--max_steps", "1"))
     assert trainer.evaluate()["eval_loss"] == trainer.evaluate()["eval_loss"]
     first, second = ([batch["labels"] for batch in trainer.get_eval_dataloader()] for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
@@ -138,10 +132,8 @@ def test_mlm_masks_the_same_tokens_at_every_evaluation(example, text_files, tmp_
     [(), ("--dataloader_num_workers", "1", "--dataloader_persistent_workers", "True")],
     ids=["no_workers", "persistent_workers"],
 )
-def test_mlm_masks_other_tokens_in_every_epoch_and_the_same_after_a_resume(
-    example, text_files, tmp_path, monkeypatch, workers
-):
-    run_mlm = example("run_mlm")
+def test_mlm_masks_other_tokens_in_every_epoch_and_the_same_after_a_resume(text_files, tmp_path, monkeypatch, workers):
+    run_mlm = import_module("run_mlm")
     batches = []
     training_step = run_mlm.MlmTrainer.training_step
 
@@ -184,8 +176,8 @@ def test_mlm_masks_other_tokens_in_every_epoch_and_the_same_after_a_resume(
     ],
     ids=["line_by_line", "packed", "streaming", "chunk_bfloat16", "max_samples", "early_stopping"],
 )
-def test_mlm_options(example, text_files, tmp_path, more):
-    trainer = example("run_mlm").main(text_arguments(text_files, tmp_path / "out", *more))
+def test_mlm_options(text_files, tmp_path, more):
+    trainer = import_module("run_mlm").main(text_arguments(text_files, tmp_path / "out", *more))
     assert results(tmp_path / "out", "eval")["eval_loss"] > 0
     if "--max_train_samples" in more:
         assert (len(trainer.train_dataset), len(trainer.eval_dataset)) == (4, 2)
@@ -193,7 +185,7 @@ def test_mlm_options(example, text_files, tmp_path, more):
         assert trainer.model.config._attn_implementation == "chunk" and trainer.model.dtype == torch.bfloat16
 
 
-def test_mlm_reads_its_arguments_from_a_file(example, text_files, tmp_path):
+def test_mlm_reads_its_arguments_from_a_file(text_files, tmp_path):
     arguments = {
         "config_name": "lion-d-text-base",
         "config_overrides": TEXT_CONFIG,
@@ -207,14 +199,14 @@ def test_mlm_reads_its_arguments_from_a_file(example, text_files, tmp_path):
         "max_steps": 1,
     }
     (tmp_path / "arguments.json").write_text(json.dumps(arguments))
-    trainer = example("run_mlm").main([str(tmp_path / "arguments.json")])
+    trainer = import_module("run_mlm").main([str(tmp_path / "arguments.json")])
     assert trainer.model.config.mixer_type == "decay" and trainer.model.config.hidden_size == 32
 
 
-def test_recipe_for_mlm(example, text_files, tmp_path):
+def test_recipe_for_mlm(text_files, tmp_path):
     more = text_arguments(text_files, tmp_path / "out")
     more = more[more.index("--config_overrides") :]  # the recipe names the configuration
-    trainer = example("run_mlm").main(
+    trainer = import_module("run_mlm").main(
         [str(EXAMPLES / "recipes" / "mlm-base.yaml"), *more, "--streaming", "--logging_steps", "2"]
         + ["--adam_beta2", "0.97"]
     )
@@ -241,22 +233,22 @@ def test_recipe_for_mlm_large_differs_in_size_and_learning_rate():
     assert differ == {"config_name": "lion-text-large", "learning_rate": "2e-4"}
 
 
-def test_a_recipe_must_hold_arguments(example, tmp_path):
+def test_a_recipe_must_hold_arguments(tmp_path):
     (tmp_path / "recipe.yaml").write_text("learning_rate")
     with pytest.raises(ValueError, match="must hold arguments by name"):
-        example("run_mlm").main([str(tmp_path / "recipe.yaml")])
+        import_module("run_mlm").main([str(tmp_path / "recipe.yaml")])
     (tmp_path / "recipe.yaml").write_text("output_dir: here\nlaerning_rate: 1.0")
     with pytest.raises(ValueError, match="laerning_rate"):
-        example("run_mlm").main([str(tmp_path / "recipe.yaml")])
+        import_module("run_mlm").main([str(tmp_path / "recipe.yaml")])
 
 
-def test_recipe_for_images(example, image_folder, tmp_path):
+def test_recipe_for_images(image_folder, tmp_path):
     """Mixtures, crops and mirror images teach it, too, new ones in every epoch and the same ones after a resume."""
     recipe = str(EXAMPLES / "recipes" / "images.yaml")
     common = "--report_to none --max_steps 48 --max_train_samples 128 --per_device_train_batch_size 8 --mixup 0.4"
     common += " --min_crop 0.8 --learning_rate 5e-3 --eval_strategy no --save_strategy steps --save_steps 24"
     common = [*common.split(), "--config_overrides", IMAGE_CONFIG + ",patch_order=snake"]
-    module = example("run_image_classification")
+    module = import_module("run_image_classification")
     whole = module.main([recipe, *image_arguments(image_folder, tmp_path / "whole", *common)])
     assert type(whole).__name__ == "MixupTrainer" and whole.args.label_smoothing_factor == 0.1
     assert whole.model.config.patch_order == "snake"
@@ -303,9 +295,9 @@ def glue_model(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("task", GLUE_ROWS)
-def test_glue(task, glue_model, example, tmp_path):
+def test_glue(task, glue_model, tmp_path):
     """Tasks are measured as the benchmark measures them; those of a kind learn two examples by heart."""
-    module = example("run_glue")
+    module = import_module("run_glue")
     kind = module.TASKS[task]
     labels = list(kind.labels[:2]) if task in ("rte", "mnli") else [0, 1] if kind.labels else [0.5, 4.5]
     rows = [json.dumps(row | {"label": label}) for row, label in zip(GLUE_ROWS[task], labels, strict=True)] * 8
@@ -333,12 +325,12 @@ def test_glue(task, glue_model, example, tmp_path):
     assert trainer.model.config.num_labels == max(1, len(kind.labels))
 
 
-def test_glue_goes_on_from_a_checkpoint_and_logs(glue_model, example, tmp_path):
+def test_glue_goes_on_from_a_checkpoint_and_logs(glue_model, tmp_path):
     rows = [json.dumps(row | {"label": i}) for i, row in enumerate(GLUE_ROWS["rte"])] * 16
     (tmp_path / "data.jsonl").write_text("\n".join(rows))
 
     def run(output_dir):
-        trainer = example("run_glue").main(
+        trainer = import_module("run_glue").main(
             [str(EXAMPLES / "recipes" / "glue.yaml"), "--task_name", "rte", "--model_name_or_path", str(glue_model)]
             + ["--train_file", str(tmp_path / "data.jsonl"), "--validation_file", str(tmp_path / "data.jsonl")]
             + ["--output_dir", str(output_dir), "--cache_dir", str(tmp_path / "cache"), *TRAINING]
@@ -353,8 +345,8 @@ def test_glue_goes_on_from_a_checkpoint_and_logs(glue_model, example, tmp_path):
     assert list((tmp_path / "whole").rglob("events.out.tfevents*")) and (tmp_path / "whole" / "training.png").exists()
 
 
-def test_glue_refuses(glue_model, example, tmp_path):
-    module = example("run_glue")
+def test_glue_refuses(glue_model, tmp_path):
+    module = import_module("run_glue")
     arguments = [
         "--task_name",
         "rte",
@@ -407,8 +399,8 @@ def own_arguments(model: Path, output_dir: Path, file: str, *more: str) -> list[
     ],
     ids=["names", "numbers", "pairs", "regression"],
 )
-def test_a_table_of_ones_own_needs_no_task(glue_model, example, tmp_path, suffix, columns, labels):
-    module, out = example("run_glue"), tmp_path / "out"
+def test_a_table_of_ones_own_needs_no_task(glue_model, tmp_path, suffix, columns, labels):
+    module, out = import_module("run_glue"), tmp_path / "out"
     file = own_table(tmp_path, suffix, **columns)
     trainer = module.main(own_arguments(glue_model, out, file, "--learning_rate", "5e-3"))
     assert trainer.model.config.id2label == labels
@@ -424,8 +416,8 @@ def test_a_table_of_ones_own_needs_no_task(glue_model, example, tmp_path, suffix
     assert results(tmp_path / "again", "eval")["eval_accuracy"] == metrics["eval_accuracy"]
 
 
-def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, example, tmp_path):
-    module = example("run_glue")
+def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, tmp_path):
+    module = import_module("run_glue")
     model = AutoModelForMaskedLM.from_pretrained(glue_model)
     model.config.id2label = {0: "good", 1: "bad"}
     model.save_pretrained(tmp_path / "model")
@@ -450,34 +442,34 @@ def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, exa
         ({"text": ["a", "b", None, "c"]}, "The train data has no 'text' in row 3: fill it in"),
     ],
 )
-def test_a_table_that_is_no_task_is_refused(glue_model, example, tmp_path, columns, message):
+def test_a_table_that_is_no_task_is_refused(glue_model, tmp_path, columns, message):
     file = own_table(tmp_path, ".csv", **columns)
     with pytest.raises(ValueError, match=message):
-        example("run_glue").main(own_arguments(glue_model, tmp_path / "out", file))
+        import_module("run_glue").main(own_arguments(glue_model, tmp_path / "out", file))
     assert not (tmp_path / "out" / "config.json").exists()
 
 
-def test_neither_a_task_nor_a_file(glue_model, example, tmp_path):
+def test_neither_a_task_nor_a_file(glue_model, tmp_path):
     arguments = own_arguments(glue_model, tmp_path / "out", "file")
     position = arguments.index("--train_file")
     del arguments[position : position + 4]
     with pytest.raises(ValueError, match="Give --task_name .one of cola, .*or data of your own by --train_file"):
-        example("run_glue").main(arguments)
+        import_module("run_glue").main(arguments)
 
 
-def test_mlm_refuses_data_without_text(example, text_files, tmp_path):
+def test_mlm_refuses_data_without_text(text_files, tmp_path):
     empty = tmp_path / "empty.txt"
     empty.write_text("\n  \n\n")
     with pytest.raises(ValueError, match="no text in 3 rows"):
-        example("run_mlm").main(text_arguments(text_files | {"validation": empty}, tmp_path / "out"))
+        import_module("run_mlm").main(text_arguments(text_files | {"validation": empty}, tmp_path / "out"))
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv", "parquet"])
-def test_mlm_file_types_and_validation_split(example, text_files, tmp_path, suffix):
+def test_mlm_file_types_and_validation_split(text_files, tmp_path, suffix):
     args = text_arguments({"train": text_files[suffix], "validation": ""}, tmp_path / "out", "--line_by_line")
     position = args.index("--validation_file")
     args[position : position + 2] = ["--validation_split_percentage", "20"]
-    trainer = example("run_mlm").main(args)
+    trainer = import_module("run_mlm").main(args)
     assert len(trainer.eval_dataset) == pytest.approx(0.25 * len(trainer.train_dataset), abs=1)
 
 
@@ -498,7 +490,7 @@ BAD_FILES = {
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # which `datasets` leaves when it streams
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_files_that_cannot_be_read_are_named(example, text_files, tmp_path, name, streaming):
+def test_files_that_cannot_be_read_are_named(text_files, tmp_path, name, streaming):
     data, message = BAD_FILES[name]
     (tmp_path / name).write_bytes(data)
     arguments = text_arguments({**text_files, "train": tmp_path / name}, tmp_path / "out")
@@ -506,13 +498,13 @@ def test_files_that_cannot_be_read_are_named(example, text_files, tmp_path, name
     del arguments[position : position + 2]
     arguments.remove("--do_eval")
     with pytest.raises(ValueError, match=message):
-        example("run_mlm").main([*arguments, *["--streaming"] * streaming])
+        import_module("run_mlm").main([*arguments, *["--streaming"] * streaming])
     gc.collect()
     assert not (tmp_path / "out" / "config.json").exists()
 
 
-def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(example, text_files, tmp_path):
-    run_mlm = example("run_mlm")
+def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(text_files, tmp_path):
+    run_mlm = import_module("run_mlm")
     whole = run_mlm.main(text_arguments(text_files, tmp_path / "whole", "--save_steps", "3", "--max_steps", "6"))
     checkpoint = tmp_path / "whole" / "checkpoint-3"
     # Asked for by name, in another folder; and found in the output folder itself.
@@ -533,8 +525,8 @@ def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(example, text_files, tmp
 
 
 @pytest.mark.parametrize("resume", [False, True], ids=["found", "asked_for"])
-def test_mlm_refuses_to_go_on_from_the_checkpoint_of_another_model(example, text_files, tmp_path, resume):
-    run_mlm = example("run_mlm")
+def test_mlm_refuses_to_go_on_from_the_checkpoint_of_another_model(text_files, tmp_path, resume):
+    run_mlm = import_module("run_mlm")
     run_mlm.main(text_arguments(text_files, tmp_path / "out", "--max_steps", "1"))
     other = TEXT_CONFIG + ",feature_map=elu,hidden_dropout_prob=0.1,chunk_size=16"
     more = ["--config_overrides", other, "--max_steps", "2"]
@@ -551,10 +543,11 @@ def test_mlm_refuses_to_go_on_from_the_checkpoint_of_another_model(example, text
     assert same.state.global_step == 2
 
 
-def test_image_classification_leaves_metrics_and_a_folder_that_loads(example, image_folder, tmp_path):
+def test_image_classification_leaves_metrics_and_a_folder_that_loads(image_folder, tmp_path):
     out = tmp_path / "out"
     args = ("--validation_dir", str(image_folder / "validation"), "--learning_rate", "3e-3", "--save_steps", "10")
-    trainer = example("run_image_classification").main(image_arguments(image_folder, out, *args, "--min_crop", "0.9"))
+    arguments = image_arguments(image_folder, out, *args, "--min_crop", "0.9")
+    trainer = import_module("run_image_classification").main(arguments)
     assert results(out, "eval")["eval_accuracy"] > 0.8  # noughts and ones
     assert "train_loss" in results(out, "all")
     model = AutoModelForImageClassification.from_pretrained(out)
@@ -565,7 +558,7 @@ def test_image_classification_leaves_metrics_and_a_folder_that_loads(example, im
     is_right = [answer[0]["label"] == file.parent.name for answer, file in zip(answers, files, strict=True)]
     assert sum(is_right) / len(files) == pytest.approx(results(out, "eval")["eval_accuracy"])
 
-    resumed = example("run_image_classification").main(
+    resumed = import_module("run_image_classification").main(
         image_arguments(image_folder, tmp_path / "resumed", *args, "--min_crop", "0.9")
         + ["--resume_from_checkpoint", str(out / "checkpoint-10")]
     )
@@ -573,7 +566,7 @@ def test_image_classification_leaves_metrics_and_a_folder_that_loads(example, im
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_damaged_images_are_named_and_left_out(example, image_folder, tmp_path, caplog, workers):
+def test_damaged_images_are_named_and_left_out(image_folder, tmp_path, caplog, workers):
     """Cut short, empty, or no image at all: training and evaluation go on without them."""
     folder = tmp_path / "images"
     shutil.copytree(image_folder, folder)
@@ -583,7 +576,7 @@ def test_damaged_images_are_named_and_left_out(example, image_folder, tmp_path, 
         second.write_bytes(b"")
         third.write_text("<html>not found</html>")
     more = ("--validation_dir", str(folder / "validation"), "--dataloader_num_workers", workers)
-    trainer = example("run_image_classification").main(image_arguments(folder, tmp_path / "out", *more))
+    trainer = import_module("run_image_classification").main(image_arguments(folder, tmp_path / "out", *more))
     assert trainer.state.global_step == 20 and results(tmp_path / "out", "eval")["eval_accuracy"] > 0.4
     if workers == "0":
         named = [message for message in caplog.messages if "cannot be read" in message and "mend or" in message]
@@ -593,8 +586,8 @@ def test_damaged_images_are_named_and_left_out(example, image_folder, tmp_path, 
         trainer.eval_dataset[row]
 
 
-def test_image_classification_fine_tunes_on_other_labels(example, image_folder, tmp_path):
-    script = example("run_image_classification")
+def test_image_classification_fine_tunes_on_other_labels(image_folder, tmp_path):
+    script = import_module("run_image_classification")
     ten = ("--config_overrides", IMAGE_CONFIG + ",num_channels=1", "--max_steps", "2", "--random_flip")
     script.main(image_arguments(image_folder, tmp_path / "first", *ten))
     args = image_arguments(image_folder, tmp_path / "second", "--max_steps", "2", "--train_val_split", "0.5")
@@ -604,8 +597,8 @@ def test_image_classification_fine_tunes_on_other_labels(example, image_folder, 
     assert len(trainer.train_dataset) == pytest.approx(len(trainer.eval_dataset), abs=1)
 
 
-def test_image_classification_goes_by_the_names_of_the_classes(example, image_folder, tmp_path):
-    script = example("run_image_classification")
+def test_image_classification_goes_by_the_names_of_the_classes(image_folder, tmp_path):
+    script = import_module("run_image_classification")
     only = {}
     for name, new_name in (("one", "one"), ("nought", "nought"), ("one", "two")):
         only[new_name] = tmp_path / f"only-{new_name}"
@@ -674,7 +667,7 @@ def test_image_classification_goes_by_the_names_of_the_classes(example, image_fo
         ({"--attn_implementation": "sdpa"}, ValueError, "not a LION kernel"),
     ],
 )
-def test_mlm_refuses(example, text_files, tmp_path, change, error, message):
+def test_mlm_refuses(text_files, tmp_path, change, error, message):
     args = text_arguments(text_files, tmp_path / "out")
     for name, value in change.items():
         if name in args:
@@ -683,7 +676,7 @@ def test_mlm_refuses(example, text_files, tmp_path, change, error, message):
         else:
             args += [name, value]
     with pytest.raises(error, match=message):
-        example("run_mlm").main(args)
+        import_module("run_mlm").main(args)
     assert not (tmp_path / "out" / "config.json").exists()
 
 
@@ -698,20 +691,20 @@ def test_mlm_refuses(example, text_files, tmp_path, change, error, message):
         (("--dataset_name", "mnist"), ValueError, "or by --dataset_name"),
     ],
 )
-def test_image_classification_refuses(example, image_folder, tmp_path, more, error, message):
+def test_image_classification_refuses(image_folder, tmp_path, more, error, message):
     more = tuple(str(image_folder / "train" / value) if value == "nought" else value for value in more)
     with pytest.raises(error, match=message):
-        example("run_image_classification").main(image_arguments(image_folder, tmp_path / "out", *more))
+        import_module("run_image_classification").main(image_arguments(image_folder, tmp_path / "out", *more))
 
 
-def test_nothing_to_do(example, image_folder, tmp_path):
+def test_nothing_to_do(image_folder, tmp_path):
     args = [a for a in image_arguments(image_folder, tmp_path / "out") if a not in ("--do_train", "--do_eval")]
     with pytest.raises(ValueError, match="nothing to do"):
-        example("run_image_classification").main(args)
+        import_module("run_image_classification").main(args)
 
 
-def test_docstrings_are_found_once_and_files_do_not_straddle_the_split(example, tmp_path):
-    docstrings = example("docstrings")
+def test_docstrings_are_found_once_and_files_do_not_straddle_the_split(tmp_path):
+    docstrings = import_module("docstrings")
     folder = str(Path(json.__file__).parents[1] / "concurrent"), str(Path(json.__file__).parent)
     train, validation = docstrings.collect_docstrings(folder, seed=3)
     assert train and validation and not train.keys() & validation.keys()
@@ -724,8 +717,8 @@ def test_docstrings_are_found_once_and_files_do_not_straddle_the_split(example, 
         docstrings.collect_docstrings([str(tmp_path)])
 
 
-def test_demo_clears_only_its_own_folder(example, tmp_path):
-    demo = example("demo")
+def test_demo_clears_only_its_own_folder(tmp_path):
+    demo = import_module("demo")
     mine, others = tmp_path / "mine", tmp_path / "others"
     demo.empty_folder(mine)
     (mine / "stale").touch()
@@ -739,8 +732,8 @@ def test_demo_clears_only_its_own_folder(example, tmp_path):
 
 
 @pytest.mark.parametrize(("busy", "threads"), [(0.0, 2), (30.0, 1), (55.0, 1), (100.0, 1)])
-def test_demo_takes_the_threads_that_are_idle(example, monkeypatch, capsys, busy, threads):
-    demo = example("demo")
+def test_demo_takes_the_threads_that_are_idle(monkeypatch, capsys, busy, threads):
+    demo = import_module("demo")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(demo.psutil, "cpu_count", lambda: 2)
     monkeypatch.setattr(demo.psutil, "cpu_percent", lambda interval: busy)
@@ -754,11 +747,11 @@ def test_demo_takes_the_threads_that_are_idle(example, monkeypatch, capsys, busy
     monkeypatch.delenv("OMP_NUM_THREADS")
 
 
-def test_compare_kernels(example, image_folder, tmp_path, capsys):
-    script = example("run_image_classification")
+def test_compare_kernels(image_folder, tmp_path, capsys):
+    script = import_module("run_image_classification")
     script.main(image_arguments(image_folder, tmp_path / "out", "--max_steps", "2"))
     report_file = tmp_path / "report.json"
-    example("compare_kernels").main(
+    import_module("compare_kernels").main(
         ["--model", str(tmp_path / "out"), "--image_dir", str(image_folder), "--output_file", str(report_file)]
     )
     (report,) = json.loads(report_file.read_text()).values()

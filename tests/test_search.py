@@ -1,10 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Search finds the right text, reads again only what has changed, and says what is missing; retrieval is fair."""
 
-import importlib
 import json
 import re
 import zlib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -41,15 +41,9 @@ class BagOfWords:
 
 
 @pytest.fixture
-def script():
-    """Import a script by its file name, as when it is run."""
-    return importlib.import_module
-
-
-@pytest.fixture
-def search(script, monkeypatch):
+def search(monkeypatch):
     """The script, whose encoder is a bag of words, in `search.bag`."""
-    module = script("search")
+    module = import_module("search")
     bag = BagOfWords()
     monkeypatch.setattr(module, "load_encoder", lambda folder: bag)
     monkeypatch.setattr(module, "bag", bag, raising=False)
@@ -140,8 +134,8 @@ def test_what_is_missing_is_said(search, tmp_path, monkeypatch, more, error, mes
         search.main(["query", "--model", "model", "--index_dir", "index", *more])
 
 
-def test_a_missing_model_is_said(script, tmp_path):
-    search, demo = script("search"), script("demo")
+def test_a_missing_model_is_said(tmp_path):
+    search, demo = import_module("search"), import_module("demo")
     for run_it in (lambda: search.main(["query", "--model", "gone"]), lambda: demo.main(["--search_model", "gone"])):
         with pytest.raises(FileNotFoundError, match="gone is no folder: give that of a sentence encoder"):
             run_it()
@@ -157,10 +151,10 @@ def test_packages_have_their_import_names(search):
     assert entry.text == "zipfile: Read and write ZIP files."
 
 
-def test_the_demo_begins_with_a_search(search, script, tmp_path, monkeypatch, capsys):
+def test_the_demo_begins_with_a_search(search, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(search, "files_of_package", lambda package, find=search.files_of_package: find("zipfile"))
     (tmp_path / "model").mkdir()
-    summary = script("demo").search_part(tmp_path, tmp_path / "model", 60)
+    summary = import_module("demo").search_part(tmp_path, tmp_path / "model", 60)
     assert summary["texts"] > 20 and len(summary["answers"]) == 5
     assert summary["answers"]["how do I read a zip file"][0]["place"].startswith("zipfile")
     assert "  how do I read a zip file\n" in capsys.readouterr().out
@@ -170,8 +164,8 @@ def test_the_demo_begins_with_a_search(search, script, tmp_path, monkeypatch, ca
 
 
 @pytest.fixture
-def bench(script):
-    return script("bench_retrieval")
+def bench():
+    return import_module("bench_retrieval")
 
 
 def test_ndcg_is_that_of_scikit_learn(bench):
@@ -213,7 +207,7 @@ def test_documents_do_not_contain_their_queries(bench, tmp_path):
     lines = ["An archive may have comments.", "Archive", "With a password it is slow."]
     assert document.text.split("\n") == [*lines, "later", "Walk in the order of names."]
 
-    tokenizer = importlib.import_module("hub_checkpoints").text_tokenizer()
+    tokenizer = import_module("hub_checkpoints").text_tokenizer()
     chosen = bench.collect(["email"], tokenizer, {bench.RANGES[0]: 3, bench.RANGES[1]: 2})
     found = [(limits, *pair) for limits, pairs in chosen.items() for pair in pairs]
     assert len(found) == 5 and len({document.module for _, document, _ in found}) == 5
@@ -245,7 +239,7 @@ def retrieve(bench, tmp_path, monkeypatch):
         args = ["--model", folder, "--teacher", folder, "--packages", "email", "--documents", "2", "1", "0", "0", "0"]
         args += ["--output_dir", str(tmp_path / "out"), "--trained_dir", str(tmp_path / "trained")]
         bench.main([*args, "--encoders", *encoders])
-        return importlib.import_module("measure").read_rows(tmp_path / "out" / "retrieval.csv")
+        return import_module("measure").read_rows(tmp_path / "out" / "retrieval.csv")
 
     return run
 
