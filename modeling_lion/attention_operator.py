@@ -25,7 +25,7 @@ from collections.abc import Callable
 import torch
 
 from .attention_plain import run_plain
-from .numerics import accumulation_dtype, without_autocast
+from .numerics import accumulation_dtype, save_for_backward, saved_for_backward, without_autocast
 
 
 INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? forward, Tensor? backward"
@@ -87,11 +87,11 @@ def attention_operator(
         if saved and saved[0].dim() > 1:
             output = saved[0]
         results = () if compute_gradients is None else (output, factor, *saved[1:])
-        ctx.save_for_backward(*tensors, *results)
+        save_for_backward(ctx, *tensors, *results)
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx, grad, grad_factor, *_):
-        saved = ctx.saved_tensors  # asked for once: checkpointing computes them for it
+        saved = saved_for_backward(ctx)
         inputs, results = saved[:5], saved[5:]
         needs = ctx.needs_input_grad[:5]
         is_separate = ctx.normalization == "separate"

@@ -25,6 +25,7 @@ from torch.nn.functional import pad
 from .attention_blocks import window_mask
 from .cpu_scratch import Scratch
 from .decay import cut_evenly
+from .numerics import save_for_backward, saved_for_backward
 
 
 # Scores at a time: 600 KB, in the second-level cache together with the rows of keys that make them.
@@ -140,7 +141,7 @@ class SlidingAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query, with_log_sum):
-        ctx.save_for_backward(query, key, value, is_real, cu_seqlens)
+        save_for_backward(ctx, query, key, value, is_real, cu_seqlens)
         ctx.sizes = sliding_window, scaling, first_query
         batch, heads, queries, _ = query.shape
         scratch = Scratch(query)
@@ -164,7 +165,7 @@ class SlidingAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad, d_log_sum):
-        query, key, value, is_real, cu_seqlens = ctx.saved_tensors
+        query, key, value, is_real, cu_seqlens = saved_for_backward(ctx)
         sliding_window, scaling, first_query = ctx.sizes
         scratch = Scratch(query)
         d_query = torch.empty_like(query)

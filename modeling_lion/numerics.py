@@ -104,6 +104,18 @@ def needs_grad(*inputs) -> bool:
     return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
 
 
+def save_for_backward(ctx, *tensors: Tensor | None) -> None:
+    """`ctx.save_for_backward` of those that are given: what draws a graph of saved tensors reads no `None`."""
+    ctx.is_given = [x is not None for x in tensors]
+    ctx.save_for_backward(*(x for x in tensors if x is not None))
+
+
+def saved_for_backward(ctx) -> list[Tensor | None]:
+    """What `save_for_backward` was given."""
+    saved = iter(ctx.saved_tensors)  # asked for once: checkpointing computes them for it
+    return [next(saved) if is_given else None for is_given in ctx.is_given]
+
+
 def is_exporting() -> bool:
     """
     Whether `torch.export` is at work. In torch 2.9 the public function is also true of every `torch.compile`; the flag
