@@ -288,7 +288,7 @@ def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, tota
 def compute(
     query, key, value, forward, backward, chunk_size, normalization, head_directions, *, make_decays=ChunkDecays
 ):
-    given, (query, key, value) = value, side_by_side(query, key, value)
+    given, (query, key, value) = value, side_by_side(forward, query, key, value)
     if forward is None:
         pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
         return compute_without_decay(query, key, value, pairs, normalization, given)

@@ -70,7 +70,7 @@ def multiply_(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def compute(query, key, value, forward, backward, chunk_size, normalization, head_directions):
-    given, (query, key, value) = value, side_by_side(query, key, value)
+    given, (query, key, value) = value, side_by_side(forward, query, key, value)
     scratch, output, factor = allocate_outputs(query, value, normalization)
     tiles = Tiles(query, key, value, LogDecay(forward, backward), head_directions)
     length = query.shape[2]

@@ -21,10 +21,11 @@ from .decay import MaskSums
 from .numerics import accumulation_dtype, is_zero_denominator
 
 
-# Numbers in the queries of a sequence, and bytes in all of them. Measured with 2 to 12 heads of 16 to 64 (AMD EPYC
-# 9005, one thread): forward and backward take .25 to .9 of the time below both limits. With three times as many
-# numbers in a sequence nothing is gained, and copies of more bytes than that are first touched in every call.
-SHORT_SEQUENCE, FEW_BYTES = 8192, 3 * 2**18
+# Numbers in the queries of a sequence, with and without decays, and bytes in all of them. Measured with 2 to 12 heads of
+# 16 to 64 (AMD EPYC 9005 and one without AVX-512, one thread): forward and backward take .25 to .96 of the time below
+# these limits. Without decays a slice takes fewer calls, so that longer sequences gain nothing; with them, none of
+# twice as many numbers. Copies of more bytes than that are first touched in every call.
+SHORT_SEQUENCE, SHORT_WITHOUT_DECAY, FEW_BYTES = 3 * 2**12, 2**13, 3 * 2**18
 logger = logging.get_logger(__name__)
 
 
@@ -109,7 +110,7 @@ def pairs_per_slice(wanted: int, *tensors: Tensor) -> int:
     return -(-heads // -(-heads // max(1, min(wanted, heads))))
 
 
-def is_short(query: Tensor) -> bool:
+def is_short(query: Tensor, has_decay: bool) -> bool:
     """
     Whether sequences `(b, h, l, d)` are so short that a slice of one costs more in calls than copies cost that have
     the heads of several side by side, which `pairs_per_slice` asks for.
@@ -117,12 +118,14 @@ def is_short(query: Tensor) -> bool:
     batch, heads, length, dim = query.shape
     is_scattered = batch > 1 and heads % 2 == 0 and query.stride(0) != heads * query.stride(1)
     is_small = query.numel() * query.element_size() <= FEW_BYTES
-    return is_scattered and is_small and heads * length * dim <= SHORT_SEQUENCE
+    longest = SHORT_SEQUENCE if has_decay else SHORT_WITHOUT_DECAY
+    return is_scattered and is_small and heads * length * dim <= longest
 
 
-def side_by_side(query: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """These tensors, or contiguous copies where `is_short`."""
-    return tuple(x.contiguous() for x in (query, *others)) if is_short(query) else (query, *others)
+def side_by_side(log_decay: Tensor | None, query: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    """These tensors, or contiguous copies where `is_short`; `log_decay` is that of one direction."""
+    tensors = query, *others
+    return tuple(x.contiguous() for x in tensors) if is_short(query, log_decay is not None) else tensors
 
 
 def laid_out_as(like: Tensor, x: Tensor) -> Tensor:
@@ -279,7 +282,7 @@ def cpu_operator(
 
     def gradients_laid_out(grad, grad_denominator, query, key, value, forward, backward, output, *others):
         inputs = query, key, value
-        *copies, grad, output = side_by_side(*inputs, grad, output)
+        *copies, grad, output = side_by_side(forward, *inputs, grad, output)
         *gradients, d_forward, d_backward = compute_gradients(
             grad, grad_denominator, *copies, forward, backward, output, *others
         )
