@@ -21,10 +21,10 @@ from .decay import MaskSums
 from .numerics import accumulation_dtype, is_zero_denominator
 
 
-# Numbers in the queries of a sequence, with and without decays, and bytes in all of them. Measured with 2 to 12 heads of
-# 16 to 64 (AMD EPYC 9005 and one without AVX-512, one thread): forward and backward take .25 to .96 of the time below
-# these limits. Without decays a slice takes fewer calls, so that longer sequences gain nothing; with them, none of
-# twice as many numbers. Copies of more bytes than that are first touched in every call.
+# Numbers in the queries of a sequence, with and without decays, and bytes in all of them. Measured with 2 to 12 heads
+# of 16 to 64 (AMD EPYC 9005, and an EPYC without AVX-512, one thread): forward and backward take .25 to .96 of the time
+# below these limits. Longer sequences gain nothing; without decays, where a slice takes fewer calls, they do so sooner.
+# Copies of more bytes than that are first touched in every call.
 SHORT_SEQUENCE, SHORT_WITHOUT_DECAY, FEW_BYTES = 3 * 2**12, 2**13, 3 * 2**18
 logger = logging.get_logger(__name__)
 
