@@ -22,8 +22,8 @@ from .numerics import accumulation_dtype, is_zero_denominator
 
 
 # Numbers in the queries of a sequence, with and without decays, and bytes in all of them. Measured with 2 to 12 heads
-# of 16 to 64 (AMD EPYC 9005, and an EPYC without AVX-512, one thread): forward and backward take .25 to .96 of the time
-# below these limits. Longer sequences gain nothing; without decays, where a slice takes fewer calls, they do so sooner.
+# of 16 to 64 (AMD EPYC 9005, and an EPYC without AVX-512, one thread): forward and backward take .25 to .96 of the
+# time below these limits. Longer sequences gain nothing, those without decays, which take fewer calls, nothing sooner.
 # Copies of more bytes than that are first touched in every call.
 SHORT_SEQUENCE, SHORT_WITHOUT_DECAY, FEW_BYTES = 3 * 2**12, 2**13, 3 * 2**18
 logger = logging.get_logger(__name__)
