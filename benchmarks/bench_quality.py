@@ -7,6 +7,7 @@ What every mixer learns: the same backbone, parameters, steps and data, with one
     python benchmarks/bench_quality.py --quick           # a few steps, to see that it runs
     python benchmarks/bench_quality.py --tasks digits --models LION-S LION-S♮ --seeds 3 4 5    # more seeds
     python benchmarks/bench_quality.py --tasks text --set pooling=mean    # all models, configured otherwise
+    python benchmarks/bench_quality.py --tasks recall --set steps=2000    # or trained otherwise
 
 Every training is a row of `quality.csv` and is not repeated while that is there, so that a stopped run goes on where
 it was. `quality_speed.csv` has times and memory, `half_lives.csv` the decays of LION-S before and after training; both
@@ -51,6 +52,7 @@ from modeling_lion.mixer import LinearMixer  # noqa: E402
 
 
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
+TRAINING_FIELDS = ("steps", "learning_rate")  # of an experiment, which a variant may replace, too
 # LIT has no decays: a scan along a curve does not change it.
 MODELS = {
     "softmax": {"mixer_type": "softmax"},
@@ -88,7 +90,8 @@ class Experiment:
         steps, batch_size, learning_rate: of the training; a tenth of the steps warms up, then a cosine falls to 0.
         examples: for training; a tenth of them for validation, and for the test.
         longer: evaluate examples of so many times the `length` of the task, too.
-        variant: fields of `LionConfig` that replace those of every model.
+        variant: fields of `LionConfig` that replace those of every model, and the `TRAINING_FIELDS` that are not as in
+            the experiments of a scale.
         fan_in: initial weights of Hydra and Vim as their authors have them (`use_fan_in`), not those of the library.
     """
 
@@ -328,7 +331,8 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
         longer: positions for an input so many times as long; the rest is as without.
     """
     common = experiment.config | data.config
-    of_model = common | MODELS[model] | experiment.variant
+    variant = {name: value for name, value in experiment.variant.items() if name not in TRAINING_FIELDS}
+    of_model = common | MODELS[model] | variant
     config = LionConfig(**of_model)
     reference = count("softmax", LionConfig(**common | MODELS["softmax"]), data)
     projections = 3 if config.use_gated_mlp else 2
@@ -519,7 +523,8 @@ def train_once(
     Raises:
         ValueError: if it is there with other sizes, steps or data.
     """
-    experiment = replace(SCALES[args.scale][task], variant=dict(args.set), fan_in=args.fan_in)
+    training = {name: value for name, value in args.set if name in TRAINING_FIELDS}
+    experiment = replace(SCALES[args.scale][task], variant=dict(args.set), fan_in=args.fan_in, **training)
     path, variant = args.output_dir / f"{args.table}.csv", experiment.variant_name
     case = {"scale": args.scale, "task": task, "model": model, "initial_decays": initial_decays, "seed": seed}
     case |= {"variant": variant}
@@ -549,13 +554,14 @@ def parse_setting(text: str) -> tuple[str, object]:
     Name and value of `field=value`; values are JSON, or strings.
 
     Raises:
-        argparse.ArgumentTypeError: if `LionConfig` has no such field, or the benchmark sets it.
+        argparse.ArgumentTypeError: if neither `LionConfig` nor a training has such a field, or the benchmark sets it.
     """
     name, _, value = text.partition("=")
-    if name not in CONFIG_FIELDS or not value:
-        near = difflib.get_close_matches(name, CONFIG_FIELDS)
+    known = [*CONFIG_FIELDS, *TRAINING_FIELDS]
+    if name not in known or not value:
+        near = difflib.get_close_matches(name, known)
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not FIELD=VALUE with a field of LionConfig"
+            f"{text!r} is not FIELD=VALUE with a field of LionConfig, or one of {', '.join(TRAINING_FIELDS)}"
             + f"; did you mean {' or '.join(near)}?" * bool(near)
         )
     if name == "intermediate_size":
@@ -593,7 +599,7 @@ def main(args: list[str] | None = None) -> None:
         metavar="FIELD=VALUE",
         type=parse_setting,
         action="append",
-        help="a field of LionConfig for all chosen models, stored as `variant`; may be given several times",
+        help="a field of LionConfig, steps or learning_rate for all chosen models, stored as `variant`; repeatable",
     )
     parser.add_argument("--table", choices=TABLES, default="quality", help="where trainings go; times go with quality")
     parser.add_argument("--fan_in", action="store_true", help="initial weights of Hydra and Vim by fan-in, a variant")

@@ -71,10 +71,11 @@ def test_every_token_is_labelled_and_longer_examples_are_read(bench, tmp_path):
 
 
 def test_variants_are_rows_of_the_same_table(bench, tmp_path, monkeypatch, capsys):
-    seen = []
+    seen, trained = [], []
 
     def instead_of_training(name, seed, experiment, data, cache_dir):
         seen.append(bench.make_config(name, experiment, data))
+        trained.append((experiment.steps, experiment.learning_rate))
         return dict.fromkeys(bench.METRICS, 0.1) | {"chance": 0.1, "parameters": 1, "train_seconds": 1.0}, {}
 
     monkeypatch.setattr(bench, "train", instead_of_training)
@@ -93,6 +94,9 @@ def test_variants_are_rows_of_the_same_table(bench, tmp_path, monkeypatch, capsy
     assert [row["variant"] for row in rows] == names and len({row["settings"] for row in rows}) == 1
     assert [config.pooling for config in seen] == [*2 * ["cls"], *2 * ["mean"], *2 * ["cls"]]
     assert [config.initializer_range for config in seen] == [0.02, 0.02, 0.5, 0.5, 0.02, 0.02]
+    bench.main([*args, "--set", "steps=5", "--set", "learning_rate=4e-3"])
+    assert bench.read_rows(tmp_path / "quality.csv")[-1]["variant"] == "learning_rate=0.004 steps=5"
+    assert trained == [*6 * [(3, 1e-3)], *2 * [(5, 4e-3)]] and len(seen) == 8
     for wrong, message in (
         ("poling=mean", "did you mean pooling"),
         ("pooling", "FIELD=VALUE"),
