@@ -103,16 +103,17 @@ TINY |= {"chunk_size": 16, "initializer_range": 0.3}
 MODERN = {"head_directions": "alternate", "conv_kernel": 3, "rope_parameters": {}, "type_vocab_size": 0}
 MODERN |= {"norm_position": "pre", "use_gated_mlp": True, "pooling": "mean"}
 LAYER_TYPES = ["linear_attention", "sliding_attention", "full_attention"]
-HYBRID = {"mixer_type": "selective", "layer_types": LAYER_TYPES, "num_hidden_layers": 3, "sliding_window": 4}
+HYBRID = {"mixer_type": "decay", "layer_types": LAYER_TYPES, "num_hidden_layers": 3, "sliding_window": 4}
 IMAGE = {"modality": "image", "image_size": (8, 12), "patch_size": 1}
 CONVERTED = {"feature_map": "hedgehog", "local_window": 5, "position_embedding_type": "cyclic", "pooling": "mean"}
 CONVERTED |= {"max_position_embeddings": 32}
 GRAPHS = {
-    "hybrid": (LionForMaskedLM, MODERN | CONVERTED | HYBRID),
-    "lit": (LionForSequenceClassification, {"mixer_type": "lit", "position_embedding_type": "absolute"}),
+    "selective": (LionForSequenceClassification, MODERN | CONVERTED),
+    "hybrid": (LionForMaskedLM, HYBRID),
+    "lit": (LionForMaskedLM, {"mixer_type": "lit", "position_embedding_type": "absolute"}),
     "diagonal": (LionForQuestionAnswering, {"mixer_type": "diagonal", "chunk_size": 4}),
     "luna": (LionForTokenClassification, {"mixer_type": "luna", "luna_length": 5, "num_hidden_layers": 2}),
-    "image": (LionForImageClassification, IMAGE | {"mixer_type": "decay", "patch_order": "snake", "conv_kernel": 3}),
+    "image": (LionForImageClassification, IMAGE | {"patch_order": "snake", "conv_kernel": 3}),
 }
 
 
