@@ -115,7 +115,7 @@ class Experiment:
         return " ".join(["fan_in"] * self.fan_in + texts) or None
 
     def settings(self) -> str:
-        """All of it but the variant, in one cell of a table."""
+        """All of it but fields of the configuration that a variant replaces, in one cell of a table."""
         training = {name: getattr(self, name) for name in ("steps", "batch_size", "learning_rate", "examples")}
         training |= {"longer": self.longer} if self.longer else {}
         return " ".join(f"{name}={value}" for name, value in {**self.task, **self.config, **training}.items())

@@ -10,6 +10,7 @@ from measure import COLORS, markdown_table, score_cell, score_name
 
 
 DEFAULT = "default"
+TRAINING_VARIANT = r"\b(?:steps|learning_rate)="
 LINEAR = {"mlm": "LLL"}  # the layers of a model without a variant, where they are not two (bench_quality.py, "cpu")
 
 
@@ -34,8 +35,9 @@ def load_scores(rows: list[dict]) -> pd.DataFrame:
 def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
     """
     By task and model the variant with the best mean of `validation` and its means over the seeds: the test split
-    chooses nothing.
+    chooses nothing. Variants of the training itself, which not all models were given, are left out.
     """
+    scores = scores[~scores["variant"].str.contains(TRAINING_VARIANT)]
     groups = scores.groupby(["task", "model", "variant"])
     means = groups[["validation", "score", "steps"]].mean()
     means = means.assign(std=groups["score"].std().fillna(0)).reset_index()

@@ -258,7 +258,8 @@ def table_of(args: argparse.Namespace, name: str) -> Path:
 
 
 def mean_std(values: Iterable[float], digits: int) -> str:
-    values = list(values)
+    """Of those that are numbers: a training may have diverged."""
+    values = [x for x in values if x is not None and not math.isnan(x)]
     if not values:
         return ""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""

@@ -61,21 +61,24 @@ def test_weights_whose_hooks_cast_them(encoder, mixer):
     torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.parametrize("pads", [False, True])
 @pytest.mark.parametrize("window", [{}, {"feature_map": "hedgehog", "local_window": 2}])
-def test_what_backward_reads_are_tensors(window, find_case):
-    """torchviz draws each of them, and knows no `None`; here there are no decays, padding or borders."""
+def test_what_backward_reads_are_tensors(window, pads, find_case):
+    """torchviz draws each of them, and knows no `None`; here there are no decays and borders, nor always padding."""
     model = find_case("LionModel").model("lit", **window)
-    functions = [model(torch.randint(1, 40, (2, 9))).last_hidden_state.grad_fn]
-    seen, count = set(functions), 0
+    mask = torch.ones(2, 9)
+    mask[0, :3] = 1 - pads
+    functions = [model(torch.randint(1, 40, (2, 9)), attention_mask=mask).last_hidden_state.grad_fn]
+    seen = set(functions)
     while functions:
         function = functions.pop()
         saved = getattr(function, "saved_tensors", ())  # of functions in Python only
         assert all(isinstance(x, torch.Tensor) for x in saved), function
-        count += len(saved)
         found = {x for x, _ in function.next_functions if x is not None} - seen
         functions += found
         seen |= found
-    assert count > 0
+    names = {function.name() for function in seen if getattr(function, "saved_tensors", ())}
+    assert any("lion" in name for name in names) and bool(window) == any("Sliding" in name for name in names)
 
 
 def test_no_module_has_an_empty_output(encoder, mixer):
