@@ -37,7 +37,7 @@ def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
     By task and model the variant with the best mean of `validation` and its means over the seeds: the test split
     chooses nothing. Variants of the training itself, which not all models were given, are left out.
     """
-    scores = scores[~scores["variant"].str.contains(TRAINING_VARIANT)]
+    scores = scores[~scores["variant"].astype(str).str.contains(TRAINING_VARIANT)]
     groups = scores.groupby(["task", "model", "variant"])
     means = groups[["validation", "score", "steps"]].mean()
     means = means.assign(std=groups["score"].std().fillna(0)).reset_index()

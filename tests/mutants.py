@@ -169,6 +169,13 @@ FORWARD = [
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
     Mutant(
+        "graph: one decay for both directions is another one backward",
+        "modeling_lion/attention_graph.py",
+        "[] if backward is forward else [backward]",
+        "[0.5 * forward] if backward is forward else [backward]",
+        "test_export.py::test_a_graph_computes_what_the_model_does_in_both_runtimes",
+    ),
+    Mutant(
         "chunk, exported: states of the way left include their own block",
         "modeling_lion/attention_graph.py",
         "left = steps.cumsum(-1).exp() * (origin > to)",

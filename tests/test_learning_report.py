@@ -16,6 +16,8 @@ cpu,recall,LION-S,default,1,,1,0.5,0.9,steps=20 x=1
 cpu,recall,LION-S,default,0,pooling=mean,1,0.6,0.7,steps=30 x=1
 cpu,recall,LION-S,default,1,pooling=mean,1,0.6,0.6,steps=40 x=1
 cpu,recall,LION-S,default,0,fan_in,1,0.4,0.9,steps=50 x=1
+cpu,recall,LION-S,default,0,learning_rate=0.1 steps=60,1,0.9,0.9,steps=60 x=1
+cpu,recall,LION-S,default,1,learning_rate=0.1 steps=60,1,nan,nan,steps=60 x=1
 cpu,recall,LION-S,normal logits,0,,1,1,1,steps=1 x=1
 gpu,recall,LION-S,default,0,,1,1,1,steps=1 x=1
 """
@@ -33,7 +35,7 @@ def scores(learning, tmp_path):
 
 
 def test_validation_chooses_the_variant(learning, scores):
-    """Not the test split, in which the unchanged model is better."""
+    """Not the test split, in which the unchanged model is better; and not among those that were trained otherwise."""
     best = learning.at_their_best(scores).set_index("model")
     assert best["variant"].to_dict() == {"Vim": "fan_in", "LION-S": "pooling=mean"}
     assert best["score"].to_dict() == pytest.approx({"Vim": 3.5, "LION-S": 65})
@@ -46,6 +48,7 @@ def test_all_variants_are_in_one_table(learning, scores):
     assert lines[2:] == [
         "| LION-S | default |  | 85.0 ± 7.1 |",
         "| LION-S | fan_in |  | 90.0 |",
+        "| LION-S | learning_rate=0.1 steps=60 |  | 90.0 |",  # the other one diverged
         "| LION-S | pooling=mean |  | 65.0 ± 7.1 |",
         "| Vim | default | 4.00 |  |",
         "| Vim | fan_in | 3.50 |  |",
