@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from mamba_peers import MAMBA_PEERS, BidirectionalMamba, use_mamba
-from measure import RESULTS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
+from measure import RESULTS, TRAINING_FIELDS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
 from report import write_page
 from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
 
@@ -52,7 +52,6 @@ from modeling_lion.mixer import LinearMixer  # noqa: E402
 
 
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
-TRAINING_FIELDS = ("steps", "learning_rate")  # of an experiment, which a variant may replace, too
 # LIT has no decays: a scan along a curve does not change it.
 MODELS = {
     "softmax": {"mixer_type": "softmax"},

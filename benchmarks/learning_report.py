@@ -6,11 +6,11 @@ import math
 import re
 
 import pandas as pd
-from measure import COLORS, markdown_table, score_cell, score_name
+from measure import COLORS, TRAINING_FIELDS, markdown_table, score_cell, score_name
 
 
 DEFAULT = "default"
-TRAINING_VARIANT = r"\b(?:steps|learning_rate)="
+TRAINING_VARIANT = rf"\b(?:{'|'.join(TRAINING_FIELDS)})="
 LINEAR = {"mlm": "LLL"}  # the layers of a model without a variant, where they are not two (bench_quality.py, "cpu")
 
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 
 RESULTS = Path(__file__).parent / "results"
+TRAINING_FIELDS = ("steps", "learning_rate")  # of an experiment, which a variant may replace, too
 LIONS = ("LION-LIT", "LION-D", "LION-S")
 # The published ModernBERT, and the preset of its shape; measured in 22 layers, and in a period of three.
 BASE = ("ModernBERT-base", "LION-ModernBERT-base")

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Number formats, denominators of 0, and which implementation computes: the rules that all forms share (SPEC §5)."""
+"""Number formats, denominators of 0, what backward reads, and who computes: rules that all forms share (SPEC §5)."""
 
 from contextlib import AbstractContextManager, nullcontext
 
