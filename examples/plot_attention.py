@@ -30,11 +30,11 @@ def label_tokens(axis, names: list[str]) -> None:
         axis.set_xlabel("position of the token")
 
 
-def draw_receptive_fields(path: Path, reports: list[AttentionReport], names: list[str]) -> str:
-    """How many tokens reach each token, by layer and head."""
+def draw_receptive_fields(path: Path, reports: dict[int, AttentionReport], names: list[str]) -> str:
+    """How many tokens reach each token, by layer and head. `reports`: of the linear layers, by number from 1 on."""
     figure, axes = plt.subplots(len(reports), 1, figsize=(10, 1.7 * len(reports) + 1), sharex=True, squeeze=False)
-    medians = torch.cat([report.receptive_field[0].median(-1).values for report in reports])
-    for n, (axis, report) in enumerate(zip(axes[:, 0], reports, strict=True)):
+    medians = torch.cat([report.receptive_field[0].median(-1).values for report in reports.values()])
+    for axis, (layer, report) in zip(axes[:, 0], reports.items(), strict=True):
         fields = report.receptive_field[0]
         colors = plt.get_cmap("viridis")(torch.linspace(0, 0.85, len(fields)).numpy())
         for head, (field, color) in enumerate(zip(fields, colors, strict=True)):
@@ -51,7 +51,7 @@ def draw_receptive_fields(path: Path, reports: list[AttentionReport], names: lis
         axis.set_yscale("log")
         axis.margins(x=0)
         axis.set_ylim(0.9, 1.1 * len(names))
-        axis.set_title(f"layer {n + 1}", loc="left")
+        axis.set_title(f"layer {layer}", loc="left")
         axis.grid(alpha=0.25)
     label_tokens(axes[-1, 0], names)
     figure.supylabel("tokens that reach it, weighted by the decays")
@@ -61,18 +61,18 @@ def draw_receptive_fields(path: Path, reports: list[AttentionReport], names: lis
     return save(figure, path)
 
 
-def draw_rows(path: Path, reports: list[AttentionReport], names: list[str], tokens: list[int]) -> str:
+def draw_rows(path: Path, reports: dict[int, AttentionReport], names: list[str], tokens: list[int]) -> str:
     """The attention weights of the chosen tokens over the whole text, by layer and head."""
     figure, axes = plt.subplots(len(tokens), 1, figsize=(10, 2.3 * len(tokens) + 1), sharex=True, squeeze=False)
     for n, (axis, token) in enumerate(zip(axes[:, 0], tokens, strict=True)):
-        rows = torch.cat([report.attention[0, :, n] for report in reports]).abs()
+        rows = torch.cat([report.attention[0, :, n] for report in reports.values()]).abs()
         norm = LogNorm(1e-3 / len(names), 1)
         image = axis.imshow(
             rows.clamp(min=norm.vmin).numpy(), norm=norm, cmap="magma", aspect="auto", interpolation="none"
         )
         axis.axvline(token, color=ORANGE, linewidth=1, linestyle=":")
         heads = len(rows) // len(reports)
-        axis.set_yticks([heads * (i + 0.5) - 0.5 for i in range(len(reports))], range(1, len(reports) + 1))
+        axis.set_yticks([heads * (i + 0.5) - 0.5 for i in range(len(reports))], list(reports))
         for i in range(1, len(reports)):
             axis.axhline(heads * i - 0.5, color="white", linewidth=0.8)
         axis.set_title(f"token {token}, “{names[token]}”, reads", loc="left", color=ORANGE)
@@ -82,8 +82,8 @@ def draw_rows(path: Path, reports: list[AttentionReport], names: list[str], toke
     return save(figure, path)
 
 
-def main(args: list[str] | None = None) -> list[AttentionReport]:
-    """Run with these arguments, or those of the command line."""
+def main(args: list[str] | None = None) -> dict[int, AttentionReport]:
+    """Run with these arguments, or those of the command line; returns the reports of linear layers, by number."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder or Hub name of a saved LION for text")
     parser.add_argument("--text_file", required=True, help="the text to read")
@@ -95,7 +95,8 @@ def main(args: list[str] | None = None) -> list[AttentionReport]:
     model = AutoModel.from_pretrained(options.model).eval()
     text = Path(options.text_file).read_text(encoding="utf-8")
     inputs = tokenizer(text, return_tensors="pt", verbose=False)
-    reports = model.attention_report(options.tokens, **inputs)
+    reports = enumerate(model.attention_report(options.tokens, **inputs), 1)
+    reports = {layer: report for layer, report in reports if report is not None}  # softmax has none
     names = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
     folder = Path(options.output_dir)
     folder.mkdir(parents=True, exist_ok=True)

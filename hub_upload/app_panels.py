@@ -107,11 +107,12 @@ def facts(served: Served) -> str:
     """A sentence: what the checkpoint is."""
     config = served.model.config
     name, how = MIXERS[config.mixer_type]
+    kind = "linear attention" if config.has_linear_layers else "attention"
     count = served.model.num_parameters()
     size = f"{count / 1e6:.1f}M parameters" if count >= 1e6 else f"{count:,} parameters"
     return (
         f"{served.name}: a {served.kind} of {size}, {config.num_hidden_layers} layers of {config.hidden_size}. "
-        f"{name} is linear attention {how}."
+        f"{name} is {kind} {how}."
     )
 
 

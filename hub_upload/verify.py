@@ -226,9 +226,10 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
         for sample in samples:
             model.base_model(**model_batches(model, [sample], "none")[0])
     divides = model.config.normalization == "sum"
+    layers = {layer.attention: n for n, layer in enumerate(model.base_model.layers)}
     heads = [
-        HeadNumerics(layer, head, decay, denominator if divides else None, int(bad) if bad < math.inf else None)
-        for layer, report in enumerate(reports.values())
+        HeadNumerics(layers[attention], head, decay, denominator if divides else None, int(bad) if bad < math.inf else None)
+        for attention, report in reports.items()
         for head, (decay, denominator, bad) in enumerate(torch.stack(report).amin(0).tolist())
     ]
     if first_nan is None and bad_modules:

@@ -366,9 +366,9 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     @classmethod
     def names(cls) -> set[str]:
         """What may be given: fields, the library's and ours, and properties that can be set."""
-        fields = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", {})}
+        names = {field.name for field in fields(cls)}
         properties = {name for name in dir(cls) if isinstance(getattr(cls, name), property)}
-        return fields | {name for name in properties if getattr(cls, name).fset is not None} | {"model_type"}
+        return names | {name for name in properties if getattr(cls, name).fset is not None} | {"model_type"}
 
     @classmethod
     def check_names(cls, names: Iterable[str], only_near: bool = True) -> None:

@@ -62,6 +62,11 @@ def tokens(served, *texts):
     return served.preprocessor(*texts, return_tensors="pt")
 
 
+def test_facts_say_what_the_attention_is(served):
+    assert "LION-S is linear attention with a decay" in app_panels.facts(served("hybrid"))
+    assert "Luna in the backbone of LION is attention by way of a memory" in app_panels.facts(served("luna"))
+
+
 @torch.no_grad()
 def test_words_for_masks_are_those_of_the_model(served):
     masked = served("masked")

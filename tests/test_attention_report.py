@@ -105,7 +105,9 @@ def test_what_cannot_be_reported(find_case):
 def test_the_example_draws_a_long_text(tmp_path):
     text = " ".join(["The lion sleeps in the shade.", "It roars at night."] * 50)
     tokenizer = LionTokenizer.train_from_iterator([text], vocab_size=60)
-    config = LionConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+    types = ["linear_attention", "full_attention", "linear_attention"]
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
+    config = LionConfig(layer_types=types, **sizes)
     config.vocab_size = len(tokenizer)
     LionModel(config).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
@@ -114,7 +116,8 @@ def test_the_example_draws_a_long_text(tmp_path):
         ["--model", str(tmp_path / "model"), "--text_file", str(tmp_path / "text.txt"), "--tokens", "0", "250"]
         + ["--output_dir", str(tmp_path / "pictures")]
     )
-    assert reports[0].attention.shape[:3] == (1, 2, 2) and reports[0].attention.shape[3] > 500
+    assert list(reports) == [1, 3]  # softmax has none
+    assert reports[3].attention.shape[:3] == (1, 2, 2) and reports[3].attention.shape[3] > 500
     for name in ("receptive_fields.png", "attention_rows.png"):
         with Image.open(tmp_path / "pictures" / name) as image:
             assert image.size[0] > 500 and len(image.convert("RGB").getcolors(1 << 20)) > 50

@@ -99,13 +99,14 @@ def test_an_image_file_is_computed_on(tmp_path, capsys):
 
 def test_numerics_are_those_of_the_definition():
     torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
-    config = LionConfig(vocab_size=20, rope_parameters={}, **sizes)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 8}
+    types = ["linear_attention", "full_attention", "linear_attention"]
+    config = LionConfig(vocab_size=20, rope_parameters={}, layer_types=types, **sizes)
     model = LionModel(config).double().eval()
     sample = torch.randint(20, (7,))
     report = numerics_report(model, [sample])
     captured = []
-    handle = model.layers[1].attention.mixer.register_forward_hook(lambda m, a, output: captured.append(output))
+    handle = model.layers[2].attention.mixer.register_forward_hook(lambda m, a, output: captured.append(output))
     model(sample[None])
     handle.remove()
     *tensors, log_decays, _ = captured[0]
@@ -120,7 +121,7 @@ def test_numerics_are_those_of_the_definition():
                 scores.append(query[head, i] @ key[head, j] * math.prod(decay[k] for k in path))
             denominators.append(sum(scores))
         found = report.heads[2 + head]
-        assert (found.layer, found.head, found.first_nan) == (1, head, None)
+        assert (found.layer, found.head, found.first_nan) == (2, head, None)
         assert found.smallest_decay == decay.min()
         assert found.smallest_denominator == pytest.approx(float(min(denominators)), rel=1e-12)
     assert report.first_nan is None
