@@ -59,12 +59,19 @@ from transformers import (
 
 NEIGHBOURS = 10
 ATTENTION_TOKENS = 128
+# What a LION that is trained on must have in common with one that the options would make.
+KIND = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "layer_types", "mixer_type")
+KIND += ("feature_map", "local_window", "position_embedding_type", "pooling")
 
 
 @dataclass
 class DistillationArguments:
     teacher_name_or_path: str | None = field(
         default=None, metadata={"help": "Folder or Hub name of a BERT. Not given: all-MiniLM-L6-v2, from PyPI."}
+    )
+    student_name_or_path: str | None = field(
+        default=None,
+        metadata={"help": "Folder or Hub name of a LION that was made of this teacher, to train it further."},
     )
     mixer_type: str | None = field(
         default=None,
@@ -398,6 +405,25 @@ def of_length(lines: list[str], tokenizer: PreTrainedTokenizerBase, tokens: int,
     return Dataset.from_list([dict(row) for row in rows])
 
 
+def load_student(name_or_path: str, converted: PreTrainedModel) -> PreTrainedModel:
+    """
+    A LION that was trained before, in place of one that was just converted with the same options.
+
+    Raises:
+        ValueError: if it is of another kind.
+    """
+    silent = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    student = type(converted).from_pretrained(name_or_path, dtype=converted.dtype, **silent)
+    for name in KIND:
+        has, asked = (getattr(model.config, name) for model in (student, converted))
+        if has != asked:
+            raise ValueError(
+                f"--student_name_or_path {name_or_path} has {name} {has!r}, and the options ask for {asked!r}: "
+                "give the teacher and the options with which it was made."
+            )
+    return student
+
+
 @torch.no_grad()
 def close_linear_part(model: PreTrainedModel) -> None:
     """Let the heads of linear layers see their windows only."""
@@ -432,6 +458,8 @@ def main(args: list[str] | None = None) -> Trainer:
         **changes,
     )
     print(report)
+    if arguments.student_name_or_path is not None:
+        student = load_student(arguments.student_name_or_path, student)
     student.base_model.embeddings.requires_grad_(False)  # the same as the teacher's
     if arguments.window_only:
         close_linear_part(student)

@@ -183,6 +183,29 @@ def test_an_encoder_keeps_its_modules(distill, files, tmp_path):
     torch.testing.assert_close(found, expected)
 
 
+def test_a_student_is_trained_further(distill, files, tmp_path):
+    """It begins where it was, and its new weights keep their own learning rate."""
+    teacher = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
+    arguments = ["--teacher_name_or_path", teacher, *files, *OPTIONS, "--max_steps", "8", "--local_window", "1"]
+    distill.main([*arguments, "--output_dir", str(tmp_path / "first")])
+    arguments += [
+        "--student_name_or_path",
+        str(tmp_path / "first"),
+        "--attention_steps",
+        "0",
+        "--learning_rate",
+        "5e-4",
+    ]
+    trainer = distill.main([*arguments, "--output_dir", str(tmp_path / "second")])
+    first, second = (json.loads((tmp_path / name / "all_results.json").read_text()) for name in ("first", "second"))
+    assert second["before_loss"] == pytest.approx(first["eval_loss"])
+    assert second["eval_loss"] < first["eval_loss"]
+    rates = [group["initial_lr"] for group in trainer.optimizer.param_groups if group["params"]]
+    assert max(rates) == pytest.approx(30 * min(rates))
+    with pytest.raises(ValueError, match="student_name_or_path .*first has local_window 1, and the options ask for 2"):
+        distill.main([*arguments, "--local_window", "2", "--output_dir", str(tmp_path / "third")])
+
+
 def test_attention_divergence(distill):
     """Against the definition; padded queries and layers that stay do not count."""
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
