@@ -24,12 +24,13 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
 from bench_deploy import RUNTIMES, open_encoder, write_graphs
 from bench_quality import ROOT, SCALES, load_data, make_config, make_model, make_trainer
-from bench_retrieval import PACKAGES, PIECE, RANGES, batches, collect, mean_of_pieces, ndcg, pieces
+from bench_retrieval import PACKAGES, PIECE, RANGES, batches, collect, encode, mean_of_pieces, ndcg, pieces
 from measure import append_rows, make_parser
 from report import write_page
 from torch import Tensor
@@ -42,7 +43,7 @@ from modeling_lion import LionModel, LionPreTrainedModel
 
 sys.path.insert(0, str(ROOT / "examples"))
 
-from distill_from_softmax import embeddings, find_teacher  # noqa: E402
+from distill_from_softmax import find_teacher  # noqa: E402
 from hub_upload_lion import warm_start_from_softmax  # noqa: E402
 from search import MODEL, check_encoder  # noqa: E402
 
@@ -90,20 +91,12 @@ def encoders(task: str, args: argparse.Namespace) -> Iterator[tuple[str, LionPre
     wanted = dict(zip(RANGES, args.documents, strict=False))
     documents = [x for found in collect(args.packages, tokenizer, wanted).values() for x in found]
     queries = tokenizer([document.query for document, _ in documents], add_special_tokens=False)["input_ids"]
-    special = tokenizer.cls_token_id, tokenizer.sep_token_id
 
     def evaluate_with(limit: int | None) -> Evaluate:
-        @torch.no_grad()
-        def encode(model: torch.nn.Module, rows: list[list[int]]) -> Tensor:
-            inputs = tokenizer.pad(
-                [{"input_ids": [special[0], *ids, special[1]]} for ids in rows], return_tensors="pt"
-            )
-            hidden_states = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-            return embeddings(hidden_states.last_hidden_state.float(), inputs["attention_mask"], "mean")
-
         def evaluate(model: torch.nn.Module) -> tuple[Tensor, float]:
-            vectors = [torch.cat([encode(model, x) for x in batches(pieces(ids, limit))]) for _, ids in documents]
-            scores = [mean_of_pieces(encode(model, [ids[: PIECE - 2]])[0], vectors) for ids in queries]
+            encode_rows = partial(encode, model, tokenizer)
+            vectors = [torch.cat([encode_rows(x) for x in batches(pieces(ids, limit))]) for _, ids in documents]
+            scores = [mean_of_pieces(encode_rows([ids[: PIECE - 2]])[0], vectors) for ids in queries]
             nearest = torch.stack([x.topk(min(TOP, len(documents))).indices.sort().values for x in scores])
             return nearest, statistics.mean(ndcg(x, n) for n, x in enumerate(scores))
 

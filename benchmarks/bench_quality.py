@@ -28,13 +28,14 @@ import torch
 from mamba_peers import MAMBA_PEERS, BidirectionalMamba, use_mamba
 from measure import RESULTS, TRAINING_FIELDS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
 from report import write_page
-from transformers import EvalPrediction, Trainer, TrainingArguments, set_seed
+from transformers import Trainer, TrainingArguments, set_seed
 
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
 
 import run_mlm  # noqa: E402
+from common import accuracy  # noqa: E402
 from docstrings import write_docstrings  # noqa: E402
 from lra import NO_LABEL, PAD_ID, TASKS, Task, load_task  # noqa: E402
 from tokenization_lion import LionTokenizer  # noqa: E402
@@ -310,10 +311,6 @@ def pad_with_labels(rows: list[dict]) -> dict[str, torch.Tensor]:
 def images(rows: list[dict], task: Task) -> dict[str, torch.Tensor]:
     pixels = torch.tensor([row["input_ids"] for row in rows], dtype=torch.float32).view(len(rows), 1, *task.grid)
     return {"pixel_values": pixels / 127.5 - 1, "labels": torch.tensor([row["label"] for row in rows])}
-
-
-def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    return {"accuracy": float(np.mean(prediction.predictions.argmax(axis=-1) == prediction.label_ids))}
 
 
 def models_of(data: Data, chosen: list[str]) -> list[str]:

@@ -32,6 +32,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -156,19 +157,19 @@ def batches(rows: list[list[int]]) -> Iterator[list[list[int]]]:
         yield rows[n : n + count]
 
 
-class Encoder:
-    """Unit vectors of token ids: the model in a folder of sentence-transformers, and the mean of its tokens."""
+@torch.no_grad()
+def encode(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase, rows: list[list[int]]) -> Tensor:
+    """Unit vectors of token ids, to which special tokens are added: the means over tokens, in float32."""
+    special = tokenizer.cls_token_id, tokenizer.sep_token_id
+    inputs = tokenizer.pad([{"input_ids": [special[0], *ids, special[1]]} for ids in rows], return_tensors="pt")
+    hidden_states = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).last_hidden_state
+    return embeddings(hidden_states.float(), inputs["attention_mask"], "mean")
 
-    def __init__(self, folder: str):
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
 
-    @torch.no_grad()
-    def __call__(self, rows: list[list[int]]) -> Tensor:
-        special = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        rows = [{"input_ids": [special[0], *ids, special[1]]} for ids in rows]
-        inputs = self.tokenizer.pad(rows, return_tensors="pt")
-        return embeddings(self.model(**inputs).last_hidden_state, inputs["attention_mask"], "mean")
+def load_encoder(folder: str) -> Callable[[list[list[int]]], Tensor]:
+    """`encode` by the model in a folder of sentence-transformers."""
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    return partial(encode, model, AutoTokenizer.from_pretrained(folder))
 
 
 def encode_documents(
@@ -178,15 +179,15 @@ def encode_documents(
     Of every document the vectors of its pieces, or of the first one, and the seconds of CPU time that it took; and the
     bytes by which the peak memory of this process has grown.
     """
-    encode = Encoder(folder)
-    encode([[]])  # what is made once
+    encode_rows = load_encoder(folder)
+    encode_rows([[]])  # what is made once
     before = peak_memory()
     found = []
     for ids in documents:
         rows = pieces(ids, limit)
         rows = rows if all_pieces else rows[:1]
         start = time.process_time()
-        vectors = torch.cat([encode(batch) for batch in batches(rows)])
+        vectors = torch.cat([encode_rows(batch) for batch in batches(rows)])
         found.append((vectors, time.process_time() - start))
     return found, peak_memory() - before
 
@@ -199,10 +200,10 @@ def best_piece(query: Tensor, vectors: Sequence[Tensor]) -> Tensor:
     return torch.stack([(x @ query).max() for x in vectors])
 
 
-def ndcg(scores: Tensor, relevant: int, top: int = 10) -> float:
-    """nDCG@top of a query with one relevant document; others with the same score stand before it."""
+def ndcg(scores: Tensor, relevant: int) -> float:
+    """nDCG@10 of a query with one relevant document; others with the same score stand before it."""
     rank = int((scores >= scores[relevant]).sum())
-    return 1 / math.log2(1 + rank) if rank <= top else 0.0
+    return 1 / math.log2(1 + rank) if rank <= 10 else 0.0
 
 
 Score = Callable[[Tensor, Sequence[Tensor]], Tensor]
@@ -305,9 +306,9 @@ def main(args: list[str] | None = None) -> None:
                     if not (output / "model.safetensors").exists():
                         in_new_process(train, folder, str(output), TRAINED[name][1])
                     folder = str(output)
-                encode = Encoder(folder)
+                encode_rows = load_encoder(folder)
                 ids = tokenizer([document.query for document, _ in documents], add_special_tokens=False)["input_ids"]
-                queries = torch.cat([encode([row[: PIECE - 2]]) for row in ids])
+                queries = torch.cat([encode_rows([row[: PIECE - 2]]) for row in ids])
             # A document that is not cut has been read as a whole.
             fits = [n for n, ids in enumerate(token_ids) if limit and not all_pieces and len(ids) <= limit - 2]
             known = {n: whole[n] for n in fits if n in whole}

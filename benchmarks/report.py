@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from deploy_report import documents, draw_documents, losses
-from learning_report import ablations, draw_learning, layer_patterns, load_scores
+from learning_report import ablations, draw_learning, in_order, layer_patterns, load_scores
 from measure import (
     BASE,
     BASE_LAYERS,
@@ -82,11 +82,6 @@ def number(x: float | None, form: str = ".2f") -> str:
 
 def short(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio >= 0.0995 else f"{ratio:.3f}"
-
-
-def in_order(models) -> list[str]:
-    models = set(models)
-    return [name for name in COLORS if name in models]
 
 
 def panel(axis, title: str, xlabel: str, ylabel: str, ticks: list[int], legend: str = "") -> None:

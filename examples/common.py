@@ -15,6 +15,7 @@ from pictures import draw_log
 from transformers import (
     AutoConfig,
     EarlyStoppingCallback,
+    EvalPrediction,
     HfArgumentParser,
     PreTrainedConfig,
     PreTrainedModel,
@@ -220,6 +221,11 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
         config.update_from_string(overrides)
         config.validate()
     return config
+
+
+def accuracy(prediction: EvalPrediction) -> dict[str, float]:
+    """Of logits, against class numbers."""
+    return {"accuracy": float((prediction.predictions.argmax(axis=-1) == prediction.label_ids).mean())}
 
 
 def context_length(config: PreTrainedConfig) -> int:

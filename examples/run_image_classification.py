@@ -25,7 +25,6 @@ from tokenization_lion import lion_image_processor
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageClassification,
-    EvalPrediction,
     PreTrainedConfig,
     Trainer,
     TrainingArguments,
@@ -242,10 +241,6 @@ class MixupTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
 
-def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    return {"accuracy": float(np.mean(prediction.predictions.argmax(axis=-1) == prediction.label_ids))}
-
-
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     classes = (common.ModelArguments, DataTrainingArguments, TrainingArguments)
@@ -290,7 +285,7 @@ def main(args: list[str] | None = None) -> Trainer:
         train_dataset=datasets.get("train"),
         eval_dataset=datasets.get("validation"),
         processing_class=processor,
-        compute_metrics=accuracy,
+        compute_metrics=common.accuracy,
         callbacks=callbacks,
     )
     return common.train_and_evaluate(trainer, checkpoint)

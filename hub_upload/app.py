@@ -11,24 +11,19 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from functools import wraps
-from importlib.util import find_spec
 from inspect import isgeneratorfunction
 from pathlib import Path
 from typing import NamedTuple
 
 from . import app_panels as panels
 from .app_panels import Served
+from .exported import check_installed
 
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
 
-# Import names and packages.
-NEEDED = {
-    "gradio": "gradio",
-    "matplotlib": "matplotlib",
-    "sentence_transformers": "sentence-transformers",
-    "PIL": "Pillow",
-}
+# What the page imports beside this package.
+NEEDED = ("gradio", "matplotlib", "sentence_transformers", "PIL")
 CSS = """
 .passage { border-left: 3px solid #2563a8; padding: 0.2em 0.8em; margin: 0.8em 0 }
 .passage p { white-space: pre-wrap; margin: 0.2em 0; overflow-wrap: anywhere }
@@ -258,7 +253,7 @@ def build_app(model: str | Path | None = None):
         ValueError: if it is no complete LION checkpoint, or no model is given and there is none.
         OSError: if it does not exist or is damaged.
     """
-    check_installed()
+    check_installed("app", NEEDED)
     import gradio
 
     from .search import MODEL
@@ -277,15 +272,6 @@ def build_app(model: str | Path | None = None):
         if missing := [f"- **{title}**: {reason}" for title, reason in reasons.items() if reason is not None]:
             gradio.Markdown("\n".join(["Panels that this model cannot serve:\n", *missing]), elem_id="missing")
     return app
-
-
-def check_installed() -> None:
-    """Raise an ImportError, which says how to mend it, if what the page needs is not installed."""
-    if missing := [package for name, package in NEEDED.items() if find_spec(name) is None]:
-        raise ImportError(
-            f"The page needs {', '.join(missing)}: install them with pip install 'lion-transformers[app]', or in a "
-            'checkout pip install ".[app]".'
-        )
 
 
 def launch_app(app, host: str | None = None, port: int | None = None, **options) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -131,8 +132,8 @@ def words_of(text: str | None, what: str) -> str:
 def check_length(served: Served, *texts: str) -> Tensor:
     """The token ids `(1, length)` of a text or a pair; a ValueError if the model's table of positions is shorter."""
     ids = served.preprocessor(*texts, return_tensors="pt", truncation=False, verbose=False)["input_ids"]
-    longest = served.model.config.max_position_embeddings
-    if 0 <= longest < ids.shape[1]:
+    longest = served.model.config.longest_text
+    if longest is not None and longest < ids.shape[1]:
         raise ValueError(
             f"The text has {ids.shape[1]:,} tokens, and {served.name} reads up to {longest:,}: shorten it."
         )
@@ -393,7 +394,7 @@ def time_by_length(served: Served, longest: int, lengths: Sequence[int] = LENGTH
     softmax attention; one after the other for the lengths up to `longest`.
     """
     config = served.model.config
-    limit = longest if config.max_position_embeddings < 0 else min(longest, config.max_position_embeddings)
+    limit = longest if config.longest_text is None else min(longest, config.longest_text)
     lengths = [length for length in lengths if length <= limit]
     if not lengths:
         raise ValueError(f"{served.name} reads up to {limit:,} tokens, which is too short to be timed.")
@@ -407,4 +408,4 @@ def time_by_length(served: Served, longest: int, lengths: Sequence[int] = LENGTH
         if length == lengths[0]:
             cpu_seconds(calls, 1)  # what comes first is slow
         seconds = cpu_seconds(calls, REPEATS, SECONDS_PER_LENGTH)
-        yield Time(length, *(sorted(times)[len(times) // 2] for times in seconds.values()))
+        yield Time(length, *map(median, seconds.values()))

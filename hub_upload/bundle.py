@@ -3,7 +3,6 @@
 
 import argparse
 import json
-import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData, eval_result_entries_to_yaml
 from tokenization_lion import LionTokenizer
 
-from .checkpoint import find_checkpoint, is_weights, load_model, load_preprocessor, new_folder
+from .checkpoint import copy_file, find_checkpoint, is_weights, load_model, load_preprocessor, new_folder
 from .model_card import TAGS, complete_metadata, model_card, read_eval_results, read_metadata, read_training
 from .refusals import bad_weights, bundle_files, find_refusals
 from .sentence import MODULES, check_embeddings, encoder_class, sentence_files
@@ -96,8 +95,7 @@ def create_bundle(
         if model.config.modality == "text":
             finish_tokenizer_config(folder)
         for part in modules:
-            (folder / part).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(checkpoint / part, folder / part)
+            copy_file(checkpoint / part, folder / part)
         verification = check_kernels(folder, file, source)
         card = own_card(source)
         if card is None:

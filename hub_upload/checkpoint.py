@@ -2,14 +2,15 @@
 """Read trained folders and Hub repositories, model and tokenizer or image processor, and write folders as a whole."""
 
 import re
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from tokenization_lion.tokenization_lion import knows_words
-from transformers import AutoConfig, AutoTokenizer, BaseImageProcessor, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase
 
 # transformers 5.17 without torchvision exports a placeholder under the short name; the class itself needs none.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
@@ -96,13 +97,17 @@ def load_model(
     with no_progress_bars():
         options = {"dtype": dtype, "attn_implementation": attn_implementation, "revision": revision}
         model, info = model_class.from_pretrained(checkpoint, output_loading_info=True, **options)
-    if info["missing_keys"]:
-        missing = sorted(info["missing_keys"])
+    check_complete(model, checkpoint, info["missing_keys"])
+    return model.eval()
+
+
+def check_complete(model: PreTrainedModel, source: str | Path, missing: Iterable[str]) -> None:
+    """A ValueError if weights of a model were missing from what it was loaded from."""
+    if missing := sorted(missing):
         raise ValueError(
-            f"The weights of a {name} in {checkpoint} are not complete: {', '.join(missing[:3])}"
+            f"The weights of a {type(model).__name__} in {source} are not complete: {', '.join(missing[:3])}"
             f"{', …' if len(missing) > 3 else ''} would be random. Save the trained model again."
         )
-    return model.eval()
 
 
 @contextmanager
@@ -159,8 +164,13 @@ def load_preprocessor(
 
 def fit_length(tokenizer: PreTrainedTokenizerBase, config: LionConfig) -> None:
     """Make the longest text of another model's tokenizer that of a LION: its table of positions, or no limit."""
-    table = config.max_position_embeddings
-    tokenizer.model_max_length = VERY_LARGE_INTEGER if table < 0 else min(tokenizer.model_max_length, table)
+    limit = config.longest_text
+    tokenizer.model_max_length = VERY_LARGE_INTEGER if limit is None else min(tokenizer.model_max_length, limit)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
 
 
 @contextmanager

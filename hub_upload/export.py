@@ -5,7 +5,6 @@ import argparse
 import io
 import json
 import logging
-import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -21,7 +20,7 @@ from configuration_lion import LionConfig
 from modeling_lion import LionPreTrainedModel
 from modeling_lion.attention_graph import choosing_graphs
 
-from .checkpoint import find_checkpoint, load_model, load_preprocessor, new_folder
+from .checkpoint import copy_file, find_checkpoint, load_model, load_preprocessor, new_folder
 from .exported import FILES, PRECISION, ExportedModel, check_installed
 from .sample_inputs import pad_sequences
 from .sentence import MODULES, encoder_class, read_modules, sentence_files
@@ -95,7 +94,7 @@ def export_checkpoint(
         raise ValueError(f"`dtype` is {dtype!r}; {to} has {', '.join(DTYPES[to])} on CPUs.")
     if attn_implementation not in FORMS:
         raise ValueError(f"`attn_implementation` is {attn_implementation!r}; a graph has {', '.join(FORMS)}.")
-    check_installed("onnx", "onnxscript", "onnxruntime", *["openvino"] * (to == "openvino"))
+    check_installed("export", ["onnx", "onnxscript", "onnxruntime", *["openvino"] * (to == "openvino")])
     with new_folder(output_dir) as folder:
         model = load_model(checkpoint, dtype=torch.float32, revision=revision)
         modality, config = model.config.modality, model.config
@@ -139,8 +138,7 @@ def save_modules(source: Path, folder: Path) -> str | None:
     if not names:
         return None
     for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source / name, folder / name)
+        copy_file(source / name, folder / name)
     modules = read_modules(source / MODULES)
     for module in modules:
         if not module["path"]:
@@ -163,17 +161,12 @@ def random_inputs(config: LionConfig, batch: int, length: int, padding: str = "r
     return inputs
 
 
-def longest_text(config: LionConfig) -> int | None:
-    """How many positions a text model has, `None` without a limit."""
-    return config.max_position_embeddings if config.position_embedding_type == "absolute" else None
-
-
 def trace_sizes(config: LionConfig) -> tuple[dict[str, torch.Tensor], dict[str, dict[int, Dim]]]:
     """Inputs to trace the model with, and which of their dimensions stay free."""
     batch = Dim("batch")
     if config.modality == "image":
         return random_inputs(config, 2, 1), {"pixel_values": {0: batch}}
-    limit, chunk = longest_text(config), config.chunk_size
+    limit, chunk = config.longest_text, config.chunk_size
     # More than a chunk, of which the graph would be another with a chunk to spare. Nothing of it is left in the graph,
     # which takes shorter texts, too.
     shortest = chunk + 1 if limit is None or limit > 2 * chunk else 2
@@ -326,7 +319,7 @@ def compare(
     """
     exported = ExportedModel(folder, threads=1)
     config = model.config
-    limit = longest_text(config) if config.modality == "text" else None
+    limit = config.longest_text
     chunk = config.chunk_size
     sizes = [(1, 1, "right"), (3, chunk // 2 + 3, "left"), (4, 3 * chunk + 5, "right"), (2, 6 * chunk, "interior")]
     if config.modality == "image":

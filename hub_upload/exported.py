@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Run what `lion export` wrote, in ONNX Runtime or OpenVINO, as a function of tensors."""
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,11 +19,13 @@ PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
 PRECISION = ["runtime_options", "INFERENCE_PRECISION_HINT"]
 
 
-def check_installed(*packages: str) -> None:
-    """Raise an ImportError that says how to install what is missing."""
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise ImportError(f"{', '.join(missing)} is not installed: pip install 'lion-transformers[export]'.")
+def check_installed(extra: str, modules: Iterable[str]) -> None:
+    """Raise an ImportError that says how to install what is missing, with an extra of this package."""
+    if missing := [name for name in modules if find_spec(name) is None]:
+        raise ImportError(
+            f"{', '.join(missing)} cannot be imported: pip install 'lion-transformers[{extra}]', or in a checkout "
+            f"pip install '.[{extra}]'."
+        )
 
 
 class ExportedModel(nn.Module):
@@ -48,7 +51,7 @@ class ExportedModel(nn.Module):
             raise ValueError(
                 f"There is neither {' nor '.join(FILES.values())} in {folder}: make it with `lion export`."
             )
-        check_installed(PACKAGES[formats[0]])
+        check_installed("export", [PACKAGES[formats[0]]])
         open_session = {"onnx": open_onnx, "openvino": open_openvino}[formats[0]]
         self.input_names, self.output_names, self.compute = open_session(folder / FILES[formats[0]], threads)
 

@@ -137,10 +137,10 @@ def unwrap_state_dict(checkpoint: Mapping) -> dict[str, Tensor]:
     return state_dict
 
 
-def listed(names: Iterable, limit: int = 5) -> str:
+def listed(names: Iterable) -> str:
     """The first of the names, and how many more there are."""
     names = list(names)
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def rename(name: str, names: Mapping[str, str]) -> str:

@@ -2,7 +2,6 @@
 """What sentence-transformers saves beside a model: the files that belong to it, and a comparison of embeddings."""
 
 import json
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import torch
 from huggingface_hub import snapshot_download
 from transformers.utils import cached_file
 
+from .checkpoint import copy_file
 from .clean_process import TEXT_PAIR, run_in_clean_process
 
 
@@ -137,13 +137,12 @@ def copy_modules(source: Path, folder: Path) -> list[str]:
     inside = modules[0]["path"]
     for name in sentence_files(source):
         if not inside or not PurePosixPath(name).is_relative_to(inside):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, folder / name)
+            copy_file(source / name, folder / name)
     modules[0]["path"] = ""
     (folder / MODULES).write_text(json.dumps(modules, indent=2), encoding="utf-8")
     settings = settings_of_model(source / inside)
     if settings is not None:
-        shutil.copyfile(settings, folder / SETTINGS)
+        copy_file(settings, folder / SETTINGS)
     return [module["type"].rpartition(".")[2] for module in modules[1:]]
 
 

@@ -2,7 +2,6 @@
 """A Hugging Face Space that shows a checkpoint: the page of `lion app`, the model and the code that both need."""
 
 import os
-import shutil
 import subprocess
 import sys
 from importlib.metadata import requires, version
@@ -12,7 +11,9 @@ from pathlib import Path
 import yaml
 from packaging.requirements import Requirement
 
+from .checkpoint import copy_file
 from .clean_process import HIDDEN
+from .exported import check_installed
 from .refusals import bundle_files
 
 
@@ -56,17 +57,17 @@ def create_space(bundle: Path, target: Path, title: str, license: str | None) ->
         ValueError: if the page does not start.
         ImportError: if what the page needs is not installed.
     """
-    from .app import check_installed
+    from .app import NEEDED
 
-    check_installed()
+    check_installed("app", NEEDED)
     target.mkdir(parents=True)
     for path in bundle_files(bundle):
         if path.suffix != ".py":
-            copy(path, target / MODEL / path.relative_to(bundle))
+            copy_file(path, target / MODEL / path.relative_to(bundle))
     for package in HIDDEN:
         folder = Path(find_spec(package).origin).parent
         for path in sorted([*folder.glob("*.py"), *folder.glob("*.md")]):
-            copy(path, target / package / path.name)
+            copy_file(path, target / package / path.name)
     header = {
         "title": title,
         "emoji": "🦁",
@@ -84,11 +85,6 @@ def create_space(bundle: Path, target: Path, title: str, license: str | None) ->
     (target / "app.py").write_text(APP, encoding="utf-8")
     (target / "requirements.txt").write_text("\n".join(requirements("app")) + "\n", encoding="utf-8")
     check_space(target)
-
-
-def copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
 
 
 def requirements(*extras: str) -> list[str]:

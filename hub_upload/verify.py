@@ -228,8 +228,8 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
     divides = model.config.normalization == "sum"
     layers = {layer.attention: n for n, layer in enumerate(model.base_model.layers)}
     heads = [
-        HeadNumerics(layers[attention], head, decay, denominator if divides else None, int(bad) if bad < math.inf else None)
-        for attention, report in reports.items()
+        HeadNumerics(layer, head, decay, denominator if divides else None, int(bad) if bad < math.inf else None)
+        for layer, report in sorted((layers[attention], report) for attention, report in reports.items())
         for head, (decay, denominator, bad) in enumerate(torch.stack(report).amin(0).tolist())
     ]
     if first_nan is None and bad_modules:

@@ -23,7 +23,14 @@ from modeling_lion.feature_map import Hedgehog
 from modeling_lion.mixer import LinearMixer
 from modeling_lion.mixer_decay import DecayGate, FixedDecay
 
-from .checkpoint import PREPROCESSOR_NAMES, fit_length, load_preprocessor, new_folder, no_progress_bars
+from .checkpoint import (
+    PREPROCESSOR_NAMES,
+    check_complete,
+    fit_length,
+    load_preprocessor,
+    new_folder,
+    no_progress_bars,
+)
 from .original import rename
 from .sentence import copy_modules, encoder_folder, model_of_encoder
 from .warm_start_families import SHARED_FIELDS, Family, Head, find_head
@@ -323,11 +330,7 @@ def load_encoder(folder: str | Path, model_class: type | None = None) -> PreTrai
         missing = sorted(info["missing_keys"])
         if missing and all(re.search(r"(^|\.)pooler\.", key) for key in missing):  # it was trained without
             return model_class.from_pretrained(folder, add_pooling_layer=False)
-    if missing:
-        raise ValueError(
-            f"The weights of a {type(model).__name__} in {folder} are not complete: {', '.join(missing[:3])}"
-            f"{', …' if len(missing) > 3 else ''} would be random. Save the trained model again."
-        )
+    check_complete(model, folder, missing)
     return model
 
 

@@ -34,7 +34,7 @@ def name_of_linear_attention(requested: str | None) -> str:
     if requested not in (*FORMS, "eager"):
         raise ValueError(
             f"`attn_implementation={requested!r}` is not a LION kernel. LION computes linear attention, "
-            'so softmax kernels do not apply (but to layers of softmax). Use "parallel" (short inputs), '
+            'so softmax kernels do not apply, except to softmax layers. Use "parallel" (short inputs), '
             '"chunk" (long inputs), "rnn" (token by token), "auto" (chooses by length, the default) or "eager" '
             "(returns attention weights)."
         )

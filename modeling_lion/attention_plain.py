@@ -40,7 +40,7 @@ def run_plain(
     backward: Tensor | None,
     chunk_size: int,
     normalization: str,
-    head_directions: str = "both",
+    head_directions: str,
 ) -> tuple[Tensor, Tensor]:
     """Output and denominators `(batch, heads, length)` of a plain body, as `attention_operator` describes them."""
     if body is rnn_body and head_directions == "alternate":

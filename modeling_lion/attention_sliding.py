@@ -36,7 +36,6 @@ def sliding_attention(
         is_real: which keys are, `(batch, keys)`, bool; `None` for all.
         cu_seqlens: borders of packed sequences over the keys, `(num_sequences + 1,)`, the same for every row.
         first_query: query i is token `first_query + i` of the keys, which may begin before and end behind the queries.
-
         with_log_sum: whether to return e_i = log Σ_j exp(scaling q_i·k_j), too.
 
     Returns:

@@ -461,6 +461,12 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         return self.max_position_embeddings
 
     @property
+    def longest_text(self) -> int | None:
+        """The tokens that the table of positions has rows for; `None` without a limit, and for images."""
+        has_table = self.modality == "text" and self.position_embedding_type == "absolute"
+        return self.max_position_embeddings if has_table else None
+
+    @property
     def stage_names(self) -> list[str]:
         """Of the hidden states before the first layer, and behind each."""
         return ["stem", *(f"stage{n}" for n in range(1, self.num_hidden_layers + 1))]

@@ -183,8 +183,7 @@ class ChunkDecays:
 
     def start_gradient(self, like: Tensor) -> None:
         """From now on, gradients of the log decays are wanted."""
-        one_way = "alternate" if self.is_one_way else "both"
-        self.gradient = DecayGradient(like, self.batch, self.heads, *self.chunks, one_way)
+        self.gradient = DecayGradient(like, self.batch, self.heads, *self.chunks, self.is_one_way)
         self.shares = self.gradient.slices(self.pairs)
 
     def inside_gradients(self, q, k, g, dq, dk, s: int, n: slice, scratch: Scratch) -> Tensor:

@@ -42,8 +42,8 @@ class DecayGradient:
     `key_j` of what key j gives to the chunks behind its own, `through` of what passes the chunk from end to end.
     """
 
-    def __init__(self, like: Tensor, batch: int, heads: int, num_chunks: int, chunk: int, head_directions: str):
-        self.is_one_way = head_directions == "alternate"
+    def __init__(self, like: Tensor, batch: int, heads: int, num_chunks: int, chunk: int, is_one_way: bool):
+        self.is_one_way = is_one_way
         ways = 1 if self.is_one_way else 2
         queries_and_keys = [like.new_zeros(batch, heads, num_chunks, ways, chunk) for _ in range(2)]
         self.shares = DecayShares(*queries_and_keys, like.new_zeros(batch, heads, num_chunks, ways))
@@ -175,7 +175,7 @@ class ChunkedMask:
         """Take R of slice s, `(bh, r, l)`; it is lost."""
         batch, heads, num_chunks, size = self.shape
         if self.gradients is None:
-            self.inside = DecayGradient(r, *self.shape, "both")
+            self.inside = DecayGradient(r, *self.shape, is_one_way=False)
             self.by_row = r.new_empty(*self.shape, num_chunks)
             self.by_column = r.new_empty(batch, heads, num_chunks, num_chunks, size)
             by_slice = slices_of_all(self.pairs, self.by_row, self.by_column)
@@ -212,8 +212,7 @@ def make_mask(
 ) -> ToeplitzMask | ChunkedMask:
     """The mask of `finite_log_decay`s, cut into tiles of `rows` queries and slices of `pairs`; chunks: n and c."""
     if log_decay.forward.dim() == 1:
-        if head_directions == "alternate":
-            log_decay = close_directions(*log_decay, heads)
+        log_decay = close_directions(*log_decay, heads, head_directions)
         return ToeplitzMask(*log_decay, length, rows, pairs)
     log_decay = LogDecay(*(x.expand(batch, heads, length) for x in log_decay))
     return ChunkedMask(log_decay, *chunks, pairs, head_directions)

@@ -137,7 +137,7 @@ def weights_of(
 
 
 class SlidingAttention(torch.autograd.Function):
-    """Arguments and result of `sliding_attention`, which may have `log_sum` filled; saves no more than its inputs."""
+    """The results of `attend_in_window`, by hand; saves no more than its inputs."""
 
     @staticmethod
     def forward(ctx, query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query, with_log_sum):

@@ -78,9 +78,7 @@ def reads_forward(heads: int, device: torch.device | None = None) -> Tensor:
     return torch.arange(heads, device=device) % 2 == 0
 
 
-def close_directions(
-    forward: Tensor | None, backward: Tensor | None, heads: int, head_directions: str = "alternate"
-) -> LogDecay:
+def close_directions(forward: Tensor | None, backward: Tensor | None, heads: int, head_directions: str) -> LogDecay:
     """Log decays of `finite_log_decay` with the floor in the directions that heads do not read."""
     if head_directions == "both" or forward is None:
         return LogDecay(forward, backward)

@@ -1,5 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The maps φ of queries and keys, per head vector (SPEC §1). To add one: a function and a line in the table."""
+"""
+The maps φ of queries and keys, per head vector (SPEC §1). To add one: a function, a line in the
+table, and the name in `LionConfig.feature_map`.
+"""
 
 import torch
 from torch import Tensor, nn

@@ -69,7 +69,7 @@ class DecayGate(nn.Linear):
     would change the decay by percents.
     """
 
-    def __init__(self, in_features: int, out_features: int, activation: str = "sigmoid"):
+    def __init__(self, in_features: int, out_features: int, activation: str):
         super().__init__(in_features, out_features)
         # "bias" in the name keeps weight decay off it, as for `FixedDecay`.
         self.log_rate_bias = nn.Parameter(torch.empty(out_features)) if activation == "softplus" else None

@@ -57,7 +57,7 @@ def segment_factors(log_decay: LogDecay, query: Tensor, head_directions: str) ->
     return ChunkSums(*(x.exp() for x in sums))
 
 
-def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay, head_directions: str = "both") -> BorderStates:
+def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay, head_directions: str) -> BorderStates:
     """What a segment gives to the others. Arguments as in `lion_attention`; computed in the accumulation dtype."""
     dtype = accumulation_dtype(key.dtype)
     with without_autocast(key):

@@ -62,7 +62,7 @@ def decay_outputs(plan, query, key, value, forward, backward, output, factor, de
     decays = decays_with_strides(plan, decays)
     if plan.num_chunks > 1:
         launch_states(plan, key, value, decays, states, totals)
-    options = plan.options("output", head_limit=plan.head_tile)
+    options = plan.options("output")
     launch(
         output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
         *(with_strides(x) for x in (query, key, value, output)), decays, factor, states, totals,
@@ -161,7 +161,7 @@ def lit_outputs(plan, query, key, value, output, factor, states, totals) -> None
 
 
 def lit_gradients(
-    plan, grad, query, key, value, output, factor, delta, decays, states, totals, d_query, d_key, d_value
+    plan, grad, query, key, value, output, factor, delta, states, totals, d_query, d_key, d_value
 ) -> None:  # fmt: skip
     from .triton_lit import lit_gradient_kernel
 
@@ -334,18 +334,17 @@ def compute_gradients(
         delta = torch.empty_like(factor)
     grad, query, key, value = (with_short_strides(x) for x in (grad, query, key, value))
     gradients = [torch.empty_like(x) for x in (query, key, value)]
-    tensors = (query, key, value, output, factor, delta, *saved, *gradients)
-    decays = None
+    tensors, decays = (query, key, value, output, factor, delta), None
     with torch.cuda.device_of(query):
         if forward is None:
-            lit_gradients(plan, grad, *tensors)
+            lit_gradients(plan, grad, *tensors, *saved[1:], *gradients)
         elif plan.is_diagonal:
             directions = close_directions(forward, backward, plan.heads, head_directions)
             decays = diagonal_gradients(
                 plan, grad, query, key, value, factor, delta, *directions, *saved[1:], *gradients, needs_decay
             )
         else:
-            decays = decay_gradients(plan, grad, *tensors, needs_decay)
+            decays = decay_gradients(plan, grad, *tensors, *saved, *gradients, needs_decay)
     if decays is None:
         return *gradients, grad.new_empty(0), grad.new_empty(0)
     decays = (

@@ -115,11 +115,11 @@ class Plan:
             "PRECISION": precision(value.dtype),
         }
 
-    def options(self, kernel: str, head_limit: int = 256, value_limit: int = 256) -> dict[str, int]:
+    def options(self, kernel: str) -> dict[str, int]:
         """Launch options of a kernel: tiles of the dimensions, and what is configured."""
         config = dict(self.config[kernel])
-        head_tile = min(self.head_tile, config.pop("head_tile", 256), head_limit)
-        value_tile = min(self.value_tile, config.pop("value_tile", 256), value_limit)
+        head_tile = min(self.head_tile, config.pop("head_tile", 256))
+        value_tile = min(self.value_tile, config.pop("value_tile", 256))
         limits = {"queries": self.tile, "keys": self.tile, "inner": min(self.head_tile, self.value_tile)}
         sizes = {name.upper(): min(config.pop(name), limit) for name, limit in limits.items() if name in config}
         return {"HEAD_TILE": head_tile, "VALUE_TILE": value_tile, **sizes, **config}

@@ -301,7 +301,7 @@ GRADIENTS = [
         "directions: a second derivative forgets them",
         "modeling_lion/attention_operator.py",
         "run_plain(plain, *inputs, ctx.chunk_size, ctx.normalization, ctx.head_directions)",
-        "run_plain(plain, *inputs, ctx.chunk_size, ctx.normalization)",
+        'run_plain(plain, *inputs, ctx.chunk_size, ctx.normalization, "both")',
         f"{KERNELS}::test_gradients_that_are_differentiated_are_the_same",
     ),
     Mutant(

@@ -267,6 +267,7 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("hub_upload_lion.search.MODEL", tmp_path / "gone")
     assert main(["app"]) == 1
     assert "give the MODEL to look at" in capsys.readouterr().err
-    monkeypatch.setattr(app, "find_spec", lambda name: None if name == "gradio" else find_spec(name))
+    without = lambda name: None if name == "gradio" else find_spec(name)
+    monkeypatch.setattr("hub_upload_lion.exported.find_spec", without)
     assert main(["app"]) == 1
-    assert "The page needs gradio: install them with pip install 'lion-transformers[app]'" in capsys.readouterr().err
+    assert "gradio cannot be imported: pip install 'lion-transformers[app]'" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING
 
-from transformers import SegformerImageProcessorPil, ViTImageProcessorPil
+from transformers import BaseImageProcessor, SegformerImageProcessorPil, ViTImageProcessorPil
 from transformers.utils import is_torchvision_available, is_vision_available
 
 from .image_processing_grayscale import LionGrayscaleImageProcessorPil
@@ -23,7 +23,7 @@ if is_vision_available():
         IMAGE_PROCESSORS["torchvision"] = ViTImageProcessor
 
 
-def lion_image_processor(config: "LionConfig", segmentation: bool = False, **kwargs) -> ViTImageProcessorPil:
+def lion_image_processor(config: "LionConfig", segmentation: bool = False, **kwargs) -> BaseImageProcessor:
     """
     An image processor that resizes, rescales and normalises images for a model with this configuration.
 

@@ -105,7 +105,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         multiple_of: int = 1,
     ):
         self.lengths = torch.as_tensor(lengths, dtype=torch.int64)
-        self.max_tokens, self.shuffle, self.seed, self.multiple_of = max_tokens, shuffle, seed, multiple_of
+        self.shuffle, self.seed = shuffle, seed
         self.epoch = 0
         if not len(self.lengths):
             raise ValueError("`lengths` is empty: there are no sequences to sample.")

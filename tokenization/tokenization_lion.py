@@ -104,9 +104,9 @@ def knows_words(tokenizer: PreTrainedTokenizerBase) -> bool:
     return not set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens)
 
 
-def _batches(texts: Iterable[str | Iterable[str]], size: int = 1000) -> Iterator[list[str]]:
+def _batches(texts: Iterable[str | Iterable[str]]) -> Iterator[list[str]]:
     single = _single_texts(texts)
-    while batch := list(islice(single, size)):
+    while batch := list(islice(single, 1000)):
         yield batch
 
 
