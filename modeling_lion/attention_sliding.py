@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 from transformers.utils.import_utils import is_tracing
 
 from .attention_blocks import block_body, dense_body, window_mask
-from .cpu_scratch import Scratch
+from .cpu_common import Scratch
 from .cpu_sliding import SMALL_BLOCK, TILE_ELEMENTS, SlidingAttention
 from .numerics import accumulation_dtype, allows_custom_op, is_readable, needs_grad, without_autocast
 from .padding import check_borders, sequence_of_each_token

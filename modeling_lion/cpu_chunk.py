@@ -33,9 +33,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .attention_plain import chunk_body
-from .cpu_decay import DecayGradient
-from .cpu_lit import allocate_state, compute_gradients_without_decay, compute_without_decay
-from .cpu_scratch import (
+from .cpu_common import (
     Scratch,
     allocate_outputs,
     cpu_operator,
@@ -49,6 +47,8 @@ from .cpu_scratch import (
     slices_of_all,
     slices_of_sums,
 )
+from .cpu_decay import DecayGradient
+from .cpu_lit import allocate_state, compute_gradients_without_decay, compute_without_decay
 from .decay import (
     LONGEST_CHUNK,
     MaskSums,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .cpu_scratch import Scratch, first_head, slices_of, slices_of_all, slices_of_sums
+from .cpu_common import Scratch, first_head, slices_of, slices_of_all, slices_of_sums
 from .decay import LOG2_E, LogDecay, base2_sums, close_directions, one_way_base2_sums, one_way_rows, write_mask
 
 

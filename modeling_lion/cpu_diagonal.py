@@ -26,8 +26,8 @@ from torch import Tensor
 
 from .attention_diagonal import chunk_of, diagonal_chunk_body
 from .cpu_chunk import ChunkDecays, compute, compute_gradients
+from .cpu_common import Scratch, cpu_operator, slices_of, slices_of_all
 from .cpu_lit import allocate_state
-from .cpu_scratch import Scratch, cpu_operator, slices_of, slices_of_all
 from .decay import close_directions
 from .numerics import accumulation_dtype
 

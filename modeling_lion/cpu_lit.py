@@ -11,7 +11,7 @@ with the gradients of numerator and denominator n and d (cpu_parallel.py), and z
 import torch
 from torch import Tensor
 
-from .cpu_scratch import Scratch, allocate_outputs, finish, output_gradients, rounded, slices_of_all
+from .cpu_common import Scratch, allocate_outputs, finish, output_gradients, rounded, slices_of_all
 from .numerics import accumulation_dtype
 
 

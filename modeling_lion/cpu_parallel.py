@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from .attention_plain import parallel_body
-from .cpu_decay import make_mask
-from .cpu_scratch import (
+from .cpu_common import (
     Scratch,
     allocate_outputs,
     cpu_operator,
@@ -33,6 +32,7 @@ from .cpu_scratch import (
     side_by_side,
     slices_of_all,
 )
+from .cpu_decay import make_mask
 from .decay import LONGEST_CHUNK, LogDecay, cut_evenly
 
 

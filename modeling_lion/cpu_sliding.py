@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from .attention_blocks import window_mask
-from .cpu_scratch import Scratch
+from .cpu_common import Scratch
 from .decay import cut_evenly
 from .numerics import save_for_backward, saved_for_backward
 

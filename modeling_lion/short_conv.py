@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
-from .cpu_scratch import has_native_product
+from .cpu_common import has_native_product
 from .numerics import without_autocast
 
 

@@ -30,7 +30,7 @@ If SEPARATE, the output is the numerators and the denominators stand apart. In t
 dy the gradient of the numerator times den, and delta that of the denominator times -den.
 """
 
-from .triton_tiles import (
+from .triton_common import (
     dots,
     head_of,
     held_tile,

@@ -20,7 +20,7 @@ plus what passes all of it,
 Letters as in triton_decay.py.
 """
 
-from .triton_tiles import head_of, load_factor, load_state, load_tile, product, store_output, store_tile, tl, triton
+from .triton_common import head_of, load_factor, load_state, load_tile, product, store_output, store_tile, tl, triton
 
 
 LOG2_E = tl.constexpr(1.4426950408889634)

@@ -9,7 +9,7 @@ The sequence is cut into a few slices that are summed up at the same time; whoev
 always in the same order. Letters as in triton_decay.py.
 """
 
-from .triton_tiles import head_of, inverse_of, load_state, load_tile, product, store_tile, tl, triton
+from .triton_common import head_of, inverse_of, load_state, load_tile, product, store_tile, tl, triton
 
 
 @triton.jit

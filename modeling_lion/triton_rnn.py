@@ -8,7 +8,7 @@ Each direction gives q_i (S_i - k_i v_iᵀ / 2), so that token i, which is in bo
 (attention_plain.py).
 """
 
-from .triton_tiles import head_of, inverse_of, tl, triton
+from .triton_common import head_of, inverse_of, tl, triton
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from test_attention import DTYPES, EXTREMES, extreme_decays
 from torch import Tensor
 
-from modeling_lion import LionConfig, LionModel, cpu_chunk, cpu_parallel, cpu_scratch
+from modeling_lion import LionConfig, LionModel, cpu_chunk, cpu_common, cpu_parallel
 from modeling_lion.attention_names import attention_names
 from modeling_lion.decay import LogDecay, decay_mask, finite_log_decay, over_tokens
 from modeling_lion.numerics import accumulation_dtype, divide
@@ -142,7 +142,7 @@ class KernelProblem:
             assert result.isfinite().all(), f"{name} is not finite"
             tolerance = max(2 * unit * (near - right).abs().max(), roundings * eps * max(1, size))
             tolerance += torch.finfo(source.dtype).eps * right.abs().max()
-            if cpu_scratch.Scratch(self.inputs[2]).is_mixed:  # products of bfloat16, each of which is rounded to it
+            if cpu_common.Scratch(self.inputs[2]).is_mixed:  # products of bfloat16, each of which is rounded to it
                 tolerance += 4 * torch.finfo(torch.bfloat16).eps * max(1, size)
             error = (result.double() - right).abs().max()
             assert error <= tolerance, f"{name} is off by {error:.2e}, allowed are {tolerance:.2e}"

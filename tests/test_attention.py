@@ -15,7 +15,7 @@ from attention_forms import EVERY_FORM, FORMS, auto, form_of, naive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modeling_lion import cpu_chunk, cpu_parallel, cpu_scratch
+from modeling_lion import cpu_chunk, cpu_common, cpu_parallel
 from modeling_lion.attention import fastest_form, lion_attention
 from modeling_lion.attention_reference import reference_attention
 from modeling_lion.decay import LogDecay, finite_log_decay
@@ -75,7 +75,7 @@ def references(*inputs, reference=naive, **kwargs):
     exact = outputs_and_gradients(reference, *inputs, dtype=torch.float64, **kwargs)
     narrow = outputs_and_gradients(reference, *inputs, dtype=torch.float32, **kwargs)
     # Kernels may multiply as narrow as the inputs are, where this CPU does: as good as the naive form in bfloat16.
-    scratch = cpu_scratch.Scratch(inputs[2])
+    scratch = cpu_common.Scratch(inputs[2])
     narrower = outputs_and_gradients(reference, *inputs, **kwargs) if scratch.is_mixed else narrow
     # float64 is checked against itself: both sides err as float32 does, in smaller units.
     eps = torch.finfo(accumulation_dtype(inputs[2].dtype)).eps
@@ -458,7 +458,7 @@ def test_anything_allowed(problem, kernel):
 
 def test_slow_dtypes_are_named_once(monkeypatch):
     said = []
-    monkeypatch.setattr(cpu_scratch.logger, "warning_once", said.append)
+    monkeypatch.setattr(cpu_common.logger, "warning_once", said.append)
     inputs = make_inputs("decay", 8, dtype=torch.bfloat16)
     for features, expected in (({"avx512_bf16": True}, 0), ({"avx512_bf16": False}, 1)):
         capabilities = {"architecture": "x86_64", **features}
@@ -481,7 +481,7 @@ def test_products_in_bfloat16(form, mixer, head_directions, normalization, monke
     near = outputs_and_gradients(naive, *inputs, **options)
     found = {}
     for is_fast in (True, False):
-        monkeypatch.setattr(cpu_scratch, "has_fast_bfloat16", lambda answer=is_fast: answer)
+        monkeypatch.setattr(cpu_common, "has_fast_bfloat16", lambda answer=is_fast: answer)
         found[is_fast] = outputs_and_gradients(FORMS[form], *inputs, **options)
         assert_as_good_as_naive(FORMS[form], *inputs, **options)
     for result, wide, narrow, right in zip(found[True], found[False], near, exact, strict=True):
@@ -625,7 +625,7 @@ def test_numerators_and_denominators(mixer, form, dtype):
             *(torch.zeros_like(x) if d is None else d for d, x in zip(found, inputs, strict=True)),
         )
 
-    is_mixed = cpu_scratch.Scratch(inputs[2]).is_mixed
+    is_mixed = cpu_common.Scratch(inputs[2]).is_mixed
     for use in ((True, True), (True, False), (False, True)):
         exact = results(naive, [x.double() for x in inputs], use)
         near = results(naive, inputs, use) if is_mixed else exact

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from modeling_lion import attention_sliding, cpu_sliding
 from modeling_lion.attention_sliding import sliding_attention
-from modeling_lion.cpu_scratch import Scratch
+from modeling_lion.cpu_common import Scratch
 from modeling_lion.numerics import accumulation_dtype
 
 
