@@ -15,6 +15,8 @@ maps, windows and decays are new. No labels are needed. Training has two stages:
 2. All weights but the embeddings learn to give the teacher's hidden states after every layer, the embedding of the
    text and, if the teacher has a head, its logits.
 
+With --student_name_or_path a LION that was made in this way is trained further.
+
 `distillation.png` in the output folder shows how similar the embeddings are. An encoder of sentence-transformers keeps
 its modules: the output folder loads with SentenceTransformer.
 
@@ -37,7 +39,7 @@ from data_files import check_files, load_files
 from datasets import Dataset
 from docstrings import write_docstrings
 from hub_upload_lion import warm_start_from_softmax
-from hub_upload_lion.checkpoint import fit_length
+from hub_upload_lion.checkpoint import check_complete, fit_length
 from hub_upload_lion.sentence import copy_modules, encoder_folder
 from hub_upload_lion.warm_start import load_encoder, parse_linear_layers
 from scipy.stats import spearmanr
@@ -56,12 +58,13 @@ from transformers import (
     set_seed,
 )
 
+from configuration_lion import LionConfig
+
 
 NEIGHBOURS = 10
 ATTENTION_TOKENS = 128
-# What a LION that is trained on must have in common with one that the options would make.
-KIND = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "layer_types", "mixer_type")
-KIND += ("feature_map", "local_window", "position_embedding_type", "pooling")
+# In which a LION that is trained further may differ from one that the options would make.
+OF_NO_MATTER = {"_name_or_path", "architectures", "auto_map", "chunk_size", "dtype", "transformers_version"}
 
 
 @dataclass
@@ -410,16 +413,29 @@ def load_student(name_or_path: str, converted: PreTrainedModel) -> PreTrainedMod
     A LION that was trained before, in place of one that was just converted with the same options.
 
     Raises:
-        ValueError: if it is of another kind.
+        ValueError: if it is another one: of another class, configuration or teacher, whose embeddings it has.
     """
     silent = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    student = type(converted).from_pretrained(name_or_path, dtype=converted.dtype, **silent)
-    for name in KIND:
-        has, asked = (getattr(model.config, name) for model in (student, converted))
-        if has != asked:
+    config = LionConfig.from_pretrained(name_or_path, **silent)
+    differ = {"class": ((config.architectures or [None])[0], type(converted).__name__)}
+    has, asked = config.to_dict(), converted.config.to_dict()
+    differ |= {name: (has.get(name), asked[name]) for name in asked if name not in OF_NO_MATTER}
+    for name, (found, wanted) in differ.items():
+        if found != wanted:
             raise ValueError(
-                f"--student_name_or_path {name_or_path} has {name} {has!r}, and the options ask for {asked!r}: "
-                "give the teacher and the options with which it was made."
+                f"--student_name_or_path {name_or_path} has {name} {found!r}, and of the teacher and the options it "
+                f"would be {wanted!r}: give those with which it was made."
+            )
+    student, info = type(converted).from_pretrained(
+        name_or_path, config=config, dtype=converted.dtype, output_loading_info=True
+    )
+    check_complete(student, name_or_path, info["missing_keys"])
+    embeddings = converted.base_model.embeddings.state_dict()
+    for name, x in student.base_model.embeddings.state_dict().items():
+        if not torch.allclose(x, embeddings[name], rtol=1e-2, atol=1e-4):  # which have been rounded to bfloat16
+            raise ValueError(
+                f"--student_name_or_path {name_or_path} was not made of this teacher: its embeddings have another "
+                f"{name}."
             )
     return student
 
@@ -457,8 +473,9 @@ def main(args: list[str] | None = None) -> Trainer:
         attention_probs_dropout_prob=0.0,
         **changes,
     )
-    print(report)
-    if arguments.student_name_or_path is not None:
+    if arguments.student_name_or_path is None:
+        print(report)
+    else:
         student = load_student(arguments.student_name_or_path, student)
     student.base_model.embeddings.requires_grad_(False)  # the same as the teacher's
     if arguments.window_only:

@@ -226,7 +226,8 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
         for sample in samples:
             model.base_model(**model_batches(model, [sample], "none")[0])
     divides = model.config.normalization == "sum"
-    layers = {layer.attention: n for n, layer in enumerate(model.base_model.layers)}
+    attentions = (module for module in names if isinstance(module, LionAttention))
+    layers = {attention: n for n, attention in enumerate(attentions)}
     heads = [
         HeadNumerics(layer, head, decay, denominator if divides else None, int(bad) if bad < math.inf else None)
         for layer, report in sorted((layers[attention], report) for attention, report in reports.items())

@@ -202,8 +202,15 @@ def test_a_student_is_trained_further(distill, files, tmp_path):
     assert second["eval_loss"] < first["eval_loss"]
     rates = [group["initial_lr"] for group in trainer.optimizer.param_groups if group["params"]]
     assert max(rates) == pytest.approx(30 * min(rates))
-    with pytest.raises(ValueError, match="student_name_or_path .*first has local_window 1, and the options ask for 2"):
-        distill.main([*arguments, "--local_window", "2", "--output_dir", str(tmp_path / "third")])
+    arguments += ["--output_dir", str(tmp_path / "third")]
+    with pytest.raises(ValueError, match="first has local_window 1, and of the teacher and the options it would be 2"):
+        distill.main([*arguments, "--local_window", "2"])
+    save_teacher(tmp_path / "teacher", BertForMaskedLM, Path(files[1]).read_text())
+    with pytest.raises(ValueError, match="first has class 'LionModel', and .* it would be 'LionForMaskedLM'"):
+        distill.main(arguments)
+    save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())  # of other random weights
+    with pytest.raises(ValueError, match="was not made of this teacher: its embeddings have another word_"):
+        distill.main(arguments)
 
 
 def test_attention_divergence(distill):
