@@ -21,7 +21,7 @@ from modeling_lion.mixer import LinearMixer
 from modeling_lion.mixer_decay import DiagonalMixer
 
 from .checkpoint import find_checkpoint, load_model, load_preprocessor
-from .model_card import MIXERS
+from .model_card import attention_in_words
 from .sentence import MODULES, encoder_class
 from .timing import cpu_seconds
 
@@ -107,13 +107,12 @@ def load_served(source: str | Path) -> Served:
 def facts(served: Served) -> str:
     """A sentence: what the checkpoint is."""
     config = served.model.config
-    name, how = MIXERS[config.mixer_type]
-    kind = "linear attention" if config.has_linear_layers else "attention"
+    name, kind = attention_in_words(config)
     count = served.model.num_parameters()
     size = f"{count / 1e6:.1f}M parameters" if count >= 1e6 else f"{count:,} parameters"
     return (
         f"{served.name}: a {served.kind} of {size}, {config.num_hidden_layers} layers of {config.hidden_size}. "
-        f"{name} is {kind} {how}."
+        f"{name} is {kind}."
     )
 
 

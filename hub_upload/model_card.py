@@ -18,7 +18,7 @@ from huggingface_hub import (
     parse_eval_result_entries,
 )
 
-from configuration_lion import AUTO_MODELS
+from configuration_lion import AUTO_MODELS, LionConfig
 from modeling_lion import LionPreTrainedModel
 
 from .verify import Verification
@@ -127,7 +127,7 @@ def model_card(
     `read_training`. `name` is `user/name` of the repository, or a name alone, `encoder` as in `complete_metadata`.
     """
     trainer_state = trainer_state or {}
-    id2label, (mixer, mixer_in_words) = model.config.id2label, MIXERS[model.config.mixer_type]
+    id2label, (mixer, kind) = model.config.id2label, attention_in_words(model.config)
     card = ModelCard.from_template(
         ModelCardData(**metadata),
         template_path=TEMPLATE,
@@ -136,7 +136,7 @@ def model_card(
         name=name,
         title=name.split("/")[-1],
         mixer=mixer,
-        mixer_in_words=mixer_in_words,
+        attention=kind,
         auto_class=auto_class_of(model),
         head=TASKS[auto_class_of(model)][0],
         pipeline=pipeline_of(model),
@@ -167,6 +167,13 @@ def training_facts(metadata: dict, state: dict) -> dict:
     facts["highest learning rate"] = f"{max(rates):.3g}" if rates else None
     facts["training loss"] = ", ".join(losses[:: len(losses) - 1 or 1])
     return {key: value for key, value in facts.items() if value}
+
+
+def attention_in_words(config: LionConfig) -> tuple[str, str]:
+    """What it is called, and what it is."""
+    is_softmax = config.mixer_is_linear and not config.has_linear_layers  # whatever `mixer_type` would be
+    name, how = MIXERS["softmax" if is_softmax else config.mixer_type]
+    return name, f"{'linear ' if config.has_linear_layers else ''}attention {how}"
 
 
 def quality_metrics(state: dict, metrics: dict) -> dict[str, str]:

@@ -43,6 +43,7 @@ def folders(tmp_path_factory):
         "encoder": encoder,
         "luna": lambda path: text_checkpoint(path, mixer_type="luna"),
         "hybrid": lambda path: text_checkpoint(path, layer_types=["full_attention", "linear_attention"]),
+        "full": lambda path: text_checkpoint(path, layer_types=["full_attention", "full_attention"]),
     }
 
     def find(name):
@@ -65,6 +66,7 @@ def tokens(served, *texts):
 def test_facts_say_what_the_attention_is(served):
     assert "LION-S is linear attention with a decay" in app_panels.facts(served("hybrid"))
     assert "Luna in the backbone of LION is attention by way of a memory" in app_panels.facts(served("luna"))
+    assert "Softmax attention in the backbone of LION is attention as in BERT" in app_panels.facts(served("full"))
 
 
 @torch.no_grad()
