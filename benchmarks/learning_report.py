@@ -47,7 +47,8 @@ def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
 
 def in_order(models) -> list[str]:
     """In the order of the palette."""
-    return [name for name in COLORS if name in set(models)]
+    models = set(models)
+    return [name for name in COLORS if name in models]
 
 
 def draw_learning(scores: pd.DataFrame, step_seconds: dict[tuple[str, str], float], plt):

@@ -91,3 +91,7 @@ def test_patterns_of_layers_are_in_one_table(learning):
         "",
         "Mean ± standard deviation of 2 seeds.",
     ]
+
+
+def test_models_of_an_iterator_are_all_in_order(learning):
+    assert learning.in_order(iter(["Vim", "softmax", "Hydra"])) == ["softmax", "Hydra", "Vim"]
