@@ -63,6 +63,7 @@ from configuration_lion import LionConfig
 
 NEIGHBOURS = 10
 ATTENTION_TOKENS = 128
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 # In which a LION that is trained further may differ from one that the options would make.
 OF_NO_MATTER = {"_name_or_path", "architectures", "auto_map", "chunk_size", "dtype", "transformers_version"}
 
@@ -415,8 +416,7 @@ def load_student(name_or_path: str, converted: PreTrainedModel) -> PreTrainedMod
     Raises:
         ValueError: if it is another one: of another class, configuration or teacher, whose embeddings it has.
     """
-    silent = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = LionConfig.from_pretrained(name_or_path, **silent)
+    config = LionConfig.from_pretrained(name_or_path, **NO_DROPOUT)
     differ = {"class": ((config.architectures or [None])[0], type(converted).__name__)}
     has, asked = config.to_dict(), converted.config.to_dict()
     differ |= {name: (has.get(name), asked[name]) for name in asked if name not in OF_NO_MATTER}
@@ -469,8 +469,7 @@ def main(args: list[str] | None = None) -> Trainer:
         feature_map=arguments.feature_map,
         local_window=arguments.local_window,
         pooling=arguments.pooling,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
+        **NO_DROPOUT,
         **changes,
     )
     if arguments.student_name_or_path is None:

@@ -227,11 +227,11 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
             model.base_model(**model_batches(model, [sample], "none")[0])
     divides = model.config.normalization == "sum"
     attentions = (module for module in names if isinstance(module, LionAttention))
-    layers = {attention: n for n, attention in enumerate(attentions)}
     heads = [
         HeadNumerics(layer, head, decay, denominator if divides else None, int(bad) if bad < math.inf else None)
-        for layer, report in sorted((layers[attention], report) for attention, report in reports.items())
-        for head, (decay, denominator, bad) in enumerate(torch.stack(report).amin(0).tolist())
+        for layer, attention in enumerate(attentions)
+        if attention in reports  # softmax has none
+        for head, (decay, denominator, bad) in enumerate(torch.stack(reports[attention]).amin(0).tolist())
     ]
     if first_nan is None and bad_modules:
         first_nan = f"the output of {bad_modules[0]}"

@@ -327,7 +327,7 @@ def load_encoder(folder: str | Path, model_class: type | None = None) -> PreTrai
     model_class = model_class or AutoModel
     with no_progress_bars():
         model, info = model_class.from_pretrained(folder, output_loading_info=True)
-        missing = sorted(info["missing_keys"])
+        missing = info["missing_keys"]
         if missing and all(re.search(r"(^|\.)pooler\.", key) for key in missing):  # it was trained without
             return model_class.from_pretrained(folder, add_pooling_layer=False)
     check_complete(model, folder, missing)
