@@ -22,12 +22,12 @@ bench: $(VENV)/installed
 bench-deploy: $(VENV)/installed
 	$(BIN)/python benchmarks/bench_deploy.py
 
-# On a machine with an NVIDIA GPU: checks, tuning (into modeling_lion/triton_config.py) and figures (outputs/gpu), each
+# On a machine with an NVIDIA GPU: checks, tuning (into modeling_lion/triton/config.py) and figures (outputs/gpu), each
 # in less than ten minutes; PART=check, tune, figures or models is one of them.
 bench-gpu: $(addprefix bench-gpu-,$(or $(PART),check tune figures models))
 
 bench-gpu-check: $(VENV)/installed_gpu
-	timeout 580 $(BIN)/python -m pytest --numprocesses 4 tests/triton_cases.py
+	timeout 580 $(BIN)/python -m pytest --numprocesses 4 tests/triton/triton_cases.py
 
 bench-gpu-tune: $(VENV)/installed_gpu
 	timeout 440 $(BIN)/python benchmarks/tune_triton.py --dtypes bfloat16 --dims 64 --seconds 400

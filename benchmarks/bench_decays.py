@@ -19,7 +19,7 @@ from bench_quality import SCALES, chosen_tasks, common_arguments, load_data, mod
 from report import write_page
 
 from modeling_lion import LionConfig, initialization
-from modeling_lion.mixer_decay import initial_decay_logits
+from modeling_lion.mixers.linear_decay import initial_decay_logits
 
 
 def normal(config: LionConfig) -> torch.Tensor:

@@ -29,8 +29,15 @@ from pathlib import Path
 import torch
 from bench_models import make_model
 from deploy_report import LAYERS, MEASURED_LAYERS
-from hub_upload_lion.export import DTYPES, quiet, save_int8, unfuse_residual_norms, write_onnx, write_openvino
-from hub_upload_lion.exported import FILES, ExportedModel
+from hub_upload_lion.export.export_checkpoint import (
+    DTYPES,
+    quiet,
+    save_int8,
+    unfuse_residual_norms,
+    write_onnx,
+    write_openvino,
+)
+from hub_upload_lion.export.exported import FILES, ExportedModel
 from measure import (
     BASE,
     append_rows,

@@ -14,7 +14,7 @@ evaluation of the definition on a smaller batch. Rows go to kernels.csv; a case 
 same versions, is measured again only with --again.
 
 On a CPU also softmax attention within a window of 64 tokens on either side, and what it has to be faster than: all
-scores with a mask. (What it computes is compared in tests/test_attention_sliding.py.)
+scores with a mask. (What it computes is compared in tests/attention/test_softmax_window.py.)
 
 On an NVIDIA GPU, in bfloat16, what is timed is captured in a CUDA graph, so that the time of Python does not count.
 Softmax attention is the faster of two backends. flash-linear-attention (`pip install ".[gpu]"`) has no bidirectional
@@ -44,12 +44,12 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from modeling_lion.attention import lion_attention
-from modeling_lion.attention_blocks import window_mask
-from modeling_lion.attention_reference import reference_attention
-from modeling_lion.attention_sliding import sliding_attention
-from modeling_lion.decay import LogDecay
-from modeling_lion.feature_map import plain_silu_norm, silu_norm
+from modeling_lion.attention.decay import LogDecay
+from modeling_lion.attention.lion_attention import lion_attention
+from modeling_lion.attention.reference import reference_attention
+from modeling_lion.attention.softmax_window import sliding_attention
+from modeling_lion.attention.softmax_window_plain import window_mask
+from modeling_lion.mixers.feature_map import plain_silu_norm, silu_norm
 
 
 # Quadratic forms take minutes on a CPU beyond this length, and are known to lose.

@@ -49,7 +49,7 @@ from modeling_lion import (  # noqa: E402
     LionForSequenceClassification,
     LionForTokenClassification,
 )
-from modeling_lion.mixer import LinearMixer  # noqa: E402
+from modeling_lion.mixers.linear import LinearMixer  # noqa: E402
 
 
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]

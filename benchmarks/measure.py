@@ -172,7 +172,8 @@ def make_parser(description: str, quick: str, has_gpu: bool = False, goes_on: bo
 
 def gpu() -> dict[str, str | None]:
     """Columns of a table for what is measured on a GPU."""
-    from modeling_lion import triton_config, triton_plan
+    from modeling_lion.triton import config as triton_config
+    from modeling_lion.triton import plan as triton_plan
 
     tiles = triton_plan.architecture(torch.device("cuda", 0)), 16, 64
     return {"gpu": torch.cuda.get_device_name(), "tiles_measured_on": triton_config.MEASURED.get(tiles)}

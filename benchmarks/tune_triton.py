@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 On a GPU, measure which tile sizes, warps and stages of the Triton kernels are the fastest, and write them to
-modeling_lion/triton_config.py, for this GPU's architecture. Or compile all kernels for GPUs that need not be there.
+modeling_lion/triton/config.py, for this GPU's architecture. Or compile all kernels for GPUs that need not be there.
 
     python benchmarks/tune_triton.py                         # every head dimension, 16 and 32 bits
     python benchmarks/tune_triton.py --dims 64 --dtypes bfloat16 --seconds 300
@@ -42,7 +42,9 @@ from triton.backends.compiler import GPUTarget
 from triton.errors import TritonError
 from triton.testing import do_bench
 
-from modeling_lion import triton_config, triton_launch, triton_plan
+from modeling_lion.triton import config as triton_config
+from modeling_lion.triton import launch as triton_launch
+from modeling_lion.triton import plan as triton_plan
 
 
 FILE = Path(triton_config.__file__)
@@ -124,8 +126,8 @@ def run_passes(form: str, inputs: list) -> None:
         triton_launch.launch_silu_norm(inputs[0], inputs[0])
     else:
         options = {"is_whole": form == "parallel"}
-        output, factor, _, *saved = triton_launch.compute(*inputs, 0, normalization, "both", **options)
-        triton_launch.compute_gradients(
+        output, factor, _, *saved = triton_launch.launch_attention(*inputs, 0, normalization, "both", **options)
+        triton_launch.launch_attention_gradients(
             output, factor, *inputs, output, factor, saved, 0, normalization, "both", inputs[3] is not None, **options
         )
 

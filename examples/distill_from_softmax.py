@@ -40,8 +40,8 @@ from datasets import Dataset
 from docstrings import write_docstrings
 from hub_upload_lion import warm_start_from_softmax
 from hub_upload_lion.checkpoint import check_complete, fit_length
-from hub_upload_lion.sentence import copy_modules, encoder_folder
-from hub_upload_lion.warm_start import load_encoder, parse_linear_layers
+from hub_upload_lion.convert.warm_start import load_encoder, parse_linear_layers
+from hub_upload_lion.sentence_modules import copy_modules, encoder_folder
 from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn import functional as F

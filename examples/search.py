@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import torch
 from docstrings import docstrings, module_name, python_files, split_paragraphs
-from hub_upload_lion.search import MODEL, unit_vectors
+from hub_upload_lion.app.search import MODEL, unit_vectors
 from safetensors import safe_open
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer

@@ -2,9 +2,11 @@
 """
 Publish, check, export and convert LION checkpoints: the functions of the command `lion` (cli.py).
 
-Each of its sub-commands is a file: bundle.py, upload.py, verify.py, export.py, convert.py and app.py. The file
-original.py reads the checkpoints of the paper's authors, warm_start.py those of the softmax encoders in
-warm_start_families.py; exported.py runs exported graphs; space.py makes a Space of the page of app.py.
+    publish/    `lion bundle` and `lion upload`: complete repositories for the Hub, model cards, Spaces
+    convert/    `lion convert`: the checkpoints of the paper's authors, and softmax encoders
+    export/     `lion export`: graphs for ONNX Runtime and OpenVINO
+    app/        `lion app`: a page in the browser, and search by meaning
+    verify.py   `lion verify`: how well the kernels agree on a checkpoint
 """
 
 from importlib import import_module
@@ -12,23 +14,23 @@ from importlib import import_module
 
 # Imported when first asked for: `lion --help` should not wait for torch.
 _MODULES = {
-    "Bundle": ".bundle",
-    "build_app": ".app",
-    "create_bundle": ".bundle",
-    "launch_app": ".app",
-    "load_in_clean_process": ".clean_process",
-    "convert_checkpoint": ".convert",
-    "convert_original_state_dict": ".original",
-    "export_checkpoint": ".export",
-    "ExportedModel": ".exported",
-    "infer_config": ".original",
+    "Bundle": ".publish.bundle",
+    "build_app": ".app.page",
+    "create_bundle": ".publish.bundle",
+    "launch_app": ".app.page",
+    "load_in_clean_process": ".publish.clean_process",
+    "convert_checkpoint": ".convert.convert_checkpoint",
+    "convert_original_state_dict": ".convert.original",
+    "export_checkpoint": ".export.export_checkpoint",
+    "ExportedModel": ".export.exported",
+    "infer_config": ".convert.original",
     "numerics_report": ".verify",
-    "UploadError": ".upload",
-    "push_folder": ".upload",
-    "upload_checkpoint": ".upload",
+    "UploadError": ".publish.upload",
+    "push_folder": ".publish.upload",
+    "upload_checkpoint": ".publish.upload",
     "Verification": ".verify",
     "verify_checkpoint": ".verify",
-    "warm_start_from_softmax": ".warm_start",
+    "warm_start_from_softmax": ".convert.warm_start",
 }
 
 __all__ = sorted(_MODULES)

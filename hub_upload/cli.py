@@ -7,15 +7,18 @@ from importlib import import_module
 from importlib.metadata import version
 
 
-# A sub-command is a module with `add_arguments(parser)` and `run(args)`, imported only when it is called. `run` gives
+# By name, the module with `add_arguments(parser)` and `run(args)`, imported only when it is called. `run` gives
 # the exit code, or nothing for success.
 COMMANDS = {
-    "bundle": "make a complete Hub repository, in a folder, of a trained checkpoint",
-    "upload": "publish a checkpoint on the Hugging Face Hub",
-    "verify": "measure how well the kernels agree on a checkpoint, and report its numbers",
-    "export": "write a graph for ONNX Runtime or OpenVINO, and compare it with torch",
-    "app": "look at a checkpoint in a browser: fill masks, classify, search, what heads read, time",
-    "convert": "make a LION checkpoint of published weights, or of a BERT, RoBERTa, ViT, ...",
+    "bundle": (".publish.bundle", "make a complete Hub repository, in a folder, of a trained checkpoint"),
+    "upload": (".publish.upload", "publish a checkpoint on the Hugging Face Hub"),
+    "verify": (".verify", "measure how well the kernels agree on a checkpoint, and report its numbers"),
+    "export": (".export.export_checkpoint", "write a graph for ONNX Runtime or OpenVINO, and compare it with torch"),
+    "app": (".app.page", "look at a checkpoint in a browser: fill masks, classify, search, what heads read, time"),
+    "convert": (
+        ".convert.convert_checkpoint",
+        "make a LION checkpoint of published weights, or of a BERT, RoBERTa, ViT, ...",
+    ),
 }
 
 
@@ -34,10 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
     versions = ", ".join(f"{name} {version(name)}" for name in ("lion-transformers", "torch", "transformers"))
     parser.add_argument("--version", action="version", version=versions)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, help_text in COMMANDS.items():
+    for name, (module_name, help_text) in COMMANDS.items():
         command = commands.add_parser(name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.")
         if name in arguments[:1]:
-            module = import_module(f".{name}", __package__)
+            module = import_module(module_name, __package__)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     args = parser.parse_args(arguments)

@@ -8,7 +8,7 @@ transformers older than 5.6.
 
 from sentence_transformers.base.modules import Transformer
 
-from .exported import ExportedModel
+from .export.exported import ExportedModel
 
 
 class ExportedTransformer(Transformer):

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from modeling_lion import LionPreTrainedModel
-from modeling_lion.attention_names import attention_names
-from modeling_lion.attention_reference import reference_attention
-from modeling_lion.mixer import LinearMixer
+from modeling_lion.attention.implementation_names import attention_names
+from modeling_lion.attention.reference import reference_attention
+from modeling_lion.layout.scans import scan_attention
+from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.modeling_lion import LionAttention
-from modeling_lion.patch_order import scan_attention
 
 from .checkpoint import find_checkpoint, load_model
 from .sample_inputs import model_batches, sample_inputs

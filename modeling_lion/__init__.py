@@ -1,32 +1,38 @@
 """LION for transformers. Importing this package makes the Auto classes know LION."""
 
+from importlib import import_module
+from importlib.util import find_spec
+
 import transformers
 from tokenization_lion import IMAGE_PROCESSORS, LionTokenizer, lion_image_processor
+from tokenization_lion.image_processing_grayscale import LionGrayscaleImageProcessorPil
 from transformers import AutoConfig, AutoTokenizer
 
 # transformers 5.17 without torchvision exports a placeholder under the short name; the class itself needs none.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from . import modeling_lion
-from .attention_report import AttentionReport
+from .attention.report import AttentionReport
 from .configuration_lion import AUTO_MODELS, LionConfig
+from .layout.segments import encode_passages
 from .modeling_lion import *  # noqa: F403 (the names in its `__all__`)
-from .segments import encode_passages
+from .portable_code import write_portable_code
 
 
+# Hand-written kernels register themselves; without these folders, plain torch operations compute.
+for kernels in ("cpu", "triton"):
+    if find_spec(f"{__name__}.{kernels}"):
+        import_module(f"{__name__}.{kernels}")
 AutoConfig.register("lion", LionConfig, exist_ok=True)
 AutoTokenizer.register(LionConfig, tokenizer_class=LionTokenizer, exist_ok=True)
 if IMAGE_PROCESSORS:
     AutoImageProcessor.register(LionConfig, image_processor_classes=IMAGE_PROCESSORS, exist_ok=True)
-# A class registered "for an Auto class" is saved with its code, which makes save_pretrained() and push_to_hub() of a
-# model enough for others to load it.
-LionConfig.register_for_auto_class()
-LionTokenizer.register_for_auto_class()
+# What is saved comes with its code, which makes save_pretrained() and push_to_hub() enough for others to load it.
+for saved in (LionConfig, LionTokenizer, LionGrayscaleImageProcessorPil):
+    saved.write_code = staticmethod(write_portable_code)
 for models in AUTO_MODELS.values():
     for auto_class, model_name in models.items():
-        model_class = getattr(modeling_lion, model_name)
-        getattr(transformers, auto_class).register(LionConfig, model_class, exist_ok=True)
-        model_class.register_for_auto_class(auto_class)
+        getattr(transformers, auto_class).register(LionConfig, getattr(modeling_lion, model_name), exist_ok=True)
 
 
 def __getattr__(name: str):

@@ -273,6 +273,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     ```"""
 
     model_type = "lion"
+    # What writes the code of the model into a folder; `None` where the code was loaded from beside the weights.
+    write_code = None
 
     modality: Literal["text", "image"] = "text"
     hidden_size: int = 768
@@ -413,11 +415,17 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
                 logger.warning_once(f"Of a stored configuration, `{name}` has no effect: {error}")
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
-        """`PreTrainedConfig.save_pretrained`, with an `auto_map` of every class for this modality."""
-        ours = {name: f"modeling_lion.{model}" for name, model in AUTO_MODELS[self.modality].items()}
+        """
+        `PreTrainedConfig.save_pretrained`, with an `auto_map` of every class for this modality and, by the installed
+        package, with the code that they name.
+        """
+        ours = {"AutoConfig": "configuration_lion.LionConfig"}
+        ours |= {name: f"modeling_lion.{model}" for name, model in AUTO_MODELS[self.modality].items()}
         # Other classes stay. "user/repo--modeling_lion.X", of a download, now refers to the code that is saved here.
         others = {k: v for k, v in getattr(self, "auto_map", {}).items() if v.split("--")[-1] != ours.get(k)}
         self.auto_map = ours | others
+        if self.write_code is not None:
+            self.write_code(save_directory)
         super().save_pretrained(save_directory, **kwargs)
 
     @property

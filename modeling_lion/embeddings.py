@@ -4,10 +4,9 @@
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
-from transformers.utils.import_utils import is_tracing
 
-from .feed_forward import make_norm
-from .numerics import is_readable
+from .blocks import make_norm
+from .layout.input_checks import check_ids
 
 
 class LionTextEmbeddings(nn.Module):
@@ -38,7 +37,7 @@ class LionTextEmbeddings(nn.Module):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """`position_ids` are those of `text_layout` (padding.py), `(batch or 1, length)`."""
+        """`position_ids` are those of `text_layout` (layout/padding.py), `(batch or 1, length)`."""
         if inputs_embeds is None:
             # An adapter around the table may not tell its size (peft: `trainable_token_indices`).
             vocab_size = getattr(self.word_embeddings, "num_embeddings", self.config.vocab_size)
@@ -155,78 +154,7 @@ def patch_grid(config: PreTrainedConfig, pixel_values: Tensor) -> tuple[int, int
     return height // patch_height, width // patch_width
 
 
-def check_shape(name: str, ids: Tensor, shape: torch.Size) -> None:
-    """A ValueError for what is no integers, or does not fit a text of `shape`, (batch, length)."""
-    if is_tracing(ids):
-        return
-    if ids.shape not in (shape, (1, shape[1])):
-        raise ValueError(f"`{name}` must be (batch, length) = {tuple(shape)}, or one row; got {tuple(ids.shape)}.")
-    if ids.is_floating_point():
-        raise ValueError(f"`{name}` must be integers; got {ids.dtype}.")
-
-
-def check_ids(name: str, ids: Tensor, size: int, field: str, shape: torch.Size) -> None:
-    """
-    `check_shape`, and a ValueError for indices outside a table of `size` rows where they can be read at no cost. Of no
-    rows, 0 may be asked for: tokenizers give a type to every token, that of a text without a pair.
-    """
-    check_shape(name, ids, shape)
-    if ids.device.type != "cpu" or not is_readable(ids) or not ids.numel():
-        return
-    low, high = (x.item() for x in ids.aminmax())
-    highest = max(size - 1, 0)
-    if low < 0 or high > highest:
-        raise ValueError(
-            f"`{name}` holds {low if low < 0 else high}, outside 0 to {highest} (`{field}` is {size}): use the "
-            "tokenizer this model was trained with, or make the table larger (resize_token_embeddings for words)."
-        )
-
-
 def join_patches(patches: Tensor, rows: int, columns: int) -> Tensor:
     """`(batch, rows * columns, channels, height, width)` to `(batch, channels, rows * height, columns * width)`."""
     patches = patches.unflatten(1, (rows, columns))
     return patches.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
-
-
-def check_inputs(
-    config: PreTrainedConfig,
-    input_ids: Tensor | None,
-    inputs_embeds: Tensor | None,
-    pixel_values: Tensor | None,
-    position_ids: Tensor | None = None,
-    cu_seqlens: Tensor | None = None,
-    past_key_values: object = None,
-) -> None:
-    """
-    Raise a ValueError for inputs of the other modality, for both kinds of text, for a wrong shape, for a cache of keys
-    and values, and for more tokens than absolute positions where neither `position_ids` nor borders of packed
-    sequences are given.
-    """
-    if past_key_values is not None:
-        raise ValueError(
-            f"LION has no cache of keys and values: leave out `past_key_values` ({type(past_key_values).__name__}). "
-            "Prefix tuning writes into one; prompt tuning and LoRA do not."
-        )
-    is_text = config.modality == "text"
-    if is_text and pixel_values is not None:
-        raise ValueError('This LionModel has `modality="text"`: pass `input_ids`, not `pixel_values`.')
-    if is_text and (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("Pass either `input_ids` or `inputs_embeds`.")
-    for name, inputs, width in (
-        ("input_ids", input_ids, ()),
-        ("inputs_embeds", inputs_embeds, (config.embedding_size or config.hidden_size,)),
-    ):
-        if inputs is not None and (inputs.shape[2:] != width or inputs.dim() < 2 or inputs.shape[1] == 0):
-            shape = ", ".join(("batch", "length", *map(str, width)))
-            raise ValueError(f"`{name}` must be ({shape}), with a length above 0; got {tuple(inputs.shape)}.")
-    if not is_text and (pixel_values is None or input_ids is not None or inputs_embeds is not None):
-        raise ValueError('This LionModel has `modality="image"`: pass `pixel_values=...`, by name, and no text.')
-    has_table = is_text and config.position_embedding_type == "absolute"
-    if has_table and position_ids is None and cu_seqlens is None:
-        length = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
-        if length > config.context_length:
-            raise ValueError(
-                f"The input has {length} tokens, but `max_position_embeddings` is {config.context_length}: "
-                "truncate the input (tokenizer(..., truncation=True)), or use a model with "
-                '`position_embedding_type` "none" or "cyclic".'
-            )

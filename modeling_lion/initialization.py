@@ -8,12 +8,12 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
+from .blocks import LionAttentionPooling
 from .embeddings import LionImageEmbeddings
-from .feature_map import Hedgehog, PositiveRandomFeatures
-from .mixer_decay import DecayGate, FixedDecay, initial_decay_logits
-from .mixer_luna import LunaMixer
-from .pooler import LionAttentionPooling
-from .short_conv import ShortConv
+from .mixers.feature_map import Hedgehog, PositiveRandomFeatures
+from .mixers.linear_decay import DecayGate, FixedDecay, initial_decay_logits
+from .mixers.luna import LunaMixer
+from .mixers.short_conv import ShortConv
 
 
 def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTrainedConfig) -> None:

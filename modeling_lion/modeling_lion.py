@@ -18,15 +18,18 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.backbone_utils import BackboneMixin
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
+    BackboneOutput,
     BaseModelOutputWithPooling,
     ImageClassifierOutput,
     MaskedImageModelingOutput,
     MaskedLMOutput,
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
+    SemanticSegmenterOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
@@ -37,8 +40,7 @@ from transformers.utils import TransformersKwargs, auto_docstring, logging
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import lion_attention
-from .attention_names import (
+from .attention.implementation_names import (
     FORMS,
     SupportsSoftmax,
     check_softmax_attention,
@@ -46,21 +48,18 @@ from .attention_names import (
     name_of_linear_attention,
     name_of_softmax_attention,
 )
-from .attention_report import AttentionReport, attention_report
+from .attention.lion_attention import lion_attention
+from .attention.numerics import is_readable
+from .attention.report import AttentionReport, attention_report
+from .blocks import LionMaskedLMHead, LionMLP, LionPooler, LionPredictionHead, make_norm
 from .configuration_lion import LionConfig
-from .embeddings import LionImageEmbeddings, LionTextEmbeddings, check_inputs, join_patches, patch_grid
-from .feed_forward import LionMaskedLMHead, LionMLP, LionPredictionHead, make_norm
+from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid
 from .initialization import init_own_weights, start_by_fan_in
-from .loading import check_config, check_mixer_weights, explain_damaged_weights
-from .mixer import LinearMixer, Mixer
-from .mixer_decay import DecayMixer, DiagonalMixer, SelectiveMixer
-from .mixer_luna import LunaMixer
-from .mixer_softmax import SlidingMixer, SoftmaxMixer
-from .padding import real_tokens, text_layout
-from .patch_order import scan_attention, scan_orders
-from .pooler import LionPooler
-from .rotary import LionRotaryEmbeddings, PositionEmbeddings
-from .segments import (
+from .layout.input_checks import check_inputs
+from .layout.padding import real_tokens, text_layout
+from .layout.rotary import LionRotaryEmbeddings, PositionEmbeddings
+from .layout.scans import scan_attention, scan_orders
+from .layout.segments import (
     BorderStates,
     SequenceParallelModel,
     SharedSequence,
@@ -68,7 +67,12 @@ from .segments import (
     segment_attention,
     segment_states,
 )
-from .short_conv import BorderTaps, Halo
+from .loading import check_config, check_mixer_weights, explain_damaged_weights
+from .mixers.linear import LinearMixer, Mixer
+from .mixers.linear_decay import DecayMixer, DiagonalMixer, SelectiveMixer
+from .mixers.luna import LunaMixer
+from .mixers.short_conv import BorderTaps, Halo
+from .mixers.softmax import SlidingMixer, SoftmaxMixer
 
 
 logger = logging.get_logger(__name__)
@@ -130,13 +134,13 @@ class LionAttention(nn.Module):
             hidden_states: `(batch, length, hidden_size)`.
             layer_mask: for linear mixers which tokens are real (`real_tokens`), for others what their `layer_mask`
                 gives; in a segment of a longer sequence which are real.
-            memory: a second stream of hidden states, which only some mixers read and write (mixer_luna.py).
-            scans: the orders in which the patches of an image are read (patch_order.py).
-            border_states: what this segment gets of a longer sequence (segments.py).
+            memory: a second stream of hidden states, which only some mixers read and write (mixers/luna.py).
+            scans: the orders in which the patches of an image are read (layout/scans.py).
+            border_states: what this segment gets of a longer sequence (layout/segments.py).
             shared_sequence: the processes that have the other segments of this sequence.
-            neighbours: what a short convolution or a window has to know of the tokens around these (short_conv.py).
-            cu_seq_lens_q: borders of packed sequences.
-            position_embeddings: the rotary positions of this type of layers (rotary.py).
+            neighbours: what a short convolution or a window has to know of the tokens around these
+            (mixers/short_conv.py). cu_seq_lens_q: borders of packed sequences.
+            position_embeddings: the rotary positions of this type of layers (layout/rotary.py).
 
         Returns:
             The mixed hidden states, the weights if asked for, and the memory for the next layer.
@@ -187,7 +191,7 @@ class LionAttention(nn.Module):
         return self.o_proj(self.dropout(output))
 
     def segment_states(self, *args) -> BorderStates:
-        """What a segment of a longer sequence gives to the others (segments.py); arguments as of the mixer."""
+        """What a segment of a longer sequence gives to the others (layout/segments.py); arguments as of the mixer."""
         _, key, value, log_decay, _ = self.mixer(*args)
         return segment_states(key, value, log_decay, self.config.head_directions)
 
@@ -521,6 +525,10 @@ class LionForMaskedLM(LionPreTrainedModel):
         )
 
 
+def classifier_dropout(config: LionConfig) -> nn.Dropout:
+    return nn.Dropout(config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout)
+
+
 class LionTextClassifier(LionPreTrainedModel):
     """What the text heads that classify share."""
 
@@ -531,8 +539,7 @@ class LionTextClassifier(LionPreTrainedModel):
         self.num_labels = config.num_labels
         self.lion = LionModel(config, add_pooling_layer=add_pooling_layer)
         self.head = LionPredictionHead(config) if config.use_prediction_head else None
-        dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
         self.post_init()
 
@@ -782,7 +789,123 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
         )
 
 
-from .image_heads import LionBackbone, LionForSemanticSegmentation  # noqa: E402 (which need what is above)
+def patch_maps(config: PreTrainedConfig, tokens: Tensor, pixel_values: Tensor) -> Tensor:
+    """Of `(batch, length, channels)`, without the tokens before the patches: `(batch, channels, rows, columns)`."""
+    return tokens[:, config.num_prefix_tokens :].transpose(1, 2).unflatten(2, patch_grid(config, pixel_values))
+
+
+@auto_docstring(custom_intro="LION as a backbone: the hidden states of chosen layers as feature maps.")
+class LionBackbone(BackboneMixin, LionPreTrainedModel):
+    main_input_name = "pixel_values"
+    input_modalities = ("image",)
+    _modalities = ("image",)
+
+    def __init__(self, config: LionConfig):
+        super().__init__(config)
+        self.num_features = [config.hidden_size] * len(self.stage_names)
+        self.lion = LionModel(config, add_pooling_layer=False)
+        self.post_init()
+
+    def _init_transformers_backbone(self) -> None:
+        self.config.set_output_features_output_indices(self.config.out_features, self.config.out_indices)
+        super()._init_transformers_backbone()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        pixel_values: Tensor,
+        interpolate_pos_encoding: bool = True,
+        output_hidden_states: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BackboneOutput:
+        r"""
+        interpolate_pos_encoding (`bool`, *optional*, defaults to `True`):
+            Whether images of other sizes than `config.image_size` are taken, with interpolated positions.
+        """
+        options = {"interpolate_pos_encoding": interpolate_pos_encoding, "output_hidden_states": True} | kwargs
+        outputs = self.lion(pixel_values=pixel_values, return_dict=True, **options)
+        stages = dict(zip(self.stage_names, outputs.hidden_states, strict=True))
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        return BackboneOutput(
+            feature_maps=tuple(patch_maps(self.config, stages[name], pixel_values) for name in self.out_features),
+            hidden_states=outputs.hidden_states if output_hidden_states else None,
+            attentions=outputs.attentions,
+        )
+
+
+@auto_docstring(custom_intro="LION with one linear layer on every patch, for semantic segmentation.")
+class LionForSemanticSegmentation(LionPreTrainedModel):
+    __module__ = LionPreTrainedModel.__module__
+
+    main_input_name = "pixel_values"
+    input_modalities = ("image",)
+    _modalities = ("image",)
+
+    def __init__(self, config: LionConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        if config.num_labels < 2:
+            raise ValueError(f"`num_labels` is {config.num_labels}; give 2 or more classes (the background is one).")
+        self.lion = LionModel(config, add_pooling_layer=False)
+        self.dropout = classifier_dropout(config)
+        self.decode_head = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        pixel_values: Tensor | None = None,
+        labels: Tensor | None = None,
+        interpolate_pos_encoding: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> SemanticSegmenterOutput:
+        r"""
+        labels (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*):
+            The class of each pixel, in `[0, config.num_labels)`; `config.semantic_loss_ignore_index` for pixels that
+            do not count. The logits are of patches, `(batch_size, num_labels, rows, columns)`; the loss interpolates
+            them to the size of the labels.
+        """
+        outputs = self.lion(
+            pixel_values=pixel_values,
+            interpolate_pos_encoding=interpolate_pos_encoding,
+            return_dict=True,
+            **kwargs,
+        )
+        logits = patch_maps(self.config, self.decode_head(self.dropout(outputs.last_hidden_state)), pixel_values)
+        loss = None if labels is None else segmentation_loss(logits, labels, self.config.semantic_loss_ignore_index)
+        return SemanticSegmenterOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+def segmentation_loss(logits: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
+    """
+    The mean cross entropy of the pixels that count, 0 where none does.
+
+    Args:
+        logits: `(batch, num_labels, rows, columns)`, interpolated to the size of the labels.
+        labels: `(batch, height, width)`, int64.
+    """
+    if labels.dim() != 3 or len(labels) != len(logits):
+        raise ValueError(
+            f"`labels` must be (batch, height, width), the class of each pixel, for {len(logits)} images; got "
+            f"{tuple(labels.shape)}."
+        )
+    labels = labels.to(logits.device).long()
+    counts = labels != ignore_index
+    if labels.device.type == "cpu" and is_readable(labels):
+        wrong = labels[counts & ((labels < 0) | (labels >= logits.shape[1]))]
+        if wrong.numel():
+            raise ValueError(
+                f"`labels` holds {wrong[0].item()}, outside 0 to {logits.shape[1] - 1} (`num_labels`): set "
+                f"`num_labels`, or give pixels that do not count {ignore_index} (`semantic_loss_ignore_index`)."
+            )
+    logits = nn.functional.interpolate(logits.float(), size=labels.shape[1:], mode="bilinear", align_corners=False)
+    total = nn.functional.cross_entropy(logits, labels, ignore_index=ignore_index, reduction="sum")
+    return total / counts.sum().clamp(min=1)
 
 
 __all__ = [

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations, product
+from pathlib import Path
 
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers reads it: no test may need the network
@@ -16,7 +17,7 @@ import transformers
 
 import modeling_lion
 from modeling_lion import LionConfig
-from modeling_lion.attention_names import attention_names
+from modeling_lion.attention.implementation_names import attention_names
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]
@@ -64,6 +65,13 @@ def mixer_fields(mixer: str, num_hidden_layers: int = 2) -> dict:
 
 def random_ids(config: LionConfig, *shape: int) -> torch.Tensor:
     return torch.randint(1, config.vocab_size, shape)
+
+
+def script_environment() -> dict[str, str]:
+    """Of a process that runs a test file as a script: one thread, and the modules that tests share."""
+    here = Path(__file__).parent
+    folders = [str(here), str(here / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(folders)}
 
 
 LABEL_MAKERS: dict[str, Callable[[LionConfig], dict[str, torch.Tensor]]] = {
@@ -184,8 +192,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Tests that take long, or whose fixtures do. A process takes over what another would do last, not first: so the
 # fixtures are made once, and none is left alone with a long test at the end.
-FIRST = ["test_in_the_interpreter", "test_distributed.py", "test_segments_over_processes.py", "test_export.py"]
-FIRST += ["test_hub_sentence.py", "test_hub_upload.py", "test_hub_bundle.py", "test_bench_quality.py"]
+FIRST = ["test_in_the_interpreter", "test_distributed.py", "test_processes.py", "test_export.py"]
+FIRST += ["test_sentence_modules.py", "test_upload.py", "test_bundle.py", "test_bench_quality.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # modeling_lion imports this package
 IMAGE_PROCESSORS = {}
 if is_vision_available():
     IMAGE_PROCESSORS = {"pil": ViTImageProcessorPil, "grayscale": LionGrayscaleImageProcessorPil}
-    LionGrayscaleImageProcessorPil.register_for_auto_class("AutoImageProcessor")  # saved with its code, for the Hub
     if is_torchvision_available():
         from transformers import ViTImageProcessor
 

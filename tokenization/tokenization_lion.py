@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The LION tokenizer: WordPiece as in BERT, so that a BERT `vocab.txt` loads, and trainable on any text."""
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from json import JSONDecodeError
@@ -21,6 +22,8 @@ class LionTokenizer(BertTokenizer):
     ['the', 'lion']
 
     ```"""
+
+    write_code = None  # what writes the code that loads it; `None` where that was loaded from beside the weights
 
     def __init__(self, vocab: str | dict[str, int] | None = None, *args, vocab_file: str | None = None, **kwargs):
         if vocab is None and vocab_file is not None:
@@ -57,6 +60,13 @@ class LionTokenizer(BertTokenizer):
                 "tokenizer.save_pretrained(...). An image model has none: use AutoImageProcessor."
             )
         return tokenizer
+
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs) -> tuple[str, ...]:
+        """`PreTrainedTokenizerBase.save_pretrained`; by the installed package, with the code that `auto_map` names."""
+        if self.write_code is not None:
+            self.write_code(save_directory)
+            self.init_kwargs["auto_map"] = {"AutoTokenizer": ["configuration_lion.LionTokenizer", None]}
+        return super().save_pretrained(save_directory, **kwargs)
 
     @classmethod
     def train_from_iterator(
@@ -116,6 +126,3 @@ def _single_texts(texts: Iterable[str | Iterable[str]]) -> Iterator[str]:
             if not isinstance(text, str):
                 raise TypeError(f"Item {number} of `texts` is or holds {text!r}: give texts, or lists of texts.")
             yield text
-
-
-__all__ = ["LionTokenizer"]

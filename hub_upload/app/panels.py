@@ -1,0 +1,410 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What the panels of the page show (page.py): plain functions, of a loaded checkpoint and of what somebody gives, that
+answer with numbers and words, or with a ValueError whose message is a sentence for the page.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import BertConfig, BertModel, pipeline
+from transformers.utils import cached_file
+
+from modeling_lion import AttentionReport, LionPreTrainedModel
+from modeling_lion.mixers.linear import LinearMixer
+from modeling_lion.mixers.linear_decay import DiagonalMixer
+
+from ..checkpoint import find_checkpoint, load_model, load_preprocessor
+from ..publish.model_card import attention_in_words
+from ..sentence_modules import MODULES, encoder_class
+from ..timing import cpu_seconds
+
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from sentence_transformers import SentenceTransformer
+
+FEWEST_TEXTS, MOST_TEXTS = 2, 20  # to compare
+MOST_ROWS = 48  # of a decay mask that are drawn
+MOST_TOKENS = 4096  # of a text whose decay masks are drawn
+MOST_CHARACTERS = 2_000_000  # of the texts to search
+LENGTHS = (128, 512, 2048, 8192)
+REPEATS, SECONDS_PER_LENGTH = 5, 10
+# What is shown of the heads, and its name in an `AttentionReport`.
+SHOWN = {"attention weights": "attention", "decay masks": "mask"}
+WAYS = {"both": ("both ways",), "alternate": ("what is before", "what is behind")}
+
+
+@dataclass(frozen=True)
+class Served:
+    """
+    A checkpoint as the page needs it.
+
+    Attributes:
+        name: for the title.
+        source: folder or Hub repository.
+        preprocessor: the tokenizer, or the image processor.
+        vectors: by text that has been searched, its passages and their vectors.
+    """
+
+    name: str
+    source: str
+    model: LionPreTrainedModel
+    preprocessor: object
+    vectors: dict[str, tuple[list[tuple[int, int]], Tensor]] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return type(self.model).__name__
+
+    @property
+    def is_text(self) -> bool:
+        return self.model.config.modality == "text"
+
+    @cached_property
+    def why_no_encoder(self) -> str | None:
+        """A sentence, if the checkpoint is no encoder of sentence-transformers."""
+        if cached_file(self.source, MODULES, _raise_exceptions_for_missing_entries=False) is None:
+            return f"{self.name} was not saved by sentence-transformers: its vectors were not trained to be compared."
+        name = encoder_class(Path(self.source)) if Path(self.source).is_dir() else "SentenceTransformer"
+        if name != "SentenceTransformer" or not self.is_text:
+            return f"{self.name} is a {name} for {self.model.config.modality}s, and a SentenceTransformer is needed."
+        return None
+
+    @cached_property
+    def encoder(self) -> "SentenceTransformer":
+        """Loaded by sentence-transformers, which the page needs for this only."""
+        from sentence_transformers import SentenceTransformer
+
+        return SentenceTransformer(self.source, device="cpu")
+
+
+def load_served(source: str | Path) -> Served:
+    """
+    Load a checkpoint for the page; no code of it runs.
+
+    Args:
+        source: a folder of `save_pretrained` or sentence-transformers, a Trainer's output, or a Hub repository.
+
+    Raises:
+        ValueError: if it is no complete LION checkpoint, its tokenizer or image processor included.
+        OSError: if it does not exist or is damaged.
+    """
+    folders = [source]
+    if Path(source).is_dir():
+        folders = [find_checkpoint(source), source]
+    model = load_model(folders[0])
+    preprocessor = load_preprocessor(model.config.modality, *folders)
+    return Served(Path(source).absolute().name if len(folders) > 1 else source, str(folders[0]), model, preprocessor)
+
+
+def facts(served: Served) -> str:
+    """A sentence: what the checkpoint is."""
+    config = served.model.config
+    name, kind = attention_in_words(config)
+    count = served.model.num_parameters()
+    size = f"{count / 1e6:.1f}M parameters" if count >= 1e6 else f"{count:,} parameters"
+    return (
+        f"{served.name}: a {served.kind} of {size}, {config.num_hidden_layers} layers of {config.hidden_size}. "
+        f"{name} is {kind}."
+    )
+
+
+def needs(served: Served, *kinds: str) -> str | None:
+    """A sentence, if the checkpoint is of another class."""
+    return None if served.kind in kinds else f"it needs a {' or '.join(kinds)}, and {served.name} is a {served.kind}."
+
+
+def words_of(text: str | None, what: str) -> str:
+    """A text without white space around it; a ValueError if nothing is left."""
+    if not (text or "").strip():
+        raise ValueError(f"There is no text in “{what}”: write some.")
+    return text.strip()
+
+
+def check_length(served: Served, *texts: str) -> Tensor:
+    """The token ids `(1, length)` of a text or a pair; a ValueError if the model's table of positions is shorter."""
+    ids = served.preprocessor(*texts, return_tensors="pt", truncation=False, verbose=False)["input_ids"]
+    longest = served.model.config.longest_text
+    if longest is not None and longest < ids.shape[1]:
+        raise ValueError(
+            f"The text has {ids.shape[1]:,} tokens, and {served.name} reads up to {longest:,}: shorten it."
+        )
+    return ids
+
+
+# Fill a mask
+
+
+class Filled(NamedTuple):
+    """A word for a mask, counted from 1, and its probability."""
+
+    mask: int
+    word: str
+    score: float
+
+
+def why_not_fill(served: Served) -> str | None:
+    return needs(served, "LionForMaskedLM")
+
+
+def fill_mask(served: Served, text: str, top: int = 5) -> list[Filled]:
+    """The likeliest words for each mask of a text."""
+    text, mask = words_of(text, "Text"), served.preprocessor.mask_token
+    if mask not in text:
+        raise ValueError(f"There is no {mask} in the text: write it where a word is missing.")
+    check_length(served, text)
+    fill = pipeline("fill-mask", model=served.model, tokenizer=served.preprocessor, device="cpu")
+    answers = fill(text, top_k=top)
+    if isinstance(answers[0], dict):  # of a text with one mask
+        answers = [answers]
+    return [Filled(n, x["token_str"].strip(), x["score"]) for n, found in enumerate(answers, 1) for x in found]
+
+
+# Classify
+
+
+def why_not_classify(served: Served) -> str | None:
+    return needs(served, "LionForSequenceClassification", "LionForImageClassification")
+
+
+def classify_text(served: Served, text: str, second: str | None = None) -> dict[str, float]:
+    """The probability of each class for a text, or for a pair of texts."""
+    text = words_of(text, "Text")
+    pair = {"text": text, "text_pair": second.strip()} if (second or "").strip() else {"text": text}
+    check_length(served, *pair.values())
+    classify = pipeline("text-classification", model=served.model, tokenizer=served.preprocessor, device="cpu")
+    return {x["label"]: x["score"] for x in classify(pair, top_k=None)}
+
+
+def classify_image(served: Served, image: "Image | None") -> dict[str, float]:
+    """The probability of each class for an image."""
+    check_image(image)
+    classify = pipeline("image-classification", model=served.model, image_processor=served.preprocessor, device="cpu")
+    return {x["label"]: x["score"] for x in classify(image, top_k=served.model.config.num_labels)}
+
+
+def check_image(image: "Image | None") -> None:
+    if image is None:
+        raise ValueError("There is no image: choose a file, or drop one on the page.")
+
+
+# Compare texts
+
+
+def why_not_compare(served: Served) -> str | None:
+    return served.why_no_encoder
+
+
+def compare_texts(served: Served, lines: str) -> tuple[list[str], Tensor]:
+    """The texts, one a line, and how similar each is to each: cosines `(texts, texts)`, float32."""
+    texts = [line.strip() for line in words_of(lines, "Texts").splitlines() if line.strip()]
+    if not FEWEST_TEXTS <= len(texts) <= MOST_TEXTS:
+        raise ValueError(f"There are {len(texts)} texts, one a line: give {FEWEST_TEXTS} to {MOST_TEXTS}.")
+    from .search import unit_vectors
+
+    vectors = unit_vectors(served.encoder, texts)
+    return texts, vectors @ vectors.T
+
+
+# Search
+
+
+class Passage(NamedTuple):
+    """A passage, where it stands, and its cosine to the query."""
+
+    score: float
+    place: str
+    text: str
+
+
+def read_file(path: str) -> str:
+    """The text in a file; a ValueError if it is none."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ValueError(f"{Path(path).name} is no text in UTF-8: give text files, such as .txt, .md or .py.")
+    return text
+
+
+def search_texts(
+    served: Served,
+    query: str,
+    pasted: str | None,
+    files: Sequence[str] | None,
+    top: int = 5,
+    progress: Callable[[float, str], object] = lambda share, words: None,
+) -> list[Passage]:
+    """
+    The passages that are most similar to a query, the best first, of a pasted text and of files. Texts are read once:
+    their vectors are kept until others are searched.
+    """
+    from .search import split_passages, unit_vectors
+
+    query = words_of(query, "Query")
+    texts = {Path(path).name: read_file(path) for path in files or ()}
+    texts["pasted text"] = pasted or ""
+    texts = {name: text for name, text in texts.items() if text.strip()}
+    if not texts:
+        raise ValueError("There is nothing to search: paste a text, or choose text files.")
+    size = sum(map(len, texts.values()))
+    if size > MOST_CHARACTERS:
+        raise ValueError(
+            f"The texts have {size:,} characters, and the page reads up to {MOST_CHARACTERS:,}: give fewer."
+        )
+    kept = {}
+    for n, (name, text) in enumerate(texts.items()):
+        progress(n / len(texts), f"Reading {name}")
+        if (read := served.vectors.get(text)) is None:
+            spans = split_passages(text)
+            # Each by itself, which every encoder can; `encode_passages` would need one whose vectors are means.
+            read = spans, unit_vectors(served.encoder, [text[begin:end] for begin, end in spans])
+        kept[text] = read
+    served.vectors.clear()  # of other texts
+    served.vectors.update(kept)
+    of_query = unit_vectors(served.encoder, [query])[0]
+    found = [
+        Passage(score, name, text[begin:end])
+        for name, text in texts.items()
+        for (begin, end), score in zip(kept[text][0], (kept[text][1] @ of_query).tolist(), strict=True)
+    ]
+    return sorted(found, reverse=True)[:top]
+
+
+# What each head reads
+
+
+class Head(NamedTuple):
+    """
+    One head of one layer, both counted from 1.
+
+    Attributes:
+        reads: which way.
+        tokens: how many reach a token, each counted with what the decay leaves of it; the median over the tokens.
+    """
+
+    layer: int
+    head: int
+    reads: str
+    tokens: float
+
+
+@dataclass(frozen=True)
+class Reading:
+    """
+    What the heads read in a text or an image.
+
+    Attributes:
+        heads: of all linear layers.
+        shown: one of `SHOWN`.
+        rows: of that, in the chosen layer, `(heads, rows, length)`, not negative; `(heads, height, width)` for the
+            patches of an image, read by one of them.
+        readers: the tokens that the rows are of, by index; for an image, row and column of the patch.
+        words: the tokens of a text.
+    """
+
+    heads: list[Head]
+    shown: str
+    rows: Tensor
+    readers: list[int]
+    words: list[str] | None
+
+
+def linear_layers(served: Served) -> list[int]:
+    """The layers that have decay masks, counted from 1."""
+    layers = served.model.base_model.layers
+    return [n for n, layer in enumerate(layers, 1) if isinstance(layer.attention.mixer, LinearMixer)]
+
+
+def why_not_heads(served: Served) -> str | None:
+    layers, linear = served.model.base_model.layers, linear_layers(served)
+    if linear and not isinstance(layers[linear[0] - 1].attention.mixer, DiagonalMixer):
+        return None
+    return f"it shows one decay mask per head, and the mixer of {served.name} is {served.model.config.mixer_type!r}."
+
+
+def heads_of_text(served: Served, text: str, layer: int, shown: str) -> Reading:
+    """What the heads read in a text; long texts in rows that are spread over them."""
+    ids = check_length(served, words_of(text, "Text"))
+    length = ids.shape[1]
+    if length > MOST_TOKENS:
+        raise ValueError(f"The text has {length:,} tokens, and heads of up to {MOST_TOKENS:,} are drawn: shorten it.")
+    readers = sorted({round(x) for x in torch.linspace(0, length - 1, min(length, MOST_ROWS)).tolist()})
+    reports = served.model.attention_report(readers, input_ids=ids)
+    words = served.preprocessor.convert_ids_to_tokens(ids[0].tolist())
+    return Reading(heads_of(served, reports), shown, rows_of(reports, layer, shown), readers, words)
+
+
+def heads_of_image(served: Served, image: "Image | None", layer: int, shown: str, row: int, column: int) -> Reading:
+    """What the heads read in an image from the patch at a row and a column, counted from 1."""
+    check_image(image)
+    height, width = served.model.config.patch_grid
+    if not (1 <= row <= height and 1 <= column <= width):
+        raise ValueError(f"There is no patch in row {row} and column {column}: the image has {height} x {width}.")
+    pixels = served.preprocessor(image, return_tensors="pt")["pixel_values"]
+    prefix = served.model.config.num_prefix_tokens
+    reader = prefix + (row - 1) * width + column - 1
+    reports = served.model.attention_report([reader], pixel_values=pixels)
+    rows = rows_of(reports, layer, shown)[:, 0, prefix:].unflatten(1, (height, width))
+    return Reading(heads_of(served, reports), shown, rows, [row, column], None)
+
+
+def rows_of(reports: list[AttentionReport | None], layer: int, shown: str) -> Tensor:
+    return getattr(reports[layer - 1], SHOWN[shown])[0].abs()  # weights that are not normalized have signs
+
+
+def heads_of(served: Served, reports: list[AttentionReport | None]) -> list[Head]:
+    ways = WAYS[served.model.config.head_directions]
+    return [
+        Head(layer, head + 1, ways[head % len(ways)], tokens)
+        for layer, report in enumerate(reports, 1)
+        if report is not None
+        for head, tokens in enumerate(report.receptive_field[0].median(-1).values.tolist())
+    ]
+
+
+# Time by length
+
+
+class Time(NamedTuple):
+    """Seconds of CPU time to read one text of so many tokens, with one thread."""
+
+    length: int
+    lion: float
+    bert: float
+
+
+def why_not_time(served: Served) -> str | None:
+    return None if served.is_text else f"it times texts, and {served.name} reads images."
+
+
+@torch.no_grad()
+def time_by_length(served: Served, longest: int, lengths: Sequence[int] = LENGTHS) -> Iterator[Time]:
+    """
+    Medians for random texts, read by the checkpoint's encoder and by a BERT of its size, with random weights and fused
+    softmax attention; one after the other for the lengths up to `longest`.
+    """
+    config = served.model.config
+    limit = longest if config.longest_text is None else min(longest, config.longest_text)
+    lengths = [length for length in lengths if length <= limit]
+    if not lengths:
+        raise ValueError(f"{served.name} reads up to {limit:,} tokens, which is too short to be timed.")
+    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    peer = BertConfig(**{name: getattr(config, name) for name in sizes}, max_position_embeddings=lengths[-1])
+    bert = BertModel._from_config(peer, attn_implementation="sdpa").eval()
+    lion = served.model.base_model
+    for length in lengths:
+        ids = torch.randint(config.vocab_size, (1, length))
+        calls = {"lion": lambda ids=ids: lion(input_ids=ids), "bert": lambda ids=ids: bert(input_ids=ids)}
+        if length == lengths[0]:
+            cpu_seconds(calls, 1)  # what comes first is slow
+        seconds = cpu_seconds(calls, REPEATS, SECONDS_PER_LENGTH)
+        yield Time(length, *map(median, seconds.values()))

@@ -1,0 +1,283 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Publish a checkpoint on the Hugging Face Hub.
+
+All files arrive in one commit, or none: large files are sent first, and become part of the repository only by the
+commit. After a broken connection the same call sends only what is missing.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path, PurePosixPath
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
+from huggingface_hub.utils import validate_repo_id
+
+from ..checkpoint import is_weights
+from .bundle import (
+    CARD_OPTIONS,
+    Bundle,
+    add_card_arguments,
+    check_license,
+    create_bundle,
+    file_sizes,
+    given_metadata,
+    is_bundle,
+    open_bundle,
+    print_bundle,
+)
+from .clean_process import load_in_clean_process
+from .refusals import bundle_files
+from .space import FOLDERS, create_space
+
+
+ADVICE = {
+    400: "The Hub does not accept the contents (see its answer below).",
+    401: "You are not logged in, or the token is not valid: run `hf auth login`, or set HF_TOKEN.",
+    403: "The token may not write there: use one with write access to {repo_id}, choose a repository of your own, or "
+    "offer your files with --create-pr.",
+    404: "There is no repository {repo_id} (or you may not see it), or it has no such revision.",
+    409: "Somebody else changed {repo_id} at the same time: look at what is there, then run the same command again.",
+    412: "Somebody else changed {repo_id} at the same time: look at what is there, then run the same command again.",
+    413: "The Hub refuses files of this size: use a smaller --max-shard-size in `lion bundle`.",
+    429: "The Hub asks for fewer requests: wait some minutes, then run the same command again.",
+}
+SERVER_TROUBLE = "The Hub is in trouble (see https://status.huggingface.co): run the same command again later."
+BROKEN = "The connection broke: run the same command again, and it goes on with what is missing."
+
+
+class UploadError(OSError):
+    """An upload that failed. The message says why, what to do, and what the repository holds now."""
+
+
+def upload_checkpoint(
+    folder: str | Path,
+    repo_id: str,
+    *,
+    dry_run: bool = False,
+    space: bool = False,
+    eval_results: str | Path | None = None,
+    file: str | Path | None = None,
+    **options,
+) -> str | None:
+    """
+    Publish a checkpoint, after checking that it may be published and that it loads without this package; what is sent
+    is printed before.
+
+    Args:
+        folder: a bundle (of `create_bundle`), which is sent as it is; or a trained checkpoint, which is bundled first.
+        repo_id: `user/name`; made if it does not exist.
+        dry_run: check everything, send nothing; uses no network.
+        space: publish a Space, the page of `lion app` with the checkpoint in it, instead of a model.
+        eval_results, file: as in `create_bundle`.
+        options: `license`, `language`, `datasets`, `base_model` as in `create_bundle`; the others as in `push_folder`.
+
+    Returns:
+        The address of the commit or pull request; `None` in a dry run.
+
+    Raises:
+        ValueError: if the checkpoint must not be published, does not load elsewhere, or would be public against
+            `private`.
+        UploadError: if the upload fails.
+        OSError: if a file does not exist or is damaged.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no folder {folder}.")
+    check_repo_id(repo_id)
+    card = {key: value for key in CARD_OPTIONS if (value := options.pop(key, None))}
+    with tempfile.TemporaryDirectory(prefix="lion-bundle-") as temporary:
+        if is_bundle(folder):
+            if given := [*card, *(["eval_results"] if eval_results else [])]:
+                raise ValueError(
+                    f"{folder} is a complete bundle, which goes as it is: edit its README.md, or make it again with "
+                    f"`lion bundle` and these options: {', '.join(given)}."
+                )
+            bundle = open_bundle(folder, file=file)
+        else:
+            check_license(given_metadata(folder, **card))
+            target = Path(temporary) / "bundle"
+            name = None if space else repo_id
+            bundle = create_bundle(folder, target, name=name, eval_results=eval_results, file=file, **card)
+        sending = f"{'Would send' if dry_run else 'Sending'} to {repo_id}:\n"
+        if space:
+            bundle = space_of(bundle, Path(temporary) / "space", folder.absolute().name)
+            print(sending)
+            print_bundle(bundle)
+            print("\nThe page started in a process that had only these files and what requirements.txt names.")
+            return None if dry_run else push_folder(bundle.folder, repo_id, space=True, **options)
+        loaded = load_in_clean_process(bundle.folder)
+        print(sending)
+        print_bundle(bundle)
+        if repo_id not in (bundle.folder / "README.md").read_text(encoding="utf-8"):
+            print(f"\nNote: README.md does not say how to load {repo_id}: is it about another repository?")
+        print(
+            f"\nLoaded in a process without this package (torch {loaded.versions['torch']}, transformers "
+            f"{loaded.versions['transformers']}): outputs identical in {', '.join(loaded.kernels)}"
+            + (f"; pipeline {loaded.pipeline!r} ran." if loaded.pipeline else ".")
+        )
+        return None if dry_run else push_folder(bundle.folder, repo_id, **options)
+
+
+def space_of(bundle: Bundle, target: Path, title: str) -> Bundle:
+    """The Space for the checkpoint in a bundle (`create_space`)."""
+    license = bundle.metadata["license"]
+    create_space(bundle.folder, target, title, license)
+    facts = {"sdk": "gradio", "app_file": "app.py", "license": license}
+    return Bundle(target, file_sizes(target), facts, bundle.verification, bundle.left_out)
+
+
+def push_folder(
+    folder: str | Path,
+    repo_id: str,
+    *,
+    space: bool = False,
+    private: bool | None = None,
+    create_pr: bool = False,
+    revision: str | None = None,
+    commit_message: str | None = None,
+) -> str:
+    """
+    Send the files of a bundle in one commit, and compare names and hashes of what arrived.
+
+    Weights of an earlier upload that are not part of this one are deleted in the same commit: `from_pretrained` might
+    load them instead. In a Space, so are files in its folders of code and of the model.
+
+    Args:
+        folder: of the bundle.
+        repo_id: `user/name`; made if it does not exist.
+        space: whether it is a Space, of Gradio, and no model.
+        private: whether a repository that is made is private; by default as the user or organization has chosen. If
+            true, one that exists must be private already.
+        create_pr: open a pull request instead of committing.
+        revision: branch to commit to, made if it does not exist; `main` if not given.
+        commit_message: title of the commit or pull request.
+
+    Returns:
+        The address of the commit or pull request.
+
+    Raises:
+        ValueError: if the name is none, or files that should be private would be public.
+        UploadError: if it fails.
+    """
+    api = HfApi()
+    folder = Path(folder)
+    check_repo_id(repo_id)
+    kind, sdk = {"repo_type": "space" if space else "model"}, {"space_sdk": "gradio"} if space else {}
+    state = f"Nothing was sent to {repo_id}."
+    unchanged = f"No file was committed: {repo_id} holds what it held before (a new repository is empty)."
+    try:
+        if not create_pr:
+            repo_id = api.create_repo(repo_id, private=private, exist_ok=True, **kind, **sdk).repo_id
+            state = unchanged
+        if private and not api.repo_info(repo_id, **kind).private:
+            raise ValueError(
+                f"{repo_id} exists and everybody can see it, so --private cannot keep these files private: make the "
+                "repository private in its settings, choose another name, or leave out --private."
+            )
+        if not create_pr and revision is not None:
+            api.create_branch(repo_id, branch=revision, exist_ok=True, **kind)
+        parent = api.repo_info(repo_id, revision=revision, **kind).sha
+        state = unchanged
+        files = {path.relative_to(folder).as_posix(): path for path in bundle_files(folder)}
+        held = api.list_repo_files(repo_id, revision=parent, **kind)
+        operations = [CommitOperationAdd(name, str(path)) for name, path in files.items()]
+        is_ours = (lambda name: PurePosixPath(name).parts[0] in FOLDERS) if space else is_weights
+        operations += [CommitOperationDelete(name) for name in held if is_ours(name) and name not in files]
+        try:
+            # Until the Hub answers, the commit may or may not have been made.
+            state = f"{repo_id} holds what it held before or, if the commit had just been sent, all of the new files."
+            commit = api.create_commit(
+                repo_id,
+                operations,
+                commit_message=commit_message or f"Upload a LION {kind['repo_type']}",
+                create_pr=create_pr,
+                revision=revision,
+                parent_commit=parent,
+                **kind,
+            )
+            arrived_at, url = commit.pr_revision or commit.oid, commit.pr_url or commit.commit_url
+        except Exception as error:
+            # The answer to a commit may be lost although the commit was made.
+            if create_pr:
+                answered = isinstance(error, HfHubHTTPError)
+                state = unchanged + ("" if answered else " Look whether it has a new pull request, all the same.")
+                raise
+            if differences(api, repo_id, revision, folder, **kind):
+                state = unchanged
+                raise
+            arrived_at, url = revision, f"{api.endpoint}/{'spaces/' if space else ''}{repo_id}"
+        state = f"{repo_id} has a new commit, but what it holds could not be compared with {folder}."
+        wrong = differences(api, repo_id, arrived_at, folder, **kind)
+    except (HTTPError, OSError, RuntimeError) as error:
+        raise UploadError(explain(error, repo_id, state)) from error
+    except KeyboardInterrupt as error:
+        raise UploadError(f"Interrupted. {state} Run the same command again to go on.") from error
+    if wrong:
+        raise UploadError(
+            f"What arrived in {repo_id} is not what was sent; do not use it, and run the same command again:\n"
+            + "\n".join(wrong)
+        )
+    return url
+
+
+def check_repo_id(repo_id: str) -> None:
+    """A ValueError unless it is `user/name`."""
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(str(error)) from error
+    if "/" not in repo_id:
+        raise ValueError(f"{repo_id!r} is no name of a repository: give USER/NAME, or ORGANIZATION/NAME.")
+
+
+def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path, repo_type: str = "model") -> list[str]:
+    """The files of the bundle that a revision does not have, or has with another content, one line each."""
+    names = {path.relative_to(folder).as_posix() for path in bundle_files(folder)}
+    compared = api.verify_repo_checksums(repo_id, revision=revision, local_dir=folder, repo_type=repo_type)
+    lines = [f"{name} is missing" for name in compared.extra_paths if name in names]
+    return lines + [
+        f"{mismatch['path']} has another content ({mismatch['algorithm']} {mismatch['expected']})"
+        for mismatch in compared.mismatches
+        if mismatch["path"] in names
+    ]
+
+
+def explain(error: BaseException, repo_id: str, state: str) -> str:
+    """The message of an `UploadError`: what went wrong, what to do, and what the repository holds (`state`)."""
+    causes = [error]
+    while causes[-1].__cause__ is not None:  # the library wraps the errors of large files
+        causes.append(causes[-1].__cause__)
+    answered = next((c for c in causes if isinstance(c, HfHubHTTPError)), None)
+    if answered is not None:
+        status = answered.response.status_code
+        advice = ADVICE.get(status, SERVER_TROUBLE if status >= 500 else f"The Hub answered {status}.")
+    elif isinstance(error, LocalTokenNotFoundError):
+        advice = ADVICE[401]
+    else:
+        broken = any(isinstance(cause, (HTTPError, OSError)) for cause in causes)
+        advice = BROKEN if broken else "The upload failed."
+    answer = " ".join(str(answered or causes[-1]).split())
+    return f"{advice.format(repo_id=repo_id)} {state}\nThe error: {answer}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="bundle, save_pretrained folder or Trainer's output")
+    parser.add_argument("repo_id", metavar="USER/NAME", help="repository; made if it does not exist")
+    parser.add_argument("--space", action="store_true", help="publish a Space, the page of `lion app` with the model")
+    parser.add_argument("--private", action="store_true", default=None, help="make a private repository")
+    parser.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
+    parser.add_argument("--revision", help="branch to commit to (default: main)")
+    parser.add_argument("--dry-run", action="store_true", help="check everything, print what would go, send nothing")
+    parser.add_argument("--commit-message", help="title of the commit or pull request")
+    add_card_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    last = "starting the page in a process" if args.space else "loading in a process without this package"
+    print(f"Checking {args.folder}: files, kernels, {last}.", flush=True)
+    url = upload_checkpoint(**{name: value for name, value in vars(args).items() if name not in ("command", "run")})
+    print(
+        "\nDry run: nothing was sent." if url is None else f"\nEverything arrived (names and hashes compared): {url}"
+    )

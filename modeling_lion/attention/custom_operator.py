@@ -1,0 +1,128 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+How a forward and a backward that are written by hand, for the CPU or in Triton, become known to autograd and to
+torch.compile: as an operator `lion::<name>`.
+
+    operator(query, key, value, forward, backward, chunk_size, normalization, head_directions)
+        -> (output, factor, *saved)
+
+The log decays are those of `finite_log_decay` without closed directions; each operator takes those of one shape. With
+`head_directions` "alternate" those of the directions that heads do not read are ignored, and their gradients are 0
+(`close_directions`). What the results are depends on `normalization`:
+
+    "sum"        output y = numerator / denominator in the dtype of the values; factor 1 / denominator
+    "none"       output y = numerator · head_dim^-1/2 in the dtype of the values; factor head_dim^-1/2
+    "separate"   output the numerator, factor the denominator, both in the accumulation dtype and differentiable
+
+The factor is `(batch, heads, length)`; where no gradient reads it, it may be left unwritten. `saved` is what the
+gradients need besides; the first of it is the output in the accumulation dtype where `output` is narrower (rounded to
+bfloat16, it would cost the gradients of the decays most of their digits, unless all operands are rounded so), or
+nothing, `(0,)`.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from .numerics import accumulation_dtype, save_for_backward, saved_for_backward, without_autocast
+from .plain import run_plain
+
+
+INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? forward, Tensor? backward"
+BACKWARD_SCHEMA = (
+    f"(Tensor grad, Tensor? grad_denominator, {INPUTS}, Tensor output, Tensor factor, Tensor[] saved, int chunk_size, "
+    "str normalization, str head_directions, bool needs_decay) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def attention_operator(
+    name: str,
+    compute: Callable,
+    compute_gradients: Callable | None,
+    plain: Callable,
+    allocate_saved: Callable,
+    num_saved: int,
+    empty_like: Callable = torch.empty_like,
+) -> Callable:
+    """
+    The operator `lion::<name>`, described above.
+
+    Args:
+        compute: what the operator does.
+        compute_gradients: `(grad, grad_denominator, query, key, value, forward, backward, output, factor, saved,
+            chunk_size, normalization, head_directions, needs_decay)` to the five gradients, empty for log decays that
+            are `None` or not needed. `output` is the one in the accumulation dtype if there is one; `saved` is the
+            rest. `grad_denominator` is given with "separate" only. `None` for the derivative of `plain`.
+        plain: the body (attention/plain.py) of the same results, for second derivatives.
+        allocate_saved: memory for `saved`, from the arguments of `compute`; num_saved: how many tensors.
+        empty_like: memory for the output and the gradients of queries, keys and values.
+    """
+    results = ", ".join(["Tensor"] * (2 + num_saved))
+    schema = f"({INPUTS}, int chunk_size, str normalization, str head_directions) -> ({results})"
+    operator = torch.library.custom_op(f"lion::{name}", compute, mutates_args=(), schema=schema)
+
+    @operator.register_fake
+    def _(query, key, value, forward, backward, chunk_size, normalization, head_directions):
+        dtype = accumulation_dtype(query.dtype)
+        output = empty_like(value)
+        if normalization == "separate":
+            output = output.to(dtype)
+        saved = allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions)
+        return output, query.new_empty(query.shape[:3], dtype=dtype), *saved
+
+    if compute_gradients is not None:
+        backward_operator = torch.library.custom_op(
+            f"lion::{name}_backward", compute_gradients, mutates_args=(), schema=BACKWARD_SCHEMA
+        )
+
+        @backward_operator.register_fake
+        def _(grad, grad_denominator, query, key, value, forward, backward, *others):
+            decays = (x if x is not None and others[-1] else None for x in (forward, backward))
+            decays = (grad.new_empty(0) if x is None else x.new_empty(x.shape) for x in decays)
+            return empty_like(query), empty_like(key), empty_like(value), *decays
+
+    def setup_context(ctx, inputs, output):
+        *tensors, ctx.chunk_size, ctx.normalization, ctx.head_directions = inputs
+        output, factor, *saved = output
+        if saved and saved[0].dim() > 1:
+            output = saved[0]
+        results = () if compute_gradients is None else (output, factor, *saved[1:])
+        save_for_backward(ctx, *tensors, *results)
+        ctx.set_materialize_grads(False)
+
+    def differentiate(ctx, grad, grad_factor, *_):
+        saved = saved_for_backward(ctx)
+        inputs, results = saved[:5], saved[5:]
+        needs = ctx.needs_input_grad[:5]
+        is_separate = ctx.normalization == "separate"
+        if not is_separate:
+            grad_factor = None
+        if grad is None and grad_factor is None:
+            return (None,) * 8
+        is_differentiable = torch.is_grad_enabled()  # create_graph=True: the gradient itself will be differentiated
+        if is_differentiable or compute_gradients is None:
+            with torch.enable_grad():
+                # Both log decays may be one tensor: as different ones, each gets its own part of the gradient.
+                apart = (lambda x: x.view_as(x)) if is_differentiable else (lambda x: x.detach().requires_grad_())
+                inputs = [None if x is None else apart(x) for x in inputs]
+                wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
+                results = run_plain(plain, *inputs, ctx.chunk_size, ctx.normalization, ctx.head_directions)
+                results, grads = (results, (grad, grad_factor)) if is_separate else (results[:1], (grad,))
+                grads = [torch.zeros_like(x) if d is None else d for x, d in zip(results, grads, strict=True)]
+                found = iter(
+                    torch.autograd.grad(results, wanted, grads, create_graph=is_differentiable, allow_unused=True)
+                )
+            return *(next(found) if needed else None for needed in needs), None, None, None
+        output, factor, *saved = results
+        grad = torch.zeros_like(output) if grad is None else grad
+        if is_separate and grad_factor is None:
+            grad_factor = torch.zeros_like(factor)
+        with without_autocast(grad):
+            grads = backward_operator(
+                grad, grad_factor, *inputs, output, factor, saved, ctx.chunk_size, ctx.normalization,
+                ctx.head_directions, any(needs[3:]),
+            )  # fmt: skip
+        return *(g if needed else None for g, needed in zip(grads, needs, strict=True)), None, None, None
+
+    operator.register_autograd(differentiate, setup_context=setup_context)
+    return operator

@@ -1,0 +1,151 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Bidirectional linear attention: one function checks, chooses the form and who computes it, runs and divides."""
+
+import torch
+from torch import Tensor
+
+from .decay import NO_DECAY, LogDecay, finite_log_decay
+from .export_graph import LONGEST_FULL_FORM, Graphs, graph_auto_body, graph_chunk_body
+from .implementation_names import FORMS
+from .kernels import kernel_for
+from .numerics import accumulation_dtype, is_exporting, without_autocast
+from .packing import check_borders
+from .plain import chunk_body, parallel_body, rnn_body, run_plain
+from .plain_diagonal import diagonal_chunk_body, diagonal_parallel_body
+from .reference import reference_attention
+
+
+PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
+GRAPH_BODIES = PLAIN_BODIES | {"chunk": graph_chunk_body, "auto": graph_auto_body}
+DIAGONAL_BODIES = {"parallel": diagonal_parallel_body, "chunk": diagonal_chunk_body, "rnn": rnn_body}
+
+
+def lion_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: LogDecay = NO_DECAY,
+    *,
+    form: str = "auto",
+    normalization: str = "sum",
+    chunk_size: int = 64,
+    cu_seqlens: Tensor | None = None,
+    head_directions: str = "both",
+) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
+    """
+    SPEC §1 and §2 for every query.
+
+    Args:
+        query, key: `(batch, heads, length, head_dim)`, after the feature map. A padded token has key 0.
+        value: `(batch, heads, length, value_dim)`, in the same dtype.
+        log_decay: of every step, forward and backward. A padded token has log decay 0. Computed with in float32, or
+            in float64 for float64 inputs.
+        form: `"parallel"`, `"chunk"` or `"rnn"` (SPEC §3), the same in other orders; `"auto"` for the fastest; or
+            `"eager"`, the reference, which returns the weights.
+        normalization: `"sum"` divides each output by the sum of its scores (0 where the sum is 0); `"none"` scales
+            scores by `head_dim ** -0.5`; `"separate"` leaves the division to the caller, who has more to add.
+        chunk_size: tokens per chunk, for the chunk form. Never changes the result: the CPU takes fewer where more
+            would cost digits. Triton kernels use their tuned sizes.
+        cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, the same for every row of the batch.
+        head_directions: `"both"`, or `"alternate"` (SPEC §11): even heads read forward only, odd ones backward only,
+            whatever the log decay of their closed direction is. One state per head, in one direction, is all that the
+            chunk form on a CPU computes of them.
+
+    Returns:
+        The output `(batch, heads, length, value_dim)` in the dtype of `value`; for "separate" numerators
+        `(batch, heads, length, value_dim)` and denominators `(batch, heads, length, 1)` in the accumulation dtype. And
+        the weights `(batch, heads, length, length)` for `"eager"`, before any division for "separate", otherwise
+        `None`.
+
+    Raises:
+        ValueError: if shapes, dtypes or names do not fit together.
+    """
+    check_arguments(query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens, head_directions)
+    with without_autocast(query):
+        if form == "eager":
+            inputs = (x.to(accumulation_dtype(x.dtype)) for x in (query, key, value))
+            output, weights = reference_attention(
+                *inputs,
+                log_decay,
+                normalization=normalization,
+                cu_seqlens=cu_seqlens,
+                head_directions=head_directions,
+            )
+            if normalization == "separate":
+                return output, weights
+            return output.to(value.dtype), weights.to(value.dtype)
+        forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
+        is_diagonal = forward is not None and forward.dim() == 4
+        if form == "auto":
+            form = fastest_form(query, value, forward, chunk_size)
+        inputs = (query, key, value, forward, backward, chunk_size, normalization, head_directions)
+        # With decays per channel, the full form would be the same work in longer chunks.
+        name = "diagonal" if is_diagonal and form != "rnn" else form
+        operator = None if is_diagonal and form == "rnn" else kernel_for(name, query, value)
+        if operator is None:
+            is_graph = is_exporting() or isinstance(query.shape[2], torch.SymInt)
+            bodies = DIAGONAL_BODIES if is_diagonal else GRAPH_BODIES if is_graph else PLAIN_BODIES
+            body = bodies[form]
+            output, factor = run_plain(body, *inputs)
+        else:
+            output, factor, *_ = operator(*inputs)
+    return ((output, factor.unsqueeze(-1)) if normalization == "separate" else output), None
+
+
+def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_size: int) -> str:
+    """
+    Which form computes these inputs fastest, as measured by benchmarks/bench_kernels.py; on a GPU by tune_triton.py.
+
+    The full form costs 2 L D operations a token, chunks and states 2 C D + 4 D²: equal at L = C + 2 D, and measured
+    (C = D = 64, 1 and 2 threads, with and without gradients) at 200 to 256 tokens, a little later since states cost
+    traffic in memory. Without decays one state serves all queries, which is always less work. Triton kernels have a
+    length of their own for each kind of GPU. With decays per channel, the full form is the same work in longer chunks.
+
+    Args:
+        log_decay: the forward or the backward one of `finite_log_decay`.
+    """
+    length, head_dim = query.shape[2:]
+    if log_decay is None or log_decay.dim() == 4:
+        return "chunk"
+    if is_exporting() and Graphs.choose:
+        return "auto"
+    # A graph for every length that does not choose when it runs takes the form that is linear in the length.
+    if isinstance(length, torch.SymInt):
+        return "chunk"
+    tuned = kernel_for("longest_full_form", query, value)
+    longest = chunk_size + LONGEST_FULL_FORM * head_dim if tuned is None else tuned(query.device)
+    return "parallel" if length <= longest else "chunk"
+
+
+def check_arguments(
+    query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens, head_directions
+) -> None:
+    """Raise a ValueError that says which argument of `lion_attention` does not fit."""
+    if query.dim() != 4 or key.shape != query.shape or value.shape[:-1] != query.shape[:-1]:
+        raise ValueError(
+            "query and key must be (batch, heads, length, head_dim) and value (batch, heads, length, value_dim); got "
+            f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}."
+        )
+    if not query.dtype == key.dtype == value.dtype:
+        raise ValueError(f"query, key and value must share a dtype; got {query.dtype}, {key.dtype}, {value.dtype}.")
+    # By dimension: a batch as large as the number of heads is nothing for torch.export to wonder about.
+    shapes = {1: query.shape[1:2], 3: query.shape[:3], 4: query.shape}
+    for name, x in zip(LogDecay._fields, log_decay, strict=True):
+        if x is not None and x.shape != shapes.get(x.dim()):
+            raise ValueError(
+                f"The {name} log_decay must be None, (heads,) = {tuple(query.shape[1:2])}, (batch, heads, length) = "
+                f"{tuple(query.shape[:3])} or (batch, heads, length, head_dim) = {tuple(query.shape)}; got "
+                f"{tuple(x.shape)}."
+            )
+    if {4} < {x.dim() for x in log_decay if x is not None}:
+        raise ValueError("Both log decays must have the channels of the keys, or none.")
+    if form not in (*FORMS, "eager"):
+        raise ValueError(f'form is {form!r}; give "auto", "parallel", "chunk", "rnn" or "eager".')
+    if normalization not in ("sum", "none", "separate"):
+        raise ValueError(f'normalization is {normalization!r}; give "sum", "none" or "separate".')
+    if head_directions not in ("both", "alternate"):
+        raise ValueError(f'head_directions is {head_directions!r}; give "both" or "alternate".')
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size is {chunk_size}; give at least 1.")
+    if cu_seqlens is not None and cu_seqlens.device.type == "cpu":
+        check_borders(cu_seqlens, query.shape[2])

@@ -1,0 +1,189 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The three forms of linear attention (SPEC §3) in differentiable torch operations: for devices without a kernel of ours,
+for `torch.func`, and for second derivatives of the kernels that are written by hand.
+
+A body takes query, key and value in the accumulation dtype, the forward and the backward log decay of
+`finite_log_decay`, over all tokens or `None`, and a chunk size. It returns the numerators Σ_j (q_i·k_j) M_ij v_j,
+`(batch, heads, length, value_dim)`, and the denominators Σ_j (q_i·k_j) M_ij, `(batch, heads, length, 1)`.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
+
+from .decay import (
+    LogDecay,
+    chunk_sums,
+    close_directions,
+    cut_evenly,
+    decay_mask,
+    over_tokens,
+    reads_forward,
+)
+from .numerics import accumulation_dtype, needs_grad, normalize
+
+
+# Steps of the recurrence between two states that training keeps.
+RNN_STEPS = 64
+
+
+def run_plain(
+    body: Callable,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    forward: Tensor | None,
+    backward: Tensor | None,
+    chunk_size: int,
+    normalization: str,
+    head_directions: str,
+) -> tuple[Tensor, Tensor]:
+    """Output and denominators `(batch, heads, length)` of a plain body, as `attention_operator` describes them."""
+    if body is rnn_body and head_directions == "alternate":
+        body = one_way_rnn_body
+    else:
+        forward, backward = close_directions(forward, backward, query.shape[1], head_directions)
+    if forward is not None:
+        forward, backward = over_tokens(LogDecay(forward, backward), query)
+    dtype = accumulation_dtype(query.dtype)
+    numerator, denominator = body(*(x.to(dtype) for x in (query, key, value)), forward, backward, chunk_size)
+    if normalization == "separate":
+        return numerator, denominator.squeeze(-1)
+    output = normalize(numerator, denominator, normalization, query.shape[-1])
+    return output.to(value.dtype), denominator.squeeze(-1)
+
+
+def with_ones(value: Tensor) -> Tensor:
+    """A column of ones behind the values: what is computed of it is the denominator."""
+    return pad(value, (0, 1), value=1.0)
+
+
+def split_ones(output: Tensor) -> tuple[Tensor, Tensor]:
+    """Numerators and denominators of what was computed of `with_ones`."""
+    return output[..., :-1], output[..., -1:]
+
+
+def parallel_body(query, key, value, forward, backward, chunk_size):
+    """The full form: one length x length matrix per head. O(L²) time."""
+    scores = query @ key.transpose(-1, -2)
+    if forward is not None:
+        scores = scores * decay_mask(forward, backward)
+    return scores @ value, scores.sum(-1, keepdim=True)
+
+
+def chunk_body(query, key, value, forward, backward, chunk_size):
+    """Full attention inside chunks, one state per direction between them (cpu/chunk.py). O(L) time and memory."""
+    value = with_ones(value)
+    if forward is None:
+        return split_ones(query @ (key.transpose(-1, -2) @ value))
+
+    length = query.shape[2]
+    num_chunks, chunk = cut_evenly(length, chunk_size)
+    padding = num_chunks * chunk - length
+    if padding:  # for torch.compile, which takes an empty pad for one that makes its input contiguous
+        query, key, value = (pad(x, (0, 0, 0, padding)) for x in (query, key, value))
+    query, key, value = (x.unflatten(2, (num_chunks, chunk)) for x in (query, key, value))
+    forward, backward = (pad(x, (0, padding)).unflatten(2, (num_chunks, chunk)) for x in (forward, backward))
+
+    scores = query @ key.transpose(-1, -2) * decay_mask(forward, backward)
+    output = scores @ value
+    if num_chunks > 1:
+        from_start, to_end, from_end, to_start = (x.exp().unsqueeze(-1) for x in chunk_sums(forward, backward))
+        forward_state = pass_states((key * to_end).transpose(-1, -2) @ value, to_end[..., :1, :])
+        backward_state = pass_states((key * to_start).transpose(-1, -2) @ value, to_start[..., -1:, :], reverse=True)
+        output = output + (query * from_start) @ forward_state + (query * from_end) @ backward_state
+    # Cut the padding before anything is divided.
+    return split_ones(output.flatten(2, 3)[:, :, :length])
+
+
+def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
+    """
+    The state that reaches each chunk from the chunks before it (after it, if `reverse`).
+
+    Args:
+        sums: what each chunk adds, `(b, h, n, d, e)`.
+        decay: what is left of a state behind each chunk, `(1 or b, h, n, 1, 1)`, in [0, 1].
+    """
+    order = range(sums.shape[2])
+    order = order[::-1] if reverse else order
+    states = [torch.zeros_like(sums[:, :, 0])]
+    for n in order[:-1]:
+        states.append(torch.addcmul(sums[:, :, n], states[-1], decay[:, :, n]))
+    return torch.stack(states[::-1] if reverse else states, dim=2)
+
+
+def rnn_body(query, key, value, forward, backward, chunk_size):
+    """
+    The recurrent form: one state per direction and head, updated token by token. O(D²) state, O(L·D) memory; in
+    training the states are computed again, some steps at a time, instead of being saved.
+
+        forward   S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ      backward   S_i = λ_{i+1} S_{i+1} + k_i v_iᵀ
+
+    The denominators are the column of S for v = 1. Token i, which is in both states, is taken off once. Decays may
+    differ between the channels of the keys, `(batch, heads, length, head_dim)`.
+    """
+    if forward is None:
+        forward = backward = query.new_zeros(1, 1, query.shape[2])
+    # Both directions in one recurrence over (direction, batch, heads): the second one reads the sequence backwards.
+    inputs = ((query, query), (key, key), (with_ones(value),) * 2, (forward, backward))
+    ahead, back = recur(*(torch.stack((x, y.flip(2))) for x, y in inputs))
+    own = (query * key).sum(-1, keepdim=True) * with_ones(value)
+    return split_ones(ahead + back.flip(2) - own)
+
+
+def one_way_rnn_body(query, key, value, forward, backward, chunk_size):
+    """`rnn_body` where the directions of heads alternate: one recurrence, in which odd heads read from the end."""
+    is_forward = reads_forward(query.shape[1], query.device).view(-1, 1)
+
+    def turned(x: Tensor) -> Tensor:
+        return x.where(is_forward if x.dim() == 3 else is_forward.unsqueeze(-1), x.flip(2))
+
+    own = forward.where(is_forward if forward.dim() == 3 else is_forward.unsqueeze(-1), backward)
+    output = recur(*(turned(x).unsqueeze(0) for x in (query, key, with_ones(value), own)))
+    return split_ones(turned(output.squeeze(0)))
+
+
+def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
+    """
+    q_i S_i with S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ, `(directions, batch, heads, length, value_dim)`; arguments likewise,
+    log decays without channels or with `head_dim`.
+    """
+    decay = (log_decay.unsqueeze(-1) if log_decay.dim() == 4 else log_decay).exp()
+    state = key.new_zeros(*key.shape[:3], key.shape[-1], value.shape[-1])
+    outputs = []
+    for inputs in zip(*(x.split(RNN_STEPS, dim=3) for x in (query, key, value, decay)), strict=True):
+        output, state = without_saving(recurrence, *inputs, state)
+        outputs.append(output)
+    return torch.cat(outputs, dim=3)
+
+
+def without_saving(function: Callable, *inputs):
+    """`function(*inputs)`, computed once more in a backward instead of saving what is in between."""
+    if needs_grad(*inputs) and not torch._C._are_functorch_transforms_active():  # which a checkpoint can't pass
+        return checkpoint(function, *inputs, use_reentrant=False)
+    return function(*inputs)
+
+
+def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """
+    Some steps of the recurrence.
+
+    Args:
+        query, key: `(directions, batch, heads, steps, head_dim)`; value: `(..., steps, value_dim)`.
+        decay: λ of each token, `(directions, 1 or batch, 1 or heads, steps, 1 or head_dim)`.
+        state: the state before the first step, already decayed, `(directions, b, h, head_dim, value_dim)`.
+
+    Returns:
+        The outputs `(directions, batch, heads, steps, value_dim)` and the state behind the last step.
+    """
+    outputs = []
+    for i in range(query.shape[3]):
+        key_i, value_i = key[:, :, :, i, :, None], value[:, :, :, i, None, :]
+        state = state + key_i * value_i
+        outputs.append(query[:, :, :, i, None, :] @ state)
+        state = state * decay[:, :, :, i, :, None]
+    return torch.cat(outputs, dim=3), state

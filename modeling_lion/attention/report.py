@@ -1,0 +1,110 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What a model looks at, in memory that grows with the length and not with its square: rows of the attention matrix and
+of the decay mask for chosen tokens, and how far every head sees from every token.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ..mixers.linear import LinearMixer
+from ..mixers.linear_decay import DiagonalMixer
+from .decay import LogDecay, decay_mask_rows, finite_log_decay, over_tokens
+from .lion_attention import lion_attention
+from .numerics import accumulation_dtype, normalize
+
+
+@dataclass
+class AttentionReport:
+    """
+    One layer's part of an `attention_report`; float32, or float64 for a float64 model.
+
+    Args:
+        attention: exact attention weights of the chosen tokens, `(batch, heads, tokens, length)`: the rows that
+            `output_attentions=True` gives. Those of a window in the head are among them, and not in what follows.
+        mask: the same rows of the decay mask M (SPEC §2), from 0 to 1; the mean over the scans of an image.
+        receptive_field: Σ_j M_ij over the real tokens j, `(batch, heads, length)`: how many tokens reach token i,
+            each counted with what the decay leaves of it. The length, for LION-LIT; (1 + λ) / (1 - λ) in the middle
+            of a long text, for a decay of λ. In heads that read one way, the tokens on that side, and 1 / (1 - λ).
+    """
+
+    attention: Tensor
+    mask: Tensor
+    receptive_field: Tensor
+
+
+@torch.no_grad()
+def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor) -> list[AttentionReport | None]:
+    """`LionPreTrainedModel.attention_report`."""
+    layers = [layer.attention for layer in model.base_model.layers]
+    linear = [layer for layer in layers if isinstance(layer.mixer, LinearMixer)]
+    if not linear or isinstance(linear[0].mixer, DiagonalMixer):
+        raise ValueError(
+            f"`mixer_type` is {model.config.mixer_type!r}, and `layer_types` {model.config.layer_types}: only linear "
+            "layers with one decay mask per head can report it; others give their weights with output_attentions=True."
+        )
+    reports = dict.fromkeys(layers)
+    hook = partial(report_layer, tokens=tokens, reports=reports)
+    handles = [layer.register_forward_pre_hook(hook, with_kwargs=True) for layer in linear]
+    try:
+        model.base_model(**inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return list(reports.values())
+
+
+def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], reports: dict) -> None:
+    """A hook that runs before an attention module and puts its report into `reports`."""
+    hidden_states, is_real = args[:2]
+    surroundings = (kwargs.get(name) for name in ("neighbours", "position_embeddings"))
+    query, key, _, log_decay, local = attention.mixer(hidden_states, is_real, *surroundings)
+    length, head_dim = query.shape[2:]
+    if any(not 0 <= token < length for token in tokens):
+        raise ValueError(f"`tokens` is {tokens}; give positions from 0 to {length - 1}.")
+    dtype = accumulation_dtype(query.dtype)
+    query, key = query.to(dtype), key.to(dtype)
+    ones = query.new_ones(*query.shape[:3], 1)
+    real_keys = ones if is_real is None else ones * is_real[:, None, :, None]
+
+    scans, cu_seqlens = kwargs.get("scans"), kwargs.get("cu_seq_lens_q")
+    directions = attention.config.head_directions
+    tokens = torch.tensor(tokens, device=query.device)
+    orders = torch.arange(length, device=query.device).unsqueeze(0) if scans is None else scans
+    mask, receptive_field = 0, 0
+    for n, order in enumerate(orders):
+        along_scan = LogDecay(*(of_scan(x, n, query.shape[1], order) for x in log_decay))
+        raster = order.argsort()
+        log_decays = over_tokens(finite_log_decay(along_scan, query, cu_seqlens, directions), query)
+        rows = decay_mask_rows(*log_decays, raster[tokens])
+        mask = mask + rows[..., raster] / len(orders)
+        reached, _ = lion_attention(
+            ones,
+            real_keys[:, :, order],
+            ones,
+            along_scan,
+            form="chunk",
+            normalization="none",
+            chunk_size=attention.config.chunk_size,
+            cu_seqlens=cu_seqlens,
+            head_directions=directions,
+        )
+        receptive_field = receptive_field + reached[:, :, raster, 0] / len(orders)
+    weights = (query[:, :, tokens] @ key.transpose(-1, -2)) * mask
+    if local is None:
+        weights = normalize(weights, weights.sum(-1, keepdim=True), attention.config.normalization, head_dim)
+    else:
+        weights = local.weights(weights, cu_seqlens, tokens)
+    reports[attention] = AttentionReport(weights, mask.expand_as(weights), receptive_field)
+
+
+def of_scan(x: Tensor | None, n: int, heads: int, order: Tensor) -> Tensor | None:
+    """The log decays of scan n along its order; each scan has heads of its own."""
+    if x is None:
+        return None
+    x = x.split(heads, dim=0 if x.dim() == 1 else 1)[n]
+    return x if x.dim() == 1 else x[..., order]

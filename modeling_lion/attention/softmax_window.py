@@ -1,0 +1,201 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Softmax attention within a sliding window (SPEC §12): one function checks, chooses who computes it, and runs."""
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.nn.functional import pad
+from transformers.utils.import_utils import is_tracing
+
+from .kernels import kernel_for
+from .numerics import accumulation_dtype, has_fast_bfloat16, is_readable, needs_grad, without_autocast
+from .packing import check_borders, sequence_of_each_token
+from .softmax_window_plain import block_body, dense_body, window_mask
+
+
+# Scores at a time: 600 KB, in the second-level cache together with the rows of keys that make them.
+TILE_ELEMENTS = 150_000
+# Queries in a block.
+SMALL_BLOCK, LARGE_BLOCK = 64, 128
+
+
+def sliding_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    sliding_window: int,
+    scaling: float,
+    is_real: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    first_query: int = 0,
+    with_log_sum: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """
+    y_i = Σ_j softmax_j(scaling q_i·k_j) v_j over the keys j that query i sees: those at most `sliding_window` real
+    tokens away, real, and of the same packed sequence. A padded query sees nothing. O(L) time and memory.
+
+    Args:
+        query: `(batch, heads, queries, head_dim)`; any strides, as for the others.
+        key, value: `(batch, heads, keys, head_dim)`, in the same dtype. Sums are float32, or float64 for float64.
+        is_real: which keys are, `(batch, keys)`, bool; `None` for all.
+        cu_seqlens: borders of packed sequences over the keys, `(num_sequences + 1,)`, the same for every row.
+        first_query: query i is token `first_query + i` of the keys, which may begin before and end behind the queries.
+        with_log_sum: whether to return e_i = log Σ_j exp(scaling q_i·k_j), too.
+
+    Returns:
+        `(batch, queries, heads, head_dim)` in the dtype of `value`; 0, with gradient 0, for a query that sees no key.
+        With sums, these and e `(batch, heads, queries)`, float32, or float64 for float64; -inf for such a query.
+
+    Raises:
+        ValueError: if shapes and dtypes do not fit together.
+    """
+    check_window_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query)
+    place = None if is_real is None or query.shape[2] < key.shape[2] else places_without_gaps(is_real, cu_seqlens)
+    options = {"sliding_window": sliding_window, "scaling": scaling, "cu_seqlens": cu_seqlens}
+    options |= {"first_query": first_query, "with_log_sum": with_log_sum}
+    if place is None:
+        output, log_sum = attend_in_window(query, key, value, is_real=is_real, **options)
+    else:
+        order = place.argsort(dim=1)
+        inputs = (x.gather(2, order[:, None, :, None].expand_as(x)) for x in (query, key, value))
+        output, log_sum = attend_in_window(*inputs, is_real=is_real.gather(1, order), **options)
+        output = output.gather(1, place[:, :, None, None].expand_as(output))
+        if with_log_sum:
+            log_sum = log_sum.gather(2, place.unsqueeze(1).expand_as(log_sum))
+    if is_real is not None:
+        is_padded = ~is_real[:, first_query : first_query + query.shape[2]]
+        output = output.masked_fill(is_padded[:, :, None, None], 0)
+        if with_log_sum:
+            log_sum = log_sum.masked_fill(is_padded.unsqueeze(1), -torch.inf)
+    return (output, log_sum) if with_log_sum else output
+
+
+def attend_in_window(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    sliding_window: int,
+    scaling: float,
+    is_real: Tensor | None,
+    cu_seqlens: Tensor | None,
+    first_query: int,
+    with_log_sum: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """
+    `sliding_attention` and its sums, or `None`, where no token is padded between real ones: by the dense form, in
+    blocks, or by hand.
+    """
+    is_cpu = query.device.type == "cpu"
+    kernel = None if is_tracing(query) else kernel_for("softmax_window", query, value)
+    has_native_dtype = kernel is not None and query.dtype == torch.bfloat16 and has_fast_bfloat16()
+    is_dense = is_dense_fastest(query, key, sliding_window, has_native_dtype)
+    with without_autocast(query):
+        # The library's attention, which is what makes the dense form fast, has no sums.
+        if kernel is not None and (with_log_sum or not is_dense):
+            options = sliding_window, scaling, first_query, with_log_sum
+            return kernel(query, key, value, is_real, cu_seqlens, *options)
+        # All sum in float32 whatever the inputs are. On a CPU the backward is fast in float32 only.
+        is_wider = is_cpu and (needs_grad(query, key, value) or not has_native_dtype)
+        inputs = (x.to(accumulation_dtype(x.dtype)) if is_wider else x for x in (query, key, value))
+        body = dense_body if is_dense else block_body
+        output, log_sum = body(*inputs, sliding_window, scaling, is_real, cu_seqlens, first_query, with_log_sum)
+        return output.to(value.dtype), log_sum
+
+
+def places_without_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor | None:
+    """
+    Where each token goes so that in every sequence the real tokens come first, in their order: an index for each of
+    `(batch, length)`. A padded token is then an absent one for a window, too (SPEC §4). `None` where no row is known
+    to have padding between real tokens; where it costs too much to know, it may have.
+    """
+    if cu_seqlens is None and is_real.device.type == "cpu" and is_readable(is_real):
+        begins = is_real[:, 1:] & ~is_real[:, :-1]
+        if (begins.sum(1) + is_real[:, 0] <= 1).all():
+            return None
+    length = is_real.shape[1]
+    token = torch.arange(length, device=is_real.device)
+    first, end = torch.zeros_like(token), torch.full_like(token, length)
+    if cu_seqlens is not None:
+        sequence = sequence_of_each_token(cu_seqlens, length)
+        first, end = cu_seqlens[sequence].long(), cu_seqlens[sequence + 1].long()
+    real_before = pad(is_real.long().cumsum(1), (1, 0))  # of every token, and of the end
+    own = real_before[:, :-1] - real_before[:, first]
+    behind = first + real_before[:, end] - real_before[:, first] + (token - first) - own
+    return torch.where(is_real, first + own, behind)
+
+
+def window_positions(hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
+    """What a window counts, `(1 or batch, length)`: the tokens, without padding between real ones."""
+    place = None if is_real is None else places_without_gaps(is_real, cu_seqlens)
+    return torch.arange(hidden_states.shape[1], device=hidden_states.device).unsqueeze(0) if place is None else place
+
+
+def dense_window_mask(
+    hidden_states: Tensor,
+    sliding_window: int,
+    is_real: Tensor | None,
+    cu_seqlens: Tensor | None,
+    tokens: Tensor | slice = slice(None),
+) -> Tensor:
+    """
+    What these tokens of `(batch, length, hidden_size)` see in their windows, by default all, `(1 or batch, 1, tokens,
+    length)`.
+    """
+    position = window_positions(hidden_states, is_real, cu_seqlens)
+    seen = window_mask(position[:, tokens], position, sliding_window, is_real)
+    if is_real is not None:  # a padded token sees nothing
+        seen = seen & is_real[:, tokens].unsqueeze(-1)
+    if cu_seqlens is not None:
+        sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
+        seen = seen & (sequence[tokens].unsqueeze(1) == sequence)
+    return seen.unsqueeze(1)
+
+
+def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native_dtype: bool) -> bool:
+    """
+    Whether the dense form is the faster one: where the window of a block of queries covers all keys, so that blocks
+    would save nothing, or where a sequence has so few scores, two tiles of them, that calls cost more than they.
+    Measured on a CPU (AMD EPYC 9005, one thread, float32; windows of 1 to 500 tokens, 2 to 12 heads), where forward
+    and backward take equally long in both forms at 0.9 to 1.0 of this length. In bfloat16 that the CPU multiplies
+    natively (`has_native_dtype`), with 4 or more heads of 64 or more channels, the library gains nothing and blocks
+    take half its time, and the limit is a third of a tile of scores. Never in a graph for every length.
+    """
+    heads, keys = query.shape[1], key.shape[2]
+    if torch.jit.is_tracing():  # which takes any length for known
+        return False
+    if has_native_dtype and heads >= 4 and query.shape[3] >= 64:
+        return heads * keys * keys <= TILE_ELEMENTS // 3
+    return statically_known_true(keys <= SMALL_BLOCK + 2 * sliding_window) or statically_known_true(
+        heads * keys * keys <= 2 * TILE_ELEMENTS
+    )
+
+
+def check_window_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query) -> None:
+    """Raise a ValueError that says which argument of `sliding_attention` does not fit."""
+    if (
+        query.dim() != 4
+        or key.dim() != 4
+        or value.shape[:-1] != key.shape[:-1]
+        or (query.shape[:2] != key.shape[:2] or query.shape[3] != key.shape[3])
+    ):
+        raise ValueError(
+            "query must be (batch, heads, queries, head_dim), key and value (batch, heads, keys, head_dim); got "
+            f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}."
+        )
+    if not query.dtype == key.dtype == value.dtype:
+        raise ValueError(f"query, key and value must share a dtype; got {query.dtype}, {key.dtype}, {value.dtype}.")
+    if sliding_window < 0:
+        raise ValueError(f"sliding_window is {sliding_window}; give at least 0.")
+    if first_query < 0 or first_query + query.shape[2] > key.shape[2]:
+        raise ValueError(
+            f"Queries {first_query} to {first_query + query.shape[2]} are not among the {key.shape[2]} keys."
+        )
+    if is_real is not None and (is_real.dtype != torch.bool or is_real.shape != (key.shape[0], key.shape[2])):
+        raise ValueError(
+            f"is_real must be (batch, keys) = {(key.shape[0], key.shape[2])}, bool; got {tuple(is_real.shape)}, "
+            f"{is_real.dtype}."
+        )
+    if cu_seqlens is not None and cu_seqlens.device.type == "cpu":
+        check_borders(cu_seqlens, key.shape[2])

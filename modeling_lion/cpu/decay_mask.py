@@ -1,0 +1,226 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The decay mask by hand, for the CPU: tiles of M in memory that is there already, and the gradients of the log decays.
+
+    W = (q kᵀ) ∘ M        R = dW ∘ W, the gradient of log M, of which every step takes what crosses it:
+
+    d forward_t = Σ_{i>t≥j} R_ij          d backward_t = Σ_{i<t≤j} R_ij
+
+Dimensions: bh = (batch, head) pairs, n = chunks, c = tokens of a chunk, l = length.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..attention.decay import (
+    LOG2_E,
+    LogDecay,
+    base2_sums,
+    close_directions,
+    one_way_base2_sums,
+    one_way_rows,
+    write_mask,
+)
+from .common import Scratch, first_head, slices_of, slices_of_all, slices_of_sums
+
+
+class DecayShares(NamedTuple):
+    """A `DecayGradient` of some (batch, head) pairs: `(bh, n, w, c)`, and `(bh, n, w)` for `through`."""
+
+    query: Tensor
+    key: Tensor
+    through: Tensor
+
+    def of_chunks(self, n: slice) -> "DecayShares":
+        return DecayShares(*(x[:, n] for x in self))
+
+
+class DecayGradient:
+    """
+    The gradients of the log decays, from what crosses each step inside a chunk (never from sums over the whole
+    sequence, which would cancel). In the directions forward and backward, or in the one that a head reads:
+
+        d forward_t  = Σ_{i>t} query_i + Σ_{j≤t} key_j + through
+        d backward_t = Σ_{i<t} query_i + Σ_{j≥t} key_j + through
+
+    `query_i` is the gradient of the log of what query i gets from the chunks before its own (behind it, if backward),
+    `key_j` of what key j gives to the chunks behind its own, `through` of what passes the chunk from end to end.
+    """
+
+    def __init__(self, like: Tensor, batch: int, heads: int, num_chunks: int, chunk: int, is_one_way: bool):
+        self.is_one_way = is_one_way
+        ways = 1 if self.is_one_way else 2
+        queries_and_keys = [like.new_zeros(batch, heads, num_chunks, ways, chunk) for _ in range(2)]
+        self.shares = DecayShares(*queries_and_keys, like.new_zeros(batch, heads, num_chunks, ways))
+        self.below = like.new_ones(chunk, chunk).tril_(-1)
+
+    def slices(self, pairs: int) -> list[DecayShares]:
+        return [DecayShares(*shares) for shares in slices_of_all(pairs, *self.shares)]
+
+    def add_inside_chunks(self, shares: DecayShares, r: Tensor, scratch: Scratch) -> None:
+        """
+        Take R of diagonal tiles, `(bh, n, c, c)`; it is lost. What crosses t is counted in the row i from i on, and
+        taken back in the column j from j on. (The diagonal cancels.)
+        """
+        if self.is_one_way:
+            shares.query[:, :, 0].add_(r.sum(-1).sub_(r.sum(-2)))
+            return
+        below = torch.mul(r, self.below, out=scratch("below", *r.shape))
+        above = r.sub_(below)
+        shares.query[:, :, 0].add_(below.sum(-1).sub_(below.sum(-2)))
+        shares.key[:, :, 1].add_(above.sum(-2).sub_(above.sum(-1)))
+
+    def result(self, length: int, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients in the shapes of `forward` and `backward`."""
+        query, key, through = self.shares
+        batch, heads = query.shape[:2]
+        found = [query.new_zeros(batch, heads, length) for _ in range(2)]
+        lanes = zip(one_way_rows(0), (0, 0), strict=True) if self.is_one_way else ((slice(None), 0), (slice(None), 1))
+        for (rows, way), out, is_backward in zip(lanes, found, (False, True), strict=True):
+            from_queries, from_keys = query[:, rows, :, way], key[:, rows, :, way]
+            if not is_backward:
+                from_queries, from_keys = from_queries.flip(-1), from_keys.flip(-1)
+            # Σ_{i<t} query_i + Σ_{j≥t} key_j, or with the chunk turned round.
+            d = from_queries.cumsum(-1) - from_queries + from_keys.flip(-1).cumsum(-1).flip(-1)
+            d = (d if is_backward else d.flip(-1)) + through[:, rows, :, way, None]
+            out[:, rows] = d.flatten(2)[..., :length]
+        return tuple(
+            d.sum((0, 2)) if x.dim() == 1 else d.sum_to_size(x.shape)
+            for d, x in zip(found, (forward, backward), strict=True)
+        )
+
+
+class ToeplitzMask:
+    """M of log decays `(heads,)`, λ^|i-j|: one matrix per head, wide enough for the tiles of all queries."""
+
+    def __init__(self, forward: Tensor, backward: Tensor, length: int, rows: int, pairs: int):
+        """`rows`: queries of a tile."""
+        self.length, self.last = length, (length - 1) // rows * rows
+        row = torch.arange(rows, dtype=forward.dtype)
+        column = torch.arange(self.last + length, dtype=forward.dtype) - self.last
+        distance = row[:, None] - column
+        # Steps forward and backward between key and query: one of them is 0.
+        self.steps = torch.stack((distance.clamp(min=0), (-distance).clamp_(min=0)))
+        exponent = forward[:, None, None] * LOG2_E * self.steps[0]
+        self.tables = exponent.addcmul_(backward[:, None, None] * LOG2_E, self.steps[1]).exp2_().split(pairs)
+        self.d_log_decay = forward.new_zeros(len(forward), 2, dtype=torch.float64)
+        self.gradients = self.d_log_decay.split(pairs)
+
+    def part(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """Of a table `(..., rows, wide)`, what belongs to the queries from `start` to `stop`."""
+        first = self.last - start
+        return x[..., : stop - start, first : first + self.length]
+
+    def rows(self, s: int, start: int, stop: int, scratch: Scratch) -> Tensor:
+        """M of slice s, `(h, r, l)`."""
+        return self.part(self.tables[s % len(self.tables)], start, stop)
+
+    def add_gradient(self, r: Tensor, s: int, start: int, stop: int, scratch: Scratch) -> None:
+        """
+        Take R of slice s, `(bh, r, l)`: a log decay gets Σ_ij R_ij times the steps in its direction. Row by row, since
+        one sum of all would lose digits: distances weigh what is far most, and much of it cancels.
+        """
+        gradient = self.gradients[s % len(self.gradients)]
+        by_row = torch.bmm(r.transpose(0, 1), self.part(self.steps, start, stop).permute(1, 2, 0))
+        gradient += by_row.view(len(by_row), -1, *gradient.shape).sum((0, 1), dtype=gradient.dtype)
+
+    def gradient(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
+        d_forward, d_backward = self.d_log_decay.to(forward.dtype).T.contiguous()
+        return d_forward, d_backward.clone()
+
+
+class ChunkedMask:
+    """M of any log decays: diagonal tiles from exponents, the others products of what is left of rows and columns."""
+
+    def __init__(self, log_decay: LogDecay, num_chunks: int, chunk: int, pairs: int, head_directions: str):
+        """`log_decay`: `(b, h, l)`."""
+        self.length = log_decay.forward.shape[-1]
+        padding = num_chunks * chunk - self.length
+        forward, backward = (pad(x, (0, padding)).unflatten(-1, (num_chunks, chunk)) for x in log_decay)
+        is_one_way = head_directions == "alternate"
+        sums, for_mask, *_ = (one_way_base2_sums if is_one_way else base2_sums)(forward, backward)
+        self.mask_sums = slices_of_sums(for_mask, pairs)
+        # What is left of keys at the border of chunk n, behind the chunks between: (..., n, chunks, chunk).
+        forward_up_to, backward_up_to = (x.double().sum(-1).cumsum(-1) * LOG2_E for x in (forward, backward))
+        forward_through = pad(forward_up_to, (1, 0))[..., :-1].unsqueeze(-1) - forward_up_to.unsqueeze(-2)
+        backward_through = pad(backward_up_to, (1, 0))[..., :-1].unsqueeze(-2) - backward_up_to.unsqueeze(-1)
+        is_before = torch.ones(num_chunks, num_chunks, dtype=torch.bool).tril_(-1)
+        through = torch.where(is_before, forward_through, backward_through).clamp_(max=0).to(forward.dtype)
+        keys = torch.where(is_before.unsqueeze(-1), sums.to_end.unsqueeze(-3), sums.to_start.unsqueeze(-3))
+        keys = keys.add_(through.unsqueeze(-1)).exp2_().flatten(-2).unsqueeze(-2)
+        forward_rows, backward_rows = (x.exp2().unsqueeze(-1) for x in (sums.from_start, sums.from_end))
+        if is_one_way and num_chunks > 1:
+            for closed, heads in zip((backward_rows, forward_rows), one_way_rows(0), strict=True):
+                closed[:, heads] = 0
+        self.keys, self.forward_rows, self.backward_rows = (
+            [x.unbind(1) for x in slices_of(factors, pairs)] for factors in (keys, forward_rows, backward_rows)
+        )
+        self.shape, self.pairs, self.gradients = forward.shape, pairs, None
+
+    def rows(self, s: int, start: int, stop: int, scratch: Scratch) -> Tensor:
+        """M of slice s, `(bh, r, l)`."""
+        _, num_chunks, size = self.mask_sums[s].from_start.shape
+        first, last = start // size, -(-stop // size)
+        sums = self.mask_sums[s].of_chunks(slice(first, last))
+        mask = scratch("mask", *sums.from_start.shape, num_chunks * size)
+        write_mask(self.diagonal(mask, first), sums, scratch, first_head(s, self.pairs, self.shape[1]))
+        for n, out in zip(range(first, last), mask.unbind(1), strict=True):
+            before, behind = n * size, (n + 1) * size
+            if n > 0:
+                torch.mul(self.forward_rows[s][n], self.keys[s][n][..., :before], out=out[..., :before])
+            if n < num_chunks - 1:
+                torch.mul(self.backward_rows[s][n], self.keys[s][n][..., behind:], out=out[..., behind:])
+        return mask.flatten(1, 2)[:, : stop - start, : self.length]
+
+    def diagonal(self, x: Tensor, first: int) -> Tensor:
+        """The tiles `(bh, n, c, c)` on the diagonal of `(bh, n, c, chunks * c)`, from chunk `first` on."""
+        return x.unflatten(-1, self.shape[-2:]).diagonal(first, 1, 3).movedim(-1, 1)
+
+    def add_gradient(self, r: Tensor, s: int, start: int, stop: int, scratch: Scratch) -> None:
+        """Take R of slice s, `(bh, r, l)`; it is lost."""
+        batch, heads, num_chunks, size = self.shape
+        if self.gradients is None:
+            self.inside = DecayGradient(r, *self.shape, is_one_way=False)
+            self.by_row = r.new_empty(*self.shape, num_chunks)
+            self.by_column = r.new_empty(batch, heads, num_chunks, num_chunks, size)
+            by_slice = slices_of_all(self.pairs, self.by_row, self.by_column)
+            self.gradients = list(zip(by_slice, self.inside.slices(self.pairs), strict=True))
+        n = slice(start // size, -(-stop // size))
+        (by_row, by_column), shares = self.gradients[s]
+        padding = (0, num_chunks * size - self.length, 0, (n.stop - n.start) * size - r.shape[1])
+        r = (pad(r, padding) if any(padding) else r).view(len(r), -1, size, num_chunks * size)
+        torch.sum(r.unflatten(-1, (num_chunks, size)), -1, out=by_row[:, n])
+        torch.sum(r.unflatten(-1, (num_chunks, size)), 2, out=by_column[:, n])
+        self.inside.add_inside_chunks(shares.of_chunks(n), self.diagonal(r, n.start), scratch)
+
+    def gradient(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
+        before = self.by_row.new_ones(self.shape[2], self.shape[2]).tril_(-1)  # [n, m]: m comes before n
+        behind = before.T
+        pairs = self.by_column.sum(-1)
+        shares = self.inside.shares
+        for way, (ahead, back) in enumerate(((before, behind), (behind, before))):
+            shares.query[:, :, :, way].add_((self.by_row * ahead.unsqueeze(1)).sum(-1))
+            shares.key[:, :, :, way].add_((self.by_column * ahead.unsqueeze(-1)).sum(2))
+            shares.through[:, :, :, way].add_(((back @ pairs) * ahead).sum(-1))
+        return self.inside.result(self.length, forward, backward)
+
+
+def make_mask(
+    log_decay: LogDecay,
+    batch: int,
+    heads: int,
+    length: int,
+    chunks: tuple[int, int],
+    rows: int,
+    pairs: int,
+    head_directions: str,
+) -> ToeplitzMask | ChunkedMask:
+    """The mask of `finite_log_decay`s, cut into tiles of `rows` queries and slices of `pairs`; chunks: n and c."""
+    if log_decay.forward.dim() == 1:
+        log_decay = close_directions(*log_decay, heads, head_directions)
+        return ToeplitzMask(*log_decay, length, rows, pairs)
+    log_decay = LogDecay(*(x.expand(batch, heads, length) for x in log_decay))
+    return ChunkedMask(log_decay, *chunks, pairs, head_directions)

@@ -1,0 +1,60 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The chunk form where nothing decays (LION-LIT), by hand, for the CPU: one state S = kᵀ [v|1] of all tokens serves every
+query, and nothing is cut into chunks. The state is saved for the gradients.
+
+    num = q S        dS = qᵀ n        dq = n Sᵀ + d zᵀ        dk = v dSᵀ + dz        dv = k dS
+
+with the gradients of numerator and denominator n and d (cpu/parallel.py), and z and dz the columns for v = 1.
+"""
+
+import torch
+from torch import Tensor
+
+from ..attention.numerics import accumulation_dtype
+from .common import Scratch, allocate_outputs, finish, output_gradients, rounded, slices_of_all
+
+
+def allocate_state(query: Tensor, key: Tensor, value: Tensor, forward: Tensor | None) -> Tensor:
+    """Memory for the state of all tokens, `(b, h, d, e)`, or none if there are decays."""
+    shape = (*query.shape[:2], query.shape[-1], value.shape[-1]) if forward is None else (0,)
+    return query.new_empty(shape, dtype=accumulation_dtype(query.dtype))
+
+
+def compute_without_decay(query: Tensor, key: Tensor, value: Tensor, pairs: int, normalization: str, given: Tensor):
+    """Output, factor and state (attention/custom_operator.py), `pairs` at a time; `given` is the operator's value."""
+    scratch, output, factor = allocate_outputs(query, value, normalization)
+    states = allocate_state(query, key, value, None)
+    for q, k, v, out, factors, state in slices_of_all(pairs, query, key, value, output, factor, states):
+        q, k, v = scratch.operands(q, k, v)
+        if normalization != "none":
+            torch.bmm(sum_of(k, scratch), scratch.wide("q", q).transpose(1, 2), out=factors.unsqueeze(1))
+        scratch.product(k.transpose(1, 2), v, state)
+        numerator = scratch.product(q, scratch.operand("state", state), scratch("numerator", *out.shape))
+        finish(out, numerator, factors, normalization)
+    return rounded(output, factor, given, normalization, states)
+
+
+def sum_of(x: Tensor, scratch: Scratch) -> Tensor:
+    """Of all tokens, `(bh, 1, d)`."""
+    return torch.sum(x, 1, keepdim=True, dtype=scratch.dtype)
+
+
+def compute_gradients_without_decay(slices: list[tuple[Tensor, ...]], normalization: str, scratch: Scratch) -> None:
+    """Fill the gradients: of query, key, value, dy, gradient of the denominator, y, factor, dq, dk, dv and state."""
+    for q, k, v, dy, d_denominator, y, factors, *outs, state in slices:
+        n, d = output_gradients(dy, d_denominator, y, factors, normalization, (1, q.shape[1]), scratch)
+        q, k, v, n = *scratch.operands(q, k, v), scratch.operand("n", n)
+        d_state = scratch.operand("d state", torch.bmm(n.transpose(1, 2), q))
+        names = ("dq", "dk", "dv")
+        dq, dk, dv = found = [
+            scratch.target(name, out, is_sum=d is not None and name != "dv")
+            for name, out in zip(names, outs, strict=True)
+        ]
+        scratch.product(n, scratch.operand("state", state).transpose(1, 2), dq)
+        scratch.product(v, d_state, dk)
+        scratch.product(k, d_state.transpose(1, 2), dv)
+        if d is not None:
+            dq.addcmul_(d, sum_of(k, scratch))
+            dk.add_(torch.bmm(d.transpose(1, 2), scratch.wide("q", q)))
+        scratch.deliver(found, outs)

@@ -1,0 +1,117 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Which tokens are real, where packed sequences begin, and the positions in them: once per model call (SPEC §4)."""
+
+import torch
+from torch import Tensor
+
+from ..attention.numerics import is_readable
+from ..attention.packing import check_borders, sequence_of_each_token
+from .input_checks import check_shape
+
+
+def packed_borders(position_ids: Tensor | None, is_real: Tensor | None) -> Tensor | None:
+    """
+    The `cu_seqlens` of sequences packed into rows: they start where the position of a real token is 0 (SPEC §4).
+
+    Args:
+        position_ids: `(batch or 1, length)`.
+        is_real: of `real_tokens`.
+
+    Returns:
+        `(num_sequences + 1,)`, or `None` where nothing is packed. `None` also where the positions cannot be asked
+        (`is_readable`), as in a graph: give `cu_seq_lens_q` there.
+
+    Raises:
+        ValueError: if rows are packed differently.
+    """
+    if position_ids is None or not is_readable(position_ids):
+        return None
+    starts = position_ids == 0
+    if is_real is not None:
+        starts = starts & is_real
+    restarts = starts & (starts.cumsum(dim=1) > 1)
+    if not restarts.any():
+        return None
+    if (restarts != restarts[:1]).any():
+        raise ValueError(
+            "`position_ids` start again at different tokens in different rows: pack the sequences into one row (as "
+            "DataCollatorWithFlattening does), or pad them."
+        )
+    inner = restarts[0].nonzero().flatten()
+    return torch.cat((inner.new_zeros(1), inner, inner.new_full((1,), position_ids.shape[1])))
+
+
+def token_positions(inputs: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
+    """
+    Positions that count real tokens only, so that padding shifts nothing, and start anew with every packed sequence
+    (SPEC §4); `(batch or 1, length)`, int64. A padded token has the position of the next real one.
+
+    Args:
+        inputs: `(batch, length, ...)`. The others are as `text_layout` returns them.
+    """
+    token = torch.arange(inputs.shape[1], device=inputs.device)
+    before = token.unsqueeze(0) if is_real is None else is_real.cumsum(dim=1) - is_real.long()
+    if cu_seqlens is None:
+        return before
+    first = cu_seqlens[sequence_of_each_token(cu_seqlens, inputs.shape[1])]
+    return before - before[:, first]
+
+
+def text_layout(
+    inputs: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None, cu_seqlens: Tensor | None = None
+) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """
+    Which tokens are real (`real_tokens`), the borders of packed sequences (`packed_borders`) and the positions of all
+    tokens (`token_positions`), as far as they are not given.
+
+    Args:
+        inputs: `(batch, length, ...)`, what the others must fit.
+    """
+    if position_ids is not None:
+        check_shape("position_ids", position_ids, inputs.shape[:2])
+    is_real = real_tokens(attention_mask, inputs)
+    if cu_seqlens is None:
+        cu_seqlens = packed_borders(position_ids, is_real)
+    else:
+        check_borders(cu_seqlens, inputs.shape[1])
+    if position_ids is None:
+        position_ids = token_positions(inputs, is_real, cu_seqlens)
+    return is_real, cu_seqlens, position_ids
+
+
+def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
+    """
+    Which tokens are real, `(batch, length)`, bool, False for padding; `None` where all of them are known to be.
+
+    Args:
+        inputs: `(batch, length, ...)`, what the mask must fit.
+    """
+    if attention_mask is None:
+        return None
+    if attention_mask.shape != inputs.shape[:2]:
+        raise ValueError(
+            f"`attention_mask` must be (batch, length) = {tuple(inputs.shape[:2])}, 1 for real tokens and 0 "
+            f"for padding; got {tuple(attention_mask.shape)}."
+        )
+    is_real = attention_mask.bool()
+    # Only where the answer costs nothing: on an accelerator it would stall, in a graph it would break it.
+    if is_real.device.type == "cpu" and is_readable(is_real) and is_real.all():
+        return None
+    return is_real
+
+
+def make_padding_absent(key: Tensor, log_decay: Tensor | None, is_real: Tensor) -> tuple[Tensor, Tensor | None]:
+    """
+    Keys and log decays with which a padded token is exactly an absent one: its key is 0, its λ is 1 (SPEC §4).
+
+    Args:
+        key: `(batch, length, heads, head_dim)`.
+        log_decay: `(heads,)`, `(batch, heads, length)`, `(batch, heads, length, head_dim)`, or `None`.
+        is_real: of `real_tokens`, `(batch, length)`.
+    """
+    key = key * is_real[:, :, None, None].to(key.dtype)
+    if log_decay is not None:
+        log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
+        by_head = is_real[:, None] if log_decay.dim() == 3 else is_real[:, None, :, None]
+        log_decay = torch.where(by_head, log_decay, 0)
+    return key, log_decay

@@ -1,0 +1,142 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The orders in which the patches of an image are scanned (SPEC §6), and attention along them.
+
+A patch order is a table entry: a curve through a grid of any size. It is walked twice, through the grid and through
+its transpose, with M = (M¹ + M²) / 2, every M along its curve, with its own decays: numerators and denominators add.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..attention.decay import LogDecay
+from ..attention.numerics import normalize, without_autocast
+
+
+def snake(grid: Tensor) -> Tensor:
+    """The elements of `(rows, columns)` along the rows: even rows left to right, odd rows right to left."""
+    is_odd = torch.arange(grid.shape[0], device=grid.device).unsqueeze(1) % 2 == 1
+    return torch.where(is_odd, grid.flip(1), grid).flatten()
+
+
+def zigzag(grid: Tensor) -> Tensor:
+    """The elements of `(rows, columns)` along the diagonals, up one and down the next, as JPEG reads its blocks."""
+    rows, columns = grid.shape
+    row = torch.arange(rows, device=grid.device).unsqueeze(1)
+    diagonal = row + torch.arange(columns, device=grid.device)
+    along = torch.where(diagonal % 2 == 1, row, rows - 1 - row)
+    return grid.flatten()[(diagonal * rows + along).flatten().argsort()]
+
+
+def hilbert(grid: Tensor) -> Tensor:
+    """
+    The elements of `(rows, columns)` along Hilbert's curve, which keeps close in the sequence what is close in the
+    image. Every step goes to a neighbour; in some grids of which one side is odd, one step goes to a diagonal one.
+    """
+    rows, columns = grid.shape
+    return grid.flatten()[torch.tensor(hilbert_walk(0, 1, columns, columns, rows), device=grid.device)]
+
+
+def hilbert_walk(start: int, step: int, length: int, turn: int, width: int) -> list[int]:
+    """
+    Walk through a rectangle of any size from one corner to the next one along its length (the generalisation of
+    Hilbert's curve by J. Červený, 2018): halves of a long rectangle one after the other; of others a half of the near
+    side, the far side, and the other half of the near side on the way back.
+
+    Args:
+        start: the corner, a position in the raster order.
+        step: what a step along the length adds to a position; `length` is the number of positions.
+        turn: what a step across adds; `width` is the number of positions.
+    """
+    if width == 1:
+        return [start + i * step for i in range(length)]
+    if length == 1:
+        return [start + i * turn for i in range(width)]
+    half, near = length // 2, width // 2
+    if 2 * length > 3 * width:
+        half += half % 2 if length > 2 else 0  # even lengths end beside where the next part begins
+        return hilbert_walk(start, step, half, turn, width) + hilbert_walk(
+            start + half * step, step, length - half, turn, width
+        )
+    near += near % 2 if width > 2 else 0
+    back = start + (length - 1) * step + (near - 1) * turn
+    return (
+        hilbert_walk(start, turn, near, step, half)
+        + hilbert_walk(start + near * turn, step, length, turn, width - near)
+        + hilbert_walk(back, -turn, near, -step, length - half)
+    )
+
+
+CURVES = {"snake": snake, "zigzag": zigzag, "hilbert": hilbert}
+
+
+def scan_orders(
+    patch_order: str, rows: int, columns: int, num_prefix_tokens: int = 1, device: torch.device | None = None
+) -> Tensor:
+    """
+    A curve and its transpose, as positions in the raster sequence of a CLS token, or of `num_prefix_tokens`, and
+    rows x columns patches.
+
+    Returns:
+        `(2, num_prefix_tokens + rows * columns)`, int64; the tokens before the patches are first in both.
+    """
+    curve = CURVES[patch_order]
+    tokens = torch.arange(num_prefix_tokens + rows * columns, device=device)
+    first, patches = tokens.tensor_split((num_prefix_tokens,))
+    grid = patches.view(rows, columns)
+    return torch.stack([torch.cat((first, along)) for along in (curve(grid), curve(grid.T))])
+
+
+def scan_attention(
+    attention: Callable,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: LogDecay,
+    *,
+    scans: Tensor,
+    normalization: str,
+    **kwargs,
+) -> tuple[Tensor, Tensor | None]:
+    """
+    Attention along several scans at once, as if each were a set of heads; their numerators and denominators add.
+
+    Args:
+        attention: `lion_attention` in any form.
+        query, key, value: in raster order, `(batch, heads, length, dim)`.
+        log_decay: in raster order, for `scans * heads` heads.
+        scans: permutations of the raster order, `(scans, length)`.
+
+    Returns:
+        The output in raster order, `(batch, heads, length, value_dim)`, or for a `normalization` of "separate"
+        numerators and denominators, and the weights if the form gives any.
+    """
+    heads, raster = query.shape[1], scans.argsort(dim=1)
+
+    def along_scans(x):  # no annotation: torch.compile of torch 2.9 cannot make unions of types on Python 3.10
+        if x is None or x.dim() == 1:
+            return x
+        return torch.cat([d[:, :, s] for d, s in zip(x.split(heads, 1), scans, strict=True)], dim=1)
+
+    def mean_in_raster_order(x: Tensor) -> Tensor:
+        return sum(y[:, :, r] for y, r in zip(x.split(heads, 1), raster, strict=True)) / len(scans)
+
+    forward = along_scans(log_decay.forward)
+    log_decay = LogDecay(
+        forward, forward if log_decay.backward is log_decay.forward else along_scans(log_decay.backward)
+    )
+    inputs = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value))
+    sums, weights = attention(*inputs, log_decay, normalization="separate", **kwargs)
+    if weights is not None:
+        weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
+        weights = mean_in_raster_order(torch.cat(weights, dim=1))
+    if normalization == "separate" or weights is None:
+        sums = tuple(mean_in_raster_order(x) for x in sums)
+        is_separate = normalization == "separate"
+        return sums if is_separate else normalize(*sums, normalization, query.shape[-1]).to(value.dtype), weights
+    weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
+    with without_autocast(value):  # by way of the weights, so that they have a gradient
+        output = weights @ value.to(weights.dtype)
+    return output.to(value.dtype), weights.to(value.dtype)

@@ -1,0 +1,128 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The maps φ of queries and keys, per head vector (SPEC §1). To add one: a function, a line in the
+table, and the name in `LionConfig.feature_map`.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..attention.kernels import backend_of, kernel_for
+from ..attention.numerics import accumulation_dtype
+
+
+def silu_norm(x: Tensor) -> Tensor:
+    """u / ‖u‖₂ with u = SiLU(x) + 0.5. Every u is above 0.22, so the norm is never 0."""
+    if torch.compiler.is_compiling():  # a compiler fuses the plain form by itself
+        return plain_silu_norm(x)
+    return plain_silu_norm(x) if backend_of(x, x) == "plain" else SiluNorm.apply(x, kernel_for("silu_norm", x, x))
+
+
+def plain_silu_norm(x: Tensor) -> Tensor:
+    u = F.silu(x) + 0.5
+    return u / torch.linalg.vector_norm(u, dim=-1, keepdim=True)
+
+
+class SiluNorm(torch.autograd.Function):
+    """`plain_silu_norm` in fewer passes over memory: with y = u / ‖u‖, dx = SiLU'(x) (dy - y (y · dy)) / ‖u‖."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, kernel: Callable | None) -> Tensor:
+        ctx.kernel = kernel
+        if kernel is not None:
+            ctx.save_for_backward(x)
+            return kernel(x)
+        u = F.silu(x).add_(0.5)
+        norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True)
+        y = u.div_(norm)
+        ctx.save_for_backward(x, y, norm)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        x, *saved = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: the gradient itself will be differentiated
+            return torch.autograd.grad(plain_silu_norm(x), x, grad, create_graph=True)[0], None
+        if ctx.kernel is not None:
+            return ctx.kernel(x, grad), None
+        y, norm = saved
+        along = (grad * y).sum(-1, keepdim=True)
+        du = torch.addcmul(grad, y, along, value=-1).div_(norm)
+        return torch.ops.aten.silu_backward(du, x), None
+
+
+def elu(x: Tensor) -> Tensor:
+    """ELU(x) + 1, written so that small values keep their digits: exp(x) for x < 0, never (exp(x) - 1) + 1."""
+    return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+
+
+def identity(x: Tensor) -> Tensor:
+    """x; with `normalization="none"`, since scores of either sign may add up to 0."""
+    return x
+
+
+def relu(x: Tensor) -> Tensor:
+    """ReLU(x) + 0.001, the map of the Performer's generalised attention; no score is 0."""
+    return F.relu(x) + 1e-3
+
+
+def softmax(x: Tensor) -> Tensor:
+    """exp(x) / Σ exp(x) over the head (Shen et al., Efficient Attention, 2018)."""
+    return x.softmax(-1)
+
+
+class PositiveRandomFeatures(nn.Module):
+    """
+    The Performer's estimate of softmax attention (Choromanski et al., 2020): φ(x) = exp(w·x' - ‖x'‖²/2) / √m with
+    x' = x / D^¼, for which the mean of φ(q)·φ(k) over random w is exp(q·k / √D). As many rows w as the head has
+    dimensions, orthogonal to each other; drawn once, and saved with the weights.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__()
+        self.register_buffer("projection", torch.empty(head_dim, head_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        dtype = accumulation_dtype(x.dtype)
+        scaled = x.to(dtype) * x.shape[-1] ** -0.25
+        exponent = F.linear(scaled, self.projection.to(dtype)) - (scaled * scaled).sum(-1, keepdim=True) / 2
+        features = exponent.exp() * len(self.projection) ** -0.5
+        return features.clamp(max=torch.finfo(x.dtype).max).to(x.dtype)
+
+    def random_projection(self) -> Tensor:
+        """Orthogonal rows of the lengths that independent normal rows would have, float32."""
+        normal, other = torch.randn(2, *self.projection.shape)
+        directions, triangle = torch.linalg.qr(normal)
+        directions = directions * triangle.diagonal().sign()  # else the signs of the first ones would not be random
+        return directions.T * other.norm(dim=1, keepdim=True)
+
+
+class Hedgehog(nn.Module):
+    """
+    Learnt features that can imitate softmax attention (Zhang et al., 2024): φ(x) = [softmax(W x), softmax(-W x)], with
+    a W per head that starts at 1, for queries or for keys. Twice as many as the head has dimensions.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, head_dim, head_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(batch, length, heads, head_dim)` to `(batch, length, heads, 2 * head_dim)`."""
+        scores = x.transpose(1, 2) @ self.weight.to(x.dtype)
+        return torch.stack((scores, -scores), dim=-2).softmax(-1).flatten(-2).transpose(1, 2)
+
+
+# A function, or a module that is made of the number of heads and their dimension. Mixers call it with autocast off.
+FEATURE_MAPS = {
+    "silu_norm": silu_norm,
+    "elu": elu,
+    "relu": relu,
+    "softmax": softmax,
+    "performer": PositiveRandomFeatures,
+    "hedgehog": Hedgehog,
+    "identity": identity,
+}

@@ -1,0 +1,189 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The linear mixers that decay (SPEC §2): D, S, and one with a decay per channel; and the initial decays."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedConfig
+
+from ..attention.numerics import accumulation_dtype, is_exporting
+from .linear import LinearMixer
+
+
+# In tokens, of the fastest head. With decays per channel it is that of a head's slowest channel.
+SHORTEST_HALF_LIFE = {"decay": 0.5, "selective": 0.5, "diagonal": 4.0}
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x)); in an exported graph, too, without a sum with 1, which has no room for the digits of exp(x)."""
+    if not is_exporting():
+        return F.softplus(x)
+    small = (-x.abs()).exp()
+    return x.clamp(min=0) + 2 * torch.atanh(small / (2 + small))
+
+
+def logsigmoid(x: Tensor) -> Tensor:
+    """log(sigmoid(x)); `softplus` says how in an exported graph."""
+    return -softplus(-x) if is_exporting() else F.logsigmoid(x)
+
+
+class FixedDecay(nn.Module):
+    """The logits α, one per head: a module of their own, which peft can train beside LoRA (`modules_to_save`)."""
+
+    def __init__(self, num_heads: int):
+        super().__init__()
+        # "bias" in the name keeps weight decay off it: the Trainer's rule for parameters that must not shrink to 0.
+        self.bias = nn.Parameter(torch.empty(num_heads))
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """
+        The log decays, `(num_heads,)`; of the hidden states only the dtype matters. `(batch, num_heads, length)` where
+        gradients are wanted for each sequence: in `torch.func`, and for hooks that read them, as those of opacus.
+        """
+        log_decay = logsigmoid(self.bias.to(accumulation_dtype(hidden_states.dtype)))
+        if not (self._backward_hooks or torch._C._are_functorch_transforms_active()):
+            return log_decay
+        batch, length = hidden_states.shape[:2]
+        return log_decay.view(1, -1, 1).expand(batch, -1, length)
+
+
+class DecayMixer(LinearMixer):
+    """LION-D: one learnt decay per head, λ = sigmoid(α_h). The bidirectional RetNet."""
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
+        self.decay = FixedDecay(config.num_scans * config.num_attention_heads)
+
+    def log_decay(self, hidden_states: Tensor) -> Tensor:
+        return self.decay(hidden_states.detach())  # which they do not depend on; else hooks would wait for it
+
+
+class DecayGate(nn.Linear):
+    """
+    The logits z = w·x + b, and from them the log decays: logsigmoid(z) or, with `decay_activation="softplus"`,
+    -exp(r) softplus(z) with a learnt rate r per output, as in Mamba-2, without a bound on how fast a decay may change.
+
+    The bias, which sets how long a head remembers, is added in float32: near λ = 1 the rounding of a bfloat16 logit
+    would change the decay by percents.
+    """
+
+    def __init__(self, in_features: int, out_features: int, activation: str):
+        super().__init__(in_features, out_features)
+        # "bias" in the name keeps weight decay off it, as for `FixedDecay`.
+        self.log_rate_bias = nn.Parameter(torch.empty(out_features)) if activation == "softplus" else None
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        logits = F.linear(hidden_states, self.weight.to(hidden_states.dtype))
+        dtype = accumulation_dtype(logits.dtype)
+        return logits.to(dtype) + self.bias.to(dtype)
+
+    def log_decay(self, logits: Tensor) -> Tensor:
+        # Not in `forward`, where tensor parallelism has DTensors, which don't know logsigmoid.
+        if self.log_rate_bias is None:
+            return logsigmoid(logits)
+        return -self.log_rate_bias.to(logits.dtype).exp() * softplus(logits)
+
+    def bias_of(self, logits: Tensor) -> Tensor:
+        """The bias for decays sigmoid(logits), where w·x and the rate are 0: logsigmoid(z) = -softplus(-z)."""
+        return logits if self.log_rate_bias is None else -logits
+
+
+def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
+    """The log decays of a `DecayGate`, also where an adapter wraps it: it adds to the logits (peft: `base_layer`)."""
+    layer = getattr(gate, "base_layer", gate)
+    if not hasattr(layer, "log_decay"):
+        raise TypeError(
+            f"A layer that makes decays has become a {type(layer).__name__}, which cannot: whatever replaces linear "
+            'layers has to leave out those with "decay" in their names (optimum-quanto: quantize(model, '
+            'weights=..., exclude="*decay*")).'
+        )
+    return layer.log_decay(gate(hidden_states))
+
+
+class SelectiveMixer(LinearMixer):
+    """LION-S: a decay computed from each token, λ = sigmoid(w_h·x + b_h). Mamba-2's selectivity, both ways."""
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
+        heads = config.num_scans * config.num_attention_heads
+        self.decay_proj = DecayGate(config.hidden_size, heads, config.decay_activation)
+        self.num_prefix_tokens = config.num_prefix_tokens
+
+    def log_decay(self, hidden_states: Tensor) -> Tensor:
+        log_decay = gate_log_decay(self.decay_proj, hidden_states)
+        return keep_prefix(log_decay.transpose(1, 2), self.num_prefix_tokens)
+
+
+def keep_prefix(log_decay: Tensor, num_prefix_tokens: int) -> Tensor:
+    """`(..., length)` with λ = 1 for the tokens before the patches of an image, such as CLS (SPEC §6)."""
+    if num_prefix_tokens == 0:
+        return log_decay
+    first, rest = log_decay.tensor_split((num_prefix_tokens,), dim=-1)
+    return torch.cat((torch.zeros_like(first), rest), dim=-1)
+
+
+class DownProjection(nn.Linear):
+    """torch's, in the dtype of its weight, as decays are in float32: known when it runs, since hooks may change it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype))
+
+
+class DiagonalMixer(LinearMixer):
+    """
+    A decay for each channel of the keys, from each token: GLA, HGRN and RWKV, both ways. λ_c = sigmoid(W₂ W₁ x + b)_c
+    for channel c, by way of `decay_rank` numbers, so that it costs few parameters.
+    """
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
+        channels = config.num_scans * config.hidden_size
+        self.decay_down_proj = DownProjection(config.hidden_size, config.decay_rank, bias=False)
+        self.decay_up_proj = DecayGate(config.decay_rank, channels, config.decay_activation)
+        self.num_prefix_tokens = config.num_prefix_tokens
+
+    def log_decay(self, hidden_states: Tensor) -> Tensor:
+        """`(batch, scans * heads, length, head_dim)`"""
+        log_decay = gate_log_decay(self.decay_up_proj, self.decay_down_proj(hidden_states))
+        log_decay = keep_prefix(log_decay.transpose(1, 2), self.num_prefix_tokens)
+        return log_decay.unflatten(1, (-1, self.head_dim)).transpose(2, 3)
+
+
+def initial_decay_logits(
+    config: PreTrainedConfig, shortest_half_life: float | None = None, contexts: float = 1.0
+) -> Tensor:
+    """
+    Logits of decays whose half-lives are spread evenly, on a logarithmic scale, over the heads: from half a token to
+    the whole context. (Logits around 0, as in the published code, give every head a memory of two tokens.)
+
+    Where heads read one way, two neighbouring heads, one of each direction, have the same half-life, so that a model
+    sees as far behind a token as before it. (A single pair has the middle one.)
+
+    With decays per channel, these are the half-lives of each head's slowest channel, from 4 tokens on, and channel c,
+    from 0, decays c + 1 times as fast, but never to the half within less than a token: the rates of HiPPO's states
+    (S4D-Real).
+
+    Args:
+        shortest_half_life: in tokens; `None` for that of the mixer. contexts: the longest, in lengths of the context.
+
+    Returns:
+        `(scans * heads,)`, float32, or `(scans * heads * head_dim,)` for the mixer "diagonal"; the same for every
+        scan. A half-life of h tokens is λ = 2^(-1/h).
+    """
+    if shortest_half_life is None:
+        shortest_half_life = SHORTEST_HALF_LIFE[config.mixer_type]
+    longest = max(contexts * config.context_length, shortest_half_life)
+    heads = config.num_attention_heads
+    heads_each = 2 if config.head_directions == "alternate" else 1
+    if heads == heads_each == 2:
+        longest = math.sqrt(longest * shortest_half_life)
+    half_life = torch.logspace(
+        math.log2(longest), math.log2(shortest_half_life), heads // heads_each, base=2.0, dtype=torch.float64
+    ).repeat_interleave(heads_each)
+    if config.mixer_type == "diagonal":
+        rates = torch.arange(1, config.head_dim + 1, dtype=torch.float64)
+        half_life = (half_life.unsqueeze(1) / rates).clamp(min=1).flatten()
+    decay = torch.exp2(-1 / half_life)
+    return torch.logit(decay).float().repeat(config.num_scans)

@@ -1,0 +1,94 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Softmax inside the heads of linear attention (SPEC §12): near tokens exactly, all tokens by the linear sum, and one
+denominator for both.
+
+    y_i = (Σ_j exp(s q_i·k_j) v_j + exp(g_i) num_i) / (Σ_j exp(s q_i·k_j) + exp(g_i) den_i),  |i - j| <= local_window
+
+num_i and den_i are the sums of SPEC §1 over all tokens, s = D^-½, and g_i = w·x_i + b is a gate per head. Two
+functions that know nothing of each other compute it: with e_i, the logarithm of the window's denominator
+(attention/softmax_window.py), the window's share of the output is sigmoid(e_i - g_i - log den_i).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..attention.numerics import divide, smallest_denominator, without_autocast
+from ..attention.softmax_window import dense_window_mask, sliding_attention
+
+
+@dataclass
+class LocalWindow:
+    """
+    What the heads of a linear layer see exactly.
+
+    Attributes:
+        query: of the tokens, `(batch, length, heads, head_dim)`, before the feature map.
+        key, value: of these and of as many as the window reaches on both sides of a segment.
+        gate: g, `(batch, length, heads)`.
+        is_real: which keys are, `(batch, keys)`, bool; `None` for all.
+        first_query: query i is token `first_query + i` of the keys.
+        tokens: that a head sees on each side.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    gate: Tensor
+    is_real: Tensor | None
+    first_query: int
+    tokens: int
+
+    def join(self, numerator: Tensor, denominator: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
+        """
+        The output of the layer, `(batch, heads, length, head_dim)`, in the dtype of the values.
+
+        Args:
+            numerator, denominator: of the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
+            cu_seqlens: borders of packed sequences.
+        """
+        near, log_sum = sliding_attention(
+            *(x.transpose(1, 2) for x in (self.query, self.key, self.value)),
+            sliding_window=self.tokens,
+            scaling=self.query.shape[-1] ** -0.5,
+            is_real=self.is_real,
+            cu_seqlens=cu_seqlens,
+            first_query=self.first_query,
+            with_log_sum=True,
+        )
+        with without_autocast(near):
+            # The logarithm of the ratio of both sums; neither of them overflows, and either may be 0.
+            gate = self.gate.transpose(1, 2).unsqueeze(-1).to(log_sum.dtype)
+            denominator = at_least_smallest(denominator)
+            ratio = log_sum.unsqueeze(-1) - gate - denominator.log()
+            near = near.transpose(1, 2).to(ratio.dtype)
+            factor = (-ratio).sigmoid() / denominator
+            return torch.addcmul(near * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
+
+    def weights(
+        self, linear: Tensor, cu_seqlens: Tensor | None = None, tokens: Tensor | slice = slice(None)
+    ) -> Tensor:
+        """
+        What `join` gives the values of all tokens in the outputs of these, `(batch, heads, tokens, length)`.
+
+        Args:
+            linear: weights of the linear sum, before division, in the same shape.
+            cu_seqlens: borders of packed sequences.
+            tokens: indices; by default all.
+        """
+        with without_autocast(linear):
+            seen = dense_window_mask(self.query, self.tokens, self.is_real, cu_seqlens, tokens)
+            query, key, gate = (x.transpose(1, 2).to(linear.dtype) for x in (self.query, self.key, self.gate))
+            scores = self.query.shape[-1] ** -0.5 * query[:, :, tokens] @ key.transpose(-1, -2)
+            # Hidden before exp, whose gradient would be NaN where it overflows: at padding, far from the window.
+            scores = torch.where(seen, scores - gate[:, :, tokens, None], -torch.inf)
+            log_linear = at_least_smallest(linear.sum(-1, keepdim=True)).log()
+            largest = torch.maximum(scores.amax(-1, keepdim=True), log_linear).detach()
+            weights = (scores - largest).exp() + linear * (-largest).exp()
+            return divide(weights, weights.sum(-1, keepdim=True))
+
+
+def at_least_smallest(denominator: Tensor) -> Tensor:
+    return denominator.clamp(min=smallest_denominator(denominator.dtype))

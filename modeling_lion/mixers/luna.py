@@ -1,0 +1,107 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Luna (Ma et al., 2021; SPEC §9): two nested attentions by way of a memory P of few vectors, linear in the length.
+
+    pack     Y_P = ω(P W_pq (X W_pk)ᵀ / √D) X W_pv          P⁺ = LayerNorm(Y_P + P), for the next layer
+    unpack   Y_X = softmax(X W_q (Y_P W_k)ᵀ / √D) Y_P W_v
+
+The first layer's P is learnt. ω is the softmax, or softplus or ELU + 1 divided by the sum over the tokens.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedConfig
+
+from ..attention.numerics import accumulation_dtype, divide, without_autocast
+from ..attention.packing import sequence_of_each_token
+from .feature_map import elu
+from .softmax import SoftmaxMixer
+
+
+ACTIVATIONS = {"softplus": F.softplus, "elu": elu}
+
+
+class LunaMasks(NamedTuple):
+    """Of the pack and the unpack attention, bool, False for what is not seen; `None` where all is seen."""
+
+    pack: Tensor | None
+    unpack: Tensor | None
+
+
+class LunaMixer(SoftmaxMixer):
+    """`q_proj`, `k_proj` and `v_proj` are those of the unpack attention; of the pack attention, with `pack_`."""
+
+    attention_functions = ("eager", "sdpa")  # others take no mask of keys alone
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
+        super().__init__(config, layer_idx)
+        self.activation = ACTIVATIONS.get(config.luna_activation)
+        self.pack_q_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
+        self.pack_k_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
+        if config.luna_tie_kv:
+            self.v_proj = self.pack_v_proj = None
+        else:
+            self.pack_v_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
+        is_first, is_last = layer_idx == 0, layer_idx == config.num_hidden_layers - 1
+        self.memory = nn.Parameter(torch.empty(config.luna_length, config.hidden_size)) if is_first else None
+        self.memory_norm = None if is_last else nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    @staticmethod
+    def layer_mask(config, hidden_states, is_real, cu_seqlens) -> "LunaMasks":
+        """`SoftmaxMixer.layer_mask`, for both attentions."""
+        if cu_seqlens is None:
+            return LunaMasks(None if is_real is None else is_real[:, None, None], None)
+        # Every packed sequence has a memory of its own.
+        sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
+        slot = torch.arange(len(cu_seqlens) - 1, device=sequence.device).repeat_interleave(config.luna_length)
+        own = (slot.unsqueeze(1) == sequence)[None, None]
+        return LunaMasks(own if is_real is None else own & is_real[:, None, None], own.transpose(-1, -2))
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        masks: LunaMasks,
+        memory: Tensor | None = None,
+        output_attentions: bool = False,
+        cu_seq_lens_q: Tensor | None = None,
+        **kwargs,
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """
+        Args:
+            hidden_states: `(batch, length, hidden_size)`.
+            masks: of `layer_mask`.
+            memory: P, `(batch, luna_length, hidden_size)`, for packed sequences one after the other; `None` in the
+                first layer.
+
+        Returns:
+            Y_X, `(batch, length, hidden_size)`, the weights of the unpack attention, `(batch, heads, length,
+            luna_length)`, if asked for, and P⁺.
+        """
+        if memory is None:
+            num_sequences = 1 if cu_seq_lens_q is None else len(cu_seq_lens_q) - 1
+            memory = self.memory.repeat(num_sequences, 1).expand(hidden_states.shape[0], -1, -1)
+        query = self.split_heads(self.pack_q_proj(memory))
+        key = self.split_heads(self.pack_k_proj(hidden_states))
+        value = key if self.pack_v_proj is None else self.split_heads(self.pack_v_proj(hidden_states))
+        packed = self.pack(query, key, value, masks.pack)
+        query = self.split_heads(self.q_proj(hidden_states))
+        key = self.split_heads(self.k_proj(packed))
+        value = key if self.v_proj is None else self.split_heads(self.v_proj(packed))
+        output, weights = self.attend(query, key, value, masks.unpack, output_attentions)
+        if self.memory_norm is not None:
+            memory = self.memory_norm(packed + memory)
+        return output, weights, memory
+
+    def pack(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Y_P, `(batch, luna_length, hidden_size)`: 0 where there is no token to pack."""
+        if self.activation is None:
+            return self.attend(query, key, value, mask, output_attentions=False)[0]
+        dtype = accumulation_dtype(query.dtype)
+        with without_autocast(query):
+            weights = self.activation(self.scaling * query.to(dtype) @ key.to(dtype).transpose(-1, -2))
+            weights = weights if mask is None else weights * mask
+            packed = divide(weights @ value.to(dtype), weights.sum(-1, keepdim=True))
+        return packed.to(value.dtype).transpose(1, 2).flatten(2)

@@ -1,0 +1,162 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What the Triton kernels share. It needs triton; triton/launch.py imports it with the first CUDA tensor.
+
+A tensor `(batch, heads, length, dim)` reaches a kernel as a tuple: its pointer and its strides of batch, head and
+token; the stride of the last dimension is 1. Kernels work on tiles of TILE tokens; dimensions that are no power of two
+are padded inside. "bh" is a (batch, head) pair. Nothing is atomic: two runs give the same bits.
+"""
+
+try:  # an import outside of `try` would make triton a requirement of the model's code on the Hub
+    import triton
+    import triton.language as tl
+except ImportError as error:
+    raise ImportError("triton is not installed; it comes with torch for CUDA.") from error
+
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def head_of(x, bh, heads):
+    """The tuple of one (batch, head) pair: pointer and stride of a token."""
+    pointer, batch_stride, head_stride, token_stride = x
+    pointer += (bh // heads).to(tl.int64) * batch_stride + (bh % heads).to(tl.int64) * head_stride
+    return pointer, token_stride
+
+
+@triton.jit
+def tile_pointers(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
+    """
+    Pointers and mask of a tile: the address of its first token is one number, and the offsets to the others are 32
+    bits wide and the same for all tiles, so that a loop over tiles does not compute them again (`with_short_strides`).
+    """
+    pointer, token_stride = x
+    pointer += tl.cast(first, tl.int64) * token_stride + start
+    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, WIDTH)[None, :]
+    return pointer + (row * token_stride + column), (row < length - first) & (column < DIM - start)
+
+
+@triton.jit
+def load_tile(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
+    """`(ROWS, WIDTH)`: tokens from `first`, columns from `start`; 0 beyond the length and beyond DIM."""
+    pointers, mask = tile_pointers(x, first, length, start, ROWS, WIDTH, DIM)
+    return tl.load(pointers, mask=mask, other=0.0)
+
+
+@triton.jit
+def store_tile(x, values, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
+    pointers, mask = tile_pointers(x, first, length, start, ROWS, WIDTH, DIM)
+    tl.store(pointers, values.to(x[0].dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def product(a, b, accumulator, PRECISION: tl.constexpr):
+    """accumulator + a b, in the dtype of b and accumulated in float32."""
+    return tl.dot(a.to(b.dtype), b, accumulator, input_precision=PRECISION)
+
+
+@triton.jit
+def held_tile(
+    x, first, length, ROWS: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr,
+):  # fmt: skip
+    """A tile for several `dots`, `(ROWS, WIDTH)`; None if they go by in slices of SPLIT columns."""
+    if SPLIT < WIDTH:
+        return None
+    else:
+        return load_tile(x, first, length, 0, ROWS, WIDTH, DIM)
+
+
+@triton.jit
+def dots(
+    x, first, tile, y, other, length, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    x yᵀ of ROWS tokens from `first` and COLUMNS tokens from `other`, float32. `tile` is the `held_tile` of x. Where
+    registers are too few for whole rows, both are read in slices of SPLIT columns.
+    """
+    if SPLIT < WIDTH:
+        result = tl.zeros([ROWS, COLUMNS], tl.float32)
+        for start in range(0, WIDTH, SPLIT):
+            ys = load_tile(y, other, length, start, COLUMNS, SPLIT, DIM)
+            result = product(load_tile(x, first, length, start, ROWS, SPLIT, DIM), tl.trans(ys), result, PRECISION)
+        return result
+    else:
+        ys = load_tile(y, other, length, 0, COLUMNS, WIDTH, DIM)
+        return tl.dot(tile, tl.trans(ys), input_precision=PRECISION)
+
+
+@triton.jit
+def load_state(x, d, e, DIM: tl.constexpr, VALUE_DIM: tl.constexpr):
+    """`(d, e)` of a contiguous state `(DIM, VALUE_DIM)`, 0 beyond it; transposed where d is a row and e a column."""
+    return tl.load(x + d * VALUE_DIM + e, mask=(d < DIM) & (e < VALUE_DIM), other=0.0)
+
+
+@triton.jit
+def times_state(
+    accumulator, x, first, length, state, start, ROWS: tl.constexpr,
+    TRANSPOSED: tl.constexpr, INNER: tl.constexpr, INNER_DIM: tl.constexpr, OUTER: tl.constexpr,
+    DIM: tl.constexpr, VALUE_DIM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    Add x S, columns from `start`, or x Sᵀ, to `(ROWS, OUTER)`. The inner dimension goes by in tiles: a whole state
+    of 256 x 256 does not fit beside the tiles.
+    """
+    outer = start + tl.arange(0, OUTER)
+    for inner_start in range(0, INNER_DIM, INNER):
+        inner = inner_start + tl.arange(0, INNER)
+        if TRANSPOSED:
+            state_tile = load_state(state, outer[None, :], inner[:, None], DIM, VALUE_DIM)
+        else:
+            state_tile = load_state(state, inner[:, None], outer[None, :], DIM, VALUE_DIM)
+        xs = load_tile(x, first, length, inner_start, ROWS, INNER, INNER_DIM)
+        accumulator = product(xs, state_tile, accumulator, PRECISION)
+    return accumulator
+
+
+@triton.jit
+def times_totals(x, first, length, totals, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
+    """x z, `(ROWS,)`, in float32; the totals z are the column of the state for v = 1."""
+    columns = tl.arange(0, WIDTH)
+    z = tl.load(totals + columns, mask=columns < DIM, other=0.0)
+    return tl.sum(load_tile(x, first, length, 0, ROWS, WIDTH, DIM).to(tl.float32) * z[None, :], 1)
+
+
+@triton.jit
+def inverse_of(total, SMALLEST: tl.constexpr):
+    """1 / total; 0 where it counts as 0 (`is_zero_denominator`), which makes outputs and all gradients 0 there."""
+    is_zero = tl.abs(total) < SMALLEST
+    return tl.where(is_zero, 0.0, 1.0 / tl.where(is_zero, 1.0, total))
+
+
+@triton.jit
+def load_factor(inverse, tokens, bh, length, scale, NORMALIZE: tl.constexpr):
+    """c of some queries: 1 / denominators, or what all are scaled with."""
+    if NORMALIZE:
+        return tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+    else:
+        return tl.zeros(tokens.shape, tl.float32) + scale
+
+
+@triton.jit
+def store_output(
+    output, accumulator, total, factors, bh, first, length, start, scale,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr,
+    SMALLEST: tl.constexpr,
+):  # fmt: skip
+    """
+    Columns from `start` of the output of some tokens, from their numerators and denominators; and, with the first
+    columns, `factors` `(bh, length)`: 1 / denominators, or the denominators if SEPARATE.
+    """
+    tokens = first + tl.arange(0, ROWS)
+    mask = (tokens < length) & (start == 0)
+    if SEPARATE:
+        tl.store(factors + bh.to(tl.int64) * length + tokens, total, mask=mask)
+    elif NORMALIZE:
+        factor = inverse_of(total, SMALLEST)
+        tl.store(factors + bh.to(tl.int64) * length + tokens, factor, mask=mask)
+        accumulator *= factor[:, None]
+    else:
+        accumulator *= scale
+    store_tile(output, accumulator, first, length, start, ROWS, WIDTH, DIM)

@@ -1,0 +1,647 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+LION-D and LION-S on a GPU: parallel and chunk form in one set of Triton kernels.
+
+The sequence is cut into chunks of several tiles. Inside a chunk every tile meets every other one; between chunks there
+is one state per direction. A chunk that holds the whole sequence needs no states and is the parallel form.
+
+    forward    decays · states (if more than one chunk) · output
+    backward   query gradients · adjoint states (if more than one chunk) · key and value gradients · decay gradients
+
+Decays. Per tile, `decays` holds what is left, 2 to the sums that `chunk_sums` returns (attention/decay.py) in base 2:
+of token t of a tile, from the tile's start to t and from t to its end (forward), from its end to t and from t to its
+start (backward). Two different tiles see each other by factors that belong to rows, to columns and to the tiles
+between, each at most 1: no exponent per pair, and no difference of sums. Only the tile on the diagonal needs the sums
+themselves, in base 2, and subtracts; for float32 they leave out the steps that nothing survives, which are counted
+beside them: among the others, they would take the digits of what follows (`split_cuts` in attention/decay.py).
+
+    G_ij = (dy_i · v_j - delta_i) c_i M_ij        c_i = 1 / den_i        delta_i = dy_i · y_i
+    dq = G k        dk = Gᵀ q        dv_j = Σ_i c_i (q_i · k_j) M_ij dy_i        R = G ∘ (q kᵀ)
+
+Gradients of the decays are what crosses each step (`DecayGradient` in cpu/decay_mask.py). Per token t of a chunk:
+
+    d forward_t  = Σ_{i>t} (row_i - column_i) + Σ_{j≤t} given_j + through      of R below the diagonal
+    d backward_t = Σ_{j≥t} (column_j - row_j) + Σ_{i<t} taken_i + through      of R above it
+
+with row and column sums of R inside the chunk, what queries take from and keys give to other chunks, and what passes
+the chunk from one side to the other. Sums of the diagonal tile are of float32 tiles, so that they cancel.
+
+If SEPARATE, the output is the numerators and the denominators stand apart. In the gradients c is 1 / den all the same,
+dy the gradient of the numerator times den, and delta that of the denominator times -den.
+"""
+
+from .common import (
+    LOG2_E,
+    dots,
+    head_of,
+    held_tile,
+    load_factor,
+    load_tile,
+    product,
+    store_output,
+    store_tile,
+    times_state,
+    times_totals,
+    tl,
+    triton,
+)
+
+
+# Kinds of `decays`, and shares of their gradients.
+FACTOR_FROM_START, FACTOR_TO_END, FACTOR_FROM_END, FACTOR_TO_START = (tl.constexpr(i) for i in range(4))
+SUM_FROM_START, SUM_TO_START, CUTS_FROM_START, CUTS_TO_START = (tl.constexpr(i) for i in range(4, 8))
+# log2 of what is left behind a cut, for the diagonal: any multiple of it is a float32, and 2 to it is 0.
+CUT = tl.constexpr(-256.0)
+ROW_FORWARD, ROW_BACKWARD, TAKEN_BACKWARD = (tl.constexpr(i) for i in range(3))
+COLUMN_FORWARD, GIVEN_FORWARD, COLUMN_BACKWARD = (tl.constexpr(i) for i in range(3, 6))
+
+
+@triton.jit
+def load_log_decay(log_decay, tokens, length):
+    """The log decays of some tokens, `(TILES, TILE)`; 0 beyond the length."""
+    pointer, token_stride = log_decay
+    inside = (tokens >= 0) & (tokens < length)
+    return tl.load(pointer + tokens.to(tl.int64) * token_stride, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def decays_kernel(
+    forward, backward, decays, heads, length, num_tiles,
+    FLOOR: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, COUNT_CUTS: tl.constexpr,
+):  # fmt: skip
+    """
+    The `decays` of TILES tiles (above): `(bh, 6, num_tiles * TILE)` float32, for each (batch, head) pair of the log
+    decays `forward` and `backward`; if COUNT_CUTS, 8 kinds of them.
+
+    Where tokens share a decay (a token stride of 0), one tile serves all.
+    """
+    groups = tl.cdiv(num_tiles, TILES)
+    bh = tl.program_id(0) // groups
+    tile = tl.program_id(0) % groups * TILES + tl.arange(0, TILES)[:, None]
+    within = tl.arange(0, TILE)[None, :]
+    tokens = tile * TILE + within
+    forward, backward = head_of(forward, bh, heads), head_of(backward, bh, heads)
+    kinds: tl.constexpr = 8 if COUNT_CUTS else 6
+    width = num_tiles * TILE
+    out = decays + bh.to(tl.int64) * kinds * width + tokens
+    mask = tile < num_tiles
+    at = load_log_decay(forward, tokens, length)
+    before = tl.where(within > 0, load_log_decay(forward, tokens - 1, length), 0.0)
+    tl.store(out + FACTOR_FROM_START * width, tl.exp2(tl.cumsum(before * LOG2_E, 1)), mask=mask)
+    tl.store(out + FACTOR_TO_END * width, tl.exp2(tl.cumsum(at * LOG2_E, 1, reverse=True)), mask=mask)
+    store_sums(out, SUM_FROM_START, CUTS_FROM_START, before, width, mask, FLOOR, COUNT_CUTS)
+    at = load_log_decay(backward, tokens, length)
+    behind = tl.where(within < TILE - 1, load_log_decay(backward, tokens + 1, length), 0.0)
+    tl.store(out + FACTOR_FROM_END * width, tl.exp2(tl.cumsum(behind * LOG2_E, 1, reverse=True)), mask=mask)
+    tl.store(out + FACTOR_TO_START * width, tl.exp2(tl.cumsum(at * LOG2_E, 1)), mask=mask)
+    store_sums(out, SUM_TO_START, CUTS_TO_START, at, width, mask, FLOOR, COUNT_CUTS)
+
+
+@triton.jit
+def store_sums(
+    out, sum_kind, cuts_kind, log_decay, width, mask, FLOOR: tl.constexpr, COUNT_CUTS: tl.constexpr,
+):  # fmt: skip
+    """The sums of log decays; if COUNT_CUTS without the cuts, and those by themselves."""
+    if COUNT_CUTS:
+        is_cut = log_decay <= FLOOR
+        tl.store(out + cuts_kind * width, tl.cumsum(tl.where(is_cut, CUT, 0.0), 1), mask=mask)
+        log_decay = tl.where(is_cut, 0.0, log_decay)
+    tl.store(out + sum_kind * width, tl.cumsum(log_decay * LOG2_E, 1), mask=mask)
+
+
+@triton.jit
+def decays_of(decays, bh, heads):
+    """The decays of one (batch, head) pair: pointer, stride of a tile (0 where one serves all), stride of a kind."""
+    pointer, batch_stride, head_stride, tile_stride, kind_stride = decays
+    pointer += (bh // heads).to(tl.int64) * batch_stride + (bh % heads).to(tl.int64) * head_stride
+    return pointer, tile_stride, kind_stride
+
+
+@triton.jit
+def load_decays(decays, kind, tile, start, SIZE: tl.constexpr):
+    """One kind of the decays of SIZE tokens of a tile, from `start`."""
+    pointer, tile_stride, kind_stride = decays
+    return tl.load(pointer + kind * kind_stride + tile * tile_stride + start + tl.arange(0, SIZE))
+
+
+@triton.jit
+def through_tile(decays, tile, is_forward, TILE: tl.constexpr):
+    """What is left of a state that passes a whole tile."""
+    pointer, tile_stride, kind_stride = decays
+    to_end = pointer + FACTOR_TO_END * kind_stride
+    to_start = pointer + FACTOR_TO_START * kind_stride + TILE - 1
+    return tl.load(tl.where(is_forward != 0, to_end, to_start) + tile * tile_stride)
+
+
+@triton.jit
+def differences(
+    decays, from_start, to_start, tile, query, key,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, TRANSPOSED: tl.constexpr,
+):  # fmt: skip
+    """Of two kinds of decays, what lies between QUERIES queries and KEYS keys of a tile, either way."""
+    query_start = tl.expand_dims(load_decays(decays, from_start, tile, query, QUERIES), 0 if TRANSPOSED else 1)
+    query_to_start = tl.expand_dims(load_decays(decays, to_start, tile, query, QUERIES), 0 if TRANSPOSED else 1)
+    key_start = tl.expand_dims(load_decays(decays, from_start, tile, key, KEYS), 1 if TRANSPOSED else 0)
+    key_to_start = tl.expand_dims(load_decays(decays, to_start, tile, key, KEYS), 1 if TRANSPOSED else 0)
+    return query_start - key_start, key_to_start - query_to_start
+
+
+@triton.jit
+def mask_on_diagonal(
+    decays, tile, query, key,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, TRANSPOSED: tl.constexpr, COUNT_CUTS: tl.constexpr,
+):  # fmt: skip
+    """
+    M inside a tile: a row for each of QUERIES queries and a column for each of KEYS keys, or the other way round if
+    TRANSPOSED; `query` and `key` are the first of them. Of both exponents the one that does not apply is never below
+    0: the minimum chooses.
+    """
+    forward, backward = differences(decays, SUM_FROM_START, SUM_TO_START, tile, query, key, QUERIES, KEYS, TRANSPOSED)
+    if COUNT_CUTS:
+        cut_forward, cut_backward = differences(
+            decays, CUTS_FROM_START, CUTS_TO_START, tile, query, key, QUERIES, KEYS, TRANSPOSED
+        )  # fmt: skip
+        forward += cut_forward
+        backward += cut_backward
+    return tl.exp2(tl.minimum(forward, backward))
+
+
+@triton.jit
+def chunk_of_program(tile, chunk_tiles, num_tiles):
+    """The number of a tile's chunk, its first tile, and the first tile behind it."""
+    chunk = tile // chunk_tiles
+    return chunk, chunk * chunk_tiles, tl.minimum((chunk + 1) * chunk_tiles, num_tiles)
+
+
+@triton.jit
+def states_kernel(
+    x, y, decays, inverse, delta, states, totals, given_states, given_totals, through, heads, length,
+    num_tiles, chunk_tiles, num_chunks, scale,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    The states that reach every chunk, in both directions: `states` `(bh, chunks, 2, HEAD_DIM, VALUE_DIM)` and
+    `totals` `(bh, chunks, 2, HEAD_DIM)`. One program walks the sequence, for one direction and tile of the state.
+
+    Forward: x = k, y = v; direction 0 is forward, from the start on. Adjoint: x = q, y = dy, both walk the other way
+    round; `through` `(bh, chunks, 2, state_tiles)` then gets what passes each chunk, Σ S ∘ dS, before the chunk's own
+    decay.
+    """
+    head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
+    value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
+    state_tiles: tl.constexpr = head_tiles * value_tiles
+    state_tile = tl.program_id(0) % state_tiles
+    direction = tl.program_id(0) // state_tiles % 2
+    bh = tl.program_id(0) // (2 * state_tiles)
+    head_start = state_tile // value_tiles * HEAD_TILE
+    value_start = state_tile % value_tiles * VALUE_TILE
+    x, y, decays = head_of(x, bh, heads), head_of(y, bh, heads), decays_of(decays, bh, heads)
+    is_forward = direction == 0
+    if ADJOINT:
+        ascends = direction == 1
+        kind = tl.where(is_forward, FACTOR_FROM_START, FACTOR_FROM_END)
+    else:
+        ascends = direction == 0
+        kind = tl.where(is_forward, FACTOR_TO_END, FACTOR_TO_START)
+    d = head_start + tl.arange(0, HEAD_TILE)
+    e = value_start + tl.arange(0, VALUE_TILE)
+    inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
+    sums_totals = (d < HEAD_DIM) & (value_start == 0)  # the one that takes care of the totals
+    state = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
+    total = tl.zeros([HEAD_TILE], tl.float32)
+    # As far as the border of the last chunk on the way, whose own tiles nobody behind it needs.
+    steps = tl.where(ascends, (num_chunks - 1) * chunk_tiles, num_tiles - chunk_tiles) + 1
+    for step in range(steps):
+        tile = tl.where(ascends, step, num_tiles - 1 - step)
+        chunk = tile // chunk_tiles
+        enters = tile == tl.where(ascends, chunk * chunk_tiles, tl.minimum((chunk + 1) * chunk_tiles, num_tiles) - 1)
+        if enters:
+            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + direction
+            at = place * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :]
+            tl.store(states + at, state.to(states.dtype.element_ty), mask=inside)
+            if NORMALIZE:
+                tl.store(totals + place * HEAD_DIM + d, total, mask=sums_totals)
+            if NEEDS_THROUGH:
+                passed = tl.sum(tl.load(given_states + at, mask=inside, other=0.0).to(tl.float32) * state)
+                if NORMALIZE:
+                    z = tl.load(given_totals + place * HEAD_DIM + d, mask=sums_totals, other=0.0)
+                    passed += tl.sum(z * total)
+                tl.store(through + place * state_tiles + state_tile, passed)
+        tokens = tile * TILE + tl.arange(0, TILE)
+        weight = load_decays(decays, kind, tile, 0, TILE)
+        xs = load_tile(x, tile * TILE, length, head_start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
+        values = load_tile(y, tile * TILE, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
+        passes = through_tile(decays, tile, is_forward, TILE)
+        if ADJOINT:
+            if NORMALIZE:
+                weight *= tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+                ones = -tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+                total = total * passes + tl.sum(xs * (weight * ones)[:, None], 0)
+            else:
+                weight *= scale
+        xs *= weight[:, None]
+        if NORMALIZE and not ADJOINT:
+            total = total * passes + tl.sum(xs, 0)
+        state = product(tl.trans(xs.to(values.dtype)), values, state * passes, PRECISION)
+
+
+@triton.jit
+def neighbor(tile, step, IS_BEFORE: tl.constexpr, TILE: tl.constexpr, SLICE: tl.constexpr):
+    """
+    Where a walk away from a tile, SLICE tokens a step and the nearest tile first, has come to: the other tile, the
+    slice's place in it, and its first token.
+    """
+    slices: tl.constexpr = TILE // SLICE
+    other = tile - 1 - step // slices if IS_BEFORE else tile + 1 + step // slices
+    offset = step % slices * SLICE
+    return other, offset, other * TILE + offset
+
+
+@triton.jit
+def let_pass(between, decays, other, offset, is_forward, TILE: tl.constexpr, SLICE: tl.constexpr):
+    """What the tiles let pass that a walk has left behind after this slice."""
+    passes = through_tile(decays, other, is_forward, TILE)
+    return between * (passes if SLICE == TILE else tl.where(offset == TILE - SLICE, passes, 1.0))
+
+
+@triton.jit
+def output_of_side(
+    query, q, key, value, decays, tile, steps, length, value_start,
+    IS_BEFORE: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr,
+    VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    What the chunk's tiles on one side give a tile, the sum of its weights, and what all of those tiles let pass. The
+    decays of the tile itself are missing: they are the same for all steps.
+    """
+    accumulator = tl.zeros([TILE, VALUE_TILE], tl.float32)
+    total = tl.zeros([TILE], tl.float32)
+    between = 1.0
+    for step in range(steps * (TILE // KEYS)):
+        other, offset, first = neighbor(tile, step, IS_BEFORE, TILE, KEYS)
+        values = load_tile(value, first, length, value_start, KEYS, VALUE_TILE, VALUE_DIM)
+        weight = load_decays(decays, FACTOR_TO_END if IS_BEFORE else FACTOR_TO_START, other, offset, KEYS) * between
+        scores = dots(query, tile * TILE, q, key, first, length, TILE, KEYS, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
+        scores *= weight[None, :]
+        total += tl.sum(scores, 1)
+        accumulator = product(scores, values, accumulator, PRECISION)
+        between = let_pass(between, decays, other, offset, IS_BEFORE, TILE, KEYS)
+    return accumulator, total, between
+
+
+@triton.jit
+def output_kernel(
+    query, key, value, output, decays, factors, states, totals, heads, length,
+    num_tiles, chunk_tiles, num_chunks, scale,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
+    NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, COUNT_CUTS: tl.constexpr, SMALLEST: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    VALUE_TILE columns of the output of one tile, KEYS keys at a time, and `factors` `(bh, length)`: 1 / denominators,
+    or the denominators if SEPARATE.
+    """
+    value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
+    value_start = tl.program_id(0) % value_tiles * VALUE_TILE
+    tile = tl.program_id(0) // value_tiles % num_tiles
+    bh = tl.program_id(0) // (value_tiles * num_tiles)
+    query, key, value = head_of(query, bh, heads), head_of(key, bh, heads), head_of(value, bh, heads)
+    output, decays = head_of(output, bh, heads), decays_of(decays, bh, heads)
+    chunk, first, end = chunk_of_program(tile, chunk_tiles, num_tiles)
+    begin = tile * TILE
+    q = held_tile(query, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
+    accumulator = tl.zeros([TILE, VALUE_TILE], tl.float32)
+    total = tl.zeros([TILE], tl.float32)
+    for is_before in tl.static_range(2):
+        steps = tile - first if is_before else end - 1 - tile
+        side, side_total, between = output_of_side(
+            query, q, key, value, decays, tile, steps, length, value_start,
+            is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, PRECISION,
+        )  # fmt: skip
+        if HAS_STATES:
+            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
+            taken = tl.zeros([TILE, VALUE_TILE], tl.float32)
+            taken = times_state(
+                taken, query, begin, length, states + place * HEAD_DIM * VALUE_DIM, value_start,
+                TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
+            )  # fmt: skip
+            side += taken * between
+            if NORMALIZE:
+                z = totals + place * HEAD_DIM
+                side_total += times_totals(query, begin, length, z, TILE, HEAD_TILE, HEAD_DIM) * between
+        row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
+        accumulator += side * row_weight[:, None]
+        total += side_total * row_weight
+    for offset in range(0, TILE, KEYS):
+        values = load_tile(value, begin + offset, length, value_start, KEYS, VALUE_TILE, VALUE_DIM)
+        scores = dots(
+            query, begin, q, key, begin + offset, length, TILE, KEYS, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION
+        )  # fmt: skip
+        scores *= mask_on_diagonal(decays, tile, 0, offset, TILE, KEYS, False, COUNT_CUTS)
+        total += tl.sum(scores, 1)
+        accumulator = product(scores, values, accumulator, PRECISION)
+    store_output(
+        output, accumulator, total, factors, bh, begin, length, value_start, scale,
+        TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, SEPARATE, SMALLEST,
+    )  # fmt: skip
+
+
+@triton.jit
+def share_of(shares, kind, share_stride):
+    """One kind of the shares of the gradients of the decays; all of them can be more than 2^31 numbers."""
+    return shares + tl.cast(share_stride, tl.int64) * kind
+
+
+@triton.jit
+def rows_dot(x, y, first, length, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
+    """x · y of each token; x is read again rather than kept in registers twice."""
+    return tl.sum(load_tile(x, first, length, 0, ROWS, BLOCK, DIM).to(tl.float32) * y, 1)
+
+
+@triton.jit
+def query_gradient_of_side(
+    grad, dy, delta, factor, key, value, decays, tile, steps, length,
+    IS_BEFORE: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr,
+    VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, IS_NARROW: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    G k of the chunk's tiles on one side, and what all of them let pass. The decays of the tile itself and c are
+    missing: they are the same for all steps. But if IS_NARROW, c is there: without it G can leave float16's range.
+    """
+    accumulator = tl.zeros([TILE, HEAD_TILE], tl.float32)
+    between = 1.0
+    for step in range(steps * (TILE // KEYS)):
+        other, offset, first = neighbor(tile, step, IS_BEFORE, TILE, KEYS)
+        keys = load_tile(key, first, length, 0, KEYS, HEAD_TILE, HEAD_DIM)
+        weight = load_decays(decays, FACTOR_TO_END if IS_BEFORE else FACTOR_TO_START, other, offset, KEYS) * between
+        g = dots(grad, tile * TILE, dy, value, first, length, TILE, KEYS, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
+        g = (g - delta[:, None]) * weight[None, :]
+        if IS_NARROW:
+            g *= factor[:, None]
+        accumulator = product(g, keys, accumulator, PRECISION)
+        between = let_pass(between, decays, other, offset, IS_BEFORE, TILE, KEYS)
+    return accumulator, between
+
+
+@triton.jit
+def query_gradient_kernel(
+    query, key, value, output, grad, d_query, decays, inverse, delta, states, totals, shares, heads, length,
+    num_tiles, chunk_tiles, num_chunks, scale, share_stride,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
+    NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    The gradient of the queries of one tile, KEYS keys at a time, delta, and the queries' shares of the gradients of
+    the decays.
+    """
+    tile = tl.program_id(0) % num_tiles
+    bh = tl.program_id(0) // num_tiles
+    query, key, value = head_of(query, bh, heads), head_of(key, bh, heads), head_of(value, bh, heads)
+    output, grad, d_query = head_of(output, bh, heads), head_of(grad, bh, heads), head_of(d_query, bh, heads)
+    decays = decays_of(decays, bh, heads)
+    chunk, first, end = chunk_of_program(tile, chunk_tiles, num_tiles)
+    begin = tile * TILE
+    tokens = begin + tl.arange(0, TILE)
+    at = bh.to(tl.int64) * length + tokens
+    is_narrow: tl.constexpr = key[0].dtype.element_ty == tl.float16
+    dy = held_tile(grad, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
+    if SEPARATE:
+        along = tl.load(delta + at, mask=tokens < length, other=0.0)
+        factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
+    elif NORMALIZE:
+        y = load_tile(output, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM)
+        whole = load_tile(grad, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM) if dy is None else dy
+        along = tl.sum(whole.to(tl.float32) * y.to(tl.float32), 1)
+        factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
+        tl.store(delta + at, along, mask=tokens < length)
+    else:
+        along = tl.zeros([TILE], tl.float32)
+        factor = along + scale
+    accumulator = tl.zeros([TILE, HEAD_TILE], tl.float32)
+    for is_before in tl.static_range(2):
+        steps = tile - first if is_before else end - 1 - tile
+        side, between = query_gradient_of_side(
+            grad, dy, along, factor, key, value, decays, tile, steps, length,
+            is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, is_narrow, PRECISION,
+        )  # fmt: skip
+        row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
+        if not is_narrow:
+            row_weight *= factor
+        if NEEDS_DECAY and not is_before:
+            row_backward = rows_dot(query, side, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
+        if HAS_STATES:
+            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
+            taken = tl.zeros([TILE, HEAD_TILE], tl.float32)
+            taken = times_state(
+                taken, grad, begin, length, states + place * HEAD_DIM * VALUE_DIM, 0,
+                TILE, True, INNER, VALUE_DIM, HEAD_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
+            )  # fmt: skip
+            if NORMALIZE:
+                d = tl.arange(0, HEAD_TILE)
+                z = tl.load(totals + place * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
+                taken -= along[:, None] * z[None, :]
+            taken *= (factor * between)[:, None] if is_narrow else between
+            if NEEDS_DECAY and not is_before:
+                share = rows_dot(query, taken, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
+                tl.store(share_of(shares, TAKEN_BACKWARD, share_stride) + at, share, mask=tokens < length)
+            side += taken
+        if NEEDS_DECAY and is_before:
+            row_forward = rows_dot(query, side, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
+        accumulator += side * row_weight[:, None]
+    if NEEDS_DECAY:
+        q = held_tile(query, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
+    for offset in range(0, TILE, KEYS):
+        others = begin + offset
+        g = dots(grad, begin, dy, value, others, length, TILE, KEYS, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
+        g = (g - along[:, None]) * factor[:, None]
+        g *= mask_on_diagonal(decays, tile, 0, offset, TILE, KEYS, False, COUNT_CUTS)
+        if NEEDS_DECAY:
+            r = g * dots(query, begin, q, key, others, length, TILE, KEYS, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
+            i, j = tl.arange(0, TILE)[:, None], offset + tl.arange(0, KEYS)[None, :]
+            row_forward += tl.sum(tl.where(i > j, r, 0.0), 1)
+            row_backward += tl.sum(tl.where(i < j, r, 0.0), 1)
+        keys = load_tile(key, others, length, 0, KEYS, HEAD_TILE, HEAD_DIM)
+        accumulator = product(g, keys, accumulator, PRECISION)
+    if NEEDS_DECAY:
+        tl.store(share_of(shares, ROW_FORWARD, share_stride) + at, row_forward, mask=tokens < length)
+        tl.store(share_of(shares, ROW_BACKWARD, share_stride) + at, row_backward, mask=tokens < length)
+    store_tile(d_query, accumulator, begin, length, 0, TILE, HEAD_TILE, HEAD_DIM)
+
+
+@triton.jit
+def add_key_gradients(
+    d_keys, d_values, key, value, keys, values, begin, weights, query, grad, delta, first, bh, length,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    Add Gᵀ q and Wᵀ dy of QUERIES queries. `weights` are c_i M_ij, a row per key and a column per query. The third
+    result is Rᵀ, float32.
+    """
+    scores = dots(key, begin, keys, query, first, length, TILE, QUERIES, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
+    dy = load_tile(grad, first, length, 0, QUERIES, VALUE_TILE, VALUE_DIM)
+    d_values = product(scores * weights, dy, d_values, PRECISION)
+    g = dots(value, begin, values, grad, first, length, TILE, QUERIES, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
+    if NORMALIZE:
+        tokens = first + tl.arange(0, QUERIES)
+        g -= tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)[None, :]
+    g *= weights
+    q = load_tile(query, first, length, 0, QUERIES, HEAD_TILE, HEAD_DIM)
+    d_keys = product(g, q, d_keys, PRECISION)
+    return d_keys, d_values, g * scores
+
+
+@triton.jit
+def key_gradient_kernel(
+    query, key, value, grad, d_key, d_value, decays, inverse, delta, states, totals, shares, heads, length,
+    num_tiles, chunk_tiles, num_chunks, scale, share_stride,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, HAS_STATES: tl.constexpr,
+    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    The gradients of keys and values of one tile, QUERIES queries at a time, and the keys' shares of the gradients of
+    the decays. `states` and `totals` are the adjoint ones.
+    """
+    tile = tl.program_id(0) % num_tiles
+    bh = tl.program_id(0) // num_tiles
+    query, key, value = head_of(query, bh, heads), head_of(key, bh, heads), head_of(value, bh, heads)
+    grad, d_key, d_value = head_of(grad, bh, heads), head_of(d_key, bh, heads), head_of(d_value, bh, heads)
+    decays = decays_of(decays, bh, heads)
+    chunk, first, end = chunk_of_program(tile, chunk_tiles, num_tiles)
+    begin = tile * TILE
+    tokens = begin + tl.arange(0, TILE)
+    at = bh.to(tl.int64) * length + tokens
+    d_keys = tl.zeros([TILE, HEAD_TILE], tl.float32)
+    d_values = tl.zeros([TILE, VALUE_TILE], tl.float32)
+    seen = tl.zeros([TILE], tl.float32)  # k · d_keys so far, with which each phase finds its own share
+    for is_before in tl.static_range(2):
+        # The chunk's other tiles on one side, the nearest first.
+        row_weight = load_decays(decays, FACTOR_TO_START if is_before else FACTOR_TO_END, tile, 0, TILE)
+        steps = tile - first if is_before else end - 1 - tile
+        between = 1.0
+        # Reloaded per phase, to limit register pressure.
+        keys = held_tile(key, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
+        values = held_tile(value, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
+        for step in range(steps * (TILE // QUERIES)):
+            other, offset, others = neighbor(tile, step, is_before, TILE, QUERIES)
+            from_border = FACTOR_FROM_END if is_before else FACTOR_FROM_START
+            weight = load_decays(decays, from_border, other, offset, QUERIES) * between
+            weight *= load_factor(inverse, others + tl.arange(0, QUERIES), bh, length, scale, NORMALIZE)
+            d_keys, d_values, _ = add_key_gradients(
+                d_keys, d_values, key, value, keys, values, begin, row_weight[:, None] * weight[None, :], query, grad,
+                delta, others, bh, length, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES,
+                NORMALIZE, PRECISION,
+            )  # fmt: skip
+            between = let_pass(between, decays, other, offset, not is_before, TILE, QUERIES)
+        if NEEDS_DECAY and not is_before:
+            seen = rows_dot(key, d_keys, begin, length, TILE, HEAD_TILE, HEAD_DIM)
+            column_forward = seen
+        if HAS_STATES:
+            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (1 if is_before else 0)
+            state = states + place * HEAD_DIM * VALUE_DIM
+            border_weight = row_weight * between
+            given = tl.zeros([TILE, HEAD_TILE], tl.float32)
+            given = times_state(
+                given, value, begin, length, state, 0,
+                TILE, True, INNER, VALUE_DIM, HEAD_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
+            )  # fmt: skip
+            if NORMALIZE:
+                d = tl.arange(0, HEAD_TILE)
+                given += tl.load(totals + place * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)[None, :]
+            d_keys += given * border_weight[:, None]
+            given = tl.zeros([TILE, VALUE_TILE], tl.float32)
+            given = times_state(
+                given, key, begin, length, state, 0,
+                TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
+            )  # fmt: skip
+            d_values += given * border_weight[:, None]
+        if NEEDS_DECAY and (HAS_STATES or is_before):
+            now = rows_dot(key, d_keys, begin, length, TILE, HEAD_TILE, HEAD_DIM)
+            if is_before:
+                column_backward = now - seen
+            else:
+                tl.store(share_of(shares, GIVEN_FORWARD, share_stride) + at, now - seen, mask=tokens < length)
+            seen = now
+    keys = held_tile(key, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
+    values = held_tile(value, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
+    for offset in range(0, TILE, QUERIES):
+        weights = mask_on_diagonal(decays, tile, offset, 0, QUERIES, TILE, True, COUNT_CUTS)
+        queries = begin + offset + tl.arange(0, QUERIES)
+        weights *= load_factor(inverse, queries, bh, length, scale, NORMALIZE)[None, :]
+        d_keys, d_values, r = add_key_gradients(
+            d_keys, d_values, key, value, keys, values, begin, weights, query, grad, delta, begin + offset, bh, length,
+            HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES, NORMALIZE, PRECISION,
+        )  # fmt: skip
+        if NEEDS_DECAY:
+            i, j = offset + tl.arange(0, QUERIES)[None, :], tl.arange(0, TILE)[:, None]
+            column_forward += tl.sum(tl.where(i > j, r, 0.0), 1)
+            column_backward += tl.sum(tl.where(i < j, r, 0.0), 1)
+    if NEEDS_DECAY:
+        tl.store(share_of(shares, COLUMN_FORWARD, share_stride) + at, column_forward, mask=tokens < length)
+        tl.store(share_of(shares, COLUMN_BACKWARD, share_stride) + at, column_backward, mask=tokens < length)
+    store_tile(d_key, d_keys, begin, length, 0, TILE, HEAD_TILE, HEAD_DIM)
+    store_tile(d_value, d_values, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM)
+
+
+@triton.jit
+def load_share(shares, kind, share_stride, tokens, length):
+    return tl.load(share_of(shares, kind, share_stride) + tokens, mask=tokens < length, other=0.0)
+
+
+@triton.jit
+def inside_chunk(shares, share_stride, tokens, length):
+    """Rows less columns of R below the diagonal, and columns less rows above it, of some tokens."""
+    forward = load_share(shares, ROW_FORWARD, share_stride, tokens, length)
+    forward -= load_share(shares, COLUMN_FORWARD, share_stride, tokens, length)
+    backward = load_share(shares, COLUMN_BACKWARD, share_stride, tokens, length)
+    backward -= load_share(shares, ROW_BACKWARD, share_stride, tokens, length)
+    return forward, backward
+
+
+@triton.jit
+def decay_gradient_kernel(
+    shares, through, decays, d_forward, d_backward, heads, length, num_tiles, chunk_tiles, num_chunks, share_stride,
+    STATE_TILES: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the log decays of one tile, `(bh, length)` float32."""
+    tile = tl.program_id(0) % num_tiles
+    bh = tl.program_id(0) // num_tiles
+    chunk, first, end = chunk_of_program(tile, chunk_tiles, num_tiles)
+    tokens = tile * TILE + tl.arange(0, TILE)
+    decays = decays_of(decays, bh, heads)
+    shares += bh.to(tl.int64) * length
+    inside_forward, inside_backward = inside_chunk(shares, share_stride, tokens, length)
+    forward = tl.cumsum(inside_forward, 0, reverse=True) - inside_forward
+    backward = tl.cumsum(inside_backward, 0, reverse=True)
+    for other in range(tile + 1, end):
+        inside_forward, inside_backward = inside_chunk(
+            shares, share_stride, other * TILE + tl.arange(0, TILE), length
+        )  # fmt: skip
+        forward += tl.sum(inside_forward)
+        backward += tl.sum(inside_backward)
+    if HAS_STATES:
+        forward += tl.cumsum(load_share(shares, GIVEN_FORWARD, share_stride, tokens, length), 0)
+        taken = load_share(shares, TAKEN_BACKWARD, share_stride, tokens, length)
+        backward += tl.cumsum(taken, 0) - taken
+        for other in range(first, tile):
+            others = other * TILE + tl.arange(0, TILE)
+            forward += tl.sum(load_share(shares, GIVEN_FORWARD, share_stride, others, length))
+            backward += tl.sum(load_share(shares, TAKEN_BACKWARD, share_stride, others, length))
+        forward_keeps, backward_keeps = 1.0, 1.0
+        for other in range(first, end):
+            forward_keeps *= through_tile(decays, other, True, TILE)
+            backward_keeps *= through_tile(decays, other, False, TILE)
+        place = (bh.to(tl.int64) * num_chunks + chunk) * 2 * STATE_TILES
+        for state_tile in tl.static_range(STATE_TILES):
+            forward += tl.load(through + place + state_tile) * forward_keeps
+            backward += tl.load(through + place + STATE_TILES + state_tile) * backward_keeps
+    at = bh.to(tl.int64) * length + tokens
+    tl.store(d_forward + at, forward, mask=tokens < length)
+    tl.store(d_backward + at, backward, mask=tokens < length)

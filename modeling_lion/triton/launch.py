@@ -1,0 +1,380 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The kernels on a GPU: operators (attention/custom_operator.py) that allocate memory and launch Triton kernels.
+
+The device code is in triton/decay.py (D and S), triton/diagonal.py, triton/lit.py, triton/rnn.py and
+triton/feature_map.py, which need triton and are imported lazily, with the first CUDA tensor. Sizes and options of the
+launches are in triton/plan.py.
+
+Launches of Triton kernels, forward and backward: D and S 2 and 3 in the full form, 3 and 4 in chunks; LIT 2 and 2;
+with decays per channel 2 and 3.
+Torch bounds the log decays before and adds up the gradients of both directions behind. There are no atomics,
+so that results repeat bit by bit, and no synchronization with the host, so that CUDA graphs can capture them.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ..attention.custom_operator import attention_operator
+from ..attention.decay import close_directions, log_decay_floor
+from ..attention.kernels import register_kernels
+from ..attention.numerics import is_zero_denominator, smallest_denominator
+from ..attention.plain import chunk_body, parallel_body, rnn_body
+from ..attention.plain_diagonal import diagonal_chunk_body
+from .plan import Plan, launch, longest_full_form, padded, with_strides
+
+
+FLOOR = log_decay_floor(torch.float32)
+SMALLEST = smallest_denominator(torch.float32)
+TILES_PER_PROGRAM = 16
+# Numbers that a program of the feature map holds.
+MAPPED_AT_ONCE = 2048
+
+
+def with_short_strides(x: Tensor) -> Tensor:
+    """A tensor whose last dimension is the innermost one, and in which a tile spans less than 2^31 numbers."""
+    return x if x.stride(-1) == 1 and x.stride(-2) < 2**24 else x.contiguous()
+
+
+def empty_like(x: Tensor) -> Tensor:
+    """Memory in the layout of x, but for a last dimension that is not the innermost one."""
+    return torch.empty_like(with_short_strides(x))
+
+
+def with_token_dim(x: Tensor | None) -> Tensor | None:
+    """Log decays `(heads,)` as `(1, heads, 1)`; others as they are."""
+    return x.view(1, -1, 1) if x is not None and x.dim() == 1 else x
+
+
+def decay_outputs(plan, query, key, value, forward, backward, output, factor, decays, states, totals) -> None:
+    from .decay import decays_kernel, output_kernel
+
+    tiles = decays.shape[-1] // plan.tile
+    tokens = plan.length if forward.shape[-1] > 1 else plan.tile
+    launch(
+        decays_kernel, forward.shape[0] * forward.shape[1] * -(-tiles // TILES_PER_PROGRAM),
+        *(with_strides(x.expand(-1, -1, tokens)) for x in (forward, backward)), decays, forward.shape[1], tokens,
+        tiles, FLOOR=FLOOR, TILE=plan.tile, TILES=TILES_PER_PROGRAM, COUNT_CUTS=plan.count_cuts,
+        num_warps=4, num_stages=1,
+    )  # fmt: skip
+    decays = decays_with_strides(plan, decays)
+    if plan.num_chunks > 1:
+        launch_states(plan, key, value, decays, states, totals)
+    options = plan.options("output")
+    launch(
+        output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
+        *(with_strides(x) for x in (query, key, value, output)), decays, factor, states, totals,
+        plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
+        HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, SMALLEST=SMALLEST, SPLIT=plan.split,
+        SEPARATE=plan.is_separate, **plan.common, **options,
+    )  # fmt: skip
+
+
+def decays_with_strides(plan: Plan, decays: Tensor) -> tuple:
+    """As the kernels take them: strides of batch, head, tile and kind, 0 where one serves all."""
+    batch, heads, _, width = decays.shape
+    tile_stride = plan.tile if width > plan.tile else 0
+    return decays, decays.stride(0) if batch > 1 else 0, decays.stride(1) if heads > 1 else 0, tile_stride, width
+
+
+def launch_states(plan, x, y, decays, states, totals, factor=None, delta=None, given=(None,) * 3) -> None:
+    """The states that reach each chunk, of keys and values; given `delta` the adjoint ones, of queries and dy."""
+    from .decay import states_kernel
+
+    options = plan.state_options("states", 2 * plan.bh)
+    launch(
+        states_kernel, 2 * plan.bh * plan.num_state_tiles(options),
+        with_strides(x), with_strides(y), decays, factor, delta, states, totals, *given,
+        plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
+        ADJOINT=delta is not None, NEEDS_THROUGH=given[2] is not None, **plan.common, **options,
+    )  # fmt: skip
+
+
+def decay_gradients(
+    plan, grad, query, key, value, output, factor, delta, decays, states, totals, d_query, d_key, d_value, needs_decay
+):  # fmt: skip
+    """Fill the gradients, and return those of the log decays, `(batch, heads, length)`, or None if not needed."""
+    from .decay import decay_gradient_kernel, key_gradient_kernel, query_gradient_kernel
+
+    has_states = plan.num_chunks > 1
+    decays = decays_with_strides(plan, decays)
+    sizes = (plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks)
+    shares = plan.empty(6, plan.bh, plan.length) if needs_decay else None
+    share_stride = plan.bh * plan.length
+    common = {"HAS_STATES": has_states, "NEEDS_DECAY": needs_decay, "COUNT_CUTS": plan.count_cuts}
+    common |= {"SPLIT": plan.split, **plan.common}
+    launch(
+        query_gradient_kernel, plan.bh * plan.num_tiles,
+        *(with_strides(x) for x in (query, key, value, output, grad, d_query)), decays, factor, delta, states,
+        totals, shares, *sizes, plan.scale, share_stride, SEPARATE=plan.is_separate, **common,
+        **plan.options("query_gradient"),
+    )  # fmt: skip
+    d_states, d_totals, through, num_state_tiles = None, None, None, 1
+    if has_states:
+        num_state_tiles = plan.num_state_tiles(plan.state_options("states", 2 * plan.bh))
+        d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
+        through = plan.empty(plan.bh, plan.num_chunks, 2, num_state_tiles) if needs_decay else None
+        launch_states(plan, query, grad, decays, d_states, d_totals, factor, delta, (states, totals, through))
+    launch(
+        key_gradient_kernel, plan.bh * plan.num_tiles,
+        *(with_strides(x) for x in (query, key, value, grad, d_key, d_value)), decays, factor, delta, d_states,
+        d_totals, shares, *sizes, plan.scale, share_stride, **common, **plan.options("key_gradient"),
+    )  # fmt: skip
+    if not needs_decay:
+        return None
+    d_forward, d_backward = (plan.empty(plan.batch, plan.heads, plan.length) for _ in range(2))
+    launch(
+        decay_gradient_kernel, plan.bh * plan.num_tiles,
+        shares, through, decays, d_forward, d_backward, *sizes, share_stride,
+        STATE_TILES=num_state_tiles, TILE=plan.tile, HAS_STATES=has_states, num_warps=1, num_stages=1,
+    )  # fmt: skip
+    return d_forward, d_backward
+
+
+def launch_partial_states(plan, x, y, output, factor, delta, states, totals, is_adjoint: bool) -> None:
+    """Sums over slices of the sequence, of keys and values; or adjoint ones, of queries and gradients, and delta."""
+    from .lit import partial_states_kernel
+
+    options = plan.state_options("lit_states", plan.bh * plan.num_slices)
+    launch(
+        partial_states_kernel, plan.bh * plan.num_slices * plan.num_state_tiles(options),
+        *(with_strides(t) for t in (x, y, output)), factor, delta, states, totals,
+        plan.heads, plan.length, plan.slice_tiles, plan.num_slices, plan.scale,
+        FULL_VALUE_TILE=plan.value_tile, ADJOINT=is_adjoint, SEPARATE=plan.is_separate, **plan.common, **options,
+    )  # fmt: skip
+
+
+def lit_outputs(plan, query, key, value, output, factor, states, totals) -> None:
+    from .lit import lit_output_kernel
+
+    launch_partial_states(plan, key, value, output, factor, None, states, totals, is_adjoint=False)
+    options = plan.options("lit_output")
+    launch(
+        lit_output_kernel, plan.bh * plan.num_programs * -(-plan.value_dim // options["VALUE_TILE"]),
+        with_strides(query), with_strides(output), factor, states, totals,
+        plan.heads, plan.length, plan.program_tiles, plan.num_programs, plan.num_slices, plan.scale,
+        SMALLEST=SMALLEST, IS_BFLOAT16=value.dtype == torch.bfloat16, SEPARATE=plan.is_separate, **plan.common,
+        **options,
+    )  # fmt: skip
+
+
+def lit_gradients(
+    plan, grad, query, key, value, output, factor, delta, states, totals, d_query, d_key, d_value
+) -> None:  # fmt: skip
+    from .lit import lit_gradient_kernel
+
+    d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
+    launch_partial_states(plan, query, grad, output, factor, delta, d_states, d_totals, is_adjoint=True)
+    options = plan.options("lit_gradient")
+    num_state_tiles = max(-(-plan.head_dim // options["HEAD_TILE"]), -(-plan.value_dim // options["VALUE_TILE"]))
+    launch(
+        lit_gradient_kernel, plan.bh * plan.num_programs * num_state_tiles,
+        *(with_strides(x) for x in (query, key, value, grad, d_query, d_key, d_value)), factor, delta, states,
+        totals, d_states, d_totals, plan.heads, plan.length, plan.program_tiles, plan.num_programs, plan.num_slices,
+        plan.scale, FULL_HEAD_TILE=plan.head_tile, FULL_VALUE_TILE=plan.value_tile, STATE_TILES=num_state_tiles,
+        IS_BFLOAT16=value.dtype == torch.bfloat16, **plan.common, **options,
+    )  # fmt: skip
+
+
+def launch_diagonal_states(plan, x, y, decays, states, totals, factor=None, delta=None, given=(None,) * 3) -> None:
+    """As `launch_states`, with log decays per channel."""
+    from .diagonal import diagonal_states_kernel
+
+    options = plan.diagonal_options("states")
+    launch(
+        diagonal_states_kernel, 2 * plan.bh * plan.num_state_tiles(options),
+        with_strides(x), with_strides(y), *decays, factor, delta, states, totals, *given,
+        plan.heads, plan.length, plan.num_tiles, plan.scale,
+        ADJOINT=delta is not None, NEEDS_THROUGH=given[2] is not None, **plan.common, **options,
+    )  # fmt: skip
+
+
+def diagonal_outputs(plan, query, key, value, forward, backward, output, factor, states, totals) -> None:
+    from .diagonal import diagonal_output_kernel
+
+    decays = [with_strides(with_short_strides(x)) for x in (forward, backward)]
+    if plan.num_chunks > 1:
+        launch_diagonal_states(plan, key, value, decays, states, totals)
+    options = plan.diagonal_options("output")
+    launch(
+        diagonal_output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
+        *(with_strides(x) for x in (query, key, value, output)), *decays, factor, states, totals,
+        plan.heads, plan.length, plan.num_tiles, plan.scale,
+        HAS_STATES=plan.num_chunks > 1, SEPARATE=plan.is_separate, SMALLEST=SMALLEST, **plan.common, **options,
+    )  # fmt: skip
+
+
+def diagonal_gradients(
+    plan, grad, query, key, value, factor, delta, forward, backward, states, totals, d_query, d_key, d_value,
+    needs_decay,
+):  # fmt: skip
+    """Fill the gradients, and return those of the log decays, in the shape of the queries, or None if not needed."""
+    from .diagonal import diagonal_gradient_kernel, diagonal_value_gradient_kernel
+
+    has_states = plan.num_chunks > 1
+    decays = [with_strides(with_short_strides(x)) for x in (forward, backward)]
+    sizes = (plan.heads, plan.length, plan.num_tiles, plan.scale)
+    d_states, d_totals, through, value_tiles = None, None, None, 1
+    if has_states:
+        d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
+        value_tiles = -(-plan.value_dim // plan.diagonal_options("states")["VALUE_TILE"])
+        if needs_decay:
+            through = plan.empty(plan.bh, plan.num_tiles, 2, value_tiles, plan.head_dim)
+        given = (states, totals, through)
+        launch_diagonal_states(plan, query, grad, decays, d_states, d_totals, factor, delta, given)
+    options = plan.diagonal_options("output")
+    launch(
+        diagonal_value_gradient_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
+        *(with_strides(x) for x in (query, key, grad, d_value)), *decays, factor, d_states, *sizes,
+        HAS_STATES=has_states, **plan.common, **options,
+    )  # fmt: skip
+    options = plan.diagonal_options("gradient")
+    d_forward, d_backward = (plan.empty(*query.shape) if needs_decay else None for _ in range(2))
+    launch(
+        diagonal_gradient_kernel, plan.bh * plan.num_tiles * -(-plan.head_dim // options["HEAD_TILE"]),
+        *(with_strides(x) for x in (query, key, value, grad, d_query, d_key)), d_forward, d_backward, *decays, factor,
+        delta, states, totals, d_states, d_totals, through, *sizes,
+        THROUGH_TILES=value_tiles, HAS_STATES=has_states, NEEDS_DECAY=needs_decay, **plan.common, **options,
+    )  # fmt: skip
+    return (d_forward, d_backward) if needs_decay else None
+
+
+def compute_rnn(
+    query, key, value, forward, backward, chunk_size, normalization, head_directions
+) -> tuple[Tensor, Tensor]:
+    from .rnn import rnn_kernel
+
+    plan = Plan(query, value, forward, False, normalization)
+    forward, backward = close_directions(forward, backward, plan.heads, head_directions)
+    query, key, value = (with_short_strides(x) for x in (query, key, value))
+    output = torch.empty_like(value, dtype=plan.output_dtype)
+    shape = (plan.batch, plan.heads, plan.length)
+    factor = plan.empty(*shape)
+    decays = (None if x is None else with_strides(with_token_dim(x).expand(shape)) for x in (forward, backward))
+    options = plan.options("rnn")
+    value_tiles = -(-plan.value_dim // options["VALUE_TILE"])
+    with torch.cuda.device_of(query):
+        launch(
+            rnn_kernel, plan.bh * value_tiles,
+            *(with_strides(x) for x in (query, key, value)), *decays, with_strides(output), factor,
+            plan.empty(plan.bh, plan.length, plan.value_dim), plan.empty(plan.bh, value_tiles, plan.length),
+            plan.heads, plan.length, plan.scale,
+            HEAD_DIM=plan.head_dim, VALUE_DIM=plan.value_dim, HAS_DECAY=forward is not None,
+            NORMALIZE=plan.has_denominators, SEPARATE=plan.is_separate, SMALLEST=SMALLEST, **options,
+        )  # fmt: skip
+    return output, factor
+
+
+def launch_silu_norm(x: Tensor, grad: Tensor | None = None) -> Tensor:
+    """The feature map of `(..., head_dim)` (mixers/feature_map.py); given the gradient of its result, that of x."""
+    from .feature_map import silu_norm_kernel
+
+    x = x.contiguous()
+    result = torch.empty_like(x)
+    rows, width = x.shape[:-1].numel(), padded(x.shape[-1])
+    per_program = MAPPED_AT_ONCE // width
+    with torch.cuda.device_of(x):
+        launch(
+            silu_norm_kernel, -(-rows // per_program), x, None if grad is None else grad.contiguous(), result, rows,
+            DIM=x.shape[-1], WIDTH=width, ROWS=per_program, BACKWARD=grad is not None, num_warps=4, num_stages=1,
+        )  # fmt: skip
+    return result
+
+
+triton_silu_norm = torch.library.custom_op("lion::triton_silu_norm", launch_silu_norm, mutates_args=())
+
+
+@triton_silu_norm.register_fake
+def _(x, grad=None):
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions, *, is_whole):
+    plan = Plan(query, value, forward, is_whole, normalization)
+    return plan.allocate_saved(with_token_dim(forward), value)
+
+
+def launch_attention(query, key, value, forward, backward, chunk_size, normalization, head_directions, *, is_whole):
+    """
+    As `attention_operator` describes it. `is_whole`: the whole sequence is one chunk, which is the parallel form;
+    otherwise chunks have the configured size, and not `chunk_size`.
+    """
+    plan = Plan(query, value, forward, is_whole, normalization)
+    forward, backward = close_directions(forward, backward, plan.heads, head_directions)
+    forward, backward = with_token_dim(forward), with_token_dim(backward)
+    saved = plan.allocate_saved(forward, value)
+    query, key, value = (with_short_strides(x) for x in (query, key, value))
+    output = torch.empty_like(value, dtype=plan.output_dtype)
+    factor = plan.empty(plan.batch, plan.heads, plan.length)
+    with torch.cuda.device_of(query):
+        if forward is None:
+            lit_outputs(plan, query, key, value, output, factor, *saved[2:])
+        elif plan.is_diagonal:
+            diagonal_outputs(plan, query, key, value, forward, backward, output, factor, *saved[2:])
+        else:
+            decay_outputs(plan, query, key, value, forward, backward, output, factor, *saved[1:])
+    return output, factor, *saved
+
+
+def launch_attention_gradients(
+    grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
+    head_directions, needs_decay, *, is_whole,
+):  # fmt: skip
+    plan = Plan(query, value, forward, is_whole, normalization)
+    if plan.is_separate:
+        # As if divided: scaled with the denominators, gradients of half precision keep their range.
+        denominator = torch.where(is_zero_denominator(factor), 1.0, factor)
+        grad, factor = (grad * denominator.unsqueeze(-1)).to(value.dtype), 1 / denominator
+        delta = -grad_denominator * denominator
+    elif plan.is_diagonal:
+        delta = (grad.float() * output.float()).sum(-1)
+    else:
+        delta = torch.empty_like(factor)
+    grad, query, key, value = (with_short_strides(x) for x in (grad, query, key, value))
+    gradients = [torch.empty_like(x) for x in (query, key, value)]
+    tensors, decays = (query, key, value, output, factor, delta), None
+    with torch.cuda.device_of(query):
+        if forward is None:
+            lit_gradients(plan, grad, *tensors, *saved[1:], *gradients)
+        elif plan.is_diagonal:
+            directions = close_directions(forward, backward, plan.heads, head_directions)
+            decays = diagonal_gradients(
+                plan, grad, query, key, value, factor, delta, *directions, *saved[1:], *gradients, needs_decay
+            )
+        else:
+            decays = decay_gradients(plan, grad, *tensors, *saved, *gradients, needs_decay)
+    if decays is None:
+        return *gradients, grad.new_empty(0), grad.new_empty(0)
+    decays = (
+        d.sum_to_size(with_token_dim(x).shape).view(x.shape) for d, x in zip(decays, (forward, backward), strict=True)
+    )
+    return *gradients, *decays
+
+
+def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
+    """The operator `lion::triton_<name>`; `plain` is the body (attention/plain.py) of the same results."""
+    functions = (
+        partial(function, is_whole=is_whole)
+        for function in (launch_attention, launch_attention_gradients, allocate_saved)
+    )
+    forward, backward, allocate = functions
+    return attention_operator(f"triton_{name}", forward, backward, plain, allocate, 4, empty_like)
+
+
+triton_parallel = triton_operator("parallel", parallel_body, is_whole=True)
+triton_chunk = triton_operator("chunk", chunk_body, is_whole=False)
+triton_diagonal = triton_operator("diagonal", diagonal_chunk_body, is_whole=False)
+# For inference: gradients are those of the plain body.
+triton_rnn = attention_operator("triton_rnn", compute_rnn, None, rnn_body, lambda *inputs: (), 0, empty_like)
+register_kernels(
+    "triton",
+    parallel=triton_parallel,
+    chunk=triton_chunk,
+    rnn=triton_rnn,
+    diagonal=triton_diagonal,
+    silu_norm=triton_silu_norm,
+    longest_full_form=longest_full_form,
+)

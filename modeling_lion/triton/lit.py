@@ -1,0 +1,185 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+LION-LIT on a GPU: nothing decays, so one state S = kᵀ [v|1] of all tokens serves every query, at any length.
+
+    forward    partial states · output
+    backward   partial adjoint states dS = (c q)ᵀ [dy|-delta] · gradients
+
+The sequence is cut into a few slices that are summed up at the same time; whoever uses a state adds its partial sums,
+always in the same order. Letters as in triton/decay.py.
+"""
+
+from .common import head_of, inverse_of, load_state, load_tile, product, store_tile, tl, triton
+
+
+@triton.jit
+def partial_states_kernel(
+    x, y, output, inverse, delta, states, totals, heads, length, slice_tiles, num_slices, scale,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    FULL_VALUE_TILE: tl.constexpr, TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr,
+    SEPARATE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    One tile of the state of one slice of the sequence: `states` `(bh, slices, HEAD_DIM, VALUE_DIM)` and `totals`
+    `(bh, slices, HEAD_DIM)`, float32. Forward: x = k, y = v. Adjoint: x = q, y = dy; writes delta `(bh, length)`, too,
+    or reads it if SEPARATE.
+    """
+    head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
+    value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
+    state_tile = tl.program_id(0) % (head_tiles * value_tiles)
+    place = (tl.program_id(0) // (head_tiles * value_tiles)).to(tl.int64)
+    bh, n = tl.program_id(0) // (head_tiles * value_tiles * num_slices), place % num_slices
+    head_start = state_tile // value_tiles * HEAD_TILE
+    value_start = state_tile % value_tiles * VALUE_TILE
+    x, y, output = head_of(x, bh, heads), head_of(y, bh, heads), head_of(output, bh, heads)
+    state = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
+    total = tl.zeros([HEAD_TILE], tl.float32)
+    begin = n.to(tl.int32) * slice_tiles * TILE
+    for start in range(begin, tl.minimum(begin + slice_tiles * TILE, length), TILE):
+        tokens = start + tl.arange(0, TILE)
+        xs = load_tile(x, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
+        ys = load_tile(y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
+        if ADJOINT:
+            if NORMALIZE:
+                at = bh.to(tl.int64) * length + tokens
+                if SEPARATE:
+                    along = tl.load(delta + at, mask=tokens < length, other=0.0)
+                else:
+                    dy = load_tile(y, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
+                    outputs = load_tile(output, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
+                    along = tl.sum(dy.to(tl.float32) * outputs.to(tl.float32), 1)
+                    tl.store(delta + at, along, mask=(tokens < length) & (state_tile == 0))
+                factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
+                total -= tl.sum(xs.to(tl.float32) * (factor * along)[:, None], 0)
+                xs = (xs.to(tl.float32) * factor[:, None]).to(ys.dtype)
+            else:
+                xs = (xs.to(tl.float32) * scale).to(ys.dtype)
+        elif NORMALIZE:
+            total += tl.sum(xs.to(tl.float32), 0)
+        state = product(tl.trans(xs.to(ys.dtype)), ys, state, PRECISION)
+    d = head_start + tl.arange(0, HEAD_TILE)
+    e = value_start + tl.arange(0, VALUE_TILE)
+    inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
+    tl.store(states + place * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :], state, mask=inside)
+    if NORMALIZE:
+        tl.store(totals + place * HEAD_DIM + d, total, mask=(d < HEAD_DIM) & (value_start == 0))
+
+
+@triton.jit
+def whole_state(
+    states, bh, num_slices, d, e, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, IS_BFLOAT16: tl.constexpr,
+):  # fmt: skip
+    """
+    The state of all slices, at the rows and columns that d and e give, one of them `(n, 1)`, the other `(1, m)`;
+    rounded to bfloat16 if that is what it is multiplied with.
+    """
+    states += bh.to(tl.int64) * num_slices * HEAD_DIM * VALUE_DIM
+    state = load_state(states, d, e, HEAD_DIM, VALUE_DIM)
+    for n in range(1, num_slices):
+        state += load_state(states + n * HEAD_DIM * VALUE_DIM, d, e, HEAD_DIM, VALUE_DIM)
+    return state.to(tl.bfloat16) if IS_BFLOAT16 else state
+
+
+@triton.jit
+def whole_totals(totals, bh, num_slices, d, HEAD_DIM: tl.constexpr):
+    totals += bh.to(tl.int64) * num_slices * HEAD_DIM
+    total = tl.load(totals + d, mask=d < HEAD_DIM, other=0.0)
+    for n in range(1, num_slices):
+        total += tl.load(totals + n * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
+    return total
+
+
+@triton.jit
+def lit_output_kernel(
+    query, output, factors, states, totals, heads, length, program_tiles, num_programs, num_slices, scale,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    TILE: tl.constexpr, NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, SMALLEST: tl.constexpr,
+    IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    The output of some tiles, VALUE_TILE columns of it, and `factors` `(bh, length)`: 1 / denominators, or the
+    denominators if SEPARATE.
+    """
+    value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
+    value_start = tl.program_id(0) % value_tiles * VALUE_TILE
+    program = tl.program_id(0) // value_tiles % num_programs
+    bh = tl.program_id(0) // (value_tiles * num_programs)
+    query, output = head_of(query, bh, heads), head_of(output, bh, heads)
+    d = tl.arange(0, HEAD_TILE)
+    e = value_start + tl.arange(0, VALUE_TILE)
+    state = whole_state(states, bh, num_slices, d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    if NORMALIZE:
+        z = whole_totals(totals, bh, num_slices, d, HEAD_DIM)
+    begin = program * program_tiles * TILE
+    for start in range(begin, tl.minimum(begin + program_tiles * TILE, length), TILE):
+        tokens = start + tl.arange(0, TILE)
+        q = load_tile(query, start, length, 0, TILE, HEAD_TILE, HEAD_DIM)
+        y = tl.dot(q.to(state.dtype), state, input_precision=PRECISION)
+        if NORMALIZE:
+            factor = tl.sum(q.to(tl.float32) * z[None, :], 1)
+            if not SEPARATE:
+                factor = inverse_of(factor, SMALLEST)
+                y *= factor[:, None]
+            mask = (tokens < length) & (value_start == 0)
+            tl.store(factors + bh.to(tl.int64) * length + tokens, factor, mask=mask)
+        else:
+            y *= scale
+        store_tile(output, y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
+
+
+@triton.jit
+def lit_gradient_kernel(
+    query, key, value, grad, d_query, d_key, d_value, inverse, delta, states, totals, d_states, d_totals,
+    heads, length, program_tiles, num_programs, num_slices, scale,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
+    FULL_HEAD_TILE: tl.constexpr, FULL_VALUE_TILE: tl.constexpr, STATE_TILES: tl.constexpr, TILE: tl.constexpr,
+    NORMALIZE: tl.constexpr, IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """
+    dq = c (dy Sᵀ - delta zᵀ), dk = v dSᵀ + dz and dv = k dS of some tiles: HEAD_TILE columns of the first two and
+    VALUE_TILE of the third. The three go by one after the other: no two states have to be held at the same time.
+    """
+    state_tile = tl.program_id(0) % STATE_TILES
+    program = tl.program_id(0) // STATE_TILES % num_programs
+    bh = tl.program_id(0) // (STATE_TILES * num_programs)
+    query, key, value = head_of(query, bh, heads), head_of(key, bh, heads), head_of(value, bh, heads)
+    d_query, d_key, d_value = head_of(d_query, bh, heads), head_of(d_key, bh, heads), head_of(d_value, bh, heads)
+    grad = head_of(grad, bh, heads)
+    head_start, value_start = state_tile * HEAD_TILE, state_tile * VALUE_TILE
+    d = head_start + tl.arange(0, HEAD_TILE)
+    all_e = tl.arange(0, FULL_VALUE_TILE)
+    begin = program * program_tiles * TILE
+    end = tl.minimum(begin + program_tiles * TILE, length)
+
+    state = whole_state(states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    if NORMALIZE:
+        z = whole_totals(totals, bh, num_slices, d, HEAD_DIM)
+    for start in range(begin, end, TILE):
+        tokens = start + tl.arange(0, TILE)
+        dy = load_tile(grad, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
+        gradient = tl.dot(dy.to(state.dtype), state, input_precision=PRECISION)
+        if NORMALIZE:
+            at = bh.to(tl.int64) * length + tokens
+            gradient -= tl.load(delta + at, mask=tokens < length, other=0.0)[:, None] * z[None, :]
+            gradient *= tl.load(inverse + at, mask=tokens < length, other=0.0)[:, None]
+        else:
+            gradient *= scale
+        store_tile(d_query, gradient, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
+
+    state = whole_state(d_states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    if NORMALIZE:
+        z = whole_totals(d_totals, bh, num_slices, d, HEAD_DIM)
+    for start in range(begin, end, TILE):
+        values = load_tile(value, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
+        gradient = tl.dot(values.to(state.dtype), state, input_precision=PRECISION)
+        if NORMALIZE:
+            gradient += z[None, :]
+        store_tile(d_key, gradient, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
+
+    all_d = tl.arange(0, FULL_HEAD_TILE)
+    e = value_start + tl.arange(0, VALUE_TILE)
+    state = whole_state(d_states, bh, num_slices, all_d[:, None], e[None, :], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)
+    for start in range(begin, end, TILE):
+        keys = load_tile(key, start, length, 0, TILE, FULL_HEAD_TILE, HEAD_DIM)
+        gradient = tl.dot(keys.to(state.dtype), state, input_precision=PRECISION)
+        store_tile(d_value, gradient, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)

@@ -1,0 +1,179 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Sizes of the Triton kernels' launches: everything that the host decides, none of it on the GPU."""
+
+import torch
+from torch import Tensor
+
+from .config import CONFIGS, DIAGONAL, DIAGONAL_TILE, PARALLEL_UP_TO
+
+
+# Programs that keep a large GPU busy; with fewer, states are cut into smaller tiles and sequences into slices.
+ENOUGH_PROGRAMS = 264
+# Slices of a sequence that are summed up apart where nothing decays, and the least tokens of one.
+MOST_SLICES, LEAST_SLICE = 8, 512
+# Tokens of one program that applies a state.
+TOKENS_PER_PROGRAM = 512
+
+
+def launch(kernel, programs: int, *args, **options) -> None:
+    """Start `programs` programs of a Triton kernel. Every launch goes through here."""
+    kernel[(programs,)](*args, **options)
+
+
+def architecture(device: torch.device) -> str:
+    """Which of the CONFIGS fits a GPU."""
+    if device.type != "cuda":  # Triton's interpreter, which has no limits
+        return "sm_90"
+    properties = torch.cuda.get_device_properties(device)
+    return "sm_90" if properties.major >= 9 and properties.shared_memory_per_block_optin > 200_000 else "sm_80"
+
+
+@torch.compiler.assume_constant_result
+def longest_full_form(device: torch.device) -> int:
+    """Up to how many tokens the full form is faster than chunks and states."""
+    return PARALLEL_UP_TO[architecture(device)]
+
+
+def padded(dim: int) -> int:
+    """The power of two, at least 16, that the matrix products of a GPU pad a dimension to."""
+    return max(16, 1 << (dim - 1).bit_length())
+
+
+def with_strides(x: Tensor) -> tuple:
+    """A tensor `(batch, heads, length, ...)` as the kernels take it."""
+    return x, *x.stride()[:3]
+
+
+def state_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Of the states in matrix products. Sums over many tokens leave the range of float16."""
+    return torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
+
+
+def precision(dtype: torch.dtype) -> str:
+    """
+    How float32 numbers are multiplied: as three products of TensorFloat-32, which costs no digits, or as one, where
+    torch's own products may be: `torch.backends.fp32_precision`, `torch.set_float32_matmul_precision`, the Trainer's
+    `tf32`. For 16-bit values it concerns only states that are float32.
+    """
+    # All of these settings are seen here; reading the older ones raises an error where the newer ones are in use.
+    if dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32":
+        return "tf32x3"
+    return "tf32"
+
+
+class Plan:
+    """
+    What the launches of a call have in common.
+
+    Args:
+        query: `(batch, heads, length, head_dim)`; value: `(batch, heads, length, value_dim)`.
+        log_decay: forward, `None` where nothing decays; `(batch, heads, length, head_dim)` per channel.
+        is_whole: whether the whole sequence is one chunk, rather than chunks of the configured size.
+        normalization: of `lion_attention`.
+    """
+
+    def __init__(self, query: Tensor, value: Tensor, log_decay: Tensor | None, is_whole: bool, normalization: str):
+        self.query = query
+        self.is_separate = normalization == "separate"
+        self.has_denominators = normalization != "none"
+        self.output_dtype = torch.float32 if self.is_separate else value.dtype
+        self.batch, self.heads, self.length, _ = query.shape
+        self.head_dim, self.value_dim = int(query.shape[-1]), int(value.shape[-1])
+        self.bh = self.batch * self.heads
+        self.scale = self.head_dim**-0.5
+        self.head_tile, self.value_tile = padded(self.head_dim), padded(self.value_dim)
+        self.dim = max(32, self.head_tile, self.value_tile)
+        # Of what a product of rows sums up at a time, where they do not fit into registers as a whole: float32 rows,
+        # each of them three of TensorFloat-32 in tensor cores, and the longest ones.
+        self.bits = 8 * value.element_size()
+        self.split = 16 if self.bits == 32 else self.dim if self.dim <= 128 else 64
+        self.config = CONFIGS[architecture(query.device), self.bits, self.dim]
+        self.tile = self.config["lit_tile" if log_decay is None else "tile"]
+        self.is_diagonal = log_decay is not None and log_decay.dim() == 4
+        if self.is_diagonal:
+            self.tile = min(self.tile, DIAGONAL_TILE)
+        self.num_tiles = max(1, -(-self.length // self.tile))
+        if self.is_diagonal:
+            self.num_chunks = self.num_tiles
+        elif log_decay is not None:
+            # Only float32 results have the digits that cuts would take from the sums.
+            self.count_cuts = value.dtype == torch.float32
+            self.chunk_tiles = self.num_tiles if is_whole else min(self.config["chunk"] // self.tile, self.num_tiles)
+            self.num_chunks = -(-self.num_tiles // self.chunk_tiles)
+        else:
+            enough = -(-ENOUGH_PROGRAMS // max(1, self.bh))
+            self.num_slices = max(1, min(MOST_SLICES, self.length // LEAST_SLICE, enough))
+            self.slice_tiles = -(-self.num_tiles // self.num_slices)
+            self.num_slices = -(-self.num_tiles // self.slice_tiles)
+            self.program_tiles = min(self.num_tiles, TOKENS_PER_PROGRAM // self.tile)
+            self.num_programs = -(-self.num_tiles // self.program_tiles)
+        self.common = {
+            "HEAD_DIM": self.head_dim,
+            "VALUE_DIM": self.value_dim,
+            "TILE": self.tile,
+            "NORMALIZE": self.has_denominators,
+            "PRECISION": precision(value.dtype),
+        }
+
+    def options(self, kernel: str) -> dict[str, int]:
+        """Launch options of a kernel: tiles of the dimensions, and what is configured."""
+        config = dict(self.config[kernel])
+        head_tile = min(self.head_tile, config.pop("head_tile", 256))
+        value_tile = min(self.value_tile, config.pop("value_tile", 256))
+        limits = {"queries": self.tile, "keys": self.tile, "inner": min(self.head_tile, self.value_tile)}
+        sizes = {name.upper(): min(config.pop(name), limit) for name, limit in limits.items() if name in config}
+        return {"HEAD_TILE": head_tile, "VALUE_TILE": value_tile, **sizes, **config}
+
+    def state_options(self, kernel: str, programs: int) -> dict[str, int]:
+        """
+        Options of a kernel that sums up states: with smaller tiles of them where `programs`, those of one tile, would
+        be too few.
+        """
+        options = self.options(kernel)
+        head_tile, value_tile = options["HEAD_TILE"], options["VALUE_TILE"]
+        while programs * self.num_state_tiles(options) < ENOUGH_PROGRAMS and max(head_tile, value_tile) > 32:
+            if head_tile > value_tile:
+                head_tile //= 2
+            else:
+                value_tile //= 2
+            options |= {"HEAD_TILE": head_tile, "VALUE_TILE": value_tile}
+        return options
+
+    def diagonal_options(self, kernel: str) -> dict[str, int]:
+        """Launch options of a kernel in triton/diagonal.py: "states", "output" or "gradient"."""
+        common = DIAGONAL[kernel, self.bits]
+        head_tile, value_tile, num_warps = DIAGONAL.get((kernel, self.bits, self.dim), common)
+        sizes = {"HEAD_TILE": min(self.head_tile, head_tile), "VALUE_TILE": min(self.value_tile, value_tile)}
+        return {**sizes, "num_warps": num_warps, "num_stages": 1}
+
+    def num_state_tiles(self, options: dict[str, int]) -> int:
+        """How many tiles a state has."""
+        return -(-self.head_dim // options["HEAD_TILE"]) * -(-self.value_dim // options["VALUE_TILE"])
+
+    def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return self.query.new_empty(shape, dtype=dtype)
+
+    def allocate_saved(self, forward: Tensor | None, value: Tensor) -> list[Tensor]:
+        """
+        Memory for what is saved for the gradients (attention/custom_operator.py): nothing in the place of an output
+        in wider numbers, decays inside tiles, states and totals (triton/decay.py, triton/lit.py).
+
+        Args:
+            forward: log decays `(1 or batch, heads, 1 or length)`, or those per channel, or `None`.
+        """
+        decays, totals, dtype = (0,), (0,), torch.float32
+        if forward is None:
+            totals = (self.bh, self.num_slices, self.head_dim)
+        elif not self.is_diagonal:
+            # Tokens that share a decay share what is computed of it, and so do batches and heads.
+            tiles = 1 if forward.shape[-1] == 1 else self.num_tiles
+            decays = (*forward.shape[:2], 8 if self.count_cuts else 6, tiles * self.tile)
+        if forward is not None and self.num_chunks > 1:
+            totals, dtype = (self.bh, self.num_chunks, 2, self.head_dim), state_dtype(value.dtype)
+        states = (*totals, self.value_dim) if totals != (0,) else (0,)
+        return [
+            self.empty(0),
+            self.empty(*decays),
+            self.empty(*states, dtype=dtype),
+            self.empty(*(totals if self.has_denominators else (0,))),
+        ]

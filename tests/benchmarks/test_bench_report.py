@@ -1,0 +1,164 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Tables of results: rows survive kills and other processes; docs/results.md is what the tables say."""
+
+import importlib
+import multiprocessing
+import re
+from pathlib import Path
+
+import pytest
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def measure():
+    return importlib.import_module("measure")
+
+
+@pytest.fixture
+def report(measure):
+    return importlib.import_module("report")
+
+
+def test_rows_come_back(measure, tmp_path):
+    path = tmp_path / "new" / "table.csv"
+    assert measure.read_rows(path) == []
+    measure.append_rows(path, [{"model": 'D♮, "snake"', "seed": 0, "loss": 0.123456789123, "chance": None}])
+    measure.append_rows(path, [{"model": "S", "seed": 1, "loss": 1e-9, "chance": None}])
+    first, second = measure.read_rows(path)
+    assert (first["model"], first["seed"], first["loss"], first["chance"]) == ('D♮, "snake"', 0, 0.12345679, None)
+    assert measure.machine().items() <= first.items() and re.fullmatch(r"\d{4}-\d\d-\d\d", first["day"])
+    assert measure.read_rows(path, model="S") == measure.read_rows(path, seed=1, loss=1e-9) == [second]
+    assert measure.latest([first, second], "chance") == {(None,): second}
+    with pytest.raises(ValueError, match="accuracy"):
+        measure.append_rows(path, [{"accuracy": 1.0}])
+    assert measure.read_rows(path) == [first, second]
+
+
+def test_measured_is_what_this_machine_measured(measure, tmp_path, monkeypatch):
+    path, cases = tmp_path / "table.csv", [{"length": 1}, {"length": 2}]
+    measure.append_rows(path, cases[:1])
+    assert measure.is_measured(path, cases[:1]) and not measure.is_measured(path, cases)
+    here = measure.machine()
+    monkeypatch.setattr(measure, "machine", lambda: here | {"torch": "1.0.0"})
+    assert not measure.is_measured(path, cases[:1])
+
+
+def test_a_killed_process_leaves_whole_rows(measure, tmp_path):
+    path = tmp_path / "table.csv"
+    for seed in range(3):
+        measure.append_rows(path, [{"model": "♮", "seed": seed}])
+    whole = path.read_bytes()
+    last = whole[: whole.rindex(b"\n", 0, -1) + 1]
+    header = whole[: whole.index(b"\n") + 1]
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        kept = whole[:length].count(b"\n") - 1
+        assert [row["seed"] for row in measure.read_rows(path)] == list(range(max(kept, 0)))
+        measure.append_rows(path, [{"model": "♮", "seed": 2}])
+        assert path.read_bytes().startswith(header)
+        assert [row["seed"] for row in measure.read_rows(path)] == [*range(max(kept, 0)), 2]
+    assert path.read_bytes() == whole + whole[len(last) :]
+
+
+def append_many(folder: str, path: Path, number: int) -> None:
+    import sys
+
+    sys.path.insert(0, folder)
+    import measure
+
+    for seed in range(40):
+        measure.append_rows(path, [{"model": f"process {number}", "seed": seed, "part": part} for part in range(3)])
+
+
+def test_processes_share_a_table(measure, tmp_path):
+    path = tmp_path / "table.csv"
+    context = multiprocessing.get_context("fork")
+    processes = [
+        context.Process(target=append_many, args=(str(ROOT / "benchmarks"), path, number)) for number in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    rows = [(row["model"], row["seed"], row["part"]) for row in measure.read_rows(path)]
+    assert path.read_text().count("model,seed,part") == 1
+    for number in range(4):  # in order, and three rows at a time
+        of_process = [i for i, row in enumerate(rows) if row[0] == f"process {number}"]
+        assert [rows[i][1:] for i in of_process] == [(seed, part) for seed in range(40) for part in range(3)]
+        assert all(of_process[i + 2] == of_process[i] + 2 for i in range(0, 120, 3))
+    assert len(rows) == 480
+
+
+def test_the_page_is_made_of_the_tables(report, tmp_path, monkeypatch):
+    """Whoever changes a table or a text in between writes the page anew; all figures stand in it."""
+    before = report.PAGE.read_text(encoding="utf-8")
+    monkeypatch.setattr(report, "PAGE", tmp_path / "results.md")
+    monkeypatch.setattr(report, "PICTURES", {})
+    report.PAGE.write_text(before, encoding="utf-8")
+    report.main([])
+    assert report.PAGE.read_text(encoding="utf-8") == before
+    assert "Not measured" not in before
+    assert all((ROOT / "docs" / name).exists() for name in re.findall(r"\]\((images/.*?)\)", before))
+
+
+def test_every_picture_is_drawn_and_on_the_page(report, tmp_path, monkeypatch):
+    page = report.PAGE.read_text(encoding="utf-8")
+    monkeypatch.setattr(report, "PAGE", tmp_path / "results.md")
+    report.PAGE.write_text(page, encoding="utf-8")
+    report.write_page(report.RESULTS)
+    drawn = {path.stem for path in (tmp_path / "images").iterdir()}
+    assert drawn == set(report.PICTURES) == set(re.findall(r"\(images/(.*?)\.png\)", page))
+
+
+def test_no_tables_no_figures(report, tmp_path):
+    page = report.write_page(tmp_path).read_text(encoding="utf-8")
+    assert page.count("Not measured") == len(report.BLOCKS) - 1 and "| LION-D♮ | 80.2 |" in page  # published
+    assert not list((tmp_path / "images").iterdir())
+
+
+def test_a_run_that_has_begun(report, measure, tmp_path, monkeypatch):
+    """One row, or one model, of each table is enough for a page."""
+    here = measure.machine()
+    monkeypatch.setattr(measure, "machine", lambda: here | {"threads": 1})
+    for path in report.RESULTS.glob("*.csv"):
+        rows = measure.read_rows(path)
+        if path.stem in ("quality", "quality_speed"):  # seeds that no two models share
+            rows = [row for row in rows if (row["model"], row.get("seed", 0)) in [("softmax", 0), ("LION-S", 1)]]
+        elif path.stem == "half_lives":
+            rows = [row for row in rows if row["seed"] == 1 and row["task"] == "mlm"]
+        elif path.stem in ("kernels", "kernels_bfloat16"):
+            rows = [row for row in rows if row["length"] == 128 and row["threads"] == 1]
+        elif path.stem != "published":
+            rows = rows[:1]
+        if path.stem != "published":
+            measure.append_rows(tmp_path / path.name, rows)
+    page = report.write_page(tmp_path).read_text(encoding="utf-8")
+    assert "| BERT, 12 layers, 109M | 15.5 s / – |" in page and "| LION-D ÷ softmax | 0.99 / 1.08 |" in page
+
+
+def test_the_page_needs_its_markers(report):
+    page = "above\n<!-- begin: a -->\nold\n<!-- end -->\nbelow"
+    assert report.fill(page, {"a": "new"}) == page.replace("old", "\nnew\n")
+    for wrong in (page.replace("begin: a", "begin: b"), page + page, page.replace("<!-- end -->", "")):
+        with pytest.raises(ValueError, match="markers"):
+            report.fill(wrong, {"a": "new"})
+
+
+def test_ratios_are_of_one_day(report, tmp_path):
+    """Another day may be slower: models are compared with the peer that ran beside them."""
+    rows = [
+        {"modality": "text", "size": 8, "mode": "infer", "model": model, "median": median, "day": day}
+        | {"layers": 1, "parameters": 10**6}
+        for model, median, day in [
+            *(("BERT", 2.0, "a"), ("LION-S", 1.0, "a"), ("LION-LIT", 0.5, "a")),
+            *(("BERT", 3.0, "b"), ("LION-D", 6.0, "b")),
+        ]
+    ]
+    found = {model: row for (*_, model), row in report.model_rows(lambda name: rows).items()}
+    ratios = {"BERT": 1, "LION-S": 0.5, "LION-LIT": 0.25, "LION-D": 2}
+    assert {model: row["ratio"] for model, row in found.items()} == ratios
+    assert {model: row["median"] for model, row in found.items()} == {name: 2 * x for name, x in ratios.items()}

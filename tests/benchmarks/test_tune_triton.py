@@ -1,0 +1,129 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What benchmarks/tune_triton.py does with the times of a GPU, which are made up here."""
+
+import importlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from modeling_lion.triton import config as triton_config
+
+
+pytest.importorskip("triton", reason="triton is not installed")
+CASE = ("sm_90", 16, 64)
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """The script, free to configure one case anew."""
+    monkeypatch.setitem(triton_config.CONFIGS, CASE, triton_config.CONFIGS[CASE])
+    return importlib.import_module("tune_triton")
+
+
+@pytest.fixture
+def tune(module, monkeypatch):
+    """What has 8 warps does not compile. Of the rest, more inner parts and a tile of 64 are faster."""
+    tune = module
+    monkeypatch.setattr(tune, "ProcessPoolExecutor", lambda mp_context: ThreadPoolExecutor(1))
+    monkeypatch.setattr(tune, "fits", lambda key, group, tile, kernel, option: option["num_warps"] < 8)
+    monkeypatch.setattr(tune, "make_inputs", lambda mixer, length, *_: [torch.empty(1, 1, length, 1)])
+    monkeypatch.setattr(tune, "timed", [], raising=False)
+
+    def kernel_seconds(kernel, form, inputs):
+        config = triton_config.CONFIGS[CASE]
+        tile = config["lit_tile" if kernel.startswith("lit") else "tile"]
+        tune.timed.append((kernel, tile, config[kernel]))
+        return abs(tile - 64) + 1 / config[kernel].get("inner", 64)
+
+    monkeypatch.setattr(tune, "kernel_seconds", kernel_seconds)
+    monkeypatch.setattr(tune, "seconds", lambda function: function())
+    monkeypatch.setattr(tune, "run_passes", lambda form, inputs: abs(triton_config.CONFIGS[CASE]["chunk"] - 512))
+    return tune
+
+
+def test_the_fastest_that_compiles_is_configured(tune):
+    before = triton_config.CONFIGS[CASE]
+    tune.tune(CASE, time.monotonic() + 60)
+    config = triton_config.CONFIGS[CASE]
+    assert (config["tile"], config["lit_tile"], config["chunk"]) == (64, 64, 512)
+    for kernel in ("output", "query_gradient", "key_gradient"):
+        assert config[kernel]["inner"] == 64 and config[kernel]["num_warps"] == 4
+    assert {tile for kernel, tile, _ in tune.timed if kernel == "output"} == {128, 64, 32}
+    assert all(option["num_warps"] < 8 or option == before[kernel] for kernel, _, option in tune.timed)
+    assert config.keys() == before.keys()
+
+
+def test_what_is_configured_is_measured_first_and_can_stay(tune, monkeypatch):
+    before = triton_config.CONFIGS[CASE]
+    first = {}
+
+    def kernel_seconds(kernel, form, inputs):
+        config = triton_config.CONFIGS[CASE]
+        first.setdefault(kernel, config)
+        same = [config[name] == before[name] for name in (kernel, "tile", "lit_tile")]
+        return float(not all(same))
+
+    monkeypatch.setattr(tune, "kernel_seconds", kernel_seconds)
+    monkeypatch.setattr(tune, "run_passes", lambda *_: triton_config.CONFIGS[CASE] != before)
+    tune.tune(CASE, time.monotonic() + 60)
+    assert triton_config.CONFIGS[CASE] == before
+    assert all(config[kernel] == before[kernel] for kernel, config in first.items()) and first.keys() == {
+        *tune.KERNELS
+    }
+
+
+def test_a_deadline_leaves_what_is_configured(tune):
+    before = triton_config.CONFIGS[CASE]
+    tune.tune(CASE, time.monotonic() - 1)
+    assert triton_config.CONFIGS[CASE] == before and not tune.timed
+    assert tune.longest_parallel(768, time.monotonic() - 1) == 768
+
+
+def test_the_full_form_is_taken_as_long_as_it_is_faster(tune, monkeypatch):
+    times = {"parallel": lambda length: length**2 / 700, "chunk": lambda length: length}
+    monkeypatch.setattr(tune, "run_passes", lambda form, inputs: times[form](inputs[0].shape[2]))
+    assert tune.longest_parallel(64, time.monotonic() + 60) == 512
+
+
+@pytest.mark.parametrize(("bits", "dim"), [(16, 32), (16, 256), (32, 128)])
+def test_candidates_are_not_larger_than_tile_and_head_dimension(module, bits, dim):
+    for group, grids in module.GRIDS.items():
+        for tile in module.tiles(group, bits, dim):
+            for kernel in grids:
+                options = module.candidates(group, kernel, dim, tile)
+                assert options and all(x.keys() == triton_config.CONFIGS[CASE][kernel].keys() for x in options)
+                for name, largest in (("keys", tile), ("queries", tile), ("inner", dim), ("value_tile", dim)):
+                    assert max(option.get(name, 0) for option in options) <= largest
+
+
+def test_all_launches_of_a_kernel_are_timed(module, monkeypatch):
+    monkeypatch.setattr(module.triton_plan, "launch", lambda *args, **options: None)
+    monkeypatch.setattr(module, "seconds", lambda function: 1)
+    inputs = {group: module.make_inputs(mixer, 600, 64, torch.bfloat16) for group, (_, mixer) in module.GROUPS.items()}
+    launches = {
+        kernel: module.kernel_seconds(kernel, module.GROUPS[group][0], inputs[group])
+        for group, grids in module.GRIDS.items()
+        for kernel in grids
+    }
+    twice = {"states": 2, "lit_states": 2}  # once a pass
+    assert launches == dict.fromkeys(module.KERNELS, 1) | twice
+
+
+def test_tables_are_written_and_the_rest_of_the_file_stays(module, tmp_path, monkeypatch):
+    file, text = tmp_path / "triton_config.py", Path(triton_config.__file__).read_text()
+    file.write_text(text)
+    monkeypatch.setattr(module, "FILE", file)
+    module.write()
+    assert file.read_text() == text
+    monkeypatch.setitem(triton_config.MEASURED, CASE, "NVIDIA H200")
+    monkeypatch.setitem(triton_config.PARALLEL_UP_TO, "sm_90", 1024)
+    module.configure(CASE, {"rnn": {"value_tile": 16, "num_warps": 1, "num_stages": 1}}, "tile", 32)
+    module.write()
+    written = {}
+    exec(file.read_text(), written)
+    for name in ("CONFIGS", "MEASURED", "PARALLEL_UP_TO"):
+        assert written[name] == getattr(triton_config, name)
+    assert written["CONFIGS"][CASE]["tile"] == 32 and written["__doc__"] == triton_config.__doc__

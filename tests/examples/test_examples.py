@@ -1,0 +1,760 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The examples run on small real data, leave folders that load, go on where they stopped, and refuse nonsense."""
+
+import gc
+import json
+import shutil
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from datasets import Dataset
+from huggingface_hub.errors import StrictDataclassError
+from PIL import Image
+from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, TrainingArguments, pipeline
+
+from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TEXT_CONFIG = (
+    "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,max_position_embeddings=32"
+)
+IMAGE_CONFIG = (
+    "image_size=8,patch_size=2,hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,"
+    "initializer_range=0.1"
+)
+TRAINING = ["--do_train", "--do_eval", "--use_cpu", "--dataloader_pin_memory", "False", "--disable_tqdm", "True"]
+
+
+@pytest.fixture(scope="module")
+def text_files(tmp_path_factory) -> dict[str, Path]:
+    """Docstrings of torch's optimizers and of one module of the standard library."""
+    folder = tmp_path_factory.mktemp("text")
+    lines = [line.strip() for line in torch.optim.Adam.__doc__.splitlines() + torch.optim.SGD.__doc__.splitlines()]
+    lines += [line.strip() for line in json.__doc__.splitlines() + Path.__doc__.splitlines()]
+    files = {}
+    for split, part in (("train", lines[:-30]), ("validation", lines[-30:])):
+        files[split] = folder / f"{split}.txt"
+        files[split].write_text("\n".join(part), encoding="utf-8")
+    for suffix, text in (
+        ("json", "\n".join(json.dumps({"text": line}) for line in lines if line)),
+        ("csv", "text\n" + "\n".join('"' + line.replace('"', "'") + '"' for line in lines if line)),
+    ):
+        files[suffix] = folder / f"train.{suffix}"
+        files[suffix].write_text(text, encoding="utf-8")
+    files["parquet"] = folder / "train.parquet"
+    Dataset.from_dict({"text": [line for line in lines if line]}).to_parquet(files["parquet"])
+    return files
+
+
+@pytest.fixture(scope="module")
+def image_folder(tmp_path_factory) -> Path:
+    """Handwritten noughts and ones."""
+    from sklearn.datasets import load_digits
+
+    folder = tmp_path_factory.mktemp("digits")
+    digits = load_digits(n_class=2)
+    for index, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True)):
+        name = ("nought", "one")[label]
+        path = folder / ("validation" if index % 5 == 0 else "train") / name / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((pixels * 255 / 16).astype("uint8")).save(path)
+    return folder
+
+
+def text_arguments(files: dict[str, Path], output_dir: Path, *more: str) -> list[str]:
+    return [
+        *("--config_name", "lion-s-text-base", "--config_overrides", TEXT_CONFIG, "--vocab_size", "300"),
+        *("--train_file", str(files["train"]), "--validation_file", str(files["validation"]), *TRAINING),
+        *("--output_dir", str(output_dir), "--cache_dir", str(output_dir.parent / "cache"), "--max_steps", "6"),
+        *more,
+    ]
+
+
+def image_arguments(folder: Path, output_dir: Path, *more: str) -> list[str]:
+    return [
+        *("--config_name", "lion-s-image-tiny", "--config_overrides", IMAGE_CONFIG, *TRAINING),
+        *("--train_dir", str(folder / "train"), "--output_dir", str(output_dir)),
+        *("--cache_dir", str(output_dir.parent / "cache"), "--max_steps", "20"),
+        *more,
+    ]
+
+
+def results(folder: Path, split: str) -> dict:
+    return json.loads((folder / f"{split}_results.json").read_text())
+
+
+def test_mlm_leaves_metrics_and_a_folder_that_loads(text_files, tmp_path):
+    out = tmp_path / "out"
+    trainer = import_module("run_mlm").main(text_arguments(text_files, out))
+    metrics = results(out, "eval")
+    assert metrics["perplexity"] == pytest.approx(torch.tensor(metrics["eval_loss"]).exp().item(), rel=1e-5)
+    assert 0 <= metrics["eval_accuracy"] <= 1
+    assert "train_loss" in results(out, "train") and results(out, "all").keys() >= metrics.keys()
+    model = AutoModelForMaskedLM.from_pretrained(out)
+    assert isinstance(model, LionForMaskedLM)
+    assert model.config.vocab_size == len(trainer.processing_class) <= 300
+    answers = pipeline("fill-mask", model=str(out))("the learning [MASK] is a float", top_k=3)
+    assert len(answers) == 3
+
+
+def test_going_on_with_another_vocabulary_is_refused(tmp_path):
+    run_mlm = import_module("run_mlm")
+    text = "a lion sleeps where the tall dry grass of the plain gives shade and wakes when night falls"
+    datasets = {"train": Dataset.from_dict({"text": [text]})}
+    full = len(run_mlm.train_tokenizer(datasets["train"], LionConfig(), 5000))
+
+    def load(size, checkpoint=str(tmp_path)):
+        arguments = run_mlm.MlmModelArguments(vocab_size=size)
+        return run_mlm.load_tokenizer(arguments, LionConfig(), checkpoint, datasets, TrainingArguments(str(tmp_path)))
+
+    load(40, checkpoint=None).save_pretrained(tmp_path)
+    assert len(load(40)) == len(load(None)) == 40 < full < 5000
+    for size in (39, 41, 5000):
+        with pytest.raises(ValueError, match=f"--vocab_size is {size}, but the tokenizer of .* has 40 entries"):
+            load(size)
+    load(5000, checkpoint=None).save_pretrained(tmp_path)  # all that the text has, so a larger size asks for the same
+    assert len(load(5000)) == len(load(6000)) == len(load(full)) == full
+
+
+def test_mlm_masks_the_same_tokens_at_every_evaluation(text_files, tmp_path):
+    trainer = import_module("run_mlm").main(text_arguments(text_files, tmp_path / "out", "--max_steps", "1"))
+    assert trainer.evaluate()["eval_loss"] == trainer.evaluate()["eval_loss"]
+    first, second = ([batch["labels"] for batch in trainer.get_eval_dataloader()] for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [(), ("--dataloader_num_workers", "1", "--dataloader_persistent_workers", "True")],
+    ids=["no_workers", "persistent_workers"],
+)
+def test_mlm_masks_other_tokens_in_every_epoch_and_the_same_after_a_resume(text_files, tmp_path, monkeypatch, workers):
+    run_mlm = import_module("run_mlm")
+    batches = []
+    training_step = run_mlm.MlmTrainer.training_step
+
+    def keep(trainer, model, inputs, *args):
+        batches.append((inputs["input_ids"], inputs["labels"]))
+        return training_step(trainer, model, inputs, *args)
+
+    monkeypatch.setattr(run_mlm.MlmTrainer, "training_step", keep)
+    # Three epochs of three sequences, one in a batch; stopped within the second.
+    more = ("--max_train_samples", "3", "--per_device_train_batch_size", "1", "--max_steps", "9", "--save_steps", "4")
+    more += ("--eval_strategy", "steps", "--eval_steps", "4", *workers)
+    trainer = run_mlm.main(text_arguments(text_files, tmp_path / "whole", *more))
+    masks = {}
+    for input_ids, labels in batches:
+        tokens = torch.where(labels == -100, input_ids, labels)
+        masks.setdefault(tuple(tokens.flatten().tolist()), set()).add(tuple((labels != -100).flatten().tolist()))
+    assert [len(different) for different in masks.values()] == [3, 3, 3]
+    assert (int(trainer.train_collator.epoch), int(trainer.data_collator.epoch)) == (2, 0)
+    assert trainer.evaluate()["eval_loss"] == results(tmp_path / "whole", "eval")["eval_loss"]
+
+    whole = batches.copy()
+    batches.clear()
+    checkpoint = tmp_path / "whole" / "checkpoint-4"
+    resumed = ("--resume_from_checkpoint", str(checkpoint))
+    run_mlm.main(text_arguments(text_files, tmp_path / "resumed", *more, *resumed))
+    for (input_ids, labels), (expected_ids, expected_labels) in zip(batches, whole[4:], strict=True):
+        assert torch.equal(input_ids, expected_ids) and torch.equal(labels, expected_labels)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--line_by_line", "--max_seq_length", "24"),
+        ("--line_by_line", "--max_tokens_per_batch", "96"),
+        ("--streaming",),
+        ("--attn_implementation", "chunk", "--dtype", "bfloat16"),
+        ("--max_train_samples", "4", "--max_eval_samples", "2"),
+        ("--early_stopping_patience", "1", "--load_best_model_at_end", "True", "--eval_strategy", "steps")
+        + ("--eval_steps", "2", "--save_steps", "2"),
+    ],
+    ids=["line_by_line", "packed", "streaming", "chunk_bfloat16", "max_samples", "early_stopping"],
+)
+def test_mlm_options(text_files, tmp_path, more):
+    trainer = import_module("run_mlm").main(text_arguments(text_files, tmp_path / "out", *more))
+    assert results(tmp_path / "out", "eval")["eval_loss"] > 0
+    if "--max_train_samples" in more:
+        assert (len(trainer.train_dataset), len(trainer.eval_dataset)) == (4, 2)
+    if "--attn_implementation" in more:
+        assert trainer.model.config._attn_implementation == "chunk" and trainer.model.dtype == torch.bfloat16
+
+
+def test_mlm_reads_its_arguments_from_a_file(text_files, tmp_path):
+    arguments = {
+        "config_name": "lion-d-text-base",
+        "config_overrides": TEXT_CONFIG,
+        "vocab_size": 300,
+        "train_file": str(text_files["train"]),
+        "output_dir": str(tmp_path / "out"),
+        "cache_dir": str(tmp_path / "cache"),
+        "do_train": True,
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+        "max_steps": 1,
+    }
+    (tmp_path / "arguments.json").write_text(json.dumps(arguments))
+    trainer = import_module("run_mlm").main([str(tmp_path / "arguments.json")])
+    assert trainer.model.config.mixer_type == "decay" and trainer.model.config.hidden_size == 32
+
+
+def test_recipe_for_mlm(text_files, tmp_path):
+    more = text_arguments(text_files, tmp_path / "out")
+    more = more[more.index("--config_overrides") :]  # the recipe names the configuration
+    trainer = import_module("run_mlm").main(
+        [str(EXAMPLES / "recipes" / "mlm-base.yaml"), *more, "--streaming", "--logging_steps", "2"]
+        + ["--adam_beta2", "0.97"]
+    )
+    arguments = trainer.args
+    assert trainer.data_collator.mlm_probability == 0.3
+    assert (arguments.learning_rate, arguments.adam_beta1, arguments.adam_beta2, arguments.weight_decay) == (
+        8e-4,
+        0.9,
+        0.97,  # given after the recipe, and so instead of its own
+        1e-5,
+    )
+    assert arguments.get_warmup_steps(1000) == 60 and arguments.optim.startswith("adamw")
+    assert trainer.state.global_step == 6 and trainer.model.config.hidden_size == 32
+    assert list((tmp_path / "out").rglob("events.out.tfevents*"))
+    with Image.open(tmp_path / "out" / "training.png") as image:
+        assert image.size[0] > 500
+
+
+def test_recipe_for_mlm_large_differs_in_size_and_learning_rate():
+    base, large = (
+        yaml.safe_load((EXAMPLES / "recipes" / f"mlm-{size}.yaml").read_text()) for size in ("base", "large")
+    )
+    differ = {name: large[name] for name in base.keys() | large.keys() if base.get(name) != large.get(name)}
+    assert differ == {"config_name": "lion-text-large", "learning_rate": "2e-4"}
+
+
+def test_a_recipe_must_hold_arguments(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("learning_rate")
+    with pytest.raises(ValueError, match="must hold arguments by name"):
+        import_module("run_mlm").main([str(tmp_path / "recipe.yaml")])
+    (tmp_path / "recipe.yaml").write_text("output_dir: here\nlaerning_rate: 1.0")
+    with pytest.raises(ValueError, match="laerning_rate"):
+        import_module("run_mlm").main([str(tmp_path / "recipe.yaml")])
+
+
+def test_recipe_for_images(image_folder, tmp_path):
+    """Mixtures, crops and mirror images teach it, too, new ones in every epoch and the same ones after a resume."""
+    recipe = str(EXAMPLES / "recipes" / "images.yaml")
+    common = "--report_to none --max_steps 48 --max_train_samples 128 --per_device_train_batch_size 8 --mixup 0.4"
+    common += " --min_crop 0.8 --learning_rate 5e-3 --eval_strategy no --save_strategy steps --save_steps 24"
+    common = [*common.split(), "--config_overrides", IMAGE_CONFIG + ",patch_order=snake"]
+    module = import_module("run_image_classification")
+    whole = module.main([recipe, *image_arguments(image_folder, tmp_path / "whole", *common)])
+    assert type(whole).__name__ == "MixupTrainer" and whole.args.label_smoothing_factor == 0.1
+    assert whole.model.config.patch_order == "snake"
+    assert results(tmp_path / "whole", "eval")["eval_accuracy"] > 0.7
+    shutil.copytree(tmp_path / "whole" / "checkpoint-24", tmp_path / "again" / "checkpoint-24")
+    again = module.main([recipe, *image_arguments(image_folder, tmp_path / "again", *common)])
+    for name, parameter in again.model.named_parameters():
+        torch.testing.assert_close(parameter, whole.model.get_parameter(name), atol=1e-6, rtol=1e-5, msg=name)
+    epoch = whole.train_dataset.format["format_kwargs"]["transform"].epoch
+    assert int(epoch) == 2
+    images = []
+    for n in (0, 1, 1):
+        epoch.fill_(n)
+        images.append(torch.stack(whole.train_dataset[:8]["pixel_values"]))
+    assert not torch.equal(images[0], images[1]) and torch.equal(images[1], images[2])
+
+
+GLUE_ROWS = {
+    "cola": ({"sentence": "The lion sleeps."}, {"sentence": "Sleeps sleeps the."}),
+    "sst2": ({"sentence": "a dull lion"}, {"sentence": "a fine lion"}),
+    "mrpc": ({"sentence1": "It roars.", "sentence2": "It flies."}, {"sentence1": "It roars.", "sentence2": "A roar."}),
+    "stsb": ({"sentence1": "It roars.", "sentence2": "It flies."}, {"sentence1": "It roars.", "sentence2": "A roar."}),
+    "qqp": ({"question1": "Who?", "question2": "When?"}, {"question1": "Who?", "question2": "Who is it?"}),
+    "mnli": ({"premise": "It roars.", "hypothesis": "It is loud."}, {"premise": "It roars.", "hypothesis": "It may."}),
+    "qnli": ({"question": "Who roars?", "sentence": "A lion."}, {"question": "Who roars?", "sentence": "At dawn."}),
+    "rte": (
+        {"sentence1": "It roars.", "sentence2": "It is loud."},
+        {"sentence1": "It roars.", "sentence2": "It flies."},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def glue_model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("glue") / "model"
+    texts = [text for rows in GLUE_ROWS.values() for row in rows for text in row.values()]
+    tokenizer = LionTokenizer.train_from_iterator(texts, vocab_size=120)
+    sizes = dict(part.split("=") for part in TEXT_CONFIG.split(","))
+    config = LionConfig(vocab_size=len(tokenizer), initializer_range=0.1, **{k: int(v) for k, v in sizes.items()})
+    torch.manual_seed(0)  # a fixture of the module is made before `repeatable`
+    LionForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("task", GLUE_ROWS)
+def test_glue(task, glue_model, tmp_path):
+    """Tasks are measured as the benchmark measures them; those of a kind learn two examples by heart."""
+    module = import_module("run_glue")
+    kind = module.TASKS[task]
+    labels = list(kind.labels[:2]) if task in ("rte", "mnli") else [0, 1] if kind.labels else [0.5, 4.5]
+    rows = [json.dumps(row | {"label": label}) for row, label in zip(GLUE_ROWS[task], labels, strict=True)] * 8
+    (tmp_path / "data.jsonl").write_text("\n".join(rows))
+    is_trained = task in ("cola", "mnli", "stsb")
+    trainer = module.main(
+        [str(EXAMPLES / "recipes" / "glue.yaml"), "--task_name", task, "--model_name_or_path", str(glue_model)]
+        + ["--train_file", str(tmp_path / "data.jsonl"), "--validation_file", str(tmp_path / "data.jsonl")]
+        + ["--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache"), *TRAINING]
+        + [
+            "--do_train",
+            str(is_trained),
+            "--max_steps",
+            "24",
+            "--learning_rate",
+            "5e-3",
+            "--per_device_train_batch_size",
+            "8",
+        ]
+        + ["--report_to", "none", "--eval_strategy", "no", "--save_strategy", "no", "--max_seq_length", "24"]
+    )
+    metrics = results(tmp_path / "out", "eval")
+    for name in kind.metrics:
+        assert metrics[f"eval_{name}"] == (pytest.approx(1, abs=0.02) if is_trained else pytest.approx(0, abs=1)), name
+    assert trainer.model.config.num_labels == max(1, len(kind.labels))
+
+
+def test_glue_goes_on_from_a_checkpoint_and_logs(glue_model, tmp_path):
+    rows = [json.dumps(row | {"label": i}) for i, row in enumerate(GLUE_ROWS["rte"])] * 16
+    (tmp_path / "data.jsonl").write_text("\n".join(rows))
+
+    def run(output_dir):
+        trainer = import_module("run_glue").main(
+            [str(EXAMPLES / "recipes" / "glue.yaml"), "--task_name", "rte", "--model_name_or_path", str(glue_model)]
+            + ["--train_file", str(tmp_path / "data.jsonl"), "--validation_file", str(tmp_path / "data.jsonl")]
+            + ["--output_dir", str(output_dir), "--cache_dir", str(tmp_path / "cache"), *TRAINING]
+            + ["--per_device_train_batch_size", "4", "--save_steps", "5", "--num_train_epochs", "1"]
+        )
+        return trainer.model.state_dict()
+
+    whole = run(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole" / "checkpoint-5", tmp_path / "again" / "checkpoint-5")
+    resumed = run(tmp_path / "again")
+    assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
+    assert list((tmp_path / "whole").rglob("events.out.tfevents*")) and (tmp_path / "whole" / "training.png").exists()
+
+
+def test_glue_refuses(glue_model, tmp_path):
+    module = import_module("run_glue")
+    arguments = [
+        "--task_name",
+        "rte",
+        "--model_name_or_path",
+        str(glue_model),
+        "--output_dir",
+        str(tmp_path),
+        *TRAINING,
+    ]
+    for row, message in (
+        ({"sentence1": "a", "label": 0}, "has no column sentence2, but sentence1, label"),
+        (
+            {"sentence1": "a", "sentence2": "b", "label": "maybe"},
+            "has the labels entailment, not_entailment; the data",
+        ),
+    ):
+        (tmp_path / "data.json").write_text(json.dumps(row))
+        files = ["--train_file", str(tmp_path / "data.json"), "--validation_file", str(tmp_path / "data.json")]
+        with pytest.raises(ValueError, match=message):
+            module.main([*arguments, *files])
+    with pytest.raises(ValueError, match="give --train_file and --validation_file"):
+        module.main([*arguments, *files[:2]])
+
+
+OWN_ROWS = [("a fine lion", "good"), ("a dull lion", "bad"), ("a fine day", "good"), ("a dull day", "bad")]
+
+
+def own_table(folder: Path, suffix: str, **columns: list) -> str:
+    """A table of these columns as a file; "text" and "label" unless given."""
+    columns = {"text": [row[0] for row in OWN_ROWS], "label": [row[1] for row in OWN_ROWS]} | columns
+    dataset = Dataset.from_dict({name: values for name, values in columns.items() if values is not None})
+    path = folder / f"data{suffix}"
+    {".csv": dataset.to_csv, ".jsonl": dataset.to_json, ".parquet": dataset.to_parquet}[suffix](path)
+    return str(path)
+
+
+def own_arguments(model: Path, output_dir: Path, file: str, *more: str) -> list[str]:
+    arguments = ["--model_name_or_path", str(model), "--train_file", file, "--validation_file", file, *TRAINING]
+    arguments += ["--output_dir", str(output_dir), "--cache_dir", str(output_dir.parent / "cache")]
+    return [*arguments, "--report_to", "none", "--save_strategy", "no", "--max_steps", "20", *more]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "columns", "labels"),
+    [
+        (".csv", {}, {0: "bad", 1: "good"}),
+        (".parquet", {"label": [7, 3, 7, 3], "source": [1, 2, 3, 4]}, {0: "3", 1: "7"}),
+        (".jsonl", {"pair": ["yes", "no", "yes", "no"]}, {0: "bad", 1: "good"}),
+        (".csv", {"label": [4.5, 0.5, 4.0, 1.0]}, {0: "LABEL_0"}),
+    ],
+    ids=["names", "numbers", "pairs", "regression"],
+)
+def test_a_table_of_ones_own_needs_no_task(glue_model, tmp_path, suffix, columns, labels):
+    module, out = import_module("run_glue"), tmp_path / "out"
+    file = own_table(tmp_path, suffix, **columns)
+    trainer = module.main(own_arguments(glue_model, out, file, "--learning_rate", "5e-3"))
+    assert trainer.model.config.id2label == labels
+    metrics = results(out, "eval")
+    assert metrics["eval_pearson" if len(labels) == 1 else "eval_accuracy"] > 0.9
+    if len(labels) == 1:
+        return
+    # Evaluated alone, the model says what the labels are.
+    arguments = own_arguments(out, tmp_path / "again", file)
+    arguments.remove("--do_train")
+    del arguments[2:4]
+    module.main(arguments)
+    assert results(tmp_path / "again", "eval")["eval_accuracy"] == metrics["eval_accuracy"]
+
+
+def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, tmp_path):
+    module = import_module("run_glue")
+    model = AutoModelForMaskedLM.from_pretrained(glue_model)
+    model.config.id2label = {0: "good", 1: "bad"}
+    model.save_pretrained(tmp_path / "model")
+    LionTokenizer.from_pretrained(glue_model).save_pretrained(tmp_path / "model")
+    trainer = module.main(
+        own_arguments(tmp_path / "model", tmp_path / "out", own_table(tmp_path, ".csv"), "--max_steps", "1")
+    )
+    assert trainer.model.config.id2label == {0: "good", 1: "bad"}
+    assert trainer.train_dataset["labels"][:] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"label": None, "stars": [1, 2, 3, 4]}, "has no column label, but text, stars: rename columns"),
+        ({"text": None, "n": [1, 2, 3, 4]}, "has 0 columns of texts"),
+        (
+            {"b": list("wxyz"), "c": list("wxyz")},
+            "has 3 columns of texts .text, b, c. among text, label, b, c: leave one",
+        ),
+        ({"label": ["good", None, "bad", "bad"]}, "has no 'label' in row 2: fill it in"),
+        ({"text": ["a", "b", None, "c"]}, "The train data has no 'text' in row 3: fill it in"),
+    ],
+)
+def test_a_table_that_is_no_task_is_refused(glue_model, tmp_path, columns, message):
+    file = own_table(tmp_path, ".csv", **columns)
+    with pytest.raises(ValueError, match=message):
+        import_module("run_glue").main(own_arguments(glue_model, tmp_path / "out", file))
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_neither_a_task_nor_a_file(glue_model, tmp_path):
+    arguments = own_arguments(glue_model, tmp_path / "out", "file")
+    position = arguments.index("--train_file")
+    del arguments[position : position + 4]
+    with pytest.raises(ValueError, match="Give --task_name .one of cola, .*or data of your own by --train_file"):
+        import_module("run_glue").main(arguments)
+
+
+def test_mlm_refuses_data_without_text(text_files, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n  \n\n")
+    with pytest.raises(ValueError, match="no text in 3 rows"):
+        import_module("run_mlm").main(text_arguments(text_files | {"validation": empty}, tmp_path / "out"))
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv", "parquet"])
+def test_mlm_file_types_and_validation_split(text_files, tmp_path, suffix):
+    args = text_arguments({"train": text_files[suffix], "validation": ""}, tmp_path / "out", "--line_by_line")
+    position = args.index("--validation_file")
+    args[position : position + 2] = ["--validation_split_percentage", "20"]
+    trainer = import_module("run_mlm").main(args)
+    assert len(trainer.eval_dataset) == pytest.approx(0.25 * len(trainer.train_dataset), abs=1)
+
+
+LATE = b"text\n" + b"plain words\n" * 200_000 + b"\xff\n"
+BAD_FILES = {
+    "nothing.txt": (b"", "nothing.txt is empty: give a file that has rows"),
+    "latin.txt": (b"plain\n" * 9 + b"Gr\xf6\xdfe\n", r"not UTF-8 text \(line 10: byte 0xf6\).*-f latin1"),
+    "wide.txt": ("plain\n".encode("utf-16") * 9, "line 1: byte 0xff.*-f utf-16"),
+    "late.csv": (LATE, r"late.csv is not UTF-8 text \(line 200002: byte 0xff"),
+    "cut.json": (b'[{"text": "a', "cut.json cannot be read as json"),
+    "heads.csv": (b"text\n", "heads.csv"),
+    "numbers.csv": (b"a,b\n" + b"1,2\n" * 40, "Column 'a' of the data holds 1, no text; its columns are a, b"),
+    "noise.parquet": (b"PAR1 noise", "noise.parquet cannot be read as parquet"),
+    "words.doc": (b"words", "none of the known types: .txt, .json, .jsonl, .csv, .parquet"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # which `datasets` leaves when it streams
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_files_that_cannot_be_read_are_named(text_files, tmp_path, name, streaming):
+    data, message = BAD_FILES[name]
+    (tmp_path / name).write_bytes(data)
+    arguments = text_arguments({**text_files, "train": tmp_path / name}, tmp_path / "out")
+    position = arguments.index("--validation_file")
+    del arguments[position : position + 2]
+    arguments.remove("--do_eval")
+    with pytest.raises(ValueError, match=message):
+        import_module("run_mlm").main([*arguments, *["--streaming"] * streaming])
+    gc.collect()
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(text_files, tmp_path):
+    run_mlm = import_module("run_mlm")
+    whole = run_mlm.main(text_arguments(text_files, tmp_path / "whole", "--save_steps", "3", "--max_steps", "6"))
+    checkpoint = tmp_path / "whole" / "checkpoint-3"
+    # Asked for by name, in another folder; and found in the output folder itself.
+    named = ("--resume_from_checkpoint", str(checkpoint))
+    resumed = run_mlm.main(text_arguments(text_files, tmp_path / "resumed", *named))
+    found = run_mlm.main(text_arguments(text_files, tmp_path / "whole", "--max_steps", "7"))
+    assert resumed.state.global_step == 6 and found.state.global_step == 7
+    for name, weight in whole.model.state_dict().items():
+        torch.testing.assert_close(resumed.model.state_dict()[name], weight, rtol=0, atol=0)
+
+    args = text_arguments(text_files, tmp_path / "evaluated")
+    args[:6] = ["--model_name_or_path", str(tmp_path / "resumed")]
+    args.remove("--do_train")
+    run_mlm.main(args)
+    assert results(tmp_path / "evaluated", "eval")["eval_loss"] == pytest.approx(
+        results(tmp_path / "resumed", "eval")["eval_loss"], rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("resume", [False, True], ids=["found", "asked_for"])
+def test_mlm_refuses_to_go_on_from_the_checkpoint_of_another_model(text_files, tmp_path, resume):
+    run_mlm = import_module("run_mlm")
+    run_mlm.main(text_arguments(text_files, tmp_path / "out", "--max_steps", "1"))
+    other = TEXT_CONFIG + ",feature_map=elu,hidden_dropout_prob=0.1,chunk_size=16"
+    more = ["--config_overrides", other, "--max_steps", "2"]
+    more += ["--resume_from_checkpoint", str(tmp_path / "out" / "checkpoint-1")] * resume
+    with pytest.raises(
+        ValueError, match="feature_map silu_norm .now elu., hidden_dropout_prob 0.0 .*--output_dir"
+    ) as e:
+        run_mlm.main(text_arguments(text_files, tmp_path / "out", *more))
+    assert "chunk_size" not in str(e.value)
+    same = run_mlm.main(
+        text_arguments(text_files, tmp_path / "out", "--max_steps", "2")
+        + ["--config_overrides", TEXT_CONFIG + ",chunk_size=16"]
+    )
+    assert same.state.global_step == 2
+
+
+def test_image_classification_leaves_metrics_and_a_folder_that_loads(image_folder, tmp_path):
+    out = tmp_path / "out"
+    args = ("--validation_dir", str(image_folder / "validation"), "--learning_rate", "3e-3", "--save_steps", "10")
+    arguments = image_arguments(image_folder, out, *args, "--min_crop", "0.9")
+    trainer = import_module("run_image_classification").main(arguments)
+    assert results(out, "eval")["eval_accuracy"] > 0.8  # noughts and ones
+    assert "train_loss" in results(out, "all")
+    model = AutoModelForImageClassification.from_pretrained(out)
+    assert isinstance(model, LionForImageClassification)
+    assert model.config.id2label == {0: "nought", 1: "one"} and model.config.label2id == {"nought": 0, "one": 1}
+    files = sorted((image_folder / "validation").glob("*/*.png"))
+    answers = pipeline("image-classification", model=str(out))([str(file) for file in files], top_k=1)
+    is_right = [answer[0]["label"] == file.parent.name for answer, file in zip(answers, files, strict=True)]
+    assert sum(is_right) / len(files) == pytest.approx(results(out, "eval")["eval_accuracy"])
+
+    resumed = import_module("run_image_classification").main(
+        image_arguments(image_folder, tmp_path / "resumed", *args, "--min_crop", "0.9")
+        + ["--resume_from_checkpoint", str(out / "checkpoint-10")]
+    )
+    assert resumed.state.global_step == trainer.state.global_step == 20
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_damaged_images_are_named_and_left_out(image_folder, tmp_path, caplog, workers):
+    """Cut short, empty, or no image at all: training and evaluation go on without them."""
+    folder = tmp_path / "images"
+    shutil.copytree(image_folder, folder)
+    for split in ("train", "validation"):
+        first, second, third, *_ = sorted((folder / split / "one").glob("*.png"))
+        first.write_bytes(first.read_bytes()[:60])
+        second.write_bytes(b"")
+        third.write_text("<html>not found</html>")
+    more = ("--validation_dir", str(folder / "validation"), "--dataloader_num_workers", workers)
+    trainer = import_module("run_image_classification").main(image_arguments(folder, tmp_path / "out", *more))
+    assert trainer.state.global_step == 20 and results(tmp_path / "out", "eval")["eval_accuracy"] > 0.4
+    if workers == "0":
+        named = [message for message in caplog.messages if "cannot be read" in message and "mend or" in message]
+        assert len(named) >= 4 and all(f"{folder}/" in message for message in named)
+    (row,) = [n for n, file in enumerate(trainer.eval_dataset.data["image"].to_pylist()) if file["path"] == str(first)]
+    with pytest.raises(ValueError, match="None of the images of a batch can be read"):
+        trainer.eval_dataset[row]
+
+
+def test_image_classification_fine_tunes_on_other_labels(image_folder, tmp_path):
+    script = import_module("run_image_classification")
+    ten = ("--config_overrides", IMAGE_CONFIG + ",num_channels=1", "--max_steps", "2", "--random_flip")
+    script.main(image_arguments(image_folder, tmp_path / "first", *ten))
+    args = image_arguments(image_folder, tmp_path / "second", "--max_steps", "2", "--train_val_split", "0.5")
+    args[:4] = ["--model_name_or_path", str(tmp_path / "first")]
+    trainer = script.main(args)
+    assert trainer.model.config.num_channels == 1
+    assert len(trainer.train_dataset) == pytest.approx(len(trainer.eval_dataset), abs=1)
+
+
+def test_image_classification_goes_by_the_names_of_the_classes(image_folder, tmp_path):
+    script = import_module("run_image_classification")
+    only = {}
+    for name, new_name in (("one", "one"), ("nought", "nought"), ("one", "two")):
+        only[new_name] = tmp_path / f"only-{new_name}"
+        shutil.copytree(image_folder / "validation" / name, only[new_name] / new_name)
+
+    # Folders of one class have the label 0 for it, whatever it is in the model.
+    out = tmp_path / "out"
+    more = ("--validation_dir", str(only["one"]), "--learning_rate", "3e-3")
+    script.main(image_arguments(image_folder, out, *more))
+    accuracies = {"one": results(out, "eval")["eval_accuracy"]}
+    model_args = ["--model_name_or_path", str(out), *TRAINING[2:], "--cache_dir", str(tmp_path / "cache")]
+
+    def evaluate(folder):
+        script.main(
+            [*model_args, "--do_eval", "--validation_dir", str(folder), "--output_dir", str(tmp_path / "eval")]
+        )
+        return results(tmp_path / "eval", "eval")["eval_accuracy"]
+
+    assert evaluate(only["one"]) == accuracies["one"] > 0.8
+    assert evaluate(only["nought"]) > 0.8
+    with pytest.raises(
+        ValueError, match="validation images have classes that the model has not: two; it has nought, one"
+    ):
+        evaluate(only["two"])
+    with pytest.raises(ValueError, match="has not: two"):
+        script.main(image_arguments(image_folder, tmp_path / "other", "--validation_dir", str(only["two"])))
+
+    # Going on with fewer classes keeps the model's labels; others need a new head.
+    def go_on(*more):
+        return script.main(
+            [*model_args, "--do_train", "--output_dir", str(tmp_path / "more"), "--max_steps", "1", *more]
+        )
+
+    assert go_on("--train_dir", str(only["one"])).model.config.label2id == {"nought": 0, "one": 1}
+    shutil.rmtree(tmp_path / "more")
+    with pytest.raises(ValueError, match="classes two of the training images.*--ignore_mismatched_sizes"):
+        go_on("--train_dir", str(only["two"]))
+    trainer = go_on("--train_dir", str(only["two"]), "--ignore_mismatched_sizes")
+    assert trainer.model.config.id2label == {0: "two"}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"--train_file": "missing.txt"}, FileNotFoundError, "--train_file missing.txt"),
+        ({"--train_file": None}, ValueError, "--do_train needs --train_file"),
+        ({"--dataset_name": "wikitext"}, ValueError, "or by --dataset_name"),
+        ({"--model_name_or_path": "somewhere"}, ValueError, "either --model_name_or_path"),
+        ({"--config_name": "lion-xl"}, ValueError, "lion-s-text-base"),
+        ({"--config_overrides": "hidden_size"}, ValueError, "field=value"),
+        ({"--config_overrides": "hidden_size=33"}, StrictDataclassError, "num_attention_heads"),
+        ({"--config_overrides": "width=32"}, ValueError, "width"),
+        ({"--config_overrides": "vocab_size=99"}, ValueError, "--vocab_size"),
+        (
+            {"--config_overrides": TEXT_CONFIG + ",mixer_type=lit", "--max_seq_length": "64"},
+            ValueError,
+            "absolute positions for 32",
+        ),
+        ({"--tokenizer_name": "somewhere"}, ValueError, "--vocab_size is for a new tokenizer"),
+        ({"--mlm_probability": "1.5"}, ValueError, "mlm_probability"),
+        ({"--validation_split_percentage": "0"}, ValueError, "1 to 99"),
+        ({"--early_stopping_patience": "2"}, ValueError, "load_best_model_at_end"),
+        ({"--resume_from_checkpoint": "missing"}, ValueError, "missing is no folder"),
+        ({"--streaming": "True", "--max_steps": None}, ValueError, "--max_steps"),
+        ({"--streaming": "True", "--max_tokens_per_batch": "64"}, ValueError, "--max_tokens_per_batch needs"),
+        ({"--attn_implementation": "sdpa"}, ValueError, "not a LION kernel"),
+    ],
+)
+def test_mlm_refuses(text_files, tmp_path, change, error, message):
+    args = text_arguments(text_files, tmp_path / "out")
+    for name, value in change.items():
+        if name in args:
+            position = args.index(name)
+            args[position : position + 2] = [] if value is None else [name, value]
+        else:
+            args += [name, value]
+    with pytest.raises(error, match=message):
+        import_module("run_mlm").main(args)
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "message"),
+    [
+        (("--validation_dir", "missing"), FileNotFoundError, "--validation_dir missing"),
+        (("--train_dir", "nought"), ValueError, "one sub-folder per class"),
+        (("--train_val_split", "1"), ValueError, "between 0 and 1"),
+        (("--min_crop", "0"), ValueError, "min_crop"),
+        (("--image_column_name", "photo"), ValueError, "no column 'photo'"),
+        (("--dataset_name", "mnist"), ValueError, "or by --dataset_name"),
+    ],
+)
+def test_image_classification_refuses(image_folder, tmp_path, more, error, message):
+    more = tuple(str(image_folder / "train" / value) if value == "nought" else value for value in more)
+    with pytest.raises(error, match=message):
+        import_module("run_image_classification").main(image_arguments(image_folder, tmp_path / "out", *more))
+
+
+def test_nothing_to_do(image_folder, tmp_path):
+    args = [a for a in image_arguments(image_folder, tmp_path / "out") if a not in ("--do_train", "--do_eval")]
+    with pytest.raises(ValueError, match="nothing to do"):
+        import_module("run_image_classification").main(args)
+
+
+def test_docstrings_are_found_once_and_files_do_not_straddle_the_split(tmp_path):
+    docstrings = import_module("docstrings")
+    folder = str(Path(json.__file__).parents[1] / "concurrent"), str(Path(json.__file__).parent)
+    train, validation = docstrings.collect_docstrings(folder, seed=3)
+    assert train and validation and not train.keys() & validation.keys()
+    texts = [text for split in (train, validation) for texts in split.values() for text in texts]
+    assert len({text.lower() for text in texts}) == len(texts) > 20
+    assert not any("\n" in text or ">>>" in text for text in texts)
+    assert (train, validation) == docstrings.collect_docstrings(folder, seed=3)
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    with pytest.raises(ValueError, match="too few docstrings"):
+        docstrings.collect_docstrings([str(tmp_path)])
+
+
+def test_demo_clears_only_its_own_folder(tmp_path):
+    demo = import_module("demo")
+    mine, others = tmp_path / "mine", tmp_path / "others"
+    demo.empty_folder(mine)
+    (mine / "stale").touch()
+    demo.empty_folder(mine)
+    assert not (mine / "stale").exists()
+    others.mkdir()
+    (others / "thesis.txt").touch()
+    with pytest.raises(SystemExit, match="not made by the demo"):
+        demo.empty_folder(others)
+    assert (others / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize(("busy", "threads"), [(0.0, 2), (30.0, 1), (55.0, 1), (100.0, 1)])
+def test_demo_takes_the_threads_that_are_idle(monkeypatch, capsys, busy, threads):
+    demo = import_module("demo")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(demo.psutil, "cpu_count", lambda: 2)
+    monkeypatch.setattr(demo.psutil, "cpu_percent", lambda interval: busy)
+    torch.set_num_threads(2)
+    demo.use_idle_threads()
+    assert torch.get_num_threads() == threads and demo.os.environ["OMP_NUM_THREADS"] == str(threads)
+    assert f"use {busy / 50:.1f} of 2 cores: computing with {threads} of 2 threads" in capsys.readouterr().out
+    torch.set_num_threads(2)
+    demo.use_idle_threads()  # asked for
+    assert torch.get_num_threads() == 2 and not capsys.readouterr().out
+    monkeypatch.delenv("OMP_NUM_THREADS")
+
+
+def test_compare_kernels(image_folder, tmp_path, capsys):
+    script = import_module("run_image_classification")
+    script.main(image_arguments(image_folder, tmp_path / "out", "--max_steps", "2"))
+    report_file = tmp_path / "report.json"
+    import_module("compare_kernels").main(
+        ["--model", str(tmp_path / "out"), "--image_dir", str(image_folder), "--output_file", str(report_file)]
+    )
+    (report,) = json.loads(report_file.read_text()).values()
+    assert report["differences"].keys() == {"parallel - chunk", "parallel - rnn", "chunk - rnn"}
+    assert max(report["errors"].values()) <= report["bound"]
+    assert "parallel - rnn" in capsys.readouterr().out

@@ -1,0 +1,215 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+import json
+import math
+
+import pytest
+import torch
+from hub_checkpoints import image_checkpoint, text_checkpoint
+from hub_upload_lion import verify_checkpoint
+from hub_upload_lion.checkpoint import find_checkpoint, load_model
+from hub_upload_lion.cli import main
+from hub_upload_lion.sample_inputs import pad_sequences, sample_inputs
+from hub_upload_lion.verify import KernelError, numerics_report
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig
+
+from modeling_lion import LionConfig, LionModel
+from modeling_lion.attention.implementation_names import FORMS
+from modeling_lion.attention.lion_attention import lion_attention
+from modeling_lion.modeling_lion import ALL_ATTENTION_FUNCTIONS
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return text_checkpoint(tmp_path_factory.mktemp("verify") / "text")
+
+
+def set_weight(folder, name, value):
+    """Change one weight of a checkpoint."""
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    weights[name] = torch.full_like(weights[name], value)
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mixer_type": "lit", "feature_map": "identity", "normalization": "none", "attention_layer_norm": True},
+        {"num_hidden_layers": 8, "norm_position": "pre", "feature_map": "elu", "rope_parameters": {}},
+    ],
+    ids=["lit-identity", "deep"],
+)
+def test_text_checkpoints_pass(tmp_path, fields):
+    text_checkpoint(tmp_path / "text", **fields)
+    result = verify_checkpoint(tmp_path / "text", dtypes=("float64", "float32", "bfloat16", "float16"))
+    failed = [e for e in result.errors if not e.passed]
+    assert result.passed, failed
+    assert {(e.kernel, e.dtype, e.padding) for e in result.errors} == {
+        (kernel, dtype, padding)
+        for kernel in FORMS
+        for dtype in ("float64", "float32", "bfloat16", "float16")
+        for padding in ("none", "right", "left", "interior")
+    }
+    # Measured, not asserted by construction: no two dtypes are alike, and wider ones are more exact.
+    worst = [result.worst("chunk", dtype).error for dtype in ("float64", "float32", "float16", "bfloat16")]
+    assert worst == sorted(worst) and len(set(worst)) == 4
+
+
+def test_image_checkpoints_pass(tmp_path):
+    image_checkpoint(tmp_path / "image", mixer_type="decay")
+    result = verify_checkpoint(tmp_path / "image")
+    assert result.passed and {e.padding for e in result.errors} == {"none"}
+    assert len(result.numerics.heads) == 2 * 4
+
+
+def test_a_wrong_kernel_fails(checkpoint, monkeypatch, capsys):
+    def forgets_the_last_token(query, key, value, log_decay, **kwargs):
+        key = key.clone()
+        key[:, :, -1] = 0
+        return lion_attention(query, key, value, log_decay, **kwargs)
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "chunk", forgets_the_last_token)
+    result = verify_checkpoint(checkpoint, dtypes=("float32",))
+    assert not result.passed
+    assert {e.kernel for e in result.errors if not e.passed} == {"chunk"}
+    assert main(["verify", str(checkpoint), "--dtypes", "float32"]) == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_the_command_prints_errors_and_numbers(checkpoint, tmp_path, capsys):
+    text = tmp_path / "some.txt"
+    text.write_text("The lion sleeps in the shade. " * 20)
+    assert main(["verify", str(checkpoint), "--file", str(text), "--dtypes", "float32"]) == 0
+    out = capsys.readouterr().out
+    assert "from some.txt" in out and "padding: interior" in out and "smallest λ" in out and "All kernels agree" in out
+    assert main(["verify", str(checkpoint), "--dtypes", "int8"]) == 1
+    assert "int8" in capsys.readouterr().err
+    assert main(["verify", str(checkpoint), "--file", str(checkpoint / "model.safetensors")]) == 1
+    assert "model.safetensors is no text" in capsys.readouterr().err
+
+
+def test_an_image_file_is_computed_on(tmp_path, capsys):
+    image_checkpoint(tmp_path / "image")
+    Image.new("RGB", (50, 60), "tan").save(tmp_path / "tan.png")
+    assert main(["verify", str(tmp_path / "image"), "--file", str(tmp_path / "tan.png"), "--dtypes", "float32"]) == 0
+    assert "images of size 3x24x32 from tan.png" in capsys.readouterr().out
+
+
+def test_numerics_are_those_of_the_definition():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 8}
+    types = ["linear_attention", "full_attention", "linear_attention"]
+    config = LionConfig(vocab_size=20, rope_parameters={}, layer_types=types, **sizes)
+    model = LionModel(config).double().eval()
+    sample = torch.randint(20, (7,))
+    report = numerics_report(model, [sample])
+    captured = []
+    handle = model.layers[2].attention.mixer.register_forward_hook(lambda m, a, output: captured.append(output))
+    model(sample[None])
+    handle.remove()
+    *tensors, log_decays, _ = captured[0]
+    query, key, _, log_decay = (x[0].detach() for x in (*tensors, log_decays.forward))
+    for head in range(2):
+        decay = log_decay[head].exp()
+        denominators = []
+        for i in range(7):
+            scores = []
+            for j in range(7):
+                path = range(j, i) if j <= i else range(i + 1, j + 1)
+                scores.append(query[head, i] @ key[head, j] * math.prod(decay[k] for k in path))
+            denominators.append(sum(scores))
+        found = report.heads[2 + head]
+        assert (found.layer, found.head, found.first_nan) == (2, head, None)
+        assert found.smallest_decay == decay.min()
+        assert found.smallest_denominator == pytest.approx(float(min(denominators)), rel=1e-12)
+    assert report.first_nan is None
+
+
+def test_the_first_nan_is_found(checkpoint, tmp_path, capsys):
+    folder = text_checkpoint(tmp_path / "nan")
+    set_weight(folder, "lion.layers.1.attention.mixer.k_proj.weight", float("nan"))
+    result = verify_checkpoint(folder, dtypes=("float32",))
+    assert not result.passed
+    assert result.numerics.first_nan == "the weight lion.layers.1.attention.mixer.k_proj.weight"
+    assert [h.first_nan for h in result.numerics.heads] == [None] * 4 + [0] * 4
+    assert main(["verify", str(folder)]) == 1
+    assert "k_proj.weight" in capsys.readouterr().out
+
+    model = load_model(checkpoint, dtype=torch.float32)
+    torch.nn.init.constant_(model.lion.layers[0].mlp.up_proj.weight, 3e38)  # finite, but what it makes is not
+    report = numerics_report(model, sample_inputs(model.config, checkpoint))
+    assert report.first_nan == "the output of lion.layers.0.mlp.up_proj"
+    assert all(h.first_nan is None for h in report.heads[:4]) and all(h.first_nan == 0 for h in report.heads[4:])
+
+
+def test_without_division_there_is_no_denominator(tmp_path):
+    text_checkpoint(tmp_path / "none", normalization="none", mixer_type="lit")
+    heads = verify_checkpoint(tmp_path / "none", dtypes=("float32",)).numerics.heads
+    assert all(h.smallest_denominator is None and h.smallest_decay == 1 for h in heads)
+
+
+@pytest.mark.parametrize("side", ["right", "left", "interior"])
+def test_padding_goes_where_it_is_asked_for(side):
+    sequences = [torch.tensor([5, 6, 7, 8]), torch.tensor([9, 10])]
+    ids, mask = pad_sequences(sequences, side, pad_token_id=0)
+    assert [row[m.bool()].tolist() for row, m in zip(ids, mask, strict=True)] == [[5, 6, 7, 8], [9, 10]]
+    assert ids.shape == (2, 5) and (ids[mask == 0] == 0).all()
+    if side != "interior":
+        assert mask[0].tolist() == ([1, 1, 1, 1, 0] if side == "right" else [0, 1, 1, 1, 1])
+
+
+def test_inputs_fit_the_model(checkpoint, tmp_path):
+    lengths = lambda config: [len(x) for x in sample_inputs(config, checkpoint)]
+    assert lengths(LionConfig(chunk_size=64)) == [161, 107, 53]
+    assert lengths(LionConfig(position_embedding_type="absolute", max_position_embeddings=30)) == [29, 19, 9]
+    short = text_checkpoint(tmp_path / "short", position_embedding_type="absolute", max_position_embeddings=12)
+    assert verify_checkpoint(short, dtypes=("float32",)).passed  # padded ones, too
+    empty = tmp_path / "empty.txt"
+    empty.write_text(" \n")
+    with pytest.raises(ValueError, match="holds no token"):
+        sample_inputs(LionConfig(), checkpoint, file=empty)
+
+
+def test_checkpoints_are_found(checkpoint, tmp_path):
+    for step in (2, 10):
+        text_checkpoint(tmp_path / f"checkpoint-{step}", num_hidden_layers=1)
+    (tmp_path / "checkpoint-300").mkdir()  # begun, never finished
+    assert find_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+    assert find_checkpoint(checkpoint) == checkpoint
+    (tmp_path / "some.txt").write_text("The lion sleeps.")  # read by the tokenizer of the newest checkpoint
+    assert "from some.txt" in verify_checkpoint(tmp_path, file=tmp_path / "some.txt", dtypes=("float32",)).inputs
+    with pytest.raises(ValueError, match="no checkpoint"):
+        find_checkpoint(tmp_path / "checkpoint-300")
+    (tmp_path / "checkpoint-300" / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="PEFT adapter.*merge_and_unload"):
+        find_checkpoint(tmp_path / "checkpoint-300")
+    (tmp_path / "checkpoint-300" / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ValueError, match="pickle"):
+        find_checkpoint(tmp_path / "checkpoint-300")
+
+
+def test_what_is_no_complete_lion_is_refused(tmp_path):
+    other = tmp_path / "bert"
+    BertConfig().save_pretrained(other)
+    (other / "model.safetensors").touch()
+    with pytest.raises(ValueError, match="'bert' model, not a LION"):
+        load_model(other)
+    folder = text_checkpoint(tmp_path / "cut")
+    weights = load_file(folder / "model.safetensors")
+    del weights["lm_head.dense.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match="lm_head.dense.weight would be random"):
+        load_model(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["LionForDreaming"]}))
+    with pytest.raises(ValueError, match="LionForDreaming"):
+        load_model(folder)
+    with pytest.raises(OSError):
+        verify_checkpoint("nobody/nothing")
+
+
+def test_an_error_that_is_no_number_does_not_pass():
+    assert KernelError("chunk", "float32", "none", 0.5, 1.0).passed
+    assert not KernelError("chunk", "float32", "none", math.nan, 1.0).passed

@@ -1,0 +1,230 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The short convolution is the sum of SPEC §12, and knows no difference between sequences padded, packed or alone."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from modeling_lion import LionConfig, LionForMaskedLM
+from modeling_lion.mixers import short_conv
+from modeling_lion.mixers.linear import LinearMixer
+from modeling_lion.mixers.short_conv import BorderTaps, ShortConv, absent, convolve, sum_of_shifted
+
+
+LINEAR_MIXERS = ["lit", "decay", "selective", "diagonal"]
+BORDERS = {"none": None, "one sequence": [0, 11], "far": [0, 5, 11], "close": [0, 1, 2, 4, 5, 10, 11]}
+
+
+# The forward mode of torch uses what torch calls deprecated.
+FORWARD_MODE = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+
+
+def naive(x: torch.Tensor, weight: torch.Tensor, real: torch.Tensor, borders: list[int]) -> torch.Tensor:
+    """SPEC §12, tap by tap; the borders include both ends."""
+    radius = weight.shape[-1] // 2
+    rows = [[torch.zeros_like(x[0, 0])] * x.shape[1] for _ in x]
+    for row, tokens in enumerate(rows):
+        for first, end in zip(borders, borders[1:], strict=False):
+            for i in range(first, end):
+                for j in range(max(first, i - radius), min(end, i + radius + 1)):
+                    if real[row, j]:
+                        tokens[i] = tokens[i] + weight[:, 0, j - i + radius] * x[row, j]
+    return F.silu(torch.stack([torch.stack(tokens) for tokens in rows]))
+
+
+def make_conv(channels: int, kernel: int, dtype: torch.dtype = torch.float64) -> ShortConv:
+    conv = ShortConv(channels, kernel)
+    torch.nn.init.normal_(conv.weight)
+    return conv.to(dtype)
+
+
+def border_taps(conv_kernel: int, x: torch.Tensor, borders: list[int] | None, modality: str = "text"):
+    config = LionConfig(modality=modality, conv_kernel=conv_kernel)
+    return BorderTaps.of(config, x, None if borders is None else torch.tensor(borders, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("borders", BORDERS)
+@pytest.mark.parametrize("kernel", [1, 3, 5, 25])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_sum_and_gradients_are_those_of_the_specification(dtype, kernel, borders, equal):
+    x, grad = torch.randn(2, 3, 11, 4).to(dtype)
+    weight = torch.randn(4, 1, kernel).to(dtype)
+    is_real = torch.rand(3, 11) < 0.8
+    is_real[0], is_real[1] = True, False
+    ends = BORDERS[borders] or [0, 11]
+
+    def results(function, dtype):
+        inputs = [y.to(dtype).detach().requires_grad_() for y in (x, weight)]
+        y = function(*inputs)
+        assert y.dtype == dtype
+        return [y, *torch.autograd.grad(y, inputs, grad.to(dtype))]
+
+    def module(x, weight):
+        conv = ShortConv(4, kernel)
+        return torch.func.functional_call(
+            conv, {"weight": weight}, (absent(x, is_real), border_taps(kernel, x, BORDERS[borders]))
+        )
+
+    definition = lambda x, weight: naive(x, weight, is_real, ends)
+    truth, rough = results(definition, torch.float64), results(definition, dtype)
+    for actual, expected, same_dtype in zip(results(module, dtype), truth, rough, strict=True):
+        if dtype == torch.float64:
+            equal(actual, expected)
+            continue
+        unit = torch.finfo(dtype).eps * expected.abs().max()
+        allowed = 2 * (same_dtype - expected).abs().max() + unit
+        assert (actual.double() - expected).abs().max() <= allowed
+
+
+@pytest.fixture
+def shifted_sums(monkeypatch) -> list:
+    """The calls of the body that is not oneDNN's."""
+    calls = []
+    monkeypatch.setattr(short_conv, "sum_of_shifted", lambda *args: calls.append(args) or sum_of_shifted(*args))
+    return calls
+
+
+def test_float32_is_left_to_onednn(shifted_sums):
+    x, weight = torch.randn(3, 9, 4), torch.randn(4, 1, 3)
+    for same in (x, x.transpose(0, 1).contiguous().transpose(0, 1), torch.randn(3, 18, 4)[:, ::2], x[:, :1], x[:0]):
+        y = convolve(same, weight)
+        assert y.is_contiguous() and shifted_sums == []
+        torch.testing.assert_close(y, sum_of_shifted(same, weight))
+
+
+def test_other_devices_convolve_too(shifted_sums):
+    """As far as can be told without one: the shapes."""
+    x, weight = torch.empty(3, 9, 4, device="meta"), torch.empty(4, 1, 5, device="meta", requires_grad=True)
+    for borders in (None, border_taps(5, x, None, "image")):
+        y = convolve(x, weight, borders)
+        assert y.shape == x.shape and y.is_contiguous() and shifted_sums == []
+        assert torch.autograd.grad(y.sum(), weight)[0].shape == weight.shape
+
+
+@FORWARD_MODE
+def test_second_derivatives_and_vmap_go_through_onednn(shifted_sums):
+    x, weight = torch.randn(2, 3, 9, 4), torch.randn(4, 1, 3)
+    borders = border_taps(3, x[0], [0, 4, 9])
+    run = lambda x: convolve(x, weight, borders)
+    torch.testing.assert_close(torch.vmap(run)(x), torch.stack([run(part) for part in x]))
+    hessian = torch.func.hessian(lambda x, weight: convolve(x, weight, borders).square().sum(), argnums=(0, 1))
+    actual = hessian(x[0], weight)
+    assert shifted_sums == []
+    for row, expected in zip(actual, hessian(x[0].double(), weight.double()), strict=True):
+        for y, z in zip(row, expected, strict=True):
+            torch.testing.assert_close(y, z.float(), rtol=1e-4, atol=1e-4)
+    assert shifted_sums
+
+
+@FORWARD_MODE
+def test_derivatives_in_every_mode():
+    conv = make_conv(2, 3)
+    x = torch.randn(2, 6, 2, dtype=torch.float64, requires_grad=True)
+    is_real = torch.tensor([[1, 1, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1]]).bool()
+    borders = border_taps(3, x, [0, 1, 2, 6])
+    run = lambda x, w: torch.func.functional_call(conv, {"weight": w}, (absent(x, is_real), borders))
+    assert torch.autograd.gradcheck(run, (x, conv.weight), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(run, (x, conv.weight))
+
+
+def test_channels_are_never_mixed_with_the_cls_token(find_case, equal):
+    """It counts as a border; the decay gate sees the states as they were; scans come after the convolution."""
+    case = find_case("LionModel", "image")
+    convolved = case.model("selective", conv_kernel=3, patch_order="snake").layers[0].attention.mixer
+    states = torch.randn(2, 13, 16, dtype=torch.float64)
+    neighbours = BorderTaps.of(case.config(conv_kernel=3), states, None)
+    *whole, log_decay, _ = convolved(states, None, neighbours)
+    parts = [convolved(part)[:3] for part in (states[:, :1], states[:, 1:])]
+    for x, first, others in zip(whole, *parts, strict=True):
+        equal(x, torch.cat((first, others), dim=2))
+    plain = case.model("selective", patch_order="snake").layers[0].attention.mixer
+    plain.load_state_dict(convolved.state_dict(), strict=False)
+    equal(log_decay.forward, plain(states)[3].forward)
+
+
+@pytest.mark.parametrize(
+    ("fields", "lengths"), [({"num_register_tokens": 2}, [1, 1, 1, 9]), ({"use_cls_token": False}, [12])]
+)
+def test_neither_with_registers_and_patches_are_mixed_without_a_cls_token(fields, lengths, equal):
+    config = LionConfig(modality="image", conv_kernel=5, pooling="mean", **fields)
+    x, conv = torch.randn(2, sum(lengths), 4, dtype=torch.float64), make_conv(4, 5)
+    parts = [conv(part) for part in x.split(lengths, dim=1)]
+    equal(conv(x, BorderTaps.of(config, x, None)), torch.cat(parts, dim=1))
+
+
+@pytest.mark.axes(linear_mixer=LINEAR_MIXERS, kernel=["eager", "chunk", "rnn"], conv_kernel=[3, 7])
+def test_padded_or_packed_sequences_equal_single_ones(linear_mixer, kernel, conv_kernel, find_case, equal):
+    model = find_case("LionForMaskedLM").model(linear_mixer, kernel, conv_kernel=conv_kernel)
+    sequences = [torch.randint(1, 40, (1, n)) for n in (4, 1, 7, 2)]
+    weights = [torch.randn(1, x.shape[1], 40, dtype=torch.float64) for x in sequences]
+
+    def results(runs) -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        logits = torch.cat([model(**inputs).logits[is_real] for inputs, is_real in runs])
+        (logits * torch.cat(weights, dim=1)[0]).sum().backward()
+        return {"logits": logits.detach()} | {name: p.grad.clone() for name, p in model.named_parameters()}
+
+    expected = results([({"input_ids": x}, torch.ones_like(x).bool()) for x in sequences])
+    assert all((grad != 0).any() for name, grad in expected.items() if "_conv" in name)
+    layouts = {}
+    for side in ("left", "right", "both"):
+        ids, mask = torch.randint(1, 40, (4, 11)), torch.zeros(4, 11, dtype=torch.long)
+        for row, x in enumerate(sequences):
+            start = {"left": 11 - x.shape[1], "right": 0, "both": 2}[side]
+            ids[row, start : start + x.shape[1]], mask[row, start : start + x.shape[1]] = x[0], 1
+        layouts[side] = {"input_ids": ids, "attention_mask": mask}, mask.bool()
+    packed = torch.cat(sequences, dim=1)
+    everything = torch.ones_like(packed).bool()
+    layouts["packed"] = {"input_ids": packed, "cu_seq_lens_q": torch.tensor([0, 4, 5, 12, 14])}, everything
+    position_ids = torch.cat([torch.arange(x.shape[1]) for x in sequences])[None]
+    layouts["positions"] = {"input_ids": packed, "position_ids": position_ids}, everything
+    for layout, run in layouts.items():
+        for name, value in results([run]).items():
+            equal(value, expected[name], f"{layout} {name}")
+
+
+def test_gradient_checkpointing_and_autocast_change_nothing(encoder, equal):
+    model = encoder.model("selective", "chunk", conv_kernel=3).train()
+    inputs = encoder.inputs(model.config)
+    found = []
+    for checkpointing in (False, True):
+        if checkpointing:
+            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+            enable()
+        model.zero_grad()
+        model(**inputs).last_hidden_state.square().sum().backward()
+        found.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    for actual, expected in zip(*found, strict=True):
+        equal(actual, expected)
+    model = model.float()
+    kinds = []
+    for layer in model.layers:
+        layer.attention.mixer.v_conv.register_forward_hook(lambda module, args, output: kinds.append(output.dtype))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(**encoder.inputs(model.config, torch.float32))
+    assert kinds == [torch.bfloat16] * 2
+
+
+@pytest.mark.parametrize(("saved", "wanted"), [(0, 3), (3, 0)])
+def test_weights_with_and_without_a_convolution_are_told_apart(saved, wanted, find_case, tmp_path):
+    case = find_case("LionForMaskedLM")
+    case.model_class(case.config(conv_kernel=saved)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"`conv_kernel` than {wanted} or .* they differ in .*mixer.k_conv.weight"):
+        LionForMaskedLM.from_pretrained(tmp_path, conv_kernel=wanted)
+
+
+def test_names_shapes_and_initial_weights(find_case, tmp_path, equal):
+    case = find_case("LionForMaskedLM")
+    model = case.model("decay", conv_kernel=5, hidden_size=64)
+    names = {name for name in model.state_dict() if "_conv" in name}
+    assert names == {f"lion.layers.{n}.attention.mixer.{x}_conv.weight" for n in (0, 1) for x in "qkv"}
+    for name in names:
+        weight = model.state_dict()[name]
+        bound = 5**-0.5
+        assert weight.shape == (64, 1, 5) and weight.abs().max() <= bound
+        assert abs(weight.std() / (bound / 3**0.5) - 1) < 0.1 and abs(weight.mean()) < 0.1 * bound
+    inputs = case.inputs(model.config)
+    model.save_pretrained(tmp_path)
+    equal(LionForMaskedLM.from_pretrained(tmp_path, dtype=torch.float64)(**inputs).logits, model(**inputs).logits)
+    mixer = LinearMixer(LionConfig(mixer_type="lit"))
+    assert not [name for name in mixer.state_dict() if "_conv" in name]

@@ -1,0 +1,181 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The code that is saved beside weights, and the rules by which transformers loads it."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import CASES, TINY, TINY_IMAGE
+from transformers.dynamic_module_utils import get_imports, get_relative_imports
+
+import modeling_lion
+from modeling_lion import LionConfig, LionForMaskedLM, LionModel, lion_image_processor
+from modeling_lion.portable_code import PACKAGES, Module, body_of, portable_code, shipped_modules, write_portable_code
+
+
+FILES = ["configuration_lion.py", "modeling_lion.py", "triton_lion.py"]
+# Names that transformers looks for before it runs a file from the Hub, and what those need themselves.
+REQUIREMENTS = {"torch", "transformers", "safetensors", "huggingface_hub", "numpy"}
+PACKAGE_NAMES = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("code")
+    write_portable_code(folder)
+    return folder
+
+
+def run(code: str, folder: Path, **environment: str) -> str:
+    """Run code where none of this package's names can be imported."""
+    hide = f"import sys\nsys.modules.update(dict.fromkeys({PACKAGE_NAMES}))\n"
+    environment = os.environ | {"HF_MODULES_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"} | environment
+    command = [sys.executable, "-W", "error", "-c", hide + code]
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_three_files_and_always_the_same(folder):
+    assert sorted(path.name for path in folder.iterdir()) == FILES
+    first = portable_code()
+    portable_code.cache_clear()
+    assert portable_code() == first
+    for text in first.values():
+        assert text.splitlines()[1].startswith("# Generated from the package lion-transformers ")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_imports_only_what_a_user_has(name, folder):
+    # get_imports is what transformers checks: it leaves out imports inside `try`, which may fail.
+    assert set(get_imports(folder / name)) <= REQUIREMENTS | sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_finds_its_neighbours(name, folder):
+    tree = ast.parse((folder / name).read_text(encoding="utf-8"))
+    relative = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    assert all(node.level == 1 and f"{node.module}.py" in FILES for node in relative)
+    # transformers finds them by a regular expression, which reads comments and docstrings, too.
+    assert set(get_relative_imports(folder / name)) == {node.module for node in relative}
+
+
+def test_triton_comes_with_the_first_tensor_on_a_gpu(folder):
+    tree = ast.parse((folder / "modeling_lion.py").read_text(encoding="utf-8"))
+    at_once = {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.level}
+    assert at_once == {"configuration_lion"}
+
+
+def test_every_module_and_every_line_is_there():
+    code = "".join(portable_code().values())
+    for module, _ in shipped_modules().values():
+        for node in module.tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not list(module.relative_imports(ast.walk(node))):
+                assert ast.get_source_segment(module.source, node) in code, (module.path, node.name)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("def scale():\n    return 1\n", "def scale():\n    return 2\n"),
+        ("from math import exp\n", "def exp(x):\n    return x\n"),
+        ("from torch import nn as layers\n", "layers = 3\n"),
+    ],
+)
+def test_a_name_that_is_defined_twice_is_refused(first, second, tmp_path):
+    """In one file, the second would take the place of the first."""
+    modules, state = {}, ({}, {}, {})
+    for name, source in (("one", first), ("two", second)):
+        (tmp_path / f"{name}.py").write_text(source)
+        modules[f"modeling_lion.{name}"] = (Module(f"modeling_lion.{name}", tmp_path / f"{name}.py"), "modeling_lion")
+    body_of(modules["modeling_lion.one"][0], "modeling_lion", modules, *state)
+    with pytest.raises(ValueError, match="is defined twice in modeling_lion.py.*two.py"):
+        body_of(modules["modeling_lion.two"][0], "modeling_lion", modules, *state)
+
+
+@pytest.mark.parametrize(
+    "source", ["from . import one\n", "from .one import scale as size\n", "from .none import x\n"]
+)
+def test_an_import_that_has_no_place_in_one_file_is_refused(source, tmp_path):
+    (tmp_path / "two.py").write_text(source)
+    module = Module("modeling_lion.two", tmp_path / "two.py")
+    modules = {"modeling_lion.two": (module, "modeling_lion")}
+    with pytest.raises(ValueError, match=r"write `from \.module import name`"):
+        body_of(module, "modeling_lion", modules, {}, {}, {})
+
+
+def test_whatever_is_saved_has_the_code_beside_it(tmp_path):
+    config = LionConfig(**TINY | TINY_IMAGE, modality="image", num_channels=1)
+    model = LionModel(config)
+    saved = {"model": model, "config": config, "processor": lion_image_processor(config)}
+    for name, x in saved.items():
+        x.save_pretrained(tmp_path / name)
+        assert sorted(path.name for path in (tmp_path / name).glob("*.py")) == FILES, name
+    processor = json.loads((tmp_path / "processor" / "preprocessor_config.json").read_text())
+    assert processor["auto_map"] == {"AutoImageProcessor": "modeling_lion.LionGrayscaleImageProcessorPil"}
+
+
+@pytest.mark.parametrize("case", CASES[2:5], ids=str)
+def test_a_saved_model_computes_the_same_without_the_package(case, tmp_path):
+    """And what that process saves loads once more: there, transformers copies the files."""
+    model = case.model_class(case.config()).eval()
+    inputs = case.inputs(model.config, torch.float32)
+    model.save_pretrained(tmp_path / "saved")
+    torch.save((inputs, model(**inputs).to_tuple()), tmp_path / "expected.pt")
+    names = modeling_lion.configuration_lion.AUTO_MODELS["text"].items()
+    auto_class = next(name for name, class_name in names if class_name == case.class_name)
+    code = f"""
+import torch, transformers
+auto_class = {auto_class!r}
+inputs, expected = torch.load("expected.pt")
+for source in ("saved", "again"):
+    model = getattr(transformers, auto_class).from_pretrained(source, trust_remote_code=True).eval()
+    assert all(torch.equal(x, y) for x, y in zip(model(**inputs).to_tuple(), expected, strict=True))
+    model.save_pretrained("again")
+print(type(model).__module__)
+"""
+    assert run(code, tmp_path).strip().endswith(".modeling_lion")
+    assert sorted(path.name for path in (tmp_path / "again").glob("*.py")) == FILES
+
+
+def test_without_hand_written_kernels_plain_operations_compute(tmp_path):
+    """Kernels enter themselves; with their folders taken away, the model computes the same."""
+    torch.manual_seed(0)
+    configs = [{"mixer_type": mixer} for mixer in ("lit", "decay", "selective", "diagonal")]
+    configs.append({"layer_types": ["linear_attention", "sliding_attention"], "sliding_window": 2})
+    configs.append({"local_window": 2, "conv_kernel": 3, "feature_map": "relu"})
+    ids, expected = torch.randint(1, 40, (2, 70)), []
+    for n, fields in enumerate(configs):
+        model = LionForMaskedLM(LionConfig(**TINY | {"max_position_embeddings": 70}, **fields)).eval()
+        model.save_pretrained(tmp_path / str(n))
+        expected.append(model(ids).logits.detach())
+    torch.save((ids, expected), tmp_path / "expected.pt")
+    for name, path in PACKAGES.items():
+        for source in path.rglob("*.py"):
+            place = tmp_path / name / source.relative_to(path)
+            if place.parent.name not in ("cpu", "triton"):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(source.read_bytes())
+    code = """
+import sys
+sys.path.insert(0, ".")
+sys.meta_path[:] = [x for x in sys.meta_path if "ditable" not in repr(x)]  # it would find the folders in the checkout
+for name in ("modeling_lion", "tokenization_lion"):
+    del sys.modules[name]
+import pathlib, torch, modeling_lion
+from modeling_lion.attention.kernels import KERNELS
+assert pathlib.Path(modeling_lion.__file__).resolve().is_relative_to(pathlib.Path.cwd()), modeling_lion
+assert not KERNELS, KERNELS
+ids, expected = torch.load("expected.pt")
+for n, logits in enumerate(expected):
+    model = modeling_lion.LionForMaskedLM.from_pretrained(str(n)).eval()
+    for form in ("auto", "parallel", "chunk", "rnn") if n < 4 else ("auto",):
+        model.set_attn_implementation(form)
+        torch.testing.assert_close(model(ids).logits, logits, atol=1e-4, rtol=1e-4)
+"""
+    run(code, tmp_path)

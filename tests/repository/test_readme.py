@@ -1,0 +1,123 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The promises of the README and of the pages in docs/ are executed."""
+
+import contextlib
+import doctest
+import io
+import re
+import runpy
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PRINTED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+
+
+def code_blocks(language: str, text: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks_with_output(text: str) -> list[tuple[str, str]]:
+    """The Python blocks of a page, each with what it prints by the block ```text behind it; "..." is anything."""
+    return re.findall(r"^```python\n(.*?)^```\n(?:\n+```text\n(.*?)^```$)?", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces a better way to train:FutureWarning")  # any composite
+@pytest.mark.parametrize("page", [name for name, text in TEXTS.items() if code_blocks("python", text)])
+def test_python_blocks_run_in_order_and_print_what_the_page_says(page, tmp_path, monkeypatch):
+    blocks, expected = zip(*blocks_with_output(TEXTS[page]), strict=True)
+    assert list(blocks) == code_blocks("python", TEXTS[page])
+    # These tests have imported modeling_lion already; readers have not.
+    assert re.search(r"^(from|import) (modeling_lion|hub_upload_lion)\b", blocks[0], flags=re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")  # pages of a clone
+    namespace = {"__name__": "__main__"}
+    for block, want in zip(blocks, expected, strict=True):
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            exec(compile(block, page, "exec"), namespace)
+        matches = doctest.OutputChecker().check_output(want, output.getvalue(), PRINTED)
+        assert matches, f"{block}\nprinted\n{output.getvalue()}"
+
+
+def test_pages_have_code():
+    assert len([page for page, text in TEXTS.items() if code_blocks("python", text)]) >= 5
+    assert sum(len(blocks_with_output(text)) for text in TEXTS.values()) >= 12
+
+
+def test_readme_is_short():
+    assert len(TEXTS["README.md"].splitlines()) <= 200
+
+
+def test_scripts_and_the_command_take_the_arguments(monkeypatch):
+    text = "\n".join(TEXTS.values())
+    commands = "\n".join(code_blocks("sh", text)).replace("\\\n", " ").splitlines()
+    commands += re.findall(r"`((?:python|lion) [^`]*)`", text.replace("\n", " "))
+    # A launcher and its own options before the script are as good as python.
+    commands = [re.sub(r"^torchrun .*?(?=examples/)", "python ", line) for line in commands]
+    scripts = [words for line in commands if (words := line.split("#")[0].split())[:1] in (["python"], ["lion"])]
+    scripts = [words for words in scripts if words[0] == "lion" or words[1].endswith(".py")]
+    assert {words[1] for words in scripts} >= {"convert", "upload", "verify", "examples/run_mlm.py"}
+
+    @cache  # a script imports much, and may be there more than once
+    def help_of(*entry: str) -> str:
+        monkeypatch.setattr(sys, "argv", [*entry, "--help"])
+        with contextlib.redirect_stdout(io.StringIO()) as output, pytest.raises(SystemExit) as stop:
+            if entry[0] == "lion":
+                monkeypatch.delitem(sys.modules, "hub_upload_lion.cli", raising=False)
+                runpy.run_module("hub_upload_lion.cli", run_name="__main__")
+            else:
+                runpy.run_path(str(ROOT / entry[0]), run_name="__main__")
+        assert stop.value.code == 0
+        return output.getvalue()
+
+    for words in scripts:
+        helped = help_of(*words[:2]) if words[0] == "lion" else help_of(words[1])
+        assert [word for word in words if word.startswith("--") and word not in helped] == []
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^make (\w+)", "\n".join(code_blocks("sh", TEXTS["README.md"])), flags=re.MULTILINE))
+    assert targets == {"demo", "test"}
+    named = set(re.findall(r"`make ([\w-]+)`", "\n".join(TEXTS.values())))
+    makefile = (ROOT / "Makefile").read_text()
+    assert [name for name in targets | named if not re.search(rf"^{name}:", makefile, flags=re.MULTILINE)] == []
+
+
+def anchors(text: str) -> set[str]:
+    """The names by which headings are linked, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]*))?\)", TEXTS[page.name])
+    targets = [((page.parent / path).resolve() if path else page, anchor) for path, anchor in links]
+    assert [str(path) for path, _ in targets if not path.exists()] == []
+    lost = [anchor for path, anchor in targets if anchor and anchor not in anchors(path.read_text(encoding="utf-8"))]
+    assert lost == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_files_exist(page):
+    text = TEXTS[page.name]
+    named = re.findall(r"(?:^|[`\s(])((?:[.\w]+/)+[\w*-]+\.(?:py|md|yaml|json|csv))", text)
+    folders = [ROOT, page.parent]
+    if page.name == "architecture.md":
+        folders.append(ROOT / "modeling_lion")
+        named += [f"modeling_lion/{name}" for name in re.findall(r"`([\w*/]+\.py)`", text)]
+    named += [f"tests/**/{name}" for name in re.findall(r"`(test_\w+\.py)", text)]
+    assert [name for name in named if not any(list(folder.glob(name)) for folder in folders)] == []
+
+
+def test_the_tree_is_the_repository():
+    tree = TEXTS["architecture.md"].split("```")[1]
+    named = re.findall(r"^(\S+)", tree, flags=re.MULTILINE)
+    assert len(named) >= 8 and [name for name in named if not (ROOT / name).exists()] == []

@@ -1,0 +1,98 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The forms of `lion_attention` as functions of four tensors, with one λ for both directions, and inputs for them."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+import modeling_lion
+from modeling_lion.attention.decay import LogDecay
+from modeling_lion.attention.lion_attention import lion_attention
+from modeling_lion.attention.numerics import accumulation_dtype
+from modeling_lion.attention.reference import reference_attention
+
+
+def with_one_decay(attention):
+    def form(query, key, value, log_decay=None, **kwargs):
+        return attention(query, key, value, LogDecay(log_decay, log_decay), **kwargs)
+
+    return form
+
+
+def form_of(name, **options):
+    return with_one_decay(lambda *args, **kwargs: lion_attention(*args, form=name, **options, **kwargs))
+
+
+@with_one_decay
+def naive(*args, chunk_size=None, **kwargs):
+    return reference_attention(*args, **kwargs)
+
+
+FORMS = {name: form_of(name) for name in ("parallel", "chunk", "rnn")}
+EVERY_FORM = {**FORMS, "naive": naive}
+auto = form_of("auto")
+
+
+def our_frames() -> int:
+    """How many functions of modeling_lion/ are being called at the moment."""
+    folder, frame, count = str(Path(modeling_lion.__file__).parent), sys._getframe(1), 0
+    while frame:
+        count += frame.f_code.co_filename.startswith(folder)
+        frame = frame.f_back
+    return count
+
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+BATCH, HEADS, HEAD_DIM, VALUE_DIM = 2, 3, 5, 6
+
+
+def make_inputs(
+    mixer, length, *, dtype=torch.float64, seed=0, batch=BATCH, heads=HEADS, dims=(HEAD_DIM, VALUE_DIM), positive=True
+):
+    """Query, key, value in `dtype` and the log decay in the accumulation dtype, all rounded already."""
+    generator = torch.Generator().manual_seed(seed)
+    rand = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)
+    query, key = (rand(2, batch, heads, length, dims[0]) + (0.1 if positive else -0.5)).to(dtype)
+    value = torch.randn(batch, heads, length, dims[1], generator=generator, dtype=torch.float64).to(dtype)
+    per_token = (batch, heads, length)
+    shape = {"lit": None, "decay": (heads,), "selective": per_token, "diagonal": (*per_token, dims[0])}[mixer]
+    log_decay = None if shape is None else torch.log(0.02 + 0.98 * rand(*shape)).to(accumulation_dtype(dtype))
+    return query, key, value, log_decay
+
+
+def extreme_decays(kind, shape, dtype):
+    generator = torch.Generator().manual_seed(3)
+    random = torch.rand(shape, generator=generator, dtype=torch.float64)
+    kinds = {
+        "all zero": torch.full(shape, -torch.inf),
+        "all one": torch.zeros(shape),
+        "zeros and ones": torch.where(random < 0.1, -torch.inf, 0.0),
+        "all kinds": torch.where(random < 0.1, -torch.inf, torch.where(random < 0.4, 0.0, -random)),
+        "far below": torch.where(random < 0.3, -1e4, -random),
+        "underflow": torch.where(random < 0.3, -95.0, -random),
+    }
+    return kinds[kind].to(dtype)
+
+
+EXTREMES = ["all zero", "all one", "zeros and ones", "all kinds", "far below", "underflow"]
+
+
+def pairs(kind: str, length: int, dtype=torch.float64) -> LogDecay:
+    """Log decays that differ between the directions."""
+    per_head, other_head = (make_inputs("decay", length, dtype=dtype, seed=seed)[3] for seed in (1, 2))
+    per_token, other_token = (make_inputs("selective", length, dtype=dtype, seed=seed)[3] for seed in (1, 2))
+    is_forward = torch.arange(HEADS) % 2 == 0
+    one_way = lambda x, is_open: torch.where(is_open if x.dim() == 1 else is_open[:, None], x, -torch.inf)
+    return {
+        "fixed": LogDecay(per_head, other_head),
+        "per token": LogDecay(per_token, other_token),
+        "both kinds": LogDecay(per_head, other_token),
+        "forward decays only": LogDecay(per_token, None),
+        "backward decays only": LogDecay(None, per_head),
+        "one way": LogDecay(one_way(per_token, is_forward), one_way(per_token, ~is_forward)),
+        "one way, fixed": LogDecay(one_way(per_head, is_forward), one_way(per_head, ~is_forward)),
+        "one way, nothing else decays": LogDecay(
+            one_way(torch.zeros_like(per_head), is_forward), one_way(torch.zeros_like(per_head), ~is_forward)
+        ),
+    }[kind]

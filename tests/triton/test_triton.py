@@ -1,0 +1,294 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The Triton kernels: what they compute (triton_cases.py), in Triton's interpreter or on a GPU, and that they compile for
+GPUs that are not there.
+"""
+
+import contextlib
+import functools
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from attention_forms import form_of, our_frames
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from modeling_lion import LionConfig, LionForMaskedLM
+from modeling_lion.attention import kernels
+from modeling_lion.attention.lion_attention import fastest_form
+from modeling_lion.mixers.feature_map import FEATURE_MAPS
+from modeling_lion.triton import config as triton_config
+from modeling_lion.triton import launch as triton_launch
+from modeling_lion.triton import plan as triton_plan
+
+
+ROOT = Path(__file__).parents[2]
+pytest.importorskip("triton", reason="triton is not installed")
+no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def run(*command: str, **environment: str) -> str:
+    """The output of a Python process, which must succeed."""
+    result = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert result.returncode == 0, result.stdout[-8000:]
+    return result.stdout
+
+
+def test_in_the_interpreter():
+    cases = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/triton/triton_cases.py")
+    assert " passed" in run(*cases, TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
+
+
+@no_gpu
+def test_on_a_gpu():
+    assert " passed" in run("-m", "pytest", "-q", "tests/triton/triton_cases.py", TRITON_INTERPRET="0")
+
+
+# Kernels of each kind, in the form that needs most registers; `python benchmarks/tune_triton.py --compile` does all.
+COMPILED = {
+    "sm_80": [("chunk", "S", 64, "bfloat16"), ("chunk", "LIT", 256, "float16"), ("chunk", "diagonal", 64, "bfloat16")],
+    "sm_90": [("chunk", "S", 64, "bfloat16"), ("feature_map", "LIT", 64, "bfloat16")],
+}
+WITHOUT_PRODUCTS = ("decays_kernel", "decay_gradient_kernel", "silu_norm_kernel", "silu_norm_kernel_backward")
+
+
+def test_compiles_without_spills(tmp_path):
+    """In float16 the states are float32: twice the shared memory of bfloat16's, and most in LIT with heads of 256."""
+    code = f"""
+from tune_triton import compile_case, faults
+for architecture, case in {[(name, case) for name, cases in COMPILED.items() for case in cases]}:
+    for result in compile_case(*case, architecture):
+        assert result["registers"] > 0 and not faults(result), (result, faults(result))
+        assert result["uses_tensor_cores"] == (result["kernel"] not in {WITHOUT_PRODUCTS}), result
+"""
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"), **environment)
+
+
+def test_faults_of_compiled_kernels_are_seen(tmp_path):
+    """Those that the tuning must leave out: too much shared memory, spilled registers, a size that Triton refuses."""
+    code = """
+import tune_triton
+from tune_triton import configure, fits
+key, fine, wrong = ("sm_80", 16, 64), {"value_tile": 32, "num_warps": 1, "num_stages": 1}, {"value_tile": 24}
+def rnn_faults(option):
+    configure(key, {"rnn": option})
+    (result,) = tune_triton.compile_case("rnn", "S", 64, "bfloat16", "sm_80")
+    return tune_triton.faults(result)
+assert rnn_faults(fine) == [] and fits(key, "rnn", 0, "rnn", fine)
+(fault,) = rnn_faults(fine | wrong)
+assert "does not compile" in fault and "power of 2" in fault, fault
+assert not fits(key, "rnn", 0, "rnn", fine | wrong)
+tune_triton.SHARED_MEMORY["sm_80"] = 16
+(fault,) = rnn_faults(fine)
+assert "bytes of shared memory" in fault, fault
+tune_triton.SHARED_MEMORY["sm_80"] = 2**20
+assert not fits(key, "tile", 128, "states", {"head_tile": 64, "value_tile": 64, "num_warps": 1, "num_stages": 1})
+"""
+    environment = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"), **environment)
+
+
+def test_every_size_is_configured():
+    sizes = {(name, bits, dim) for name in ("sm_80", "sm_90") for bits in (16, 32) for dim in (32, 64, 128, 256)}
+    assert set(triton_config.CONFIGS) == sizes
+    assert all(config["chunk"] % config["tile"] == 0 for config in triton_config.CONFIGS.values())
+    assert set(triton_config.PARALLEL_UP_TO) == {"sm_80", "sm_90"}
+
+
+# A way to set the precision of products in float32, and what the kernels make of it.
+TF32_SETTINGS = {
+    "pass": "tf32x3",
+    "torch.set_float32_matmul_precision('high')": "tf32",
+    "torch.backends.cuda.matmul.allow_tf32 = True": "tf32",
+    "torch.backends.fp32_precision = 'tf32'": "tf32",  # what the Trainer's tf32=True does
+    "torch.backends.cuda.matmul.fp32_precision = 'tf32'": "tf32",
+    "torch.backends.fp32_precision = 'tf32'; torch.backends.cuda.matmul.fp32_precision = 'ieee'": "tf32x3",
+}
+
+
+def test_every_way_to_allow_tf32_is_seen():
+    """Each in a fork of its own, since they do not mix."""
+    code = f"""
+import os, torch
+from modeling_lion.triton.plan import precision
+for setting in {list(TF32_SETTINGS)}:
+    pid = os.fork()
+    if pid == 0:
+        exec(setting)
+        print(precision(torch.float32), flush=True)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0, setting
+"""
+    # torch 2.9 says that the older settings will go.
+    found = run("-W", "ignore:Please use the new API", "-c", code).split()
+    assert dict(zip(TF32_SETTINGS, found, strict=True)) == TF32_SETTINGS
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """CUDA tensors without a GPU: shapes, strides and dtypes only. Any question about a number raises an error."""
+    monkeypatch.setattr(kernels, "HAS_TRITON", True)
+    monkeypatch.setattr(kernels, "runs_triton", lambda device: True)
+    monkeypatch.setattr(triton_plan, "architecture", lambda device: "sm_80")
+    with FakeTensorMode():
+        yield
+
+
+class CalledOperators(TorchDispatchMode):
+    """Writes down the names of the operators that are called."""
+
+    def __init__(self, names: list[str]):
+        super().__init__()
+        self.names = names
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.name())
+        return function(*args, **(kwargs or {}))
+
+
+def fake_inputs(length=300, head_dim=48, dtype=torch.bfloat16, value_dim=None):
+    make = lambda dim: torch.empty(2, length, 3, dim, dtype=dtype, device="cuda").transpose(1, 2)
+    return make(head_dim), make(head_dim), make(value_dim or head_dim)
+
+
+# Of log decays, in the tests below.
+SHAPES = {"lit": None, "decay": (3,), "selective": (2, 3, 300), "diagonal": (2, 3, 300, 48)}
+
+
+@pytest.mark.parametrize(
+    ("form", "mixer"),
+    [x for x in itertools.product(["parallel", "chunk", "rnn", "auto"], SHAPES) if x != ("rnn", "diagonal")],
+)
+def test_nothing_is_asked_of_the_gpu(form, mixer, fake_gpu):
+    shape = SHAPES[mixer]
+    decay = None if shape is None else torch.empty(shape, device="cuda")
+    inputs = fake_inputs()
+    called = []
+    with torch.no_grad(), CalledOperators(called):
+        output, _ = form_of(form)(*inputs, decay)
+    assert output.device.type == "cuda" and output.stride() == inputs[2].stride()
+    expected = form if form != "auto" else "chunk" if mixer == "lit" else "parallel"  # 300 tokens are few
+    expected = "diagonal" if mixer == "diagonal" else expected
+    assert [name for name in called if name.startswith("lion::")] == [f"lion::triton_{expected}"]
+
+
+@pytest.fixture(params=[torch.bfloat16, torch.float16], ids=str)
+def gpu_autocast(request):
+    """`torch.autocast("cuda", dtype)`, which refuses to work without a GPU."""
+    torch.set_autocast_dtype("cuda", request.param)
+    torch.set_autocast_enabled("cuda", True)
+    torch.autocast_increment_nesting()
+    yield request.param
+    torch.set_autocast_enabled("cuda", False)
+    if torch.autocast_decrement_nesting() == 0:
+        torch.clear_autocast_cache()
+
+
+@pytest.mark.parametrize(
+    ("mixer", "feature_map"),
+    [*(("lit", name) for name in FEATURE_MAPS), *((name, "silu_norm") for name in ("decay", "selective", "luna"))],
+)
+def test_mixed_precision_gives_kernels_one_dtype(mixer, feature_map, fake_gpu, gpu_autocast):
+    """Autocast widens more on a GPU than on a CPU: also norms, exp and softmax, of which feature maps are made."""
+    config = LionConfig(
+        mixer_type=mixer, feature_map=feature_map, hidden_size=32, num_attention_heads=2, num_hidden_layers=2,
+        intermediate_size=32, vocab_size=20, normalization="none" if feature_map == "identity" else "sum",
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = LionForMaskedLM(config)
+    model.set_attn_implementation("eager" if mixer == "luna" else "chunk")
+    weights = dict(model.named_parameters()) | dict(model.named_buffers())
+    weights = {name: torch.empty_like(x, device="cuda") for name, x in weights.items()}
+    with torch.no_grad():
+        output = torch.func.functional_call(model, weights, torch.empty(2, 30, dtype=torch.long, device="cuda"))
+    assert output.logits.dtype == gpu_autocast
+
+
+@pytest.mark.parametrize("normalization", ["sum", "none", "separate"])
+@pytest.mark.parametrize("mixer", SHAPES)
+def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, normalization, fake_gpu):
+    log_decay = None if SHAPES[mixer] is None else torch.empty(SHAPES[mixer], device="cuda")
+    inputs = (*fake_inputs(), log_decay, log_decay)
+    name = "diagonal" if mixer == "diagonal" else "chunk"
+    with torch.no_grad():
+        output, factor, wider, *saved = getattr(torch.ops.lion, f"triton_{name}")(*inputs, 64, normalization, "both")
+        gradients = getattr(torch.ops.lion, f"triton_{name}_backward")(
+            output, factor, *inputs, output, factor, saved, 64, normalization, "both", True
+        )
+    assert wider.numel() == 0 and output.dtype == (torch.float32 if normalization == "separate" else torch.bfloat16)
+    for gradient, tensor in zip(gradients, inputs, strict=True):
+        assert tensor is None or (gradient.shape, gradient.stride()) == (tensor.shape, tensor.stride())
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, True),
+        ({"dtype": torch.float16}, True),
+        ({"dtype": torch.float32}, True),
+        ({"value_dim": 256}, True),
+        ({"dtype": torch.float64}, False),
+        ({"head_dim": 257}, False),
+        ({"value_dim": 257}, False),
+    ],
+)
+def test_which_inputs_the_triton_kernels_take(change, expected, fake_gpu, monkeypatch):
+    query, _, value = fake_inputs(**change)
+    assert kernels.backend_of(query, value) == ("triton" if expected else "plain")
+    monkeypatch.setattr(kernels, "HAS_TRITON", False)
+    assert kernels.backend_of(query, value) == "plain"
+
+
+def test_gpus_have_a_choice_of_their_own(fake_gpu):
+    decay = torch.empty(3, device="cuda")
+    for length in (100, 500, 600):
+        query, _, value = fake_inputs(length=length)
+        limit = triton_config.PARALLEL_UP_TO["sm_80"]
+        assert fastest_form(query, value, decay, 64) == ("parallel" if length <= limit else "chunk")
+        assert fastest_form(query, value, None, 64) == "chunk"
+
+
+def test_nobody_without_a_gpu_imports_triton_kernels():
+    code = """
+import sys, torch
+from modeling_lion import LionConfig, LionModel
+for mixer in ("lit", "decay", "selective"):
+    model = LionModel(LionConfig(mixer_type=mixer, hidden_size=16, num_attention_heads=2, num_hidden_layers=1))
+    for kernel in ("parallel", "chunk", "rnn"):
+        model.set_attn_implementation(kernel)
+        model(torch.arange(8)[None]).last_hidden_state.sum().backward()
+host = {f"modeling_lion.triton.{name}" for name in ("config", "launch", "plan")}
+assert {name for name in sys.modules if name.startswith("modeling_lion.triton.")} == host
+"""
+    run("-c", code)
+
+
+def test_a_launch_is_nine_frames_away(fake_gpu, monkeypatch):
+    """From `LionForMaskedLM.forward` to the first launch, of our code."""
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 20}
+    frames = []
+    monkeypatch.setattr(triton_launch, "launch", lambda *args, **options: frames.append(our_frames()))
+    monkeypatch.setattr(torch.cuda, "device_of", lambda tensor: contextlib.nullcontext())
+    for mixer in ("lit", "decay", "selective"):
+        model = LionForMaskedLM(LionConfig(mixer_type=mixer, num_hidden_layers=1, feature_map="elu", **sizes))
+        weights = {name: torch.empty_like(x, device="cuda") for name, x in model.named_parameters()}
+        # What the operator does: the dispatcher does not run it on tensors without numbers.
+        operator = functools.partial(triton_launch.launch_attention, is_whole=False)
+        monkeypatch.setitem(kernels.KERNELS, ("triton", "chunk"), operator)
+        model.set_attn_implementation("chunk")
+        with torch.no_grad():
+            torch.func.functional_call(model, weights, torch.empty(2, 30, dtype=torch.long, device="cuda"))
+    assert frames and max(frames) <= 9
