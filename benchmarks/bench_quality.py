@@ -371,7 +371,7 @@ def half_lives(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[t
     found, hooks = [], []
 
     def keep(module, inputs, output):
-        log_decay = output[3].forward  # the same backward
+        log_decay = output.inputs[3].forward  # the same backward
         if log_decay is not None:
             log_decay = log_decay.double().cpu()
             # From (heads,), (batch, heads, length) or (batch, heads, length, head_dim). λ = 1 is padding, or CLS.

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import Mamba2Config, Mamba2Model, MambaConfig, MambaModel
 
 from modeling_lion import LionConfig
+from modeling_lion.layout.layout import PLAIN_LAYOUT, Layout
 
 
 def hydra_mixers(config: LionConfig, count: int) -> list[nn.Module]:
@@ -41,16 +42,17 @@ class BidirectionalMamba(nn.Module):
         self.mixer, self.reverse_mixer = mixer, reverse_mixer
 
     def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor | None = None, memory: None = None, **kwargs
+        self, hidden_states: Tensor, layout: Layout = PLAIN_LAYOUT, memory: None = None, **kwargs
     ) -> tuple[Tensor, None, None]:
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            attention_mask: `(batch, length)`, False for padding.
+            layout: says which tokens are real.
 
         Returns:
             The mixed hidden states, and `None` for the weights and the memory of other mixers.
         """
+        attention_mask = layout.is_real
         reverse_mask = None if attention_mask is None else attention_mask.flip(1)
         reverse = self.reverse_mixer(hidden_states.flip(1), attention_mask=reverse_mask).flip(1)
         return self.mixer(hidden_states, attention_mask=attention_mask) + reverse, None, None

@@ -19,7 +19,7 @@ from torch import Tensor
 from modeling_lion import LionPreTrainedModel
 from modeling_lion.attention.implementation_names import attention_names
 from modeling_lion.attention.reference import reference_attention
-from modeling_lion.layout.scans import scan_attention
+from modeling_lion.layout.layout import Layout
 from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.modeling_lion import LionAttention
 
@@ -238,20 +238,10 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
     return Numerics(tuple(heads), first_nan)
 
 
-def head_numbers(
-    attention: LionAttention,
-    hidden_states: Tensor,
-    is_real: Tensor | None,
-    memory=None,
-    scans=None,
-    neighbours=None,
-    position_embeddings=None,
-    **kwargs,
-) -> Tensor:
+def head_numbers(attention: LionAttention, hidden_states: Tensor, layout: Layout, *args, **kwargs) -> Tensor:
     """`(heads, 3)`: the smallest λ, the smallest |denominator|, the first token that is not finite (inf if none)."""
-    query, key, value, log_decays, _ = attention.mixer(hidden_states, is_real, neighbours, position_embeddings)
-    reference = partial(reference_attention, head_directions=attention.config.head_directions)
-    reference = reference if scans is None else partial(scan_attention, reference, scans=scans)
+    query, key, value, log_decays = attention.mixer(hidden_states, layout).inputs
+    reference = layout.along(partial(reference_attention, head_directions=attention.config.head_directions))
     _, weights = reference(query, key, value, log_decays, normalization="none")
     log_decay = log_decays.forward  # the same backward
     denominators = weights[0].sum(-1) * query.shape[-1] ** 0.5  # (heads, length)

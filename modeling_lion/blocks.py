@@ -7,6 +7,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
+from .layout.layout import Layout
+
 
 class LionRMSNorm(nn.RMSNorm):
     """torch's, also of half precision with weights in float32, as autocast has it."""
@@ -114,25 +116,11 @@ class LionPooler(nn.Module):
             self.dense = nn.Linear(config.pooled_size, config.pooled_size)
             self.activation = ACT2FN[name]
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        is_real: Tensor | None,
-        cu_seqlens: Tensor | None = None,
-        shared_sequence=None,
-    ) -> Tensor:
+    def forward(self, hidden_states: Tensor, layout: Layout) -> Tensor:
         """`(batch, pooled_size)`; of packed rows `(batch * num_sequences, pooled_size)`."""
-        if cu_seqlens is not None:
-            lengths = cu_seqlens.diff().tolist()
-            sequences = hidden_states.split(lengths, dim=1)
-            masks = [None] * len(lengths) if is_real is None else is_real.split(lengths, dim=1)
-            return torch.stack([self(*pair) for pair in zip(sequences, masks, strict=True)], dim=1).flatten(0, 1)
         if self.pooling == "late":
             hidden_states = self.project(hidden_states)
-        if shared_sequence is not None:
-            pooled = shared_sequence.pool(hidden_states, is_real, self.pooling)
-        else:
-            pooled = self.reduce(hidden_states, is_real)
+        pooled = layout.pool(hidden_states, self.reduce, self.pooling)
         if self.layer_norm is not None:
             pooled = self.layer_norm(pooled)
         return pooled if self.pooling == "late" else self.project(pooled)

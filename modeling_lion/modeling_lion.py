@@ -13,7 +13,6 @@
 # limitations under the License.
 """PyTorch LION model (Afzal et al., arXiv 2502.16249): bidirectional linear attention for text and images."""
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -36,7 +35,7 @@ from transformers.modeling_outputs import (
 from transformers.modeling_utils import AttentionInterface
 from transformers.processing_utils import Unpack
 from transformers.pytorch_utils import apply_chunking_to_forward
-from transformers.utils import TransformersKwargs, auto_docstring, logging
+from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
@@ -44,7 +43,6 @@ from .attention.implementation_names import (
     FORMS,
     SupportsSoftmax,
     check_softmax_attention,
-    linear_form,
     name_of_linear_attention,
     name_of_softmax_attention,
 )
@@ -56,26 +54,19 @@ from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid
 from .initialization import init_own_weights, start_by_fan_in
 from .layout.input_checks import check_inputs
-from .layout.padding import real_tokens, text_layout
-from .layout.rotary import LionRotaryEmbeddings, PositionEmbeddings
-from .layout.scans import scan_attention, scan_orders
-from .layout.segments import (
-    BorderStates,
-    SequenceParallelModel,
-    SharedSequence,
-    encode_in_segments,
-    segment_attention,
-    segment_states,
-)
+from .layout.layout import PLAIN_LAYOUT, Layout
+from .layout.processes import SequenceParallelModel, shared_layout
+from .layout.rotary import LionRotaryEmbeddings
+from .layout.scans import image_layout
+from .layout.segments import encode_in_segments
+from .layout.text import real_tokens, text_layout
 from .loading import check_config, check_mixer_weights, explain_damaged_weights
-from .mixers.linear import LinearMixer, Mixer
+from .mixers.linear import LinearMixer
 from .mixers.linear_decay import DecayMixer, DiagonalMixer, SelectiveMixer
 from .mixers.luna import LunaMixer
-from .mixers.short_conv import BorderTaps, Halo
+from .mixers.mixer import Mixer
 from .mixers.softmax import SlidingMixer, SoftmaxMixer
 
-
-logger = logging.get_logger(__name__)
 
 MIXERS = {
     "lit": LinearMixer,
@@ -99,11 +90,10 @@ def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
 ALL_ATTENTION_FUNCTIONS = AttentionInterface()
 for _form in FORMS:
     ALL_ATTENTION_FUNCTIONS[_form] = partial(lion_attention, form=_form)
-eager_attention = partial(lion_attention, form="eager")
 
 
 class LionAttention(nn.Module):
-    """A linear mixer makes queries, keys, values and log decays; `lion_attention` computes. Other mixers do both."""
+    """A mixer makes queries, keys, values and log decays, and attention computes with them."""
 
     def __init__(self, config: LionConfig, layer_idx: int = 0):
         super().__init__()
@@ -118,91 +108,39 @@ class LionAttention(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        layer_mask: Tensor | None = None,
+        layout: Layout = PLAIN_LAYOUT,
         memory: Tensor | None = None,
         output_attentions: bool | None = None,
-        scans: Tensor | None = None,
-        border_states: BorderStates | None = None,
-        shared_sequence: SharedSequence | None = None,
-        neighbours: BorderTaps | Halo | None = None,
-        cu_seq_lens_q: Tensor | None = None,
-        position_embeddings: PositionEmbeddings | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            layer_mask: for linear mixers which tokens are real (`real_tokens`), for others what their `layer_mask`
-                gives; in a segment of a longer sequence which are real.
+            layout: how the tokens lie: padding, packing, rotary tables, scans, surroundings (layout/layout.py).
             memory: a second stream of hidden states, which only some mixers read and write (mixers/luna.py).
-            scans: the orders in which the patches of an image are read (layout/scans.py).
-            border_states: what this segment gets of a longer sequence (layout/segments.py).
-            shared_sequence: the processes that have the other segments of this sequence.
-            neighbours: what a short convolution or a window has to know of the tokens around these
-            (mixers/short_conv.py). cu_seq_lens_q: borders of packed sequences.
-            position_embeddings: the rotary positions of this type of layers (layout/rotary.py).
 
         Returns:
             The mixed hidden states, the weights if asked for, and the memory for the next layer.
         """
         if "attention_mask" in kwargs:
-            raise ValueError("Layers take no `attention_mask`: give `layer_mask`, or call the model.")
+            raise ValueError("Layers take no `attention_mask`: give `layout`, or call the model.")
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        if shared_sequence is not None:
-            neighbours = shared_sequence.halo(hidden_states, layer_mask, self.mixer.reach)
-        if not isinstance(self.mixer, LinearMixer):
-            options = {"output_attentions": output_attentions, "cu_seq_lens_q": cu_seq_lens_q}
-            options |= {"position_embeddings": position_embeddings, "neighbours": neighbours}
-            output, weights, memory = self.mixer(hidden_states, layer_mask, memory, **options)
-            return self.project(output), weights, memory
-
-        implementation = linear_form(self.config._attn_implementation)
-        if implementation == "auto" and output_attentions:
-            implementation = "eager"
-        query, key, value, log_decay, local = self.mixer(hidden_states, layer_mask, neighbours, position_embeddings)
-        if shared_sequence is not None:
-            given = segment_states(key, value, log_decay, self.config.head_directions)
-            border_states = shared_sequence.exchange(given)
-        options = {
-            "normalization": self.config.normalization if local is None else "separate",
-            "chunk_size": self.config.chunk_size,
-            "cu_seqlens": cu_seq_lens_q,
-            "head_directions": self.config.head_directions,
-        }
-        attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
-        attention = extended(attention, scans, border_states)
-        output, weights = attention(query, key, value, log_decay, **options)
+        name = self.mixer.attention_name(output_attentions)
+        attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, self.mixer.eager_attention)
+        call = self.mixer(hidden_states, layout, memory, attention)
+        output, weights = call.attention(*call.inputs)
         if weights is None and output_attentions:
-            logger.warning_once(
-                f'The "{implementation}" kernel has no attention weights: they are computed once '
-                "more in the full form, which takes time and memory quadratic in the length."
-            )
-            attention = extended(eager_attention, scans, border_states)
-            _, weights = attention(query, key, value, log_decay, **options)
-        if local is not None and weights is not None:  # of which the output is, so that they have gradients
-            weights = local.weights(weights, cu_seq_lens_q).to(value.dtype)
-        if local is not None:
-            output = local.join(*output, cu_seq_lens_q) if weights is None else weights @ value
-        return self.project(output.transpose(1, 2).flatten(2)), weights, memory
+            weights = self.mixer.weights(call, layout)
+        if call.window is not None:
+            output, weights = call.window.join(output, weights)
+        if self.mixer.has_heads_first:
+            output = output.transpose(1, 2)
+        return self.project(output.flatten(2)), weights, call.memory
 
     def project(self, output: Tensor) -> Tensor:
         if self.layer_norm is not None:
             output = self.layer_norm(output)
         return self.o_proj(self.dropout(output))
-
-    def segment_states(self, *args) -> BorderStates:
-        """What a segment of a longer sequence gives to the others (layout/segments.py); arguments as of the mixer."""
-        _, key, value, log_decay, _ = self.mixer(*args)
-        return segment_states(key, value, log_decay, self.config.head_directions)
-
-
-def extended(attention: Callable, scans: Tensor | None, border_states: BorderStates | None) -> Callable:
-    """`attention`, along the scans of an image or with what a segment gets of a longer sequence."""
-    if scans is not None:
-        return partial(scan_attention, attention, scans=scans)
-    if border_states is not None:
-        return partial(segment_attention, attention, border_states=border_states)
-    return attention
 
 
 class LionLayer(GradientCheckpointingLayer):
@@ -222,13 +160,13 @@ class LionLayer(GradientCheckpointingLayer):
     def forward(
         self,
         hidden_states: Tensor,
-        layer_mask: Tensor | None = None,
+        layout: Layout = PLAIN_LAYOUT,
         memory: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:
         """The hidden states, and the memory for the next layer: see `LionAttention`."""
         # Normed states have no name, so that inference frees them early.
-        mixed, _, memory = self.attention(self.normed(hidden_states), layer_mask, memory, **kwargs)
+        mixed, _, memory = self.attention(self.normed(hidden_states), layout, memory, **kwargs)
         hidden_states = hidden_states + self.dropout(mixed)
         del mixed
         if not self.is_pre_norm:
@@ -241,9 +179,6 @@ class LionLayer(GradientCheckpointingLayer):
     def normed(self, hidden_states: Tensor) -> Tensor:
         """What attention gets."""
         return self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states
-
-    def segment_states(self, hidden_states: Tensor, *args) -> BorderStates:
-        return self.attention.segment_states(self.normed(hidden_states), *args)
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
         return self.mlp(self.mlp_norm(hidden_states) if self.is_pre_norm else hidden_states)
@@ -398,56 +333,31 @@ class LionModel(LionPreTrainedModel):
         """
         given = input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q, kwargs.get("past_key_values")
         check_inputs(self.config, *given)
-        scans, shared_sequence, position_embeddings = None, None, {}
         if self.is_text:
             inputs = input_ids if inputs_embeds is None else inputs_embeds
-            is_real, cu_seq_lens_q, positions = text_layout(inputs, attention_mask, position_ids, cu_seq_lens_q)
+            layout = text_layout(self.config, inputs, attention_mask, position_ids, cu_seq_lens_q)
             if self.sequence_group is not None:
-                if cu_seq_lens_q is not None or kwargs.get("output_attentions", self.config.output_attentions):
-                    raise ValueError(
-                        "Processes that share a sequence take one sequence a row, not packed ones (`cu_seq_lens_q` or "
-                        "`position_ids` that start again), and give no attention weights (`output_attentions`)."
-                    )
-                has_windows = self.config.has_windows
-                shared_sequence = SharedSequence.of(inputs, is_real, self.sequence_group, has_windows)
-                if position_ids is None:
-                    positions = positions + shared_sequence.tokens_before()
-                else:
-                    shared_sequence.check_positions(positions, is_real)
-            hidden_states = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
+                wants_weights = kwargs.get("output_attentions", self.config.output_attentions)
+                layout = shared_layout(self.config, inputs, layout, position_ids, self.sequence_group, wants_weights)
+            hidden_states = self.embeddings(input_ids, token_type_ids, layout.position_ids, inputs_embeds)
             if len(self.rotary_embeddings):  # hooks, as of torchinfo, take no empty outputs
-                position_embeddings = self.rotary_embeddings(hidden_states, positions, shared_sequence)
+                layout.rotary_tables = self.rotary_embeddings(hidden_states, layout)
         else:
             changes = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
             hidden_states = self.embeddings(pixel_values, **changes)
-            if self.config.num_scans > 1:
-                grid = patch_grid(self.config, pixel_values)
-                num_first = self.config.num_prefix_tokens
-                scans = scan_orders(self.config.patch_order, *grid, num_first, device=hidden_states.device)
             is_real = real_tokens(attention_mask, hidden_states)
-        layer_masks = {"linear_attention": is_real, "sliding_attention": is_real}
-        if shared_sequence is None:
-            for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
-                mixer = mixer_class(self.config, layer_type)
-                layer_masks[layer_type] = mixer.layer_mask(self.config, hidden_states, is_real, cu_seq_lens_q)
-        options = {"scans": scans, "shared_sequence": shared_sequence, "cu_seq_lens_q": cu_seq_lens_q}
-        options["neighbours"] = BorderTaps.of(self.config, hidden_states, cu_seq_lens_q)
+            layout = image_layout(self.config, hidden_states, patch_grid(self.config, pixel_values), is_real)
+        for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
+            layout.masks[layer_type] = layout.mask(mixer_class(self.config, layer_type), self.config, hidden_states)
         memory = None
         for layer in self.layers:
             # By position what may need a gradient: else checkpointing would lose it.
-            hidden_states, memory = layer(
-                hidden_states,
-                layer_masks[layer.layer_type],
-                memory,
-                position_embeddings=position_embeddings.get(layer.layer_type),
-                **options,
-                **kwargs,
-            )
+            hidden_states, memory = layer(hidden_states, layout, memory, **kwargs)
         if self.norm is not None:
             hidden_states = self.norm(hidden_states)
         pooled = None
         if self.pooler is not None:
-            pooled = self.pooler(hidden_states, is_real, cu_seq_lens_q, shared_sequence)
+            pooled = self.pooler(hidden_states, layout)
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
     @torch.no_grad()
@@ -477,13 +387,14 @@ class LionModel(LionPreTrainedModel):
         hidden_states, is_real = encode_in_segments(
             self, input_ids, attention_mask, token_type_ids, position_ids, segment_length, show_progress
         )
-        pooled = self.pooler(hidden_states, is_real) if self.pooler is not None else None
+        pooled = self.pooler(hidden_states, Layout(is_real)) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
 
 @auto_docstring
 class LionForMaskedLM(LionPreTrainedModel):
     _modalities = ("text",)
+    _has_labels_per_token = True
     _tied_weights_keys = {"lm_head.decoder.weight": "lion.embeddings.word_embeddings.weight"}
     _fsdp_plan = {"lm_head.decoder": "keep_full_weight"}
 
@@ -519,7 +430,9 @@ class LionForMaskedLM(LionPreTrainedModel):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
         logits = self.lm_head(outputs.last_hidden_state)
-        loss = self.loss_of_segment(labels, logits=logits, vocab_size=self.config.vocab_size, **kwargs)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, logits=logits, vocab_size=self.config.vocab_size, **kwargs)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -582,6 +495,8 @@ class LionForSequenceClassification(LionTextClassifier):
 
 @auto_docstring
 class LionForTokenClassification(LionTextClassifier):
+    _has_labels_per_token = True
+
     def __init__(self, config: LionConfig):
         super().__init__(config, config.num_labels, add_pooling_layer=False)
 
@@ -605,7 +520,9 @@ class LionForTokenClassification(LionTextClassifier):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
         logits = self.classify(outputs.last_hidden_state)
-        loss = self.loss_of_segment(labels, logits=logits, config=self.config, **kwargs)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, logits=logits, config=self.config, **kwargs)
         return TokenClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

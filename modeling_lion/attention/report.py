@@ -60,18 +60,17 @@ def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor
 
 def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], reports: dict) -> None:
     """A hook that runs before an attention module and puts its report into `reports`."""
-    hidden_states, is_real = args[:2]
-    surroundings = (kwargs.get(name) for name in ("neighbours", "position_embeddings"))
-    query, key, _, log_decay, local = attention.mixer(hidden_states, is_real, *surroundings)
+    hidden_states, layout = args[:2]
+    (query, key, _, log_decay), window = attention.mixer(hidden_states, layout)[1:3]
     length, head_dim = query.shape[2:]
     if any(not 0 <= token < length for token in tokens):
         raise ValueError(f"`tokens` is {tokens}; give positions from 0 to {length - 1}.")
     dtype = accumulation_dtype(query.dtype)
     query, key = query.to(dtype), key.to(dtype)
     ones = query.new_ones(*query.shape[:3], 1)
-    real_keys = ones if is_real is None else ones * is_real[:, None, :, None]
+    real_keys = ones if layout.is_real is None else ones * layout.is_real[:, None, :, None]
 
-    scans, cu_seqlens = kwargs.get("scans"), kwargs.get("cu_seq_lens_q")
+    scans, cu_seqlens = getattr(layout, "scans", None), layout.cu_seqlens
     directions = attention.config.head_directions
     tokens = torch.tensor(tokens, device=query.device)
     orders = torch.arange(length, device=query.device).unsqueeze(0) if scans is None else scans
@@ -95,10 +94,10 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
         )
         receptive_field = receptive_field + reached[:, :, raster, 0] / len(orders)
     weights = (query[:, :, tokens] @ key.transpose(-1, -2)) * mask
-    if local is None:
+    if window is None:
         weights = normalize(weights, weights.sum(-1, keepdim=True), attention.config.normalization, head_dim)
     else:
-        weights = local.weights(weights, cu_seqlens, tokens)
+        weights = window.weights(weights, tokens)
     reports[attention] = AttentionReport(weights, mask.expand_as(weights), receptive_field)
 
 

@@ -11,10 +11,8 @@ from transformers.models.phi.modeling_phi import PhiRotaryEmbedding, apply_rotar
 
 from ..attention.decay import wide_dtype
 from ..attention.numerics import accumulation_dtype
-from ..mixers.short_conv import reach_of
-
-
-PositionEmbeddings = tuple[Tensor, Tensor]
+from .halo import reach_of
+from .layout import Layout, PositionEmbeddings
 
 
 class LionRotaryEmbedding(PhiRotaryEmbedding):
@@ -57,21 +55,12 @@ class LionRotaryEmbeddings(nn.ModuleDict):
         has_window = {"sliding_attention": True, "linear_attention": config.local_window > 0}
         self.reach = {layer_type: reach_of(config, layer_type) for layer_type in self if has_window.get(layer_type)}
 
-    def forward(self, x: Tensor, position_ids: Tensor, shared_sequence=None) -> dict[str, PositionEmbeddings]:
-        """
-        By type of layers.
-
-        Args:
-            x, position_ids: of `LionRotaryEmbedding`.
-            shared_sequence: the processes that have the other segments of a sequence (layout/segments.py). Layers
-            with a
-                window get the positions of the tokens on both sides, too.
-        """
-        positions = dict.fromkeys(self.keys(), position_ids)
-        if shared_sequence is not None:
-            for layer_type, reach in self.reach.items():
-                positions[layer_type] = shared_sequence.surround(position_ids, reach)
-        return {layer_type: self.of_layer(layer_type, x, positions[layer_type]) for layer_type in positions}
+    def forward(self, x: Tensor, layout: Layout) -> dict[str, PositionEmbeddings]:
+        """By type of layers, for the tokens of a layout and those around them that layers with a window see."""
+        return {
+            layer_type: self.of_layer(layer_type, x, layout.positions_around(self.reach.get(layer_type, 0)))
+            for layer_type in self.keys()
+        }
 
     def of_layer(self, layer_type: str, x: Tensor, position_ids: Tensor) -> PositionEmbeddings | None:
         """Those of one type of layers, `None` if they have none."""

@@ -7,12 +7,17 @@ its transpose, with M = (M¹ + M²) / 2, every M along its curve, with its own d
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedConfig
 
 from ..attention.decay import LogDecay
 from ..attention.numerics import normalize, without_autocast
+from .border_taps import BorderTaps
+from .layout import Layout
 
 
 def snake(grid: Tensor) -> Tensor:
@@ -87,6 +92,36 @@ def scan_orders(
     first, patches = tokens.tensor_split((num_prefix_tokens,))
     grid = patches.view(rows, columns)
     return torch.stack([torch.cat((first, along)) for along in (curve(grid), curve(grid.T))])
+
+
+@dataclass
+class ImageLayout(Layout):
+    """
+    The tokens of images: CLS and other prefix tokens, then the patches, row by row.
+
+    Attributes:
+        scans: the orders in which the tokens are read (`scan_orders`); `None` for one, which is theirs.
+    """
+
+    scans: Tensor | None = None
+
+    def along(self, attention: Callable) -> Callable:
+        return attention if self.scans is None else partial(scan_attention, attention, scans=self.scans)
+
+
+def image_layout(
+    config: PreTrainedConfig, hidden_states: Tensor, grid: tuple[int, int], is_real: Tensor | None
+) -> ImageLayout:
+    """
+    Args:
+        hidden_states: `(batch, length, hidden_size)`.
+        grid: rows and columns of patches.
+        is_real: `(batch, length)`, bool; `None` where nothing is padded.
+    """
+    scans = None
+    if config.num_scans > 1:
+        scans = scan_orders(config.patch_order, *grid, config.num_prefix_tokens, device=hidden_states.device)
+    return ImageLayout(is_real, border_taps=BorderTaps.of(config, hidden_states, None), scans=scans)
 
 
 def scan_attention(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..attention.kernels import backend_of, kernel_for
+from ..attention.kernels import KERNELS, backend_of
 from ..attention.numerics import accumulation_dtype
 
 
@@ -18,7 +18,8 @@ def silu_norm(x: Tensor) -> Tensor:
     """u / ‖u‖₂ with u = SiLU(x) + 0.5. Every u is above 0.22, so the norm is never 0."""
     if torch.compiler.is_compiling():  # a compiler fuses the plain form by itself
         return plain_silu_norm(x)
-    return plain_silu_norm(x) if backend_of(x, x) == "plain" else SiluNorm.apply(x, kernel_for("silu_norm", x, x))
+    backend = backend_of(x, x)
+    return plain_silu_norm(x) if backend == "plain" else SiluNorm.apply(x, KERNELS.get((backend, "silu_norm")))
 
 
 def plain_silu_norm(x: Tensor) -> Tensor:

@@ -1,54 +1,44 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What mixes tokens in a layer. There are two kinds of mixers.
-
-A linear mixer makes queries, keys, values and log decays, and `lion_attention` computes with them: LION-LIT is
-`LinearMixer` itself, and its subclasses decay (mixers/linear_decay.py). Any other mixer computes by itself, and its
-forward gives the mixed values (mixers/softmax.py, mixers/luna.py).
+Linear mixers make queries, keys, values and log decays, and `lion_attention` computes with them: LION-LIT is
+`LinearMixer` itself, and its subclasses decay (mixers/linear_decay.py).
 """
 
+from collections.abc import Callable
+from functools import partial
+
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
+from transformers.utils import logging
 
 from ..attention.decay import NO_DECAY, LogDecay
+from ..attention.implementation_names import linear_form
+from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
-from ..layout.padding import make_padding_absent
-from ..layout.rotary import PositionEmbeddings, rotate
+from ..layout.border_taps import BorderTaps
+from ..layout.halo import reach_of
+from ..layout.layout import PLAIN_LAYOUT, Layout
+from ..layout.rotary import rotate
 from .feature_map import FEATURE_MAPS, Hedgehog
 from .local_window import LocalWindow
-from .short_conv import BorderTaps, Halo, ShortConv, absent, reach_of
+from .mixer import AttentionCall, Mixer
+from .short_conv import ShortConv, absent
 
 
-class Mixer(nn.Module):
-    """
-    The projections to queries, keys and values.
-
-    Attributes:
-        reach: how many tokens on each side of a segment of a longer sequence it has to see (layout/segments.py).
-        window: how many tokens on each side of a token it sees with softmax, if it has a window.
-    """
-
-    reach = window = 0
-
-    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
-        super().__init__()
-        self.head_dim = config.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
-        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
-        self.v_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
-
-    def split_heads(self, x: Tensor) -> Tensor:
-        """`(batch, length, hidden_size)` to `(batch, heads, length, head_dim)`."""
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+logger = logging.get_logger(__name__)
 
 
 class LinearMixer(Mixer):
     """
     LION-LIT, where nothing decays (SPEC §2): the bidirectional Linear Transformer. The base of all linear mixers.
 
-    This is also where padding ends: from here on a padded token is one without effect (layout/padding.py). A subclass
-    that decays overrides `log_decay` and has "decay" in the names of its parameters.
+    This is also where padding ends: from here on a padded token is one without effect (`make_padding_absent`). A
+    subclass that decays overrides `log_decay` and has "decay" in the names of its parameters.
     """
+
+    has_heads_first = True
+    eager_attention = staticmethod(partial(lion_attention, form="eager"))
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -63,42 +53,35 @@ class LinearMixer(Mixer):
         sizes = config.hidden_size, config.conv_kernel
         self.q_conv, self.k_conv, self.v_conv = (ShortConv(*sizes) if config.conv_kernel else None for _ in range(3))
 
+    def attention_name(self, output_attentions: bool) -> str:
+        name = linear_form(self.config._attn_implementation)
+        return "eager" if name == "auto" and output_attentions else name
+
     def forward(
         self,
         hidden_states: Tensor,
-        is_real: Tensor | None = None,
-        neighbours: BorderTaps | Halo | None = None,
-        position_embeddings: PositionEmbeddings | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor, LogDecay, LocalWindow | None]:
+        layout: Layout = PLAIN_LAYOUT,
+        memory: Tensor | None = None,
+        attention: Callable | None = None,
+    ) -> AttentionCall:
         """
-        Args:
-            hidden_states: `(batch, length, hidden_size)`.
-            is_real: `(batch, length)`, bool, False for padding; `None` where nothing is padded.
-            neighbours: for a short convolution or a window, of packed sequences, images and segments
-            (mixers/short_conv.py). position_embeddings: of `LionRotaryEmbedding`, `None` without rotary positions.
-            With a window, also for the
-                tokens on both sides of a segment.
-
-        Returns:
-            query, key (after the feature map) and value, `(batch, heads, length, head_dim)`, and the log decays, with
-            `scans * heads` heads. A scan is one order in which the tokens are read (layout/scans.py); every one has
-            decays of its own. And what heads see in their windows, if they have any.
+        `Mixer.forward`. The inputs are query, key (after the feature map) and value, and the log decays, with `scans *
+        heads` heads: a scan is one order in which the tokens are read (layout/scans.py), with decays of its own.
         """
-        halo = neighbours if isinstance(neighbours, Halo) else None
-        extended, are_real = (hidden_states, is_real) if halo is None else halo.extend(hidden_states, is_real)
-        projected = self.project(extended, are_real, borders=neighbours if halo is None else None)
-        if halo is not None and not self.window:
-            projected = [halo.trim(x) for x in projected]
+        around = layout.surround(hidden_states, self.reach)
+        projected = self.project(around.hidden_states, around.is_real, layout.border_taps)
+        if around.has_others and not self.window:
+            projected = [around.own(x) for x in projected]
         query, key, value = (x.unflatten(-1, (-1, self.head_dim)) for x in projected)
-        local, gate = None, self.window_gate(hidden_states) if self.window else None
+        window, gate = None, self.window_gate(hidden_states) if self.window else None
         with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
-            query, key = rotate(query, key, position_embeddings, heads_dim=2)
+            query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
             if self.window:
-                outer_key, outer_value, first = key, value, 0
-                if halo is not None:
-                    query, key, value = (halo.trim(x) for x in (query, key, value))
-                    first = halo.before.shape[1]
-                local = LocalWindow(query, outer_key, outer_value, gate, are_real, first, self.window)
+                outer = key, value
+                query, key, value = (around.own(x) for x in (query, key, value))
+                window = LocalWindow(
+                    query, *outer, gate, around.is_real, around.before, self.window, layout.cu_seqlens
+                )
             query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
         if self.head_directions == "alternate" and query.shape[2] % 2:
             raise ValueError(
@@ -106,19 +89,56 @@ class LinearMixer(Mixer):
                 "process: give every process an even number of heads."
             )
         log_decay = self.log_decay(hidden_states)
-        if is_real is not None:
-            key, log_decay = make_padding_absent(key, log_decay, is_real)
+        if layout.is_real is not None:
+            key, log_decay = make_padding_absent(key, log_decay, layout.is_real)
         log_decay = NO_DECAY if log_decay is None else LogDecay(log_decay, log_decay)
-        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay, local
+        inputs = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), log_decay
+        attention = None if attention is None else self.bound(attention, layout)
+        return AttentionCall(attention, inputs, window)
 
-    def project(self, hidden_states: Tensor, is_real: Tensor | None, borders: BorderTaps | None) -> list[Tensor]:
+    def bound(self, attention: Callable, layout: Layout) -> Callable:
+        """`lion_attention` in some form, for the tokens of a layout and with the options of the configuration."""
+        return partial(
+            layout.along(attention),
+            normalization="separate" if self.window else self.config.normalization,
+            chunk_size=self.config.chunk_size,
+            cu_seqlens=layout.cu_seqlens,
+            head_directions=self.head_directions,
+        )
+
+    def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
+        logger.warning_once(
+            f'The "{self.config._attn_implementation}" kernel has no attention weights: they are computed once '
+            "more in the full form, which takes time and memory quadratic in the length."
+        )
+        return self.bound(self.eager_attention, layout)(*call.inputs)[1]
+
+    def project(self, hidden_states: Tensor, is_real: Tensor | None, border_taps: BorderTaps | None) -> list[Tensor]:
         """Queries, keys and values, convolved if the mixer does it, `(batch, length, hidden_size)` each."""
         projected = [proj(hidden_states) for proj in (self.q_proj, self.k_proj, self.v_proj)]
         if self.q_conv is None:
             return projected
         pairs = zip(projected, (self.q_conv, self.k_conv, self.v_conv), strict=True)
-        return [conv(absent(x, is_real), borders=borders) for x, conv in pairs]
+        # By name, since hooks take whatever comes by position for tensors.
+        return [conv(absent(x, is_real), borders=border_taps) for x, conv in pairs]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """log λ of each token, for both directions, in one of the shapes of `LogDecay`; float32 or wider."""
         return None
+
+
+def make_padding_absent(key: Tensor, log_decay: Tensor | None, is_real: Tensor) -> tuple[Tensor, Tensor | None]:
+    """
+    Keys and log decays with which a padded token is exactly an absent one: its key is 0, its λ is 1 (SPEC §4).
+
+    Args:
+        key: `(batch, length, heads, head_dim)`.
+        log_decay: `(heads,)`, `(batch, heads, length)`, `(batch, heads, length, head_dim)`, or `None`.
+        is_real: which tokens are, `(batch, length)`, bool.
+    """
+    key = key * is_real[:, :, None, None].to(key.dtype)
+    if log_decay is not None:
+        log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
+        by_head = is_real[:, None] if log_decay.dim() == 3 else is_real[:, None, :, None]
+        log_decay = torch.where(by_head, log_decay, 0)
+    return key, log_decay

@@ -31,6 +31,7 @@ class LocalWindow:
         is_real: which keys are, `(batch, keys)`, bool; `None` for all.
         first_query: query i is token `first_query + i` of the keys.
         tokens: that a head sees on each side.
+        cu_seqlens: borders of packed sequences; `None` where nothing is packed.
     """
 
     query: Tensor
@@ -40,21 +41,31 @@ class LocalWindow:
     is_real: Tensor | None
     first_query: int
     tokens: int
+    cu_seqlens: Tensor | None = None
 
-    def join(self, numerator: Tensor, denominator: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
+    def join(self, sums: tuple[Tensor, Tensor], linear: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """
-        The output of the layer, `(batch, heads, length, head_dim)`, in the dtype of the values.
+        The output of the layer, `(batch, heads, length, head_dim)`, in the dtype of the values, and its weights.
 
         Args:
-            numerator, denominator: of the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
-            cu_seqlens: borders of packed sequences.
+            sums: numerator and denominator of the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
+            linear: its weights, before division; `None` if nobody asks for weights. Otherwise the output is computed
+            of
+                the weights, so that these have gradients.
         """
+        if linear is not None:
+            weights = self.weights(linear).to(self.value.dtype)
+            return weights @ self.value.transpose(1, 2), weights
+        return self.output(*sums), None
+
+    def output(self, numerator: Tensor, denominator: Tensor) -> Tensor:
+        """The output, of the sums of `join`."""
         near, log_sum = sliding_attention(
             *(x.transpose(1, 2) for x in (self.query, self.key, self.value)),
             sliding_window=self.tokens,
             scaling=self.query.shape[-1] ** -0.5,
             is_real=self.is_real,
-            cu_seqlens=cu_seqlens,
+            cu_seqlens=self.cu_seqlens,
             first_query=self.first_query,
             with_log_sum=True,
         )
@@ -67,19 +78,16 @@ class LocalWindow:
             factor = (-ratio).sigmoid() / denominator
             return torch.addcmul(near * ratio.sigmoid(), numerator, factor).to(self.value.dtype)
 
-    def weights(
-        self, linear: Tensor, cu_seqlens: Tensor | None = None, tokens: Tensor | slice = slice(None)
-    ) -> Tensor:
+    def weights(self, linear: Tensor, tokens: Tensor | slice = slice(None)) -> Tensor:
         """
         What `join` gives the values of all tokens in the outputs of these, `(batch, heads, tokens, length)`.
 
         Args:
             linear: weights of the linear sum, before division, in the same shape.
-            cu_seqlens: borders of packed sequences.
             tokens: indices; by default all.
         """
         with without_autocast(linear):
-            seen = dense_window_mask(self.query, self.tokens, self.is_real, cu_seqlens, tokens)
+            seen = dense_window_mask(self.query, self.tokens, self.is_real, self.cu_seqlens, tokens)
             query, key, gate = (x.transpose(1, 2).to(linear.dtype) for x in (self.query, self.key, self.gate))
             scores = self.query.shape[-1] ** -0.5 * query[:, :, tokens] @ key.transpose(-1, -2)
             # Hidden before exp, whose gradient would be NaN where it overflows: at padding, far from the window.

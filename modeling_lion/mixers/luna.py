@@ -8,6 +8,7 @@ Luna (Ma et al., 2021; SPEC §9): two nested attentions by way of a memory P of 
 The first layer's P is learnt. ω is the softmax, or softplus or ELU + 1 divided by the sum over the tokens.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -17,8 +18,10 @@ from transformers import PreTrainedConfig
 
 from ..attention.numerics import accumulation_dtype, divide, without_autocast
 from ..attention.packing import sequence_of_each_token
+from ..layout.layout import Layout
 from .feature_map import elu
-from .softmax import SoftmaxMixer
+from .mixer import AttentionCall
+from .softmax import SoftmaxMixer, eager_softmax
 
 
 ACTIVATIONS = {"softplus": F.softplus, "elu": elu}
@@ -63,42 +66,48 @@ class LunaMixer(SoftmaxMixer):
     def forward(
         self,
         hidden_states: Tensor,
-        masks: LunaMasks,
+        layout: Layout,
         memory: Tensor | None = None,
-        output_attentions: bool = False,
-        cu_seq_lens_q: Tensor | None = None,
-        **kwargs,
-    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        attention: Callable | None = None,
+    ) -> AttentionCall:
         """
-        Args:
-            hidden_states: `(batch, length, hidden_size)`.
-            masks: of `layer_mask`.
-            memory: P, `(batch, luna_length, hidden_size)`, for packed sequences one after the other; `None` in the
-                first layer.
+        `Mixer.forward`, of the unpack attention: its keys and values are those of the packed memory.
 
-        Returns:
-            Y_X, `(batch, length, hidden_size)`, the weights of the unpack attention, `(batch, heads, length,
-            luna_length)`, if asked for, and P⁺.
+        Args:
+            memory: P, `(batch, luna_length, hidden_size)`, for packed sequences one after the other; `None` in the
+                first layer. The call has P⁺.
         """
+        masks = layout.masks[self.layer_type]
         if memory is None:
-            num_sequences = 1 if cu_seq_lens_q is None else len(cu_seq_lens_q) - 1
+            num_sequences = 1 if layout.cu_seqlens is None else len(layout.cu_seqlens) - 1
             memory = self.memory.repeat(num_sequences, 1).expand(hidden_states.shape[0], -1, -1)
         query = self.split_heads(self.pack_q_proj(memory))
         key = self.split_heads(self.pack_k_proj(hidden_states))
         value = key if self.pack_v_proj is None else self.split_heads(self.pack_v_proj(hidden_states))
-        packed = self.pack(query, key, value, masks.pack)
+        packed = self.pack(query, key, value, layout, masks.pack, attention)
         query = self.split_heads(self.q_proj(hidden_states))
         key = self.split_heads(self.k_proj(packed))
         value = key if self.v_proj is None else self.split_heads(self.v_proj(packed))
-        output, weights = self.attend(query, key, value, masks.unpack, output_attentions)
         if self.memory_norm is not None:
             memory = self.memory_norm(packed + memory)
-        return output, weights, memory
+        attention = None if attention is None else self.bound(attention, layout, masks.unpack)
+        return AttentionCall(attention, (query, key, value), memory=memory)
 
-    def pack(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
+        return self.weights_of(call.inputs, layout, layout.masks[self.layer_type].unpack)
+
+    def pack(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        layout: Layout,
+        mask: Tensor | None,
+        attention: Callable | None,
+    ) -> Tensor:
         """Y_P, `(batch, luna_length, hidden_size)`: 0 where there is no token to pack."""
         if self.activation is None:
-            return self.attend(query, key, value, mask, output_attentions=False)[0]
+            return self.bound(attention or eager_softmax, layout, mask)(query, key, value)[0].flatten(2)
         dtype = accumulation_dtype(query.dtype)
         with without_autocast(query):
             weights = self.activation(self.scaling * query.to(dtype) @ key.to(dtype).transpose(-1, -2))

@@ -4,7 +4,9 @@ Softmax attention, in the backbone of LION: over all tokens (SPEC §9), that of 
 own functions; and over those in a window (SPEC §12), computed in time linear in the length.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,16 +16,16 @@ from transformers.masking_utils import (
     create_bidirectional_mask,
     create_bidirectional_sliding_window_mask,
 )
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as ATTENTION_FUNCTIONS_OF_TRANSFORMERS
 from transformers.utils import logging
 
 from ..attention.implementation_names import softmax_name
 from ..attention.numerics import is_readable
 from ..attention.packing import sequence_of_each_token
 from ..attention.softmax_window import dense_window_mask, sliding_attention, window_positions
-from ..layout.rotary import PositionEmbeddings, rotate
-from .linear import Mixer
-from .short_conv import BorderTaps, Halo, reach_of
+from ..layout.halo import reach_of
+from ..layout.layout import PLAIN_LAYOUT, Layout
+from ..layout.rotary import rotate
+from .mixer import AttentionCall, Mixer
 
 
 logger = logging.get_logger(__name__)
@@ -79,12 +81,12 @@ def check_mask_function(implementation: str) -> None:
 class SoftmaxMixer(Mixer):
     """y_i = Σ_j softmax_j(q_i·k_j / √D) v_j, all tokens to all tokens, in quadratic time."""
 
+    eager_attention = staticmethod(eager_softmax)
     attention_functions = None  # which of the library's can compute it: all of them
     sliding_window = None  # tokens seen on each side: all
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
-        self.config = config
         self.scaling = config.head_dim**-0.5
         self.is_causal = False  # read by the library's functions
 
@@ -98,7 +100,7 @@ class SoftmaxMixer(Mixer):
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            is_real: of `real_tokens` (layout/padding.py).
+                is_real: which tokens are, `(batch, length)`, bool; `None` where nothing is padded.
             cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, or `None`.
         """
         implementation = softmax_name(config._attn_implementation)
@@ -125,57 +127,34 @@ class SoftmaxMixer(Mixer):
             config, hidden_states, is_real, and_mask_function=lambda b, h, q, k: sequence[q] == sequence[k]
         )
 
+    def attention_name(self, output_attentions: bool) -> str:
+        return softmax_name(self.config._attn_implementation)
+
     def forward(
         self,
         hidden_states: Tensor,
-        attention_mask: Tensor | None = None,
-        memory: None = None,
-        output_attentions: bool = False,
-        cu_seq_lens_q: Tensor | None = None,
-        position_embeddings: PositionEmbeddings | None = None,
-        **kwargs,
-    ) -> tuple[Tensor, Tensor | None, None]:
-        """
-        Args:
-            hidden_states: `(batch, length, hidden_size)`.
-            attention_mask: of `layer_mask`.
-            memory: passed on.
-            position_embeddings: of `LionRotaryEmbedding`, `None` without rotary positions.
+        layout: Layout = PLAIN_LAYOUT,
+        memory: Tensor | None = None,
+        attention: Callable | None = None,
+    ) -> AttentionCall:
+        """`Mixer.forward`; `memory` is passed on."""
+        inputs = self.project(hidden_states, layout)
+        attention = None if attention is None else self.bound(attention, layout, layout.masks.get(self.layer_type))
+        return AttentionCall(attention, inputs, memory=memory)
 
-        Returns:
-            The mixed values `(batch, length, hidden_size)`, the weights `(batch, heads, length, length)` if asked for,
-            and `memory`.
-        """
-        query, key, value = self.project(hidden_states, position_embeddings)
+    def bound(self, attention: Callable, layout: Layout, mask) -> Callable:
+        """A function of transformers, with the options of this mixer."""
         packing = {}
-        if cu_seq_lens_q is not None and "flash" in self.config._attn_implementation:  # others are told by the mask
-            longest = cu_seq_lens_q.diff().max()
-            packing = {
-                "cu_seq_lens_q": cu_seq_lens_q.int(),
-                "cu_seq_lens_k": cu_seq_lens_q.int(),
-                "max_length_q": longest,
-                "max_length_k": longest,
-            }
-        output, weights = self.attend(query, key, value, attention_mask, output_attentions, **packing)
-        return output, weights, memory
-
-    def project(self, hidden_states: Tensor, position_embeddings: PositionEmbeddings | None) -> tuple[Tensor, ...]:
-        """Queries, keys and values, `(batch, heads, length, head_dim)`."""
-        query, key, value = (self.split_heads(proj(hidden_states)) for proj in (self.q_proj, self.k_proj, self.v_proj))
-        return *rotate(query, key, position_embeddings, heads_dim=1), value
-
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, attention_mask, output_attentions: bool, **packing
-    ) -> tuple[Tensor, Tensor | None]:
-        """The library's function, of `(batch, heads, length, head_dim)` to `(batch, length, hidden_size)`."""
-        implementation = softmax_name(self.config._attn_implementation)
-        attention = ATTENTION_FUNCTIONS_OF_TRANSFORMERS.get_interface(implementation, eager_softmax)
-        output, weights = attention(
+        if (
+            layout.cu_seqlens is not None and "flash" in self.config._attn_implementation
+        ):  # others are told by the mask
+            longest, borders = layout.cu_seqlens.diff().max(), layout.cu_seqlens.int()
+            packing = {"cu_seq_lens_q": borders, "cu_seq_lens_k": borders}
+            packing |= {"max_length_q": longest, "max_length_k": longest}
+        return partial(
+            attention,
             self,
-            query,
-            key,
-            value,
-            attention_mask,
+            attention_mask=mask,
             scaling=self.scaling,
             dropout=0.0,
             is_causal=False,
@@ -183,20 +162,31 @@ class SoftmaxMixer(Mixer):
             sliding_window=None if self.sliding_window is None else self.sliding_window + 1,
             **packing,
         )
-        if weights is None and output_attentions:
-            if packing and attention_mask is None or not isinstance(attention_mask, Tensor | None):
-                raise ValueError(
-                    f'"{implementation}" has no attention weights for these inputs: choose '
-                    '`attn_implementation="eager"` for `output_attentions=True`.'
-                )
-            logger.warning_once(
-                f'"{implementation}" has no attention weights: they are computed once more by the eager form, which '
-                "takes time and memory quadratic in the length."
+
+    def project(self, hidden_states: Tensor, layout: Layout) -> tuple[Tensor, ...]:
+        """Queries, keys and values, `(batch, heads, length, head_dim)`."""
+        query, key, value = (self.split_heads(proj(hidden_states)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        return *rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=1), value
+
+    def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
+        return self.weights_of(call.inputs, layout, layout.masks.get(self.layer_type))
+
+    def weights_of(self, inputs: tuple[Tensor, ...], layout: Layout, mask) -> Tensor:
+        """The weights that the eager form gives for a mask, however the chosen function takes it."""
+        implementation = softmax_name(self.config._attn_implementation)
+        is_told_borders = layout.cu_seqlens is not None and "flash" in implementation
+        if is_told_borders and mask is None or not isinstance(mask, Tensor | None):
+            raise ValueError(
+                f'"{implementation}" has no attention weights for these inputs: choose '
+                '`attn_implementation="eager"` for `output_attentions=True`.'
             )
-            if attention_mask is not None and attention_mask.dim() == 2:  # of flash attention
-                attention_mask = attention_mask[:, None, None].bool()
-            _, weights = eager_softmax(self, query, key, value, attention_mask, self.scaling)
-        return output.flatten(2), weights
+        logger.warning_once(
+            f'"{implementation}" has no attention weights: they are computed once more by the eager form, which takes '
+            "time and memory quadratic in the length."
+        )
+        if mask is not None and mask.dim() == 2:  # of flash attention
+            mask = mask[:, None, None].bool()
+        return eager_softmax(self, *inputs, mask, self.scaling)[1]
 
 
 class SlidingMixer(SoftmaxMixer):
@@ -237,47 +227,52 @@ class SlidingMixer(SoftmaxMixer):
     def forward(
         self,
         hidden_states: Tensor,
-        attention_mask: Tensor | None = None,
-        memory: None = None,
-        output_attentions: bool = False,
-        cu_seq_lens_q: Tensor | None = None,
-        position_embeddings: PositionEmbeddings | None = None,
-        neighbours: BorderTaps | Halo | None = None,
-    ) -> tuple[Tensor, Tensor | None, None]:
-        """
-        `SoftmaxMixer.forward`, also of a segment of a longer sequence.
+        layout: Layout = PLAIN_LAYOUT,
+        memory: Tensor | None = None,
+        attention: Callable | None = None,
+    ) -> AttentionCall:
+        """`Mixer.forward`, also of a segment of a longer sequence."""
+        if not layout.is_segment and softmax_name(self.config._attn_implementation) != "sdpa":
+            return super().forward(hidden_states, layout, memory, attention)
+        around = layout.surround(hidden_states, self.reach)
+        query, key, value = self.project(around.hidden_states, layout)
+        own = slice(around.before, around.before + hidden_states.shape[1])
+        attention = partial(self.attend, is_real=around.is_real, cu_seqlens=layout.cu_seqlens, first=around.before)
+        return AttentionCall(attention, (query[:, :, own], key, value), memory=memory)
 
-        Args:
-            neighbours: the hidden states on both sides of the segment (mixers/short_conv.py). `position_embeddings`
-            are then
-                for them, too, and `attention_mask` says which tokens of the segment are real.
-        """
-        is_segment = isinstance(neighbours, Halo)
-        if not is_segment and softmax_name(self.config._attn_implementation) != "sdpa":
-            return super().forward(
-                hidden_states, attention_mask, memory, output_attentions, cu_seq_lens_q, position_embeddings
-            )
-        is_real, first, length = attention_mask, 0, hidden_states.shape[1]
-        if is_segment:
-            first = neighbours.before.shape[1]
-            hidden_states, is_real = neighbours.extend(hidden_states, is_real)
-        query, key, value = self.project(hidden_states, position_embeddings)
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        is_real: Tensor | None,
+        cu_seqlens: Tensor | None,
+        first: int,
+    ) -> tuple[Tensor, None]:
+        """`sliding_attention`, `(batch, length, heads, head_dim)`, in the form of transformers' functions."""
         output = sliding_attention(
-            query[:, :, first : first + length],
+            query,
             key,
             value,
             sliding_window=self.sliding_window,
             scaling=self.scaling,
             is_real=is_real,
-            cu_seqlens=cu_seq_lens_q,
+            cu_seqlens=cu_seqlens,
             first_query=first,
         )
-        weights = None
-        if output_attentions and not is_segment:
-            logger.warning_once(
-                "Attention in a window has no attention weights: they are computed once more by the eager form, which "
-                "takes time and memory quadratic in the length."
-            )
-            mask = dense_window_mask(hidden_states, self.sliding_window, is_real, cu_seq_lens_q)
-            _, weights = eager_softmax(self, query, key, value, mask, self.scaling)
-        return output.flatten(2), weights, memory
+        return output, None
+
+    def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
+        """`Mixer.weights`; `None` in a segment, whose tokens see others."""
+        if layout.is_segment:
+            return None
+        if softmax_name(self.config._attn_implementation) != "sdpa":
+            return super().weights(call, layout)
+        logger.warning_once(
+            "Attention in a window has no attention weights: they are computed once more by the eager form, which "
+            "takes time and memory quadratic in the length."
+        )
+        query = call.inputs[0]
+        tokens = query.new_empty(query.shape[0], query.shape[2], 0)
+        mask = dense_window_mask(tokens, self.sliding_window, layout.is_real, layout.cu_seqlens)
+        return eager_softmax(self, *call.inputs, mask, self.scaling)[1]

@@ -176,7 +176,7 @@ def test_only_what_linear_layers_add_is_new(model_type, name):
 @pytest.mark.parametrize("name", ["Dinov2WithRegistersModel", "SiglipVisionModel"])
 def test_no_token_before_the_patches_decays(name):
     model, _ = warm_start_from_softmax(make(dict(map(reversed, NAMES))[name], name), patch_order="snake")
-    log_decay = model.layers[0].attention.mixer(torch.randn(2, 20, 24))[3].forward
+    log_decay = model.layers[0].attention.mixer(torch.randn(2, 20, 24)).inputs[3].forward
     num_first = {"Dinov2WithRegistersModel": 4, "SiglipVisionModel": 0}[name]
     assert (log_decay[:, :, :num_first] == 0).all() and (log_decay[:, :, num_first:] < 0).all()
     with torch.no_grad():  # and every kernel knows how many there are

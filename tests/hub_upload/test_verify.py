@@ -109,7 +109,7 @@ def test_numerics_are_those_of_the_definition():
     handle = model.layers[2].attention.mixer.register_forward_hook(lambda m, a, output: captured.append(output))
     model(sample[None])
     handle.remove()
-    *tensors, log_decays, _ = captured[0]
+    *tensors, log_decays = captured[0].inputs
     query, key, _, log_decay = (x[0].detach() for x in (*tensors, log_decays.forward))
     for head in range(2):
         decay = log_decay[head].exp()

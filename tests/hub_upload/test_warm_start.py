@@ -170,7 +170,7 @@ def test_decays_start_open(mixer_type, fields):
     model, _ = warm_start_from_softmax(vit(), mixer_type=mixer_type, **fields)
     hidden_states = torch.randn(2, 17, 24)
     for layer in model.lion.layers:
-        log_decay = layer.attention.mixer(hidden_states)[3].forward
+        log_decay = layer.attention.mixer(hidden_states).inputs[3].forward
         assert log_decay.shape[-1 if mixer_type == "decay" else 1] == 3 * (1 + bool(fields))
         decay = log_decay if mixer_type == "decay" else log_decay[:, :, 1:]
         torch.testing.assert_close(decay.exp() ** model.config.context_length, torch.full_like(decay, 0.5))

@@ -8,6 +8,7 @@ from transformers import AutoModel, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel
+from modeling_lion.layout.layout import Layout
 from modeling_lion.layout.rotary import LionRotaryEmbedding, rotate
 
 
@@ -40,7 +41,7 @@ def inputs_of_attention(model: LionModel, **inputs) -> list[tuple[torch.Tensor, 
     seen = []
     for layer in model.layers:
         layer.attention.register_forward_pre_hook(
-            lambda _, args, kwargs: seen.append((args[0], kwargs)), with_kwargs=True
+            lambda _, args, kwargs: seen.append((args, kwargs)), with_kwargs=True
         )
     model(**inputs)
     return seen
@@ -77,14 +78,17 @@ def test_tables_are_those_of_the_library(name):
 def test_softmax_attention_is_that_of_the_library(equal):
     model = make_model("softmax")
     input_ids = torch.randint(1, 40, (2, 9))
-    (hidden_states, _), *_ = inputs_of_attention(model, input_ids=input_ids)
+    ((hidden_states, *_), _), *_ = inputs_of_attention(model, input_ids=input_ids)
     mixer = model.layers[0].attention.mixer
-    tables = model.rotary_embeddings(hidden_states, torch.arange(9)[None])["full_attention"]
+    positions = Layout(position_ids=torch.arange(9)[None])
+    tables = model.rotary_embeddings(hidden_states, positions)["full_attention"]
     query, key, value = (mixer.split_heads(p(hidden_states)) for p in (mixer.q_proj, mixer.k_proj, mixer.v_proj))
     query, key = apply_rotary_pos_emb(query, key, *tables)
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-    actual, *_ = mixer(hidden_states, position_embeddings=tables)
-    equal(actual, expected.transpose(1, 2).flatten(2))
+    actual = torch.nn.functional.scaled_dot_product_attention(
+        *mixer(hidden_states, Layout(rotary_tables={"full_attention": tables})).inputs
+    )
+    equal(actual, expected)
     # And the tables are what they are called.
     x = torch.randn(2, 9, 2, 8, dtype=torch.float64)
     inv_freq = 1 / 100 ** (torch.arange(4, dtype=torch.float32) / 4)
@@ -100,7 +104,7 @@ def test_linear_attention_is_that_of_the_specification(mixer_type, normalization
     model = make_model(mixer_type, PARAMETERS["partial"], feature_map=feature_map, normalization=normalization)
     length, positions = 6, torch.tensor([[3, 4, 5, 6, 7, 9]])
     inputs = {"input_ids": torch.randint(1, 40, (1, length)), "position_ids": positions}
-    (hidden_states, _), *_ = inputs_of_attention(model, **inputs)
+    ((hidden_states, *_), _), *_ = inputs_of_attention(model, **inputs)
     attention = model.layers[0].attention
     mixer = attention.mixer
     inv_freq = model.rotary_embeddings["linear_attention"].inv_freq
@@ -123,9 +127,9 @@ def test_linear_attention_is_that_of_the_specification(mixer_type, normalization
             scores = torch.stack(scores)
             weights = scores / scores.sum() if normalization == "sum" else scores * 8**-0.5
             expected[i, head] = weights @ value[0, :, head]
-    actual, *_ = attention(
-        hidden_states, position_embeddings=model.rotary_embeddings(hidden_states, positions)["linear_attention"]
-    )
+    layout = Layout(position_ids=positions)
+    layout.rotary_tables = model.rotary_embeddings(hidden_states, layout)
+    actual, *_ = attention(hidden_states, layout)
     equal(actual, attention.o_proj(expected.flatten(1))[None])
 
 
@@ -230,7 +234,7 @@ def test_tables_are_made_once_for_all_layers(monkeypatch):
     model = make_model("selective", num_hidden_layers=4)
     seen = inputs_of_attention(model, input_ids=torch.randint(1, 40, (2, 9)))
     assert len(calls) == 1 and len(seen) == 4
-    tables = [kwargs["position_embeddings"] for _, kwargs in seen]
+    tables = [layout.rotary_tables["linear_attention"] for (_, layout, *_), _ in seen]
     assert all(x is tables[0] for x in tables)
     assert all(x.shape == (1, 9, 8) and x.dtype == torch.float64 for x in tables[0])
 
@@ -276,8 +280,9 @@ def test_far_positions_keep_their_digits():
     """In float32 the angle of the millionth token would be off by hundredths."""
     model = make_model("lit")
     positions = torch.arange(10**6, 10**6 + 50)[None]
-    exact = model.rotary_embeddings(torch.zeros(1).double(), positions)["linear_attention"]
-    tables = model.float().rotary_embeddings(torch.zeros(1), positions)["linear_attention"]
+    layout = Layout(position_ids=positions)
+    exact = model.rotary_embeddings(torch.zeros(1).double(), layout)["linear_attention"]
+    tables = model.float().rotary_embeddings(torch.zeros(1), layout)["linear_attention"]
     for table, truth in zip(tables, exact, strict=True):
         assert truth.dtype == torch.float64
         assert (table - truth).abs().max() <= torch.finfo(torch.float32).eps
@@ -286,7 +291,8 @@ def test_far_positions_keep_their_digits():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_queries_and_keys_are_turned_in_float32(dtype):
     """Their error is that of rounding the result, also under autocast."""
-    tables = make_model("lit").float().rotary_embeddings(torch.zeros(1), torch.arange(500)[None])["linear_attention"]
+    layout = Layout(position_ids=torch.arange(500)[None])
+    tables = make_model("lit").float().rotary_embeddings(torch.zeros(1), layout)["linear_attention"]
     x = torch.randn(2, 500, 2, 8, dtype=dtype)
     with torch.autocast("cpu", dtype=dtype):
         query, key = rotate(x, x, tables, 2)

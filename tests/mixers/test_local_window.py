@@ -62,11 +62,7 @@ def compute(form, query, key, value, gate, query_features, key_features, log_dec
         chunk_size=8,
         cu_seqlens=cu_seqlens,
     )
-    local = LocalWindow(query, key, value, gate, is_real, 0, window)
-    if weights is None:
-        return local.join(*sums, cu_seqlens), None
-    weights = local.weights(weights, cu_seqlens)
-    return weights @ value.transpose(1, 2), weights
+    return LocalWindow(query, key, value, gate, is_real, 0, window, cu_seqlens).join(sums, weights)
 
 
 def output_and_gradients(attention, inputs, dtype, *options, padded=None):
@@ -257,7 +253,7 @@ def test_learnt_features():
     expected = torch.cat((turned.softmax(-1), (-turned).softmax(-1)), dim=-1)
     torch.testing.assert_close(mixer.feature_map(x), expected)
     hidden_states = torch.randn(2, 7, 16)
-    query, key, *_ = mixer(hidden_states)
+    query, key, *_ = mixer(hidden_states).inputs
     query_heads, key_heads = (proj(hidden_states).unflatten(-1, (2, 8)) for proj in (mixer.q_proj, mixer.k_proj))
     torch.testing.assert_close(query.transpose(1, 2), mixer.feature_map(query_heads))
     torch.testing.assert_close(key.transpose(1, 2), torch.cat((key_heads.softmax(-1), (-key_heads).softmax(-1)), -1))

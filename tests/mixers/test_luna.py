@@ -42,16 +42,17 @@ def test_layers_are_those_of_the_specification(activation, is_tied, choice, find
     model = case.model("luna", choice, luna_activation=activation, luna_tie_kv=is_tied, num_hidden_layers=3)
     seen = []
     for layer in model.layers:
-        layer.attention.mixer.register_forward_hook(lambda module, args, output: seen.append((args, output)))
+        layer.attention.register_forward_hook(lambda module, args, output: seen.append((args, output)))
     mask = torch.arange(9) < torch.tensor([[9], [6], [1]])
     model(torch.randint(1, 40, (3, 9)), attention_mask=mask)
     memory = model.layers[0].attention.mixer.memory.expand(3, -1, -1)
     for n, ((hidden_states, _, given), (output, _, passed)) in enumerate(seen):
-        mixer = model.layers[n].attention.mixer
+        attention = model.layers[n].attention
+        mixer = attention.mixer
         assert (given is None) == (n == 0)
         rows = zip(hidden_states, memory, mask, strict=True)
         rows = [literal_luna(mixer, *row, ACTIVATIONS[activation]) for row in rows]
-        equal(output, torch.stack([row[0] for row in rows]))
+        equal(output, attention.o_proj(torch.stack([row[0] for row in rows])))
         if n < 2:
             memory = mixer.memory_norm(torch.stack([row[1] for row in rows]) + memory)
             equal(passed, memory)
@@ -77,10 +78,13 @@ def test_work_is_linear_in_the_length(find_case):
     model = find_case("LionModel", "text").model("luna", position_embedding_type="none")
     shapes = []
     for mixer in (layer.attention.mixer for layer in model.layers):
-        attend = mixer.attend
-        mixer.attend = lambda q, k, *args, attend=attend, **kwargs: (
-            shapes.append((q.shape[2], k.shape[2])) or attend(q, k, *args, **kwargs)
-        )
+        bound = mixer.bound
+
+        def counted(*args, bound=bound):
+            attention = bound(*args)
+            return lambda q, k, v: shapes.append((q.shape[2], k.shape[2])) or attention(q, k, v)
+
+        mixer.bound = counted
     model(torch.randint(1, 40, (1, 300)))
     assert shapes == [(5, 300), (300, 5)] * 2
 

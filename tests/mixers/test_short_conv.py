@@ -6,9 +6,11 @@ import torch
 from torch.nn import functional as F
 
 from modeling_lion import LionConfig, LionForMaskedLM
+from modeling_lion.layout.border_taps import BorderTaps
+from modeling_lion.layout.layout import Layout
 from modeling_lion.mixers import short_conv
 from modeling_lion.mixers.linear import LinearMixer
-from modeling_lion.mixers.short_conv import BorderTaps, ShortConv, absent, convolve, sum_of_shifted
+from modeling_lion.mixers.short_conv import ShortConv, absent, convolve, sum_of_shifted
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective", "diagonal"]
@@ -132,14 +134,14 @@ def test_channels_are_never_mixed_with_the_cls_token(find_case, equal):
     case = find_case("LionModel", "image")
     convolved = case.model("selective", conv_kernel=3, patch_order="snake").layers[0].attention.mixer
     states = torch.randn(2, 13, 16, dtype=torch.float64)
-    neighbours = BorderTaps.of(case.config(conv_kernel=3), states, None)
-    *whole, log_decay, _ = convolved(states, None, neighbours)
-    parts = [convolved(part)[:3] for part in (states[:, :1], states[:, 1:])]
+    taps = BorderTaps.of(case.config(conv_kernel=3), states, None)
+    *whole, log_decay = convolved(states, Layout(border_taps=taps)).inputs
+    parts = [convolved(part).inputs[:3] for part in (states[:, :1], states[:, 1:])]
     for x, first, others in zip(whole, *parts, strict=True):
         equal(x, torch.cat((first, others), dim=2))
     plain = case.model("selective", patch_order="snake").layers[0].attention.mixer
     plain.load_state_dict(convolved.state_dict(), strict=False)
-    equal(log_decay.forward, plain(states)[3].forward)
+    equal(log_decay.forward, plain(states).inputs[3].forward)
 
 
 @pytest.mark.parametrize(

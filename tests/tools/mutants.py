@@ -292,7 +292,7 @@ GRADIENTS = [
     ),
     Mutant(
         "directions: long encoding reads both ways",
-        "modeling_lion/layout/segments.py",
+        "modeling_lion/layout/border_states.py",
         "finite_log_decay(log_decay, query, head_directions=head_directions)",
         "finite_log_decay(log_decay, query)",
         "test_segments.py",
@@ -424,14 +424,14 @@ DIRECTIONS = [
 SEGMENTS = [
     Mutant(
         "segments: what comes from the right is read as from the left",
-        "modeling_lion/layout/segments.py",
+        "modeling_lion/layout/border_states.py",
         "@ border_states.backward",
         "@ border_states.forward",
         "test_segments.py",
     ),
     Mutant(
         "segments: a state keeps all of itself on its way right",
-        "modeling_lion/layout/segments.py",
+        "modeling_lion/layout/border_states.py",
         "forward.append(torch.addcmul(states.forward, forward[-1], states.forward_keep))",
         "forward.append(states.forward + forward[-1])",
         "test_segments.py",
@@ -439,20 +439,20 @@ SEGMENTS = [
     Mutant(
         "long encoding: padding is read",
         "modeling_lion/layout/segments.py",
-        "layer(segment, mask, border_states=states, **options)[0]",
-        "layer(segment, None, border_states=states, **options)[0]",
+        "yield segment, SegmentLayout(mask, position,",
+        "yield segment, SegmentLayout(None, position,",
         "test_segments.py",
     ),
     Mutant(
         "processes: positions start anew in every slice",
-        "modeling_lion/layout/segments.py",
+        "modeling_lion/layout/processes.py",
         "return self.counts[: dist.get_rank(self.group)]",
         "return 0 * self.counts[: dist.get_rank(self.group)]",
         "test_processes.py::test_equals_one_process",
     ),
     Mutant(
         "processes: gradients of border states in each other's place",
-        "modeling_lion/layout/segments.py",
+        "modeling_lion/layout/processes.py",
         "return got.backward, got.forward,",
         "return got.forward, got.backward,",
         "test_processes.py::test_equals_one_process",
@@ -470,12 +470,11 @@ ROTARY = [
     Mutant(
         "rotary: queries and keys are turned behind the feature map",
         "modeling_lion/mixers/linear.py",
-        """            query, key = rotate(query, key, position_embeddings, heads_dim=2)
-""",
-        """            query, key = self.feature_map(query), self.feature_map(key)
-            query, key = rotate(query, key, position_embeddings, heads_dim=2)
-            return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), NO_DECAY, None
-""",
+        """            query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
+            if self.window:""",
+        """            query, key = (self.feature_map(x) for x in (query, key))
+            query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
+            if self.window:""",
         "test_rotary.py",
     ),
     Mutant(
@@ -501,7 +500,7 @@ ROTARY = [
     ),
     Mutant(
         "rotary: padding is numbered inside packed sequences",
-        "modeling_lion/layout/padding.py",
+        "modeling_lion/layout/text.py",
         "return before - before[:, first]",
         "return (token - first).unsqueeze(0)",
         "test_rotary.py",
@@ -509,8 +508,8 @@ ROTARY = [
     Mutant(
         "rotary: the report leaves the positions out",
         "modeling_lion/attention/report.py",
-        '(kwargs.get(name) for name in ("neighbours", "position_embeddings"))',
-        '(kwargs.get(name) for name in ("neighbours",))',
+        "hidden_states, layout = args[:2]",
+        "hidden_states, layout = args[0], type(args[1])(args[1].is_real, border_taps=args[1].border_taps)",
         "test_report.py",
     ),
     Mutant(
@@ -561,8 +560,8 @@ WINDOWS = [
     Mutant(
         "window: a segment takes its neighbours for its first tokens",
         "modeling_lion/mixers/softmax.py",
-        "query[:, :, first : first + length],",
-        "query[:, :, :length],",
+        "(query[:, :, own], key, value)",
+        "(query[:, :, : hidden_states.shape[1]], key, value)",
         "test_hybrid.py::test_long_texts_in_segments",
     ),
     Mutant(
@@ -574,9 +573,12 @@ WINDOWS = [
     ),
     Mutant(
         "window: processes count the positions of neighbours from their own",
-        "modeling_lion/layout/rotary.py",
-        "shared_sequence.surround(position_ids, reach)",
-        "position_ids",
+        "modeling_lion/layout/processes.py",
+        """        if reach == 0:
+            return self.position_ids
+""",
+        """        return self.position_ids
+""",
         "test_processes.py",
     ),
     Mutant(
@@ -603,8 +605,10 @@ WINDOWS = [
     Mutant(
         "attention report: what heads see in their windows is left out",
         "modeling_lion/attention/report.py",
-        "    if local is None:\n        weights = normalize",
-        "    if True:\n        weights = normalize",
+        """    if window is None:
+        weights = normalize""",
+        """    if True:
+        weights = normalize""",
         "test_report.py::test_windows_in_the_heads_are_reported",
     ),
     Mutant(
@@ -617,8 +621,8 @@ WINDOWS = [
     Mutant(
         "local window: padded keys of a segment's neighbours are seen",
         "modeling_lion/mixers/linear.py",
-        "LocalWindow(query, outer_key, outer_value, gate, are_real, first, self.window)",
-        "LocalWindow(query, outer_key, outer_value, gate, None if first else are_real, first, self.window)",
+        "query, *outer, gate, around.is_real, around.before,",
+        "query, *outer, gate, None if around.before else around.is_real, around.before,",
         "test_local_window.py::test_long_texts_in_segments",
     ),
     Mutant(
@@ -644,9 +648,9 @@ WINDOWS = [
     ),
     Mutant(
         "hybrid: every layer gets the rotary positions of the first type",
-        "modeling_lion/modeling_lion.py",
-        "position_embeddings=position_embeddings.get(layer.layer_type),",
-        "position_embeddings=next(iter(position_embeddings.values()), None),",
+        "modeling_lion/mixers/softmax.py",
+        "layout.rotary_tables.get(self.layer_type), heads_dim=1)",
+        "next(iter(layout.rotary_tables.values()), None), heads_dim=1)",
         "test_hybrid.py test_warm_start.py",
     ),
     Mutant(
@@ -741,28 +745,28 @@ SCANS = [
 PADDINGS = [
     Mutant(
         "padding: its keys are seen",
-        "modeling_lion/layout/padding.py",
+        "modeling_lion/mixers/linear.py",
         "key = key * is_real[:, :, None, None].to(key.dtype)",
         "key = key * 1",
         PADDING,
     ),
     Mutant(
         "padding: it decays",
-        "modeling_lion/layout/padding.py",
+        "modeling_lion/mixers/linear.py",
         "log_decay = torch.where(by_head, log_decay, 0)",
         "log_decay = torch.where(by_head, log_decay, log_decay)",
         PADDING,
     ),
     Mutant(
         "padding: ignored where any token is real",
-        "modeling_lion/layout/padding.py",
+        "modeling_lion/layout/text.py",
         "and is_real.all():",
         "and is_real.any():",
         PADDING,
     ),
     Mutant(
         "padding: it is numbered",
-        "modeling_lion/layout/padding.py",
+        "modeling_lion/layout/text.py",
         "is_real.cumsum(dim=1) - is_real.long()",
         "token.unsqueeze(0)",
         f"{PADDING} test_rotary.py",
@@ -807,37 +811,39 @@ PADDINGS = [
 PACKING = [
     Mutant(
         "packing: a padded position 0 starts a sequence",
-        "modeling_lion/layout/padding.py",
+        "modeling_lion/layout/text.py",
         "starts = starts & is_real",
         "starts = starts | ~is_real",
         f"{MODEL}::test_positions_of_padding_start_no_sequence",
     ),
     Mutant(
         "packing: positions of a sequence continue those of the one before",
-        "modeling_lion/layout/padding.py",
+        "modeling_lion/layout/text.py",
         "first = cu_seqlens[sequence_of_each_token(cu_seqlens, inputs.shape[1])]",
         "first = cu_seqlens[sequence_of_each_token(cu_seqlens, inputs.shape[1]).roll(1)]",
         PACKED,
     ),
     Mutant(
         "packing: restarts of position_ids are not noticed",
-        "modeling_lion/layout/padding.py",
+        "modeling_lion/layout/text.py",
         "if not restarts.any():",
         "if True:",
         PACKED,
     ),
     Mutant(
         "packing: rows that are packed differently are taken as the first",
-        "modeling_lion/layout/padding.py",
+        "modeling_lion/layout/text.py",
         "if (restarts != restarts[:1]).any():",
         "if False:",
         "test_bad_input.py::test_wrong_inputs",
     ),
     Mutant(
         "packing: linear attention is not told",
-        "modeling_lion/modeling_lion.py",
-        '"cu_seqlens": cu_seq_lens_q,',
-        '"cu_seqlens": None,',
+        "modeling_lion/mixers/linear.py",
+        """            cu_seqlens=layout.cu_seqlens,
+            head_directions""",
+        """            cu_seqlens=None,
+            head_directions""",
         PACKED,
     ),
     Mutant(
@@ -895,29 +901,29 @@ MODELS = [
     Mutant(
         "model: the norm before the attention is left out",
         "modeling_lion/modeling_lion.py",
-        "self.attention(self.normed(hidden_states), layer_mask, memory, **kwargs)",
-        "self.attention(hidden_states, layer_mask, memory, **kwargs)",
+        "self.attention(self.normed(hidden_states), layout, memory, **kwargs)",
+        "self.attention(hidden_states, layout, memory, **kwargs)",
         "test_softmax.py",
     ),
     Mutant(
         "model: hidden states passed by name, which reentrant checkpointing loses",
         "modeling_lion/modeling_lion.py",
-        "hidden_states,\n                layer_masks[layer.layer_type],\n                memory,",
-        "hidden_states=hidden_states, layer_mask=layer_masks[layer.layer_type], memory=memory,",
+        "layer(hidden_states, layout, memory, **kwargs)",
+        "layer(hidden_states=hidden_states, layout=layout, memory=memory, **kwargs)",
         f"{CONFORMANCE}::test_gradient_checkpointing",
     ),
     Mutant(
         "model: attention weights of the chosen kernel only",
         "modeling_lion/modeling_lion.py",
-        "        if weights is None and output_attentions:\n            logger.warning_once(\n                f'The",
-        "        if False:\n            logger.warning_once(\n                f'The",
+        "        if weights is None and output_attentions:",
+        "        if False:",
         f"{CONFORMANCE}::test_capture_of_hidden_states_and_attentions",
     ),
     Mutant(
         "model: auto computes twice for attention weights",
-        "modeling_lion/modeling_lion.py",
-        'if implementation == "auto" and output_attentions:',
-        "if False:",
+        "modeling_lion/mixers/linear.py",
+        'return "eager" if name == "auto" and output_attentions else name',
+        "return name",
         "test_attn_implementation.py::test_auto_shows_weights_without_computing_twice",
     ),
     Mutant(
@@ -985,14 +991,14 @@ MODELS = [
     ),
     Mutant(
         "convolution: taps reach over the borders of packed sequences",
-        "modeling_lion/mixers/short_conv.py",
+        "modeling_lion/layout/border_taps.py",
         "is_inside = (window == inside) & (sequence(inside) == sequence(tokens).unsqueeze(1))",
         "is_inside = window == inside",
         "test_short_conv.py",
     ),
     Mutant(
         "convolution: tokens between close borders count twice",
-        "modeling_lion/mixers/short_conv.py",
+        "modeling_lion/layout/border_taps.py",
         "return sums.masked_fill(self.is_repeated, 0)",
         "return sums",
         "test_short_conv.py",
@@ -1006,7 +1012,7 @@ MODELS = [
     ),
     Mutant(
         "convolution: padding of a segment counts where others are beside it",
-        "modeling_lion/mixers/short_conv.py",
+        "modeling_lion/layout/halo.py",
         "is_real = torch.cat((before, is_real, after), dim=1)",
         "is_real = torch.cat((before, torch.ones_like(is_real), after), dim=1)",
         "test_segments.py",
@@ -1020,7 +1026,7 @@ MODELS = [
     ),
     Mutant(
         "convolution: the gradients of borrowed tokens stay in their process",
-        "modeling_lion/layout/segments.py",
+        "modeling_lion/layout/processes.py",
         "return total[dist.get_rank(ctx.group)], None",
         "return grad[dist.get_rank(ctx.group)], None",
         "test_processes.py",
@@ -1132,15 +1138,15 @@ HEADS = [
     Mutant(
         "heads: classifier_dropout is ignored",
         "modeling_lion/modeling_lion.py",
-        "dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout",
-        "dropout = config.hidden_dropout_prob",
+        "nn.Dropout(config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout)",
+        "nn.Dropout(config.hidden_dropout_prob)",
         f"{MODEL}::test_a_classifier_may_have_a_dropout_of_its_own",
     ),
     Mutant(
         "heads: accumulated batches count their own labels only",
         "modeling_lion/modeling_lion.py",
-        "loss = self.loss_of_segment(labels, logits=logits, config=self.config, **kwargs)",
-        "loss = self.loss_of_segment(labels, logits=logits, config=self.config)",
+        "self.loss_function(labels=labels, logits=logits, config=self.config, **kwargs)",
+        "self.loss_function(labels=labels, logits=logits, config=self.config)",
         "test_trainer.py::test_gradient_accumulation_equals_the_big_batch",
     ),
 ]

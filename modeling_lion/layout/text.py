@@ -1,12 +1,47 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Which tokens are real, where packed sequences begin, and the positions in them: once per model call (SPEC §4)."""
+"""The layout of texts: which tokens are real, where packed sequences begin, and the positions in them (SPEC §4)."""
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedConfig
 
 from ..attention.numerics import is_readable
 from ..attention.packing import check_borders, sequence_of_each_token
+from .border_taps import BorderTaps
 from .input_checks import check_shape
+from .layout import Layout, PackedLayout
+
+
+def text_layout(
+    config: PreTrainedConfig,
+    inputs: Tensor,
+    attention_mask: Tensor | None,
+    position_ids: Tensor | None,
+    cu_seqlens: Tensor | None = None,
+) -> Layout:
+    """
+    The layout of texts: real tokens (`real_tokens`), borders (`packed_borders`) and positions (`token_positions`), as
+    far as they are not given.
+
+    Args:
+        inputs: `(batch, length, ...)`, what the others must fit.
+
+    Returns:
+        A `PackedLayout` if there are borders, otherwise a `Layout`.
+    """
+    if position_ids is not None:
+        check_shape("position_ids", position_ids, inputs.shape[:2])
+    is_real = real_tokens(attention_mask, inputs)
+    if cu_seqlens is None:
+        cu_seqlens = packed_borders(position_ids, is_real)
+    else:
+        check_borders(cu_seqlens, inputs.shape[1])
+    if position_ids is None:
+        position_ids = token_positions(inputs, is_real, cu_seqlens)
+    if cu_seqlens is None:
+        return Layout(is_real, position_ids)
+    border_taps = BorderTaps.of(config, inputs, cu_seqlens)
+    return PackedLayout(is_real, position_ids, border_taps=border_taps, cu_seqlens=cu_seqlens)
 
 
 def packed_borders(position_ids: Tensor | None, is_real: Tensor | None) -> Tensor | None:
@@ -47,7 +82,9 @@ def token_positions(inputs: Tensor, is_real: Tensor | None, cu_seqlens: Tensor |
     (SPEC §4); `(batch or 1, length)`, int64. A padded token has the position of the next real one.
 
     Args:
-        inputs: `(batch, length, ...)`. The others are as `text_layout` returns them.
+        inputs: `(batch, length, ...)`.
+        is_real: of `real_tokens`.
+        cu_seqlens: borders of packed sequences, `None` where nothing is packed.
     """
     token = torch.arange(inputs.shape[1], device=inputs.device)
     before = token.unsqueeze(0) if is_real is None else is_real.cumsum(dim=1) - is_real.long()
@@ -55,28 +92,6 @@ def token_positions(inputs: Tensor, is_real: Tensor | None, cu_seqlens: Tensor |
         return before
     first = cu_seqlens[sequence_of_each_token(cu_seqlens, inputs.shape[1])]
     return before - before[:, first]
-
-
-def text_layout(
-    inputs: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None, cu_seqlens: Tensor | None = None
-) -> tuple[Tensor | None, Tensor | None, Tensor]:
-    """
-    Which tokens are real (`real_tokens`), the borders of packed sequences (`packed_borders`) and the positions of all
-    tokens (`token_positions`), as far as they are not given.
-
-    Args:
-        inputs: `(batch, length, ...)`, what the others must fit.
-    """
-    if position_ids is not None:
-        check_shape("position_ids", position_ids, inputs.shape[:2])
-    is_real = real_tokens(attention_mask, inputs)
-    if cu_seqlens is None:
-        cu_seqlens = packed_borders(position_ids, is_real)
-    else:
-        check_borders(cu_seqlens, inputs.shape[1])
-    if position_ids is None:
-        position_ids = token_positions(inputs, is_real, cu_seqlens)
-    return is_real, cu_seqlens, position_ids
 
 
 def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
@@ -100,18 +115,21 @@ def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
     return is_real
 
 
-def make_padding_absent(key: Tensor, log_decay: Tensor | None, is_real: Tensor) -> tuple[Tensor, Tensor | None]:
+def span_of_real_tokens(is_real: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """
-    Keys and log decays with which a padded token is exactly an absent one: its key is 0, its λ is 1 (SPEC §4).
+    Of every row: the first real token, the one behind the last, and how many there are, `(batch,)` each; a row
+    without any ends before it begins. `first` is the index of the first token of a segment.
+    """
+    token = first + torch.arange(is_real.shape[1], device=is_real.device)
+    begin = torch.where(is_real, token, torch.iinfo(torch.long).max).amin(1)
+    end = torch.where(is_real, token + 1, 0).amax(1)
+    return begin, end, is_real.sum(1)
 
-    Args:
-        key: `(batch, length, heads, head_dim)`.
-        log_decay: `(heads,)`, `(batch, heads, length)`, `(batch, heads, length, head_dim)`, or `None`.
-        is_real: of `real_tokens`, `(batch, length)`.
-    """
-    key = key * is_real[:, :, None, None].to(key.dtype)
-    if log_decay is not None:
-        log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
-        by_head = is_real[:, None] if log_decay.dim() == 3 else is_real[:, None, :, None]
-        log_decay = torch.where(by_head, log_decay, 0)
-    return key, log_decay
+
+def check_gaps(begin: Tensor, end: Tensor, count: Tensor) -> None:
+    """Raise a ValueError for rows of `span_of_real_tokens` in which tokens are padded between real ones."""
+    if (end - begin > count).any():
+        raise ValueError(
+            "`attention_mask` has padding between real tokens: in segments, a layer with a window (`layer_types`, "
+            "'sliding_attention', or `local_window`) takes texts that are padded at their ends only."
+        )

@@ -1,0 +1,65 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Short convolutions at borders inside of rows: of packed sequences, and behind the CLS token of an image."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+
+@dataclass
+class BorderTaps:
+    """
+    The tokens next to borders inside of rows, where some taps reach over: they are convolved once more, without these.
+
+    Attributes:
+        tokens: `(m,)`, int64, sorted; repeated where borders are close to each other.
+        is_repeated: `(m, 1)`, bool, True but for the first of the same tokens.
+        window: the tokens under the taps, `(m, kernel)`, int64.
+        is_inside: whether they are in the same sequence, `(m, kernel, 1)`, bool.
+    """
+
+    tokens: Tensor
+    is_repeated: Tensor
+    window: Tensor
+    is_inside: Tensor
+
+    @classmethod
+    def of(cls, config: PreTrainedConfig, hidden_states: Tensor, cu_seqlens: Tensor | None) -> "BorderTaps | None":
+        """
+        Of all rows of a batch, once per call of the model; `None` where there are no borders or no taps beside them.
+
+        Args:
+            hidden_states: `(batch, length, hidden_size)`.
+            cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`.
+        """
+        radius, length, device = config.conv_kernel // 2, hidden_states.shape[1], hidden_states.device
+        borders = [] if cu_seqlens is None else [cu_seqlens[1:-1].long()]
+        if config.num_prefix_tokens > 0:
+            borders.append(torch.arange(1, config.num_prefix_tokens + 1, device=device))
+        if radius == 0 or not borders:
+            return None
+        borders = torch.cat(borders).sort().values
+        offsets = torch.arange(-radius, radius + 1, device=device)
+        tokens = (borders.unsqueeze(1) + offsets[:-1]).flatten().clamp(0, length - 1).sort().values
+        is_repeated = tokens.diff(prepend=tokens.new_full((1,), -1)) == 0
+        window = tokens.unsqueeze(1) + offsets
+        inside = window.clamp(0, length - 1)
+        # Which sequence a token is in. ONNX has no binary search; for the few borders of an image, comparisons do.
+        sequence = partial(torch.searchsorted, borders, right=True)
+        if cu_seqlens is None:
+            sequence = lambda tokens: tokens.unsqueeze(-1).ge(borders).sum(-1)  # noqa: E731
+        is_inside = (window == inside) & (sequence(inside) == sequence(tokens).unsqueeze(1))
+        return cls(tokens, is_repeated.unsqueeze(-1), inside, is_inside.unsqueeze(-1))
+
+    def convolve(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Of the tokens of x, `(batch, m, channels)`, 0 for the repeated ones."""
+        window = x.index_select(1, self.window.flatten()).unflatten(1, self.window.shape)
+        sums = torch.einsum("bmkc,ck->bmc", torch.where(self.is_inside, window, 0), weight.squeeze(1))
+        return sums.masked_fill(self.is_repeated, 0)
+
+    def put_(self, y: Tensor, dim: int, at_borders: Tensor) -> Tensor:
+        """Write what `convolve` found over these tokens of y, in place; y is no view, of which autograd would copy."""
+        return y.index_fill_(dim, self.tokens, 0).index_add_(dim, self.tokens, at_borders)

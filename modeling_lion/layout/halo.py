@@ -1,0 +1,65 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The tokens on both sides of a segment of a longer sequence, which convolutions and windows reach (SPEC §12)."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+
+class Surrounded(NamedTuple):
+    """
+    What a mixer projects: the tokens of a call and, of a segment, those beside it that the mixer reaches.
+
+    Attributes:
+        hidden_states: `(batch, tokens, hidden_size)`.
+        is_real: which of them are, `(batch, tokens)`, bool; `None` where nothing is padded.
+        before, after: how many tokens are beside the segment.
+    """
+
+    hidden_states: Tensor
+    is_real: Tensor | None
+    before: int = 0
+    after: int = 0
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there are tokens beside the segment."""
+        return self.before > 0 or self.after > 0
+
+    def own(self, x: Tensor) -> Tensor:
+        """`(batch, tokens, ...)` without the tokens beside the segment."""
+        return x[:, self.before : x.shape[1] - self.after] if self.has_others else x
+
+
+@dataclass
+class Halo:
+    """
+    The tokens beside a segment, as many as a mixer reaches and the sequence has.
+
+    Attributes:
+        before, after: hidden states, `(batch, at most reach, hidden_size)`, as attention gets them.
+        is_real: of both, one after the other, `(batch, tokens)`, bool; `None` where nothing is padded.
+    """
+
+    before: Tensor
+    after: Tensor
+    is_real: Tensor | None = None
+
+    def surround(self, hidden_states: Tensor, is_real: Tensor | None) -> Surrounded:
+        """The tokens of a segment, `(batch, length, hidden_size)`, and these."""
+        sizes = self.before.shape[1], self.after.shape[1]
+        if self.is_real is not None:
+            before, after = self.is_real.split(sizes, dim=1)
+            is_real = before.new_ones(hidden_states.shape[:2]) if is_real is None else is_real
+            is_real = torch.cat((before, is_real, after), dim=1)
+        return Surrounded(torch.cat((self.before, hidden_states, self.after), dim=1), is_real, *sizes)
+
+
+def reach_of(config: PreTrainedConfig, layer_type: str) -> int:
+    """How many tokens of a `Halo` a layer sees on each side: those in its window, and under the taps of their keys."""
+    if layer_type == "linear_attention":
+        return config.local_window + config.conv_kernel // 2
+    return config.sliding_window if layer_type == "sliding_attention" else 0

@@ -1,0 +1,340 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+One sequence that several processes share, a segment each (layout/segments.py): what they exchange, its gradients, and
+the methods of a model that is computed so.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+from transformers import PreTrainedConfig
+from transformers.utils.import_utils import is_tracing
+
+from ..attention.decay import LogDecay, wide_dtype
+from ..attention.numerics import accumulation_dtype
+from .border_states import BorderStates, pass_borders, segment_attention, segment_states
+from .halo import Halo, Surrounded
+from .layout import Layout
+from .segments import what_is_full
+from .text import check_gaps, span_of_real_tokens
+
+
+PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds", "labels")
+
+
+@dataclass
+class SharedLayout(Layout):
+    """
+    A batch of sequences of which this process has one segment.
+
+    Attributes:
+        group: the processes, in the order of their segments.
+        counts: real tokens of every row in every segment, `(num_segments, batch)`, int64.
+        lengths: tokens of every segment, padding included.
+    """
+
+    group: "dist.ProcessGroup | None" = None
+    counts: Tensor | None = None
+    lengths: tuple[int, ...] = ()
+
+    is_segment = True
+
+    def check_positions(self) -> None:
+        """Raise a ValueError, in all processes, if a sequence starts again in a segment."""
+        starts = self.position_ids == 0
+        if self.is_real is not None:
+            starts = starts & self.is_real
+        starts = starts.any(1) & (self.tokens_before().squeeze(1) > 0)
+        if gather(starts.any().long(), self.group).any():
+            raise ValueError(
+                "`position_ids` start again where another process goes on: processes that share a sequence take one "
+                "sequence a row, not packed ones."
+            )
+
+    def tokens_before(self) -> Tensor:
+        """Real tokens of each row in the segments before this one, `(batch, 1)`."""
+        return self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
+
+    def surround(self, hidden_states: Tensor, reach: int) -> Surrounded:
+        halo = self.halo(hidden_states, self.is_real, reach)
+        return super().surround(hidden_states, reach) if halo is None else halo.surround(hidden_states, self.is_real)
+
+    def positions_around(self, reach: int) -> Tensor:
+        if reach == 0:
+            return self.position_ids
+        positions = self.position_ids.unsqueeze(-1).to(wide_dtype(self.position_ids.device))
+        around = self.halo(positions, None, reach).surround(positions, None)
+        return around.hidden_states.squeeze(-1).long()
+
+    def along(self, attention: Callable) -> Callable:
+        return partial(self.attend, attention)
+
+    def attend(
+        self, attention: Callable, query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay, **options
+    ) -> tuple[Tensor, None]:
+        """`segment_attention`, after an exchange of border states with the other processes."""
+        given = segment_states(key, value, log_decay, options["head_directions"])
+        states = self.exchange(given)
+        return segment_attention(attention, query, key, value, log_decay, border_states=states, **options)
+
+    def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> None:
+        """Layers of softmax have windows here, and need none."""
+
+    def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
+        """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`, `"late"`) of whole sequences."""
+        weights = torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
+        if self.is_real is not None:
+            weights = self.is_real
+        total = self.counts.sum(dim=0).clamp(min=1)
+        if pooling == "cls":
+            weights = weights & (self.tokens_before() + weights.cumsum(dim=1) == 1)
+            total = torch.ones_like(total)
+        pooled = (hidden_states * weights.unsqueeze(-1).to(hidden_states.dtype)).sum(dim=1)
+        return SumOverProcesses.apply(pooled, self.group) / total.unsqueeze(1).to(pooled.dtype)
+
+    def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
+        """
+        The tokens of the other segments that a mixer reaches, `radius` on both sides; differentiable. `None` for a
+        radius of 0. Arguments as of a mixer.
+        """
+        if radius == 0:
+            return None
+        rank, own = dist.get_rank(self.group), min(radius, hidden_states.shape[1])
+        real = torch.ones_like(hidden_states[..., 0]) if is_real is None else is_real
+        first, last = (
+            torch.cat((x.to(accumulation_dtype(x.dtype)), mask.unsqueeze(-1).to(x.dtype)), dim=-1)
+            for x, mask in (
+                (hidden_states[:, :own], real[:, :own]),
+                (hidden_states[:, -own:], real[:, -own:]),
+            )
+        )
+        absent = radius - own
+        edges = torch.stack((pad(first, (0, 0, 0, absent)), pad(last, (0, 0, absent, 0))))
+        first, last = GatherEdges.apply(edges, self.group).unbind(1)
+        sizes = [min(radius, length) for length in self.lengths]
+        before = [x[:, radius - n :] for x, n in zip(last[:rank], sizes[:rank], strict=True)]
+        after = [x[:, :n] for x, n in zip(first[rank + 1 :], sizes[rank + 1 :], strict=True)]
+        none = first[rank, :, :0]
+        before, after = torch.cat((none, *before), dim=1)[:, -radius:], torch.cat((none, *after), dim=1)[:, :radius]
+        near = torch.cat((before, after), dim=1)[..., -1] != 0
+        before, after = (x[..., :-1].to(hidden_states.dtype) for x in (before, after))
+        return Halo(before, after, near)
+
+    def exchange(self, given: BorderStates) -> BorderStates:
+        """What this segment gets, from what it gives; differentiable."""
+        shape = (*given.forward.shape[:2], *given.forward_keep.shape[2:])
+        keeps = (x.expand(shape) for x in (given.forward_keep, given.backward_keep))
+        return BorderStates(*ExchangeBorders.apply(given.forward, given.backward, *keeps, self.group))
+
+
+def shared_layout(
+    config: PreTrainedConfig,
+    inputs: Tensor,
+    layout: Layout,
+    position_ids: Tensor | None,
+    group: "dist.ProcessGroup",
+    output_attentions: bool = False,
+) -> SharedLayout:
+    """
+    The layout of a segment, after the processes have told each other how many tokens they have.
+
+    Args:
+        inputs: `(batch, length of the segment, ...)`.
+        layout: of the segment alone.
+        position_ids: as somebody gave them, in the whole sequences; `None` for positions that count on.
+
+    Raises:
+        ValueError: if the processes have batches of different sizes, under torch.compile and export, for packed
+            sequences and attention weights, if there is padding between real tokens, and layers with a window, or if a
+            sequence starts again.
+    """
+    if layout.cu_seqlens is not None or output_attentions:
+        raise ValueError(
+            "Processes that share a sequence take one sequence a row, not packed ones (`cu_seq_lens_q` or "
+            "`position_ids` that start again), and give no attention weights (`output_attentions`)."
+        )
+    if is_tracing(inputs):
+        raise ValueError("Sequence parallelism works in eager mode only: leave out torch.compile and export.")
+    batch, length = inputs.shape[:2]
+    sizes, lengths = gather(torch.tensor([batch, length], device=inputs.device), group).T.tolist()
+    if len(set(sizes)) > 1:
+        raise ValueError(
+            f"The processes of a sequence have batches of {sizes} rows: give all of them segments of the same rows."
+        )
+    real = torch.ones(batch, length, dtype=torch.bool, device=inputs.device)
+    real = real if layout.is_real is None else layout.is_real
+    spans = span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)]))
+    begin, end, counts = gather(torch.stack(spans), group).unbind(1)
+    if config.has_windows:
+        check_gaps(begin.amin(0), end.amax(0), counts.sum(0))
+    shared = SharedLayout(layout.is_real, layout.position_ids, group=group, counts=counts, lengths=tuple(lengths))
+    if position_ids is None:
+        shared.position_ids = shared.position_ids + shared.tokens_before()
+    else:
+        shared.check_positions()
+    return shared
+
+
+def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:
+    """`x` of every process, `(num_processes, *x.shape)`."""
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, x.contiguous(), group=group)
+    return torch.stack(parts)
+
+
+class ExchangeBorders(torch.autograd.Function):
+    """
+    `pass_borders` over processes. With what segment i gives, F_i, and lets through, f_i, segment i + 1 gets
+    S_{i+1} = F_i + f_i S_i. The gradients obey the same recurrence from the other end, A_i = dS_i + f_i A_{i+1}, with
+    dF_i = A_{i+1} and df_i = A_{i+1} · S_i: the gradients are `pass_borders` with the directions exchanged.
+    """
+
+    @staticmethod
+    def forward(ctx, forward: Tensor, backward: Tensor, forward_keep: Tensor, backward_keep: Tensor, group):
+        given = (forward, backward, forward_keep, backward_keep)
+        everything = gather(torch.cat([x.flatten() for x in given]), group)
+        by_kind = everything.split([x.numel() for x in given], dim=1)
+        by_kind = [x.reshape(-1, *y.shape) for x, y in zip(by_kind, given, strict=True)]
+        got = pass_borders([BorderStates(*states) for states in zip(*by_kind, strict=True)])[dist.get_rank(group)]
+        ctx.group = group
+        ctx.save_for_backward(got.forward, got.backward, *by_kind[2:])
+        return got.forward, got.backward
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_forward: Tensor, d_backward: Tensor):
+        forward, backward, forward_keeps, backward_keeps = ctx.saved_tensors
+        gradients = gather(torch.stack((d_forward, d_backward)), ctx.group)
+        given = [
+            BorderStates(forward=d[1], backward=d[0], forward_keep=backward_keep, backward_keep=forward_keep)
+            for d, forward_keep, backward_keep in zip(gradients, forward_keeps, backward_keeps, strict=True)
+        ]
+        got = pass_borders(given)[dist.get_rank(ctx.group)]
+        d_keeps = (
+            (d * state).sum_to_size(forward_keeps.shape[1:])
+            for d, state in ((got.backward, forward), (got.forward, backward))
+        )
+        return got.backward, got.forward, *d_keeps, None
+
+
+class GatherEdges(torch.autograd.Function):
+    """`gather`; its gradient is the sum of what all processes make of this one's tensor."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group):
+        ctx.group = group
+        return gather(x, group)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        total = grad.clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total[dist.get_rank(ctx.group)], None
+
+
+class SumOverProcesses(torch.autograd.Function):
+    """The sum on every process; its gradient is the sum of theirs, since all of them go on from it."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group):
+        ctx.group = group
+        total = x.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        total = grad.clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
+
+
+def segment_of_inputs(inputs: dict, group: "dist.ProcessGroup") -> dict:
+    """This process's segments of the per-token tensors in `inputs`; the rest as it is. See `shard_inputs`."""
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
+    length = tokens.shape[1]
+    if length < size:
+        raise ValueError(f"The sequences have {length} tokens, fewer than the {size} processes that share them.")
+    first, end = (length * n // size for n in (rank, rank + 1))
+
+    def part(name: str, x):
+        if name not in PER_TOKEN or x is None or x.shape[1:2] != (length,):
+            return x
+        return x[:, first:end].contiguous()
+
+    return {name: part(name, x) for name, x in inputs.items()}
+
+
+def shared_loss(loss_function: Callable, group: "dist.ProcessGroup", labels: Tensor, **kwargs) -> Tensor:
+    """`loss_function` for labels per token, each with the weight that it has in the whole sequences."""
+    if kwargs.get("num_items_in_batch") is None:
+        count = (labels != -100).sum().float()
+        dist.all_reduce(count, group=group)
+        kwargs["num_items_in_batch"] = count / dist.get_world_size(group)
+    return loss_function(labels=labels, **kwargs)
+
+
+class SequenceParallelModel:
+    """The methods of a model whose sequences several processes share."""
+
+    # Whether the loss needs no more of other segments of a sequence than their number of labels.
+    _supports_sequence_parallel = True
+    _has_labels_per_token = False
+
+    def set_sequence_parallel(self, group: "dist.ProcessGroup | None") -> None:
+        """
+        Let the processes of a group share every sequence: from now on each gives `forward` its segment of the tokens
+        (`shard_inputs`), in the order of their ranks, and gets the hidden states and logits of that segment. What
+        layers send does not depend on the length. All processes must call `forward` and `backward` together.
+
+        `pooler_output` is the same in all processes. The mean of their losses is the loss of the whole sequences, and
+        the mean of their gradients its gradient: what DDP and FSDP make of them.
+
+        Args:
+            group: the processes of one sequence, also as a one-dimensional DeviceMesh. `None` ends it.
+
+        Raises:
+            ValueError: for models of images, whose patches are not cut into segments, for layers that see all tokens
+                at once, and for question answering, whose loss is over all tokens at once.
+        """
+        if group is not None and "full_attention" in self.config.layer_types_in_use:
+            raise ValueError(
+                "Processes share a sequence by the states of linear attention and by the tokens of a window, and some "
+                f"layers see all tokens at once ({what_is_full(self.config)}): use other layers."
+            )
+        if group is not None and (self.config.modality != "text" or not self._supports_sequence_parallel):
+            raise ValueError(
+                f"{type(self).__name__} of `modality` {self.config.modality!r} cannot share a sequence among "
+                "processes: use LionModel, LionForMaskedLM, LionForSequenceClassification, "
+                "LionForTokenClassification or LionForMultipleChoice, for text."
+            )
+        group = group.get_group() if hasattr(group, "get_group") else group
+        self.base_model.sequence_group = group
+        if self._has_labels_per_token:
+            self.__dict__.pop("_loss_function", None)  # of an earlier group
+            if group is not None:
+                self.loss_function = partial(shared_loss, self.loss_function, group)
+
+    def shard_inputs(self, inputs: dict) -> dict:
+        """
+        This process's segment of a batch of whole sequences, the same in all processes of `set_sequence_parallel`.
+
+        Args:
+            inputs: arguments of `forward` by name. Of `input_ids`, `attention_mask`, `token_type_ids`, `position_ids`,
+                `inputs_embeds` and of `labels` per token, `(batch, length, ...)`, a segment is taken.
+
+        Raises:
+            ValueError: if there is no group, or there are fewer tokens than processes.
+        """
+        if self.base_model.sequence_group is None:
+            raise ValueError("There is no group of processes: call `set_sequence_parallel` first.")
+        return segment_of_inputs(inputs, self.base_model.sequence_group)
