@@ -2,15 +2,23 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
+.PHONY: demo test test-slow test-all lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
 
 # Search; train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py --output_dir outputs/demo
 
+# What a person runs while working: minutes. Tests of exports, compilers, processes, runtimes and whole scripts are
+# marked `slow`; test-all runs them, too.
 test: $(VENV)/installed
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/installed
+	$(PYTEST) -m slow
+
+test-all: test test-slow
 
 # Minutes; the full measurements are the same scripts without --quick.
 bench: $(VENV)/installed

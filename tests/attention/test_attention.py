@@ -101,6 +101,7 @@ def test_kernels_agree_with_the_naive_form(length, mixer, normalization, dtype):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_long_sequence(mixer):
     """Long enough for the kernels to work in several slices. And chunks that are long cost no digits."""
@@ -119,6 +120,7 @@ def test_slices_of_several_sequences(form, mixer):
     assert_as_good_as_naive(FORMS[form], *inputs, expected=references(*inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.axes(form=["parallel", "chunk"], head_directions=["both", "alternate"])
 def test_the_gradient_of_a_fixed_decay_keeps_its_digits(form, head_directions):
     """A sum over all pairs, in which the far ones weigh most and much cancels: one chain of sums loses a digit."""
@@ -292,6 +294,7 @@ def test_gradients_only_where_asked(wanted, kernel):
     assert [x.grad is None for x in inputs].count(False) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.axes(mixer=MIXERS, form=FORMS, normalization=["sum", "none"])
 def test_gradcheck(mixer, normalization, form):
     inputs = [x for x in make_inputs(mixer, 6, batch=1, heads=1, dims=(2, 3)) if x is not None]
@@ -373,6 +376,7 @@ def test_compiles_to_one_graph_for_every_length(mixer, kernel):
             torch.testing.assert_close(result, right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [FORMS["parallel"], FORMS["chunk"]], ids=["parallel", "chunk"])
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_exports_to_plain_operators(mixer, kernel):
@@ -432,6 +436,7 @@ def problems(draw, mixers):
     return (query, key, value, log_decay), options
 
 
+@pytest.mark.slow
 @given(problems(["lit", "decay", "selective"]), st.sampled_from(sorted(FORMS)))
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 def test_anything_allowed(problem, kernel):

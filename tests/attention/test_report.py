@@ -102,6 +102,7 @@ def test_what_cannot_be_reported(find_case):
             case.model(mixer_type).attention_report([0], **case.inputs(model.config))
 
 
+@pytest.mark.slow
 def test_the_example_draws_a_long_text(tmp_path):
     text = " ".join(["The lion sleeps in the shade.", "It roars at night."] * 50)
     tokenizer = LionTokenizer.train_from_iterator([text], vocab_size=60)

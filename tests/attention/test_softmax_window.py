@@ -316,6 +316,7 @@ def test_which_form(monkeypatch):
     assert used == ["dense_body", "block_body"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "hidden"), [(3, True), (64, False)])
 def test_compiles_to_one_graph_for_every_length(window, hidden):
     torch.compiler.reset()
@@ -348,6 +349,7 @@ class Attention(torch.nn.Module):
         return self.attention(query, key, value, is_real=is_real)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "hidden"), [(1, False), (64, True), (500, True)])
 def test_exports_to_one_graph_for_every_length(window, hidden):
     module = Attention(window).eval()

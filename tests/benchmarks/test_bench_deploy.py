@@ -35,6 +35,7 @@ def deploy(monkeypatch):
     return bench
 
 
+@pytest.mark.slow
 def test_documents_are_measured(deploy, tmp_path):
     arguments = ["--models", "BERT", "LION-S", "--repeats", "2", "--output_dir", str(tmp_path)]
     deploy.main(["--lengths", "40", "9", *arguments])
@@ -51,6 +52,7 @@ def test_documents_are_measured(deploy, tmp_path):
     assert f"| 40 | torch float32 | {seconds(12 * theirs)} | {seconds(12 * ours)}, {ours / theirs:.2f} |" in text
 
 
+@pytest.mark.slow
 def test_a_document_without_memory_is_a_row_without_a_time(deploy, tmp_path, monkeypatch):
     compute = deploy.hidden_states
 
@@ -67,6 +69,7 @@ def test_a_document_without_memory_is_a_row_without_a_time(deploy, tmp_path, mon
     assert "| 40 | torch float32 | no memory |" in text
 
 
+@pytest.mark.slow
 def test_other_errors_are_errors(deploy, tmp_path, monkeypatch):
     def fail(encode, inputs):
         raise RuntimeError("shapes do not match")
@@ -76,6 +79,7 @@ def test_other_errors_are_errors(deploy, tmp_path, monkeypatch):
         deploy.encode_alone(("BERT", *IN_TORCH[0]), 1, [9], tmp_path / "folder")
 
 
+@pytest.mark.slow
 def test_what_a_task_loses(tmp_path, monkeypatch):
     bench = import_module("bench_precision")
     monkeypatch.setattr(bench, "RUNTIMES", IN_TORCH)

@@ -13,6 +13,7 @@ def bench():
     return importlib.import_module("bench_quality")
 
 
+@pytest.mark.slow
 def test_runs_once_and_reports(bench, tmp_path, monkeypatch):
     in_new_process = bench.in_new_process
     # One of the models in a process of its own, which takes seconds to start.
@@ -49,6 +50,7 @@ def test_runs_once_and_reports(bench, tmp_path, monkeypatch):
         bench.main(args)
 
 
+@pytest.mark.slow
 def test_masked_language_modeling(bench, tmp_path):
     experiment = bench.SCALES["quick"]["mlm"]
     data = bench.load_data("mlm", experiment, tmp_path)
@@ -57,6 +59,7 @@ def test_masked_language_modeling(bench, tmp_path):
     assert row["test_loss"] is None and len(lives["before"]) == len(lives["after"]) == 2
 
 
+@pytest.mark.slow
 def test_every_token_is_labelled_and_longer_examples_are_read(bench, tmp_path):
     experiment = bench.SCALES["quick"]["neighbour"]
     data = bench.load_data("neighbour", experiment, tmp_path)
@@ -121,6 +124,7 @@ def test_peers_may_start_as_their_authors_have_them(bench, name):
         assert abs(weight.std() / std - 1) < 4 * (2 * weight.numel()) ** -0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["cpu", "gpu"])
 def test_parameters_are_equal(bench, scale):
     for name, experiment in bench.SCALES[scale].items():

@@ -105,6 +105,7 @@ def test_the_page_is_made_of_the_tables(report, tmp_path, monkeypatch):
     assert all((ROOT / "docs" / name).exists() for name in re.findall(r"\]\((images/.*?)\)", before))
 
 
+@pytest.mark.slow
 def test_every_picture_is_drawn_and_on_the_page(report, tmp_path, monkeypatch):
     page = report.PAGE.read_text(encoding="utf-8")
     monkeypatch.setattr(report, "PAGE", tmp_path / "results.md")
@@ -120,6 +121,7 @@ def test_no_tables_no_figures(report, tmp_path):
     assert not list((tmp_path / "images").iterdir())
 
 
+@pytest.mark.slow
 def test_a_run_that_has_begun(report, measure, tmp_path, monkeypatch):
     """One row, or one model, of each table is enough for a page."""
     here = measure.machine()

@@ -135,6 +135,7 @@ def arguments(tmp_path) -> list[str]:
     return [*folders, "--quick", "--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache")]
 
 
+@pytest.mark.slow
 def test_all_models_of_a_task_run_once_and_are_reported(bench, arguments, tmp_path):
     bench.main([*arguments, "--tasks", "pairs", "--models", "teacher", "windows alone", "--seeds", "0", "1"])
     bench.main([*arguments, "--tasks", "digits", "--seeds", "0"])
@@ -174,6 +175,7 @@ def test_all_models_of_a_task_run_once_and_are_reported(bench, arguments, tmp_pa
         bench.main([*arguments, "--tasks", "pairs"])
 
 
+@pytest.mark.slow
 def test_a_masked_language_model_is_trained_converted_and_healed(bench, arguments, tmp_path):
     bench.main([*arguments, "--tasks", "mlm", "--models", "teacher", "LION", "--seeds", "0"])
     rows = bench.read_rows(tmp_path / "out" / "transfer.csv")

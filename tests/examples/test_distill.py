@@ -69,6 +69,7 @@ def save_teacher(folder: Path, built_class: type, text: str) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("built_class", "auto_class"), [(BertModel, AutoModel), (BertForMaskedLM, AutoModelForMaskedLM)]
 )
@@ -109,6 +110,7 @@ def test_training_brings_the_student_nearer(distill, files, tmp_path, built_clas
         torch.testing.assert_close(torch.nn.functional.normalize(outputs.pooler_output, dim=-1), expected)
 
 
+@pytest.mark.slow
 def test_texts_end_where_positions_do(distill, files, tmp_path):
     """RoBERTa's table has two rows more than positions; a LION reads the table again, and so does its tokenizer."""
     folder = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
@@ -141,6 +143,7 @@ def test_overlap_counts_shared_neighbours(distill):
     assert metrics["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
 
 
+@pytest.mark.slow
 def test_first_the_attention(distill, files, tmp_path):
     """In the first stage only new weights learn, from layers that read the teacher's states."""
     teacher = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
@@ -165,6 +168,7 @@ def test_first_the_attention(distill, files, tmp_path):
     assert all("layers.1." in name for name in report.new)
 
 
+@pytest.mark.slow
 def test_an_encoder_keeps_its_modules(distill, files, tmp_path):
     teacher = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
     modules = [sentence_modules.Transformer(teacher), sentence_modules.Pooling(32), sentence_modules.Normalize()]
@@ -183,6 +187,7 @@ def test_an_encoder_keeps_its_modules(distill, files, tmp_path):
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.slow
 def test_a_student_is_trained_further(distill, files, tmp_path):
     """It begins where it was, and its new weights keep their own learning rate."""
     teacher = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
@@ -225,6 +230,7 @@ def test_attention_divergence(distill):
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_control_sees_its_window_only(distill, files, tmp_path):
     teacher = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())
     arguments = ["--teacher_name_or_path", teacher, *files, *OPTIONS, "--local_window", "1", "--window_only"]

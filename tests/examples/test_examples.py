@@ -87,6 +87,7 @@ def results(folder: Path, split: str) -> dict:
     return json.loads((folder / f"{split}_results.json").read_text())
 
 
+@pytest.mark.slow
 def test_mlm_leaves_metrics_and_a_folder_that_loads(text_files, tmp_path):
     out = tmp_path / "out"
     trainer = import_module("run_mlm").main(text_arguments(text_files, out))
@@ -120,6 +121,7 @@ def test_going_on_with_another_vocabulary_is_refused(tmp_path):
     assert len(load(5000)) == len(load(6000)) == len(load(full)) == full
 
 
+@pytest.mark.slow
 def test_mlm_masks_the_same_tokens_at_every_evaluation(text_files, tmp_path):
     trainer = import_module("run_mlm").main(text_arguments(text_files, tmp_path / "out", "--max_steps", "1"))
     assert trainer.evaluate()["eval_loss"] == trainer.evaluate()["eval_loss"]
@@ -127,6 +129,7 @@ def test_mlm_masks_the_same_tokens_at_every_evaluation(text_files, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workers",
     [(), ("--dataloader_num_workers", "1", "--dataloader_persistent_workers", "True")],
@@ -163,6 +166,7 @@ def test_mlm_masks_other_tokens_in_every_epoch_and_the_same_after_a_resume(text_
         assert torch.equal(input_ids, expected_ids) and torch.equal(labels, expected_labels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -185,6 +189,7 @@ def test_mlm_options(text_files, tmp_path, more):
         assert trainer.model.config._attn_implementation == "chunk" and trainer.model.dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_mlm_reads_its_arguments_from_a_file(text_files, tmp_path):
     arguments = {
         "config_name": "lion-d-text-base",
@@ -203,6 +208,7 @@ def test_mlm_reads_its_arguments_from_a_file(text_files, tmp_path):
     assert trainer.model.config.mixer_type == "decay" and trainer.model.config.hidden_size == 32
 
 
+@pytest.mark.slow
 def test_recipe_for_mlm(text_files, tmp_path):
     more = text_arguments(text_files, tmp_path / "out")
     more = more[more.index("--config_overrides") :]  # the recipe names the configuration
@@ -242,6 +248,7 @@ def test_a_recipe_must_hold_arguments(tmp_path):
         import_module("run_mlm").main([str(tmp_path / "recipe.yaml")])
 
 
+@pytest.mark.slow
 def test_recipe_for_images(image_folder, tmp_path):
     """Mixtures, crops and mirror images teach it, too, new ones in every epoch and the same ones after a resume."""
     recipe = str(EXAMPLES / "recipes" / "images.yaml")
@@ -294,6 +301,7 @@ def glue_model(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", GLUE_ROWS)
 def test_glue(task, glue_model, tmp_path):
     """Tasks are measured as the benchmark measures them; those of a kind learn two examples by heart."""
@@ -325,6 +333,7 @@ def test_glue(task, glue_model, tmp_path):
     assert trainer.model.config.num_labels == max(1, len(kind.labels))
 
 
+@pytest.mark.slow
 def test_glue_goes_on_from_a_checkpoint_and_logs(glue_model, tmp_path):
     rows = [json.dumps(row | {"label": i}) for i, row in enumerate(GLUE_ROWS["rte"])] * 16
     (tmp_path / "data.jsonl").write_text("\n".join(rows))
@@ -389,6 +398,7 @@ def own_arguments(model: Path, output_dir: Path, file: str, *more: str) -> list[
     return [*arguments, "--report_to", "none", "--save_strategy", "no", "--max_steps", "20", *more]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "columns", "labels"),
     [
@@ -416,6 +426,7 @@ def test_a_table_of_ones_own_needs_no_task(glue_model, tmp_path, suffix, columns
     assert results(tmp_path / "again", "eval")["eval_accuracy"] == metrics["eval_accuracy"]
 
 
+@pytest.mark.slow
 def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, tmp_path):
     module = import_module("run_glue")
     model = AutoModelForMaskedLM.from_pretrained(glue_model)
@@ -464,6 +475,7 @@ def test_mlm_refuses_data_without_text(text_files, tmp_path):
         import_module("run_mlm").main(text_arguments(text_files | {"validation": empty}, tmp_path / "out"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["json", "csv", "parquet"])
 def test_mlm_file_types_and_validation_split(text_files, tmp_path, suffix):
     args = text_arguments({"train": text_files[suffix], "validation": ""}, tmp_path / "out", "--line_by_line")
@@ -487,6 +499,7 @@ BAD_FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # which `datasets` leaves when it streams
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streaming"])
 @pytest.mark.parametrize("name", BAD_FILES)
@@ -524,6 +537,7 @@ def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(text_files, tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resume", [False, True], ids=["found", "asked_for"])
 def test_mlm_refuses_to_go_on_from_the_checkpoint_of_another_model(text_files, tmp_path, resume):
     run_mlm = import_module("run_mlm")
@@ -543,6 +557,7 @@ def test_mlm_refuses_to_go_on_from_the_checkpoint_of_another_model(text_files, t
     assert same.state.global_step == 2
 
 
+@pytest.mark.slow
 def test_image_classification_leaves_metrics_and_a_folder_that_loads(image_folder, tmp_path):
     out = tmp_path / "out"
     args = ("--validation_dir", str(image_folder / "validation"), "--learning_rate", "3e-3", "--save_steps", "10")
@@ -565,6 +580,7 @@ def test_image_classification_leaves_metrics_and_a_folder_that_loads(image_folde
     assert resumed.state.global_step == trainer.state.global_step == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_damaged_images_are_named_and_left_out(image_folder, tmp_path, caplog, workers):
     """Cut short, empty, or no image at all: training and evaluation go on without them."""
@@ -586,6 +602,7 @@ def test_damaged_images_are_named_and_left_out(image_folder, tmp_path, caplog, w
         trainer.eval_dataset[row]
 
 
+@pytest.mark.slow
 def test_image_classification_fine_tunes_on_other_labels(image_folder, tmp_path):
     script = import_module("run_image_classification")
     ten = ("--config_overrides", IMAGE_CONFIG + ",num_channels=1", "--max_steps", "2", "--random_flip")
@@ -597,6 +614,7 @@ def test_image_classification_fine_tunes_on_other_labels(image_folder, tmp_path)
     assert len(trainer.train_dataset) == pytest.approx(len(trainer.eval_dataset), abs=1)
 
 
+@pytest.mark.slow
 def test_image_classification_goes_by_the_names_of_the_classes(image_folder, tmp_path):
     script = import_module("run_image_classification")
     only = {}
@@ -747,6 +765,7 @@ def test_demo_takes_the_threads_that_are_idle(monkeypatch, capsys, busy, threads
     monkeypatch.delenv("OMP_NUM_THREADS")
 
 
+@pytest.mark.slow
 def test_compare_kernels(image_folder, tmp_path, capsys):
     script = import_module("run_image_classification")
     script.main(image_arguments(image_folder, tmp_path / "out", "--max_steps", "2"))

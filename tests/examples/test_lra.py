@@ -93,6 +93,7 @@ def test_listops_answers(lra, sizes):
     assert seen == set(TOKENS) - {"[PAD]"}
 
 
+@pytest.mark.slow
 def test_pathfinder_dots_are_connected_or_not(lra):
     """The faintest ink joins the dashes of a curve, and not two curves; dots are what is thicker than a dash."""
     task = lra.Pathfinder()
@@ -123,6 +124,7 @@ def test_text_is_of_the_package_without_its_name(tasks):
         assert piece in originals[package].replace("\\", "") and len(piece) > 5
 
 
+@pytest.mark.slow
 def test_retrieval_documents_are_of_one_file_or_two(lra, tasks):
     from lra.documents import documents
     from lra.retrieval import SEPARATOR_ID
@@ -222,6 +224,7 @@ def test_recalled_values_are_those_of_the_pairs(lra, filler):
             lra.Recall(**wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["listops", "text", "retrieval", "pathfinder", "digits", "neighbour", "recall", "scenes"]
 )

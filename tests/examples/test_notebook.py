@@ -9,6 +9,9 @@ import pytest
 from nbclient import NotebookClient
 
 
+pytestmark = pytest.mark.slow
+
+
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "lion.ipynb"
 
 

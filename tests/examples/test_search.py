@@ -256,6 +256,7 @@ def test_retrieval_runs_and_reports(retrieve, tmp_path):
     assert "| LION, first 512 |" in page and "nDCG@10, 2,048–4,096 tokens (1)" in page
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*bfloat16.*")  # a CPU without products in it says so
 def test_retrieval_of_encoders_that_are_trained_for_it(retrieve, bench, tmp_path):
     rows = retrieve("LION trained on pieces", "LION trained on whole documents")

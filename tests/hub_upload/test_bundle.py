@@ -71,6 +71,7 @@ def test_every_auto_class_is_in_the_auto_map():
     assert models - {"LionPreTrainedModel"} == {m for names in AUTO_MODELS.values() for m in names.values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "grey image", "segmented image"])
 def test_a_bundle_works_where_the_package_is_not(kind, bundle, tmp_path):
     folder = bundle.folder
@@ -163,6 +164,7 @@ def test_a_bundle_of_a_downloaded_model_holds_its_own_code(bundle, tmp_path):
     assert saved == config["auto_map"] | {"AutoModelForDreaming": "dreaming.LionForDreaming"}
 
 
+@pytest.mark.slow
 def test_a_trainer_output_makes_a_bundle(tmp_path, measured_before):
     tokenizer = text_tokenizer()
     model = load_model(text_checkpoint(tmp_path / "start"))
@@ -256,6 +258,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_kernels_that_disagree_are_refused(checkpoint, bundle, tmp_path, monkeypatch):
     def doubles(*args, **kwargs):
         output, weights = lion_attention(*args, **kwargs)

@@ -69,6 +69,7 @@ def test_a_kernel_exported_once_is_right_at_every_length(kernel, decay):
             torch.testing.assert_close(grad.double(), truth, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_sums_over_many_blocks_keep_their_digits():
     """Blocks that forget everything, then many that forget little: what a float32 sum over all of them would lose."""
     length = 1500
@@ -85,6 +86,7 @@ def test_sums_over_many_blocks_keep_their_digits():
         assert (output - truth).abs().max() <= 2 * (narrow - truth).abs().max()
 
 
+@pytest.mark.slow
 def test_the_program_of_a_whole_model_takes_any_grid_of_patches(find_case):
     case = find_case("LionForImageClassification")
     fields = {"patch_order": "snake", "conv_kernel": 3, "position_embedding_type": "none"}  # else one grid's positions
@@ -141,6 +143,7 @@ def largest_error(model: torch.nn.Module, exported: ExportedModel) -> float:
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_graph_computes_what_the_model_does_in_both_runtimes(name, tmp_path):
     model_class, fields = GRAPHS[name]
@@ -156,6 +159,7 @@ def test_a_graph_computes_what_the_model_does_in_both_runtimes(name, tmp_path):
     assert largest_error(model, ExportedModel(tmp_path, threads=1)) < 1e-4
 
 
+@pytest.mark.slow
 def test_openvino_of_the_library_forgets_without_nan():
     """Chunks that forget everything. It narrows float64, whose least number is then 0 and has a log of -inf."""
     from transformers.exporters.exporter_openvino import OpenVINOConfig, OpenVINOExporter
@@ -177,6 +181,7 @@ def test_openvino_of_the_library_forgets_without_nan():
     torch.testing.assert_close(torch.from_numpy(computed[0])[real], expected[real], atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 def test_narrow_weights_leave_decays_and_maps_as_they_are(tmp_path, monkeypatch):
     from transformers.exporters.exporter_onnx import OnnxExporter
 
@@ -205,6 +210,7 @@ def test_narrow_weights_leave_decays_and_maps_as_they_are(tmp_path, monkeypatch)
     assert 1e-4 < errors["float16"] < 0.02 < errors["int8"] < 0.5
 
 
+@pytest.mark.slow
 def test_the_command_exports_an_encoder_of_sentence_transformers(tmp_path, capsys):
     tokens = Transformer(str(text_checkpoint(tmp_path / "lion", "LionModel", mixer_type="lit")))
     encoder = SentenceTransformer(modules=[tokens, Pooling(32, pooling_mode="mean"), Dense(32, 8)], device="cpu")
@@ -223,6 +229,7 @@ def test_the_command_exports_an_encoder_of_sentence_transformers(tmp_path, capsy
         loaded.save(str(tmp_path / "again"))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_exported_is_refused_by_name(tmp_path, capsys, monkeypatch):
     folders = {}
     for name, (model_class, fields) in {

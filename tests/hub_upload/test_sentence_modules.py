@@ -21,6 +21,9 @@ from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncod
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
 
+pytestmark = pytest.mark.slow
+
+
 LONG = "the lion hunts " * 200
 
 

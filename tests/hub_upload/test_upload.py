@@ -91,6 +91,7 @@ def elsewhere(code, hub, home):
     return result.stdout
 
 
+@pytest.mark.slow
 def test_train_dry_run_push_load_elsewhere(hub, tmp_path, capsys, no_clean_process):
     """The path of a new user, by the commands of the README, to the end: the code of the model card runs."""
     tokenizer = text_tokenizer()
@@ -130,6 +131,7 @@ def test_train_dry_run_push_load_elsewhere(hub, tmp_path, capsys, no_clean_proce
     assert "'score'" in shown and "transformers_modules.me.my_hyphen_lion" in shown
 
 
+@pytest.mark.slow
 def test_plain_pushes_and_an_encoder_load_elsewhere(hub, tmp_path, capsys, no_clean_process, monkeypatch):
     """Of a model, a tokenizer, an image processor, a Trainer and, by the command, an encoder of sentences."""
     folder = image_checkpoint(tmp_path / "image")
@@ -172,6 +174,7 @@ def downloads(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.slow
 def test_a_download_that_breaks_within_a_file_goes_on_where_it_was(hub, bundle, downloads, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 1 << 12)  # what is kept when it breaks
     push_folder(bundle, "me/lion")
@@ -184,6 +187,7 @@ def test_a_download_that_breaks_within_a_file_goes_on_where_it_was(hub, bundle, 
     assert all(torch.equal(weight, expected[name]) for name, weight in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_a_download_that_ended_within_a_file_works_when_called_again(hub, bundle, downloads, tmp_path, capsys):
     push_folder(bundle, "me/lion")
     weights = "GET .*/resolve/.*/model.safetensors"
@@ -199,6 +203,7 @@ def test_a_download_that_ended_within_a_file_works_when_called_again(hub, bundle
     assert all(torch.equal(weight, expected[name]) for name, weight in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_an_encoder_on_the_hub_becomes_a_lion(hub, tmp_path, downloads):
     """With its modules, whose folders have to be asked for, and without what no LION is made of."""
     tokenizer = text_tokenizer()
@@ -247,12 +252,14 @@ def test_private_files_do_not_go_to_a_public_repository(hub, bundle):
     assert hub.repos["me/lion"].refs.keys() == {"main"} and hub.files("me/lion") == {} and hub.objects == {}
 
 
+@pytest.mark.slow
 def test_a_branch_is_made(hub, bundle):
     push_folder(bundle, "me/lion", revision="experiment")
     assert hub.files("me/lion", "experiment") == local_files(bundle) and hub.files("me/lion") == {}
     push_folder(bundle, "me/lion", revision="experiment")
 
 
+@pytest.mark.slow
 def test_a_pull_request_is_opened(hub, bundle, monkeypatch):
     push_folder(bundle, "them/lion")
     changed = bundle.parent / "changed"
@@ -265,12 +272,14 @@ def test_a_pull_request_is_opened(hub, bundle, monkeypatch):
     assert hub.files("them/lion") == local_files(bundle)
 
 
+@pytest.mark.slow
 def test_an_unchanged_bundle_makes_no_commit(hub, bundle):
     push_folder(bundle, "me/lion")
     push_folder(bundle, "me/lion")
     assert len(hub.repos["me/lion"].commits) == 2
 
 
+@pytest.mark.slow
 def test_weights_of_an_earlier_upload_go(hub, bundle, tmp_path):
     """One file and shards in one repository: the library would take the one, whichever is newer."""
     checkpoint = text_checkpoint(tmp_path / "in")
@@ -282,6 +291,7 @@ def test_weights_of_an_earlier_upload_go(hub, bundle, tmp_path):
     assert hub.files("me/lion") == local_files(bundle)
 
 
+@pytest.mark.slow
 def test_files_of_the_user_in_the_repository_stay(hub, bundle):
     push_folder(bundle, "me/lion")
     huggingface_hub.HfApi().upload_file(path_or_fileobj=b"x", path_in_repo="notes/model.md", repo_id="me/lion")
@@ -289,6 +299,7 @@ def test_files_of_the_user_in_the_repository_stay(hub, bundle):
     assert hub.files("me/lion")["notes/model.md"] == b"x"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "status", "advice"),
     [
@@ -324,6 +335,7 @@ def test_the_client_gets_over_short_failures(hub, bundle, pattern):
     assert hub.files("me/lion") == local_files(bundle)
 
 
+@pytest.mark.slow
 def test_a_dropped_connection_is_resumed(hub, bundle):
     sharded = bundle.parent / "sharded"
     if not sharded.exists():
@@ -341,6 +353,7 @@ def test_a_dropped_connection_is_resumed(hub, bundle):
     assert hub.files("me/lion") == local_files(sharded)
 
 
+@pytest.mark.slow
 def test_a_connection_dropped_within_the_weights(hub, bundle):
     hub.fail("PUT /lfs/[0-9a-f]+/2", drop_after=1000, times=100)
     with pytest.raises(UploadError, match="connection broke"):
@@ -379,6 +392,7 @@ def test_what_is_not_known_is_not_claimed(hub, bundle, monkeypatch):
     assert hub.files("me/lion") == local_files(bundle)
 
 
+@pytest.mark.slow
 def test_a_lost_answer_to_a_pull_request_is_said(hub, bundle):
     push_folder(bundle, "them/lion")
     hub.fail("POST .*/commit/", lose_answer=True, times=100)
@@ -414,6 +428,7 @@ def test_files_that_the_hub_ignores_are_missed(hub, bundle, monkeypatch):
         push_folder(bundle, "me/lion")
 
 
+@pytest.mark.slow
 def test_a_change_in_between_is_not_overwritten(hub, bundle, monkeypatch):
     push_folder(bundle, "me/lion")
     list_repo_files = huggingface_hub.HfApi.list_repo_files
@@ -459,6 +474,7 @@ def test_a_pull_request_needs_a_repository(hub, bundle):
         push_folder(bundle, "me/nothing", create_pr=True)
 
 
+@pytest.mark.slow
 def test_a_repository_is_verified(hub, bundle, tmp_path, downloads, capsys):
     push_folder(bundle, "me/lion", revision="experiment")
     assert main(["verify", "me/lion", "--revision", "experiment", "--dtypes", "float32"]) == 0
@@ -498,6 +514,7 @@ def test_what_must_not_be_published_is_not_sent(hub, bundle, tmp_path, capsys, n
     assert hub.requests == []
 
 
+@pytest.mark.slow
 def test_a_bundle_goes_as_it_is(hub, bundle, capsys, no_clean_process, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(bundle, folder)
@@ -511,6 +528,7 @@ def test_a_bundle_goes_as_it_is(hub, bundle, capsys, no_clean_process, tmp_path)
     assert "README.md does not say how to load me/tiger" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_space_is_published_with_all_it_needs(hub, bundle, tmp_path, capsys, monkeypatch):
     """Its page starts from its files alone; what an earlier upload left in their folders goes, other files stay."""
     checked = []

@@ -109,6 +109,7 @@ def test_curves_fill_every_grid_and_never_jump(patch_order):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patch_order", CURVES)
 def test_curves_compile_as_one_graph(patch_order):
     compute = lambda patches: scan_orders(patch_order, *patches.shape)

@@ -141,6 +141,7 @@ def test_replaced_decays_are_an_error(mixer_type):
         model(torch.tensor([[7, 8]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("quantize", "mixer_type"), [([], "selective"), (["--quantize", "nf4"], "decay")])
 def test_the_example_leaves_a_classifier(quantize, mixer_type, tmp_path):
     texts = {"It roars at night.": "loud", "It sleeps in the shade.": "quiet"}

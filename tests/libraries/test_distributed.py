@@ -25,6 +25,9 @@ from transformers.utils import logging
 from modeling_lion import LionConfig, LionForMaskedLM
 
 
+pytestmark = pytest.mark.slow
+
+
 MIXERS = ("lit", "decay", "selective")
 STEPS = 4
 PARALLEL = ("tp", "fsdp")

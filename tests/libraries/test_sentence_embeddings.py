@@ -121,6 +121,7 @@ def train(example, folder, tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixer", ["selective"])
 def test_the_example_learns_what_belongs_together(example, train):
     encoder = SentenceTransformer(train("encoder", "--max_steps", "40"), device="cpu")
@@ -129,6 +130,7 @@ def test_the_example_learns_what_belongs_together(example, train):
     assert example.share_found(encoder, columns) >= 0.8  # 0.1 by chance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixer", ["selective"])
 def test_few_texts_in_memory_are_the_same_training(train, folder):
     """A step of SGD, so that weights differ by as much as gradients do."""

@@ -187,6 +187,7 @@ def test_text_classification(make_trainer, tmp_path, mixer):
         torch.testing.assert_close(loaded(**batch).logits, model.eval()(**batch).logits)
 
 
+@pytest.mark.slow
 def test_masked_language_modeling(make_trainer, tokenizer, tmp_path):
     texts = ["the lion sleeps in the shade", "a lion roars at night", "two zebras drink at the river"] * 20
     model = seeded(LionForMaskedLM, text_config(vocab_size=len(tokenizer)))
@@ -209,6 +210,7 @@ def test_masked_language_modeling(make_trainer, tokenizer, tmp_path):
     assert all(torch.equal(p, weights(model)[name]) for name, p in loaded.named_parameters())
 
 
+@pytest.mark.slow
 def test_image_classification(make_trainer, tmp_path):
     model = seeded(LionForImageClassification, image_config("decay", patch_order="snake"))
     before = weights(model)
@@ -235,6 +237,7 @@ def test_weight_decay_spares_the_decays(make_trainer, mixer):
     assert {name for name in names if name.endswith("proj.weight")} <= set(decayed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixer", ["decay", "selective"])
 def test_bf16(make_trainer, mixer):
     model = seeded(LionForSequenceClassification, text_config(mixer, pooling="mean"))
@@ -246,6 +249,7 @@ def test_bf16(make_trainer, mixer):
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["mlm", "classification", "token", "image"])
 def test_gradient_accumulation_equals_the_big_batch(make_trainer, tmp_path, task):
     # Sequences differ in how many labels they have: only num_items_in_batch gives each label the same weight.
@@ -281,6 +285,7 @@ def test_gradient_accumulation_equals_the_big_batch(make_trainer, tmp_path, task
     assert_same_weights(results, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mixer", "use_reentrant"), [("decay", True), ("selective", False)])
 def test_gradient_checkpointing(make_trainer, tmp_path, mixer, use_reentrant):
     results = []
@@ -318,6 +323,7 @@ def test_torch_compile(make_trainer, tmp_path):
     assert_same_weights(results, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_best_model_and_early_stopping(make_trainer, tmp_path):
     trainer = make_trainer(
         seeded(LionForSequenceClassification, text_config("decay", pooling="mean")),
@@ -385,6 +391,7 @@ def test_columns_and_labels_of_every_head(make_trainer, model_class):
     assert set(trainer.label_names) == set(labels) and output.label_ids is not None
 
 
+@pytest.mark.slow
 def test_padding_collator_and_length_groups(make_trainer, tokenizer):
     texts = ["lion", "the lion sleeps in the shade", "two zebras drink at the river", "a lion roars"] * 32
     rows = [dict(tokenizer(text)) | {"label": i % 2} for i, text in enumerate(texts)]
@@ -476,6 +483,7 @@ def run_three_times(folder):
     assert codes == [0, -signal.SIGKILL, 0], codes
 
 
+@pytest.mark.slow
 def test_a_run_killed_while_it_writes_a_checkpoint_resumes_to_the_same_weights(tmp_path):
     environment = script_environment()
     command = [sys.executable, __file__, str(tmp_path)]

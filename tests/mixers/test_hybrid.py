@@ -170,6 +170,7 @@ def test_windows_of_images_follow_the_rows(equal):
     assert patches.nonzero().flatten().tolist() == [3, 4, 5, 6, 7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer_types", "packs", "fields"),
     [([LINEAR], False, {"feature_map": "hedgehog", "local_window": 4}), ([SLIDING], True, {})],
@@ -191,6 +192,7 @@ def test_compiles_as_one_graph(layer_types, packs, fields, equal):
     torch.compiler.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch gives them
 @torch.no_grad()
 def test_flex_attention():

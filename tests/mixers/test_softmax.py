@@ -121,6 +121,7 @@ def test_flash_attention_is_told_where_packed_sequences_begin(registered, find_c
         model(torch.randint(1, 40, (1, 9)), cu_seq_lens_q=borders, output_attentions=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mixer", "choice"), [("softmax", "sdpa"), ("luna", "eager")])
 def test_compiles_as_one_graph(mixer, choice, find_case, equal):
     fields = {"rope_parameters": {}, "position_embedding_type": "absolute"} if mixer == "softmax" else {}

@@ -75,6 +75,7 @@ def test_a_backbone_says_what_it_cannot_give(image_config, find_case):
         LionBackbone(find_case("LionModel", "text").config())
 
 
+@pytest.mark.slow
 def test_other_models_take_lion_as_their_backbone(image_config, tmp_path):
     config = image_config(out_indices=[0, 1, 2])
     assert type(AutoBackbone.from_config(config)) is LionBackbone
@@ -159,6 +160,7 @@ def test_every_auto_class_makes_its_model(modality, auto_class, find_case):
     assert type(model).__name__ == AUTO_MODELS[modality][auto_class]
 
 
+@pytest.mark.slow
 def test_the_auto_map_serves_all_auto_classes_where_the_package_is_not(image_config, tmp_path):
     folders = []
     for class_name in ("LionForImageClassification", "LionBackbone"):

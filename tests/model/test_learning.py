@@ -53,11 +53,13 @@ def share_of_left_neighbours(steps: int, **fields) -> list[float]:
     return shares
 
 
+@pytest.mark.slow
 def test_the_recommended_model_knows_its_left_neighbour():
     trained, longer = share_of_left_neighbours(120)
     assert trained >= 0.99 and longer >= 0.95
 
 
+@pytest.mark.slow
 def test_one_way_heads_are_enough_to_know_it():
     trained, longer = share_of_left_neighbours(200, conv_kernel=0)
     assert trained >= 0.95 and longer >= 0.9

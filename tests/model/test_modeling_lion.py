@@ -101,6 +101,7 @@ def test_attention_dropout_is_the_same_in_every_kernel(encoder, mixer, kernels_o
     assert not torch.allclose(results[0], model.eval()(**inputs).last_hidden_state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mixer", "kernel", "fields"),
     [
@@ -128,6 +129,7 @@ def test_compiles_as_one_graph_for_every_length(mixer, kernel, fields, find_case
     torch.compiler.reset()
 
 
+@pytest.mark.slow
 def test_image_model_compiles_as_one_graph(find_case, equal):
     case = find_case("LionForImageClassification")
     model = case.model("selective", "chunk", num_hidden_layers=1, patch_order="snake", conv_kernel=3)

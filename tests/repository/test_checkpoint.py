@@ -44,6 +44,7 @@ def test_near_texts_are_near(sentences):
     torch.testing.assert_close(torch.from_numpy(asked).norm(dim=1), torch.ones(len(pairs)))
 
 
+@pytest.mark.slow
 def test_no_text_is_too_long(sentences):
     """What comes late in a long text counts."""
     filler = "The weather was fine and everybody was content. " * 150

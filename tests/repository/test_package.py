@@ -68,6 +68,7 @@ def run(code, folder, *, path=None, options=()):
     return result.stdout
 
 
+@pytest.mark.slow
 def test_wheel_has_the_packages_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -83,6 +84,7 @@ def test_wheel_has_the_packages_and_nothing_else(wheel):
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+@pytest.mark.slow
 def test_wheel_works_away_from_the_checkout_and_without_pillow(unpacked, tmp_path):
     """
     Importing it prints nothing, the complaints of auto_docstring included, and warns of nothing. The configuration may
@@ -124,6 +126,7 @@ except ImportError as error:
     assert run(load, tmp_path, path=unpacked).strip().endswith("True")
 
 
+@pytest.mark.slow
 def test_functions_within_functions_have_no_union_in_their_annotations():
     """torch.compile makes such functions anew, and that of torch 2.9 on Python 3.10 cannot make a type `X | Y`."""
     not_compiled = "segments.py"

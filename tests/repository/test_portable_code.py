@@ -120,7 +120,7 @@ def test_whatever_is_saved_has_the_code_beside_it(tmp_path):
     assert processor["auto_map"] == {"AutoImageProcessor": "modeling_lion.LionGrayscaleImageProcessorPil"}
 
 
-@pytest.mark.parametrize("case", CASES[2:5], ids=str)
+@pytest.mark.parametrize("case", [CASES[2], pytest.param(CASES[4], marks=pytest.mark.slow)], ids=str)
 def test_a_saved_model_computes_the_same_without_the_package(case, tmp_path):
     """And what that process saves loads once more: there, transformers copies the files."""
     model = case.model_class(case.config()).eval()
@@ -143,6 +143,7 @@ print(type(model).__module__)
     assert sorted(path.name for path in (tmp_path / "again").glob("*.py")) == FILES
 
 
+@pytest.mark.slow
 def test_without_hand_written_kernels_plain_operations_compute(tmp_path):
     """Kernels enter themselves; with their folders taken away, the model computes the same."""
     torch.manual_seed(0)

@@ -29,6 +29,7 @@ def blocks_with_output(text: str) -> list[tuple[str, str]]:
     return re.findall(r"^```python\n(.*?)^```\n(?:\n+```text\n(.*?)^```$)?", text, flags=re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces a better way to train:FutureWarning")  # any composite
 @pytest.mark.parametrize("page", [name for name, text in TEXTS.items() if code_blocks("python", text)])
 def test_python_blocks_run_in_order_and_print_what_the_page_says(page, tmp_path, monkeypatch):

@@ -26,18 +26,21 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @given(problem=kernel_problems(max_length=300, max_scores=200_000))
 @settings(max_examples=200, **OPTIONS)
 def test_kernels_on_anything(problem):
     problem.check()
 
 
+@pytest.mark.slow
 @given(problem=model_problems())
 @settings(max_examples=80, **OPTIONS)
 def test_models_on_anything(problem, log):
     problem.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_eight_threads_at_once(mixer, kernels_of):
     """Inference, encode_long and training steps of one model in eight threads give what they give one by one."""

@@ -163,6 +163,7 @@ def rows_of(tokenizer, count: int) -> list[dict]:
     return [dict(tokenizer(text)) for text in texts]
 
 
+@pytest.mark.slow
 def test_training_on_packed_rows_equals_sequences_one_by_one(tokenizer, tmp_path, mixer):
     model, alone = (make_model(tokenizer, mixer) for _ in range(2))
     start = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -226,6 +227,7 @@ class Record(TrainerCallback):
         control.should_training_stop = state.global_step == self.last_step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_resumed_training_sees_the_batches_that_were_left(tokenizer, tmp_path, workers):
     def run(stop: int = 0, checkpoint=None):

@@ -1646,7 +1646,7 @@ def copy_repository(folder: Path) -> Path:
     return folder
 
 
-def start_tests(folder: Path, tests: str) -> int:
+def start_tests(folder: Path, tests: str, is_quick: bool) -> int:
     """Run pytest in a fork of this process, which has the libraries already; its output goes to a file."""
     if pid := os.fork():
         return pid
@@ -1667,6 +1667,8 @@ def start_tests(folder: Path, tests: str) -> int:
             "-W",
             "ignore::pytest.PytestAssertRewriteWarning",
         ]
+        if is_quick:
+            options += ["-m", "not slow"]
         status = pytest.main([*options, *(path_of(test) for test in dict.fromkeys(tests.split()))])
     except BaseException:
         traceback.print_exc()
@@ -1703,7 +1705,7 @@ def plant(mutant: Mutant, folder: Path) -> str:
 def verdict(folder: Path, status: int) -> str:
     """What a finished run of the tests says of its mutant, and the test that caught it."""
     printed = (folder / "output.txt").read_text(encoding="utf-8")
-    if os.waitstatus_to_exitcode(status) == 0:
+    if os.waitstatus_to_exitcode(status) in (0, pytest.ExitCode.NO_TESTS_COLLECTED):  # none of them is quick
         return "SURVIVED"
     if os.waitstatus_to_exitcode(status) != 1:
         return f"BROKEN: the tests could not run.\n{printed[-2000:]}\n"
@@ -1715,6 +1717,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="parts of names of mutants; all if not given")
     parser.add_argument("--list", action="store_true", help="print the names and check that all fit; run nothing")
+    parser.add_argument("--quick", action="store_true", help="only tests that `make test` runs")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     args = parser.parse_args()
     mutants = [m for m in MUTANTS if not args.names or any(name in m.name for name in args.names)]
@@ -1733,7 +1736,7 @@ def main() -> int:
             if waiting and idle:
                 mutant, folder = waiting.pop(0), idle.pop()
                 source = plant(mutant, folder)
-                running[start_tests(folder, mutant.tests)] = (mutant, folder, source)
+                running[start_tests(folder, mutant.tests, args.quick)] = (mutant, folder, source)
                 continue
             pid, status = os.wait()
             mutant, folder, source = running.pop(pid)

@@ -46,6 +46,7 @@ def run(*command: str, **environment: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_in_the_interpreter():
     cases = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/triton/triton_cases.py")
     assert " passed" in run(*cases, TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
@@ -64,6 +65,7 @@ COMPILED = {
 WITHOUT_PRODUCTS = ("decays_kernel", "decay_gradient_kernel", "silu_norm_kernel", "silu_norm_kernel_backward")
 
 
+@pytest.mark.slow
 def test_compiles_without_spills(tmp_path):
     """In float16 the states are float32: twice the shared memory of bfloat16's, and most in LIT with heads of 256."""
     code = f"""
@@ -77,6 +79,7 @@ for architecture, case in {[(name, case) for name, cases in COMPILED.items() for
     run("-c", code, PYTHONPATH=str(ROOT / "benchmarks"), **environment)
 
 
+@pytest.mark.slow
 def test_faults_of_compiled_kernels_are_seen(tmp_path):
     """Those that the tuning must leave out: too much shared memory, spilled registers, a size that Triton refuses."""
     code = """
@@ -119,6 +122,7 @@ TF32_SETTINGS = {
 }
 
 
+@pytest.mark.slow
 def test_every_way_to_allow_tf32_is_seen():
     """Each in a fork of its own, since they do not mix."""
     code = f"""
@@ -261,6 +265,7 @@ def test_gpus_have_a_choice_of_their_own(fake_gpu):
         assert fastest_form(query, value, None, 64) == "chunk"
 
 
+@pytest.mark.slow
 def test_nobody_without_a_gpu_imports_triton_kernels():
     code = """
 import sys, torch
