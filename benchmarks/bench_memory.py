@@ -24,7 +24,7 @@ import torch
 from measure import append_rows, in_new_process, is_measured, make_parser, peak_memory
 from report import write_page
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertModel
+from transformers import AutoModel, BertConfig
 
 from configuration_lion import lion_preset
 from modeling_lion import LionConfig, LionModel
@@ -45,10 +45,10 @@ def make_model(series: str, layers: int, length: int) -> torch.nn.Module:
         # With its usual dropout of attention weights, training on a CPU keeps the matrix of these.
         sizes = {"num_hidden_layers": layers, "max_position_embeddings": max(length, 512)}
         config = BertConfig(attention_probs_dropout_prob=0.0, **sizes)
-        return BertModel._from_config(config, attn_implementation=kernel, add_pooling_layer=False)
+        return AutoModel.from_config(config, attn_implementation=kernel, add_pooling_layer=False)
     config = LionConfig(mixer_type="selective", num_hidden_layers=layers)
     kernel = "chunk" if kernel == "segments" else kernel
-    return LionModel._from_config(config, attn_implementation=kernel, add_pooling_layer=False)
+    return AutoModel.from_config(config, attn_implementation=kernel, add_pooling_layer=False)
 
 
 def random_text(length: int) -> torch.Tensor:

@@ -14,8 +14,9 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
 import torch  # noqa: E402
+from transformers import AutoModel  # noqa: E402
 
-from modeling_lion import LionConfig, LionModel  # noqa: E402
+from modeling_lion import LionConfig  # noqa: E402
 
 
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "layer_types.png"
@@ -38,7 +39,7 @@ def draw() -> plt.Figure:
         **{"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 64},
         **{"vocab_size": 50, "max_position_embeddings": 48},
     )
-    model = LionModel._from_config(config, attn_implementation="eager").eval()
+    model = AutoModel.from_config(config, attn_implementation="eager").eval()
     weights = model(torch.arange(1, 49).unsqueeze(0), output_attentions=True).attentions
     figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.8))
     for axis, (title, (layer, head)) in zip(axes, panels.items(), strict=True):

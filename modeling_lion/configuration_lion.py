@@ -22,11 +22,13 @@ from difflib import get_close_matches
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers import GenerationConfig, PreTrainedConfig, __version__
+from transformers import PreTrainedConfig, __version__
 from transformers.activations import ACT2FN
 from transformers.backbone_utils import BackboneConfigMixin
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.utils import logging
+
+from .private_apis import default_generation_parameters
 
 
 logger = logging.get_logger(__name__)
@@ -64,7 +66,7 @@ KNOWN_NAMES = {
     "torch_dtype",
     "attn_implementation",
     "return_unused_kwargs",
-    *GenerationConfig._get_default_generation_params(),
+    *default_generation_parameters(),
 }
 # How one vector may be made of a sequence.
 POOLINGS = {"text": ("cls", "mean", "late"), "image": ("cls", "mean", "cls_mean", "prefix", "attention")}

@@ -47,8 +47,8 @@ from .attention.implementation_names import (
     name_of_softmax_attention,
 )
 from .attention.lion_attention import lion_attention
-from .attention.numerics import is_readable
 from .attention.report import AttentionReport, attention_report
+from .attention.tracing import is_readable
 from .blocks import LionMaskedLMHead, LionMLP, LionPooler, LionPredictionHead, make_norm
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid

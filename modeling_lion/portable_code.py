@@ -30,6 +30,7 @@ TOKENIZATION = {
     "tokenization_lion.tokenization_lion": "configuration_lion",
     "tokenization_lion.image_processing_grayscale": "modeling_lion",
 }
+CONFIGURATION = ("modeling_lion.configuration_lion", "modeling_lion.private_apis")
 GROUPS = ("configuration_lion", "modeling_lion", "triton_lion")
 LICENCE = "# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.\n"
 HEADER = (
@@ -82,7 +83,7 @@ def shipped_modules() -> dict[str, tuple[Module, str]]:
     while more := {name for name, module in modules.items() if set(module.needs()) & lazy} - lazy:
         lazy |= more
     group = {name: "triton_lion" if name in lazy else "modeling_lion" for name in modules}
-    group |= {"modeling_lion.configuration_lion": "configuration_lion", **TOKENIZATION}
+    group |= dict.fromkeys(CONFIGURATION, "configuration_lion") | TOKENIZATION
     return {name: (module, group[name]) for name, module in modules.items()}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import BertConfig, BertModel, pipeline
+from transformers import AutoModel, BertConfig, pipeline
 from transformers.utils import cached_file
 
 from modeling_lion import AttentionReport, LionPreTrainedModel
@@ -399,7 +399,7 @@ def time_by_length(served: Served, longest: int, lengths: Sequence[int] = LENGTH
         raise ValueError(f"{served.name} reads up to {limit:,} tokens, which is too short to be timed.")
     sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     peer = BertConfig(**{name: getattr(config, name) for name in sizes}, max_position_embeddings=lengths[-1])
-    bert = BertModel._from_config(peer, attn_implementation="sdpa").eval()
+    bert = AutoModel.from_config(peer, attn_implementation="sdpa").eval()
     lion = served.model.base_model
     for length in lengths:
         ids = torch.randint(config.vocab_size, (1, length))

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from .numerics import accumulation_dtype
+from .tracing import is_symbolic
 
 
 # Longest run over which sums of log decays are subtracted from each other: a difference of two sums loses the digits
@@ -230,7 +231,7 @@ def decay_mask(forward: Tensor, backward: Tensor) -> Tensor:
     """
     length = forward.shape[-1]
     position = torch.arange(length, device=forward.device)
-    if isinstance(length, torch.SymInt):
+    if is_symbolic(length):
         # A graph for every length (`torch.export`) has no chunks: float64 sums have digits enough without.
         through, to_start = (x.to(wide_dtype(x.device)).cumsum(-1) for x in (forward, backward))
         from_start = through - forward

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.functional import pad
 
 from .plain import chunk_body, split_ones, with_ones
+from .tracing import is_known_true, is_symbolic
 
 
 # Fewer tokens than `chunk_size` + 2.5 `head_dim` take less time in the full form, in ONNX Runtime, too.
@@ -61,7 +61,7 @@ def graph_auto_body(query, key, value, forward, backward, chunk_size):
     longest = chunk_size + int(LONGEST_FULL_FORM * query.shape[3])
     is_short = query.shape[2] <= longest
     for known, body in ((is_short, short), (query.shape[2] > longest, long)):
-        if statically_known_true(known):
+        if is_known_true(known):
             return body(*inputs)
     return torch.cond(is_short, short, long, inputs)
 
@@ -100,7 +100,7 @@ def chunks_of(length: int | torch.SymInt, chunk: int) -> tuple[int | torch.SymIn
     How many chunks hold the tokens, and how much padding is in the last. Where the length is unknown and may be that
     of one chunk, one chunk more: of a single one, the graph would be another.
     """
-    spare = isinstance(length, torch.SymInt) and not statically_known_true(length > chunk)
+    spare = is_symbolic(length) and not is_known_true(length > chunk)
     num_chunks = (length + (1 + spare) * chunk - 1) // chunk
     return num_chunks, num_chunks * chunk - length
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers.utils.import_utils import is_triton_available
 
-from .numerics import allows_custom_op
+from .tracing import allows_custom_op
 
 
 # By backend and name: "parallel", "chunk" and "rnn" for the forms of attention (`lion_attention`), "diagonal" for

@@ -1,18 +1,18 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Bidirectional linear attention: one function checks, chooses the form and who computes it, runs and divides."""
 
-import torch
 from torch import Tensor
 
 from .decay import NO_DECAY, LogDecay, finite_log_decay
 from .export_graph import LONGEST_FULL_FORM, Graphs, graph_auto_body, graph_chunk_body
 from .implementation_names import FORMS
 from .kernels import kernel_for
-from .numerics import accumulation_dtype, is_exporting, without_autocast
+from .numerics import accumulation_dtype, without_autocast
 from .packing import check_borders
 from .plain import chunk_body, parallel_body, rnn_body, run_plain
 from .plain_diagonal import diagonal_chunk_body, diagonal_parallel_body
 from .reference import reference_attention
+from .tracing import is_exporting, is_symbolic
 
 
 PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
@@ -83,7 +83,7 @@ def lion_attention(
         name = "diagonal" if is_diagonal and form != "rnn" else form
         operator = None if is_diagonal and form == "rnn" else kernel_for(name, query, value)
         if operator is None:
-            is_graph = is_exporting() or isinstance(query.shape[2], torch.SymInt)
+            is_graph = is_exporting() or is_symbolic(query.shape[2])
             bodies = DIAGONAL_BODIES if is_diagonal else GRAPH_BODIES if is_graph else PLAIN_BODIES
             body = bodies[form]
             output, factor = run_plain(body, *inputs)
@@ -110,7 +110,7 @@ def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_s
     if is_exporting() and Graphs.choose:
         return "auto"
     # A graph for every length that does not choose when it runs takes the form that is linear in the length.
-    if isinstance(length, torch.SymInt):
+    if is_symbolic(length):
         return "chunk"
     tuned = kernel_for("longest_full_form", query, value)
     longest = chunk_size + LONGEST_FULL_FORM * head_dim if tuned is None else tuned(query.device)

@@ -1,12 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Number formats, denominators of 0, what backward reads, and tracing: rules that all forms share (SPEC §5)."""
+"""Number formats, denominators of 0, and what backward reads: rules that all forms share (SPEC §5)."""
 
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
-from transformers.utils.import_utils import is_tracing
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -63,30 +61,6 @@ def normalize(numerator: Tensor, denominator: Tensor, normalization: str, head_d
     return divide(numerator, denominator) if normalization == "sum" else numerator * head_dim**-0.5
 
 
-def is_readable(x: Tensor) -> bool:
-    """Whether Python can ask for the values of `x`: not in a graph, on the meta device or within `torch.func.vmap`."""
-    if is_tracing(x) or x.device.type == "meta":
-        return False
-    functorch = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(x):  # grad wraps tensors, too, whose values are there
-        if functorch.is_batchedtensor(x):
-            return False
-        x = functorch.get_unwrapped(x)
-    return True
-
-
-def allows_custom_op(query: Tensor) -> bool:
-    """
-    False for empty batches, and where export, tracing, `torch.func` or forward-mode derivatives have to see through
-    the kernel.
-    """
-    if is_exporting():
-        return False
-    if torch.compiler.is_compiling():
-        return True
-    return query.numel() > 0 and not (is_transformed() or is_tracing())
-
-
 def needs_grad(*inputs) -> bool:
     """Whether autograd follows what is computed with them; those that are no tensors do not count."""
     return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
@@ -102,17 +76,3 @@ def saved_for_backward(ctx) -> list[Tensor | None]:
     """What `save_for_backward` was given."""
     saved = iter(ctx.saved_tensors)  # asked for once: checkpointing computes them for it
     return [next(saved) if is_given else None for is_given in ctx.is_given]
-
-
-def is_exporting() -> bool:
-    """
-    Whether `torch.export` is at work. In torch 2.9 the public function is also true of every `torch.compile`; the flag
-    behind it is private, and may go.
-    """
-    flag = getattr(torch.compiler, "_is_exporting_flag", None)
-    return torch.compiler.is_exporting() if flag is None else flag
-
-
-def is_transformed() -> bool:
-    """Whether `torch.func` or forward-mode derivatives are at work, which have no rules for hand-written operators."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

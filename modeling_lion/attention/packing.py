@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor
 
-from .numerics import is_readable
+from .tracing import is_readable
 
 
 def sequence_of_each_token(cu_seqlens: Tensor, length: int) -> Tensor:

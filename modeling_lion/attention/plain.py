@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from ..private_apis import is_torch_func_active
 from .decay import (
     LogDecay,
     chunk_sums,
@@ -163,7 +164,7 @@ def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tenso
 
 def without_saving(function: Callable, *inputs):
     """`function(*inputs)`, computed once more in a backward instead of saving what is in between."""
-    if needs_grad(*inputs) and not torch._C._are_functorch_transforms_active():  # which a checkpoint can't pass
+    if needs_grad(*inputs) and not is_torch_func_active():  # which a checkpoint can't pass
         return checkpoint(function, *inputs, use_reentrant=False)
     return function(*inputs)
 

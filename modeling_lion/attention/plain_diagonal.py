@@ -22,6 +22,7 @@ from torch.nn.functional import pad
 from .decay import chunk_sums
 from .export_graph import chunks_of, cut_length, pass_states_at_once
 from .plain import pass_states, split_ones, with_ones, without_saving
+from .tracing import is_symbolic
 
 
 # Tokens of some heads that are computed at once; in training they are computed again in the backward, which would
@@ -36,7 +37,7 @@ def diagonal_chunk_body(query, key, value, forward, backward, chunk_size):
     """
     shape, length = value.shape, value.shape[2]
     inputs = [x.expand(*shape[:3], -1).flatten(0, 1) for x in (query, key, with_ones(value), forward, backward)]
-    if isinstance(length, torch.SymInt):
+    if is_symbolic(length):
         output = in_chunks(*inputs, 1 << (chunk_size.bit_length() - 1))
     else:
         chunk = chunk_of(length, chunk_size)
@@ -66,7 +67,7 @@ def in_chunks(query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backwa
     """
     length = query.shape[1]
     num_chunks, padding = chunks_of(length, chunk)
-    is_known = not isinstance(length, torch.SymInt)
+    is_known = not is_symbolic(length)
     inputs = (query, key, value, forward, backward)
     inputs = (pad(x, (0, 0, 0, padding)) if not is_known or padding else x for x in inputs)
     query, key, value, forward, backward = (x.unflatten(1, (num_chunks, chunk)) for x in inputs)

@@ -3,14 +3,13 @@
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.functional import pad
-from transformers.utils.import_utils import is_tracing
 
 from .kernels import kernel_for
-from .numerics import accumulation_dtype, has_fast_bfloat16, is_readable, needs_grad, without_autocast
+from .numerics import accumulation_dtype, has_fast_bfloat16, needs_grad, without_autocast
 from .packing import check_borders, sequence_of_each_token
 from .softmax_window_plain import block_body, dense_body, window_mask
+from .tracing import is_known_true, is_readable, is_tracing
 
 
 # Scores at a time: 600 KB, in the second-level cache together with the rows of keys that make them.
@@ -163,11 +162,9 @@ def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native
     take half its time, and the limit is a third of a tile of scores. Never in a graph for every length.
     """
     heads, keys = query.shape[1], key.shape[2]
-    if torch.jit.is_tracing():  # which takes any length for known
-        return False
     if has_native_dtype and heads >= 4 and query.shape[3] >= 64:
         return heads * keys * keys <= TILE_ELEMENTS // 3
-    return statically_known_true(keys <= SMALL_BLOCK + 2 * sliding_window) or statically_known_true(
+    return is_known_true(keys <= SMALL_BLOCK + 2 * sliding_window) or is_known_true(
         heads * keys * keys <= 2 * TILE_ELEMENTS
     )
 

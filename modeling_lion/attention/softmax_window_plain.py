@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from .numerics import accumulation_dtype, is_transformed
+from .numerics import accumulation_dtype
+from .tracing import is_compiling, is_symbolic, is_transformed
 
 
 def window_mask(
@@ -66,7 +67,7 @@ def block_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, 
     block = min(64 * max(1, -(-sliding_window // 64)), 256)
     reach = -(-sliding_window // block)  # blocks on each side
     # While the length is unknown (`torch.export`), one more than needed: of a single one, the graph would be another.
-    num_blocks = (queries + block * (1 + isinstance(queries, torch.SymInt)) - 1) // block
+    num_blocks = (queries + block * (1 + is_symbolic(queries)) - 1) // block
     # Keys and what they are, with as many blocks on each side, none of them real; what is farther away is cut off.
     left = reach * block - first_query
     right = (num_blocks + reach) * block + first_query - keys
@@ -86,7 +87,7 @@ def block_body(query, key, value, sliding_window, scaling, is_real, cu_seqlens, 
     inputs = (x.flatten(0, 1).transpose(1, 2) for x in (query, key, value))
     output, log_sum = attend(*inputs, seen, scaling, sees_nothing=True)
     # Not with a slice where how it relates to the whole is unknown.
-    cut = torch.arange(queries, device=query.device) if isinstance(queries, torch.SymInt) else slice(queries)
+    cut = torch.arange(queries, device=query.device) if is_symbolic(queries) else slice(queries)
     output = output.transpose(1, 2).unflatten(0, (batch, num_blocks)).flatten(1, 2)[:, cut]
     if log_sum is not None:
         log_sum = log_sum.transpose(1, 2).unflatten(0, (batch, num_blocks)).flatten(1, 2)[:, cut].transpose(1, 2)
@@ -117,7 +118,7 @@ def attend_by_library(
     if sees_nothing:  # not left to what a backend makes of it: such a query looks at everything, and forgets it
         is_blind = ~seen.any(-1, keepdim=True)
         seen = seen | is_blind
-    if not torch.compiler.is_compiling() and is_transformed():
+    if not is_compiling() and is_transformed():
         with sdpa_kernel(SDPBackend.MATH):  # the one that has rules for them
             output = scaled_dot_product_attention(query, key, value, seen, scale=scaling)
     else:

@@ -27,6 +27,7 @@ from ..attention.kernels import register_kernels
 from ..attention.numerics import save_for_backward, saved_for_backward
 from ..attention.softmax_window import LARGE_BLOCK, SMALL_BLOCK, TILE_ELEMENTS
 from ..attention.softmax_window_plain import window_mask
+from ..private_apis import softmax_backward_
 from .common import Scratch
 
 
@@ -178,7 +179,7 @@ class SlidingAttention(torch.autograd.Function):
             weights = weights_of(q, k, tile, scaling, scratch)
             dv.add_(scratch.product(scratch.operand("weights", weights).transpose(1, 2), dy, scratch("dv", *dv.shape)))
             ds = scratch.product(dy, v.transpose(1, 2), scratch("ds", *weights.shape))
-            torch._softmax_backward_data(ds, weights, -1, ds.dtype, grad_input=ds)
+            softmax_backward_(ds, weights)
             if d_log_sum is not None:
                 ds.addcmul_(weights, d_log_sum[tile.queries].unsqueeze(-1))
             ds = scratch.operand("ds", ds)

@@ -4,9 +4,8 @@
 import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
-from transformers.utils.import_utils import is_tracing
 
-from ..attention.numerics import is_readable
+from ..attention.tracing import is_readable, is_tracing
 
 
 def check_inputs(

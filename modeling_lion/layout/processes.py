@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 from transformers import PreTrainedConfig
-from transformers.utils.import_utils import is_tracing
 
 from ..attention.decay import LogDecay, wide_dtype
 from ..attention.numerics import accumulation_dtype
+from ..attention.tracing import is_tracing
 from .border_states import BorderStates, pass_borders, segment_attention, segment_states
 from .halo import Halo, Surrounded
 from .layout import Layout

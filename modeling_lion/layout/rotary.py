@@ -7,15 +7,16 @@ Frequencies and rotation are the library's, for every `rope_type` whose frequenc
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
-from transformers.models.phi.modeling_phi import PhiRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.phi.modeling_phi import apply_rotary_pos_emb
 
 from ..attention.decay import wide_dtype
 from ..attention.numerics import accumulation_dtype
+from ..private_apis import phi_rotary_embedding
 from .halo import reach_of
 from .layout import Layout, PositionEmbeddings
 
 
-class LionRotaryEmbedding(PhiRotaryEmbedding):
+class LionRotaryEmbedding(phi_rotary_embedding()):
     """
     Cosines and sines of the angles at given positions, for one type of layers. The library makes the frequencies, and
     by the name of this class it knows to make them again where a model is loaded by way of the meta device.

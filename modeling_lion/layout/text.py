@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from ..attention.numerics import is_readable
 from ..attention.packing import check_borders, sequence_of_each_token
+from ..attention.tracing import is_readable
 from .border_taps import BorderTaps
 from .input_checks import check_shape
 from .layout import Layout, PackedLayout

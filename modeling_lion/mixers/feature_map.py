@@ -12,11 +12,12 @@ from torch.nn import functional as F
 
 from ..attention.kernels import KERNELS, backend_of
 from ..attention.numerics import accumulation_dtype
+from ..attention.tracing import is_compiling
 
 
 def silu_norm(x: Tensor) -> Tensor:
     """u / ‖u‖₂ with u = SiLU(x) + 0.5. Every u is above 0.22, so the norm is never 0."""
-    if torch.compiler.is_compiling():  # a compiler fuses the plain form by itself
+    if is_compiling():  # a compiler fuses the plain form by itself
         return plain_silu_norm(x)
     backend = backend_of(x, x)
     return plain_silu_norm(x) if backend == "plain" else SiluNorm.apply(x, KERNELS.get((backend, "silu_norm")))

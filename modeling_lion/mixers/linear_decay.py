@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig
 
-from ..attention.numerics import accumulation_dtype, is_exporting
+from ..attention.numerics import accumulation_dtype
+from ..attention.tracing import is_exporting
+from ..private_apis import has_backward_hooks, is_torch_func_active
 from .linear import LinearMixer
 
 
@@ -43,7 +45,7 @@ class FixedDecay(nn.Module):
         gradients are wanted for each sequence: in `torch.func`, and for hooks that read them, as those of opacus.
         """
         log_decay = logsigmoid(self.bias.to(accumulation_dtype(hidden_states.dtype)))
-        if not (self._backward_hooks or torch._C._are_functorch_transforms_active()):
+        if not (has_backward_hooks(self) or is_torch_func_active()):
             return log_decay
         batch, length = hidden_states.shape[:2]
         return log_decay.view(1, -1, 1).expand(batch, -1, length)

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..attention.numerics import has_native_product, without_autocast
+from ..attention.tracing import is_compiling
 from ..layout.border_taps import BorderTaps
+from ..private_apis import has_backward_hooks
 
 
 class ShortConv(nn.Module):
@@ -26,7 +28,7 @@ class ShortConv(nn.Module):
 
     def forward(self, x: Tensor, borders: BorderTaps | None = None) -> Tensor:
         """`x` is `(batch, length, channels)`, 0 at padded tokens (`absent`)."""
-        if self._backward_hooks and self.training and borders is not None:
+        if has_backward_hooks(self) and self.training and borders is not None:
             raise ValueError(
                 "A library reads gradients per example by hooks (as opacus does), which see no borders of a short "
                 "convolution, of images or of packed rows, and would be wrong: set `conv_kernel=0`, or take them by "
@@ -45,7 +47,7 @@ def convolve(x: Tensor, weight: Tensor, borders: BorderTaps | None = None) -> Te
     """Σ_o w_o x_{i+o} of `(batch, length, channels)`, contiguous, with x = 0 outside; the weight of a `ShortConv`."""
     channels, _, kernel = weight.shape
     at_borders = None if borders is None else borders.convolve(x, weight)
-    if torch.compiler.is_compiling() or not has_fast_convolution(x):  # a compiler fuses the sum by itself
+    if is_compiling() or not has_fast_convolution(x):  # a compiler fuses the sum by itself
         y = sum_of_shifted(x, weight)
         return y if borders is None else borders.put_(y, 1, at_borders)
     if x.device.type == "cpu":

@@ -19,9 +19,9 @@ from transformers.masking_utils import (
 from transformers.utils import logging
 
 from ..attention.implementation_names import softmax_name
-from ..attention.numerics import is_readable
 from ..attention.packing import sequence_of_each_token
 from ..attention.softmax_window import dense_window_mask, sliding_attention, window_positions
+from ..attention.tracing import is_readable
 from ..layout.halo import reach_of
 from ..layout.layout import PLAIN_LAYOUT, Layout
 from ..layout.rotary import rotate

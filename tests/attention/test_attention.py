@@ -101,7 +101,6 @@ def test_kernels_agree_with_the_naive_form(length, mixer, normalization, dtype):
             )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_long_sequence(mixer):
     """Long enough for the kernels to work in several slices. And chunks that are long cost no digits."""
@@ -294,7 +293,6 @@ def test_gradients_only_where_asked(wanted, kernel):
     assert [x.grad is None for x in inputs].count(False) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.axes(mixer=MIXERS, form=FORMS, normalization=["sum", "none"])
 def test_gradcheck(mixer, normalization, form):
     inputs = [x for x in make_inputs(mixer, 6, batch=1, heads=1, dims=(2, 3)) if x is not None]

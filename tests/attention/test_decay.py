@@ -105,7 +105,6 @@ def test_the_directions_have_decays_of_their_own():
     torch.testing.assert_close(mask, torch.tensor(expected).exp())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", [3000])
 def test_far_and_near_are_equally_precise_in_long_sequences(length):
     log_decay = torch.full((length,), -0.3, dtype=torch.float64)

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, jvp, vmap
 from torch.utils.flop_counter import FlopCounterMode
 
-from modeling_lion.attention.numerics import is_readable
+from modeling_lion.attention.tracing import is_readable
 
 
 # The forward mode of torch uses what torch calls deprecated.
