@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import datasets
 import numpy as np
@@ -47,6 +48,18 @@ QUERIES = (
     "find out how long a piece of code takes",
     "delete a folder with everything in it",
 )
+
+
+class Effort(NamedTuple):
+    """How much is trained."""
+
+    text_steps: int
+    digits_epochs: int
+    max_bytes: int  # of docstrings
+    longest: int  # tokens of the longest window that the text model is tried on
+
+
+SHORT, FULL = Effort(80, 3, 1_500_000, 1024), Effort(800, 20, 8_000_000, 4096)
 SENTENCE = "Return the {} of the file, or None if it is not found."  # of common words; to draw
 DIGITS_CONFIG = (
     "image_size=8,patch_size=2,hidden_size=96,num_hidden_layers=4,num_attention_heads=4,intermediate_size=128,"
@@ -101,7 +114,7 @@ def unigram_baseline(trainer: Trainer) -> dict[str, float]:
 
 
 @torch.no_grad()
-def losses_by_length(trainer: Trainer, longest: int = 4096, max_tokens: int = 2**16) -> dict[int, float]:
+def losses_by_length(trainer: Trainer, longest: int, max_tokens: int) -> dict[int, float]:
     """
     Loss on the same masked held-out tokens, read in windows of the length of the training and of twice it, four times
     it, …: text that runs on from window to window, so that longer ones have more to go by.
@@ -153,9 +166,10 @@ def search_part(output: Path, model: Path, seconds: float) -> dict:
     return {"texts": len(index.found()), "answers": found}
 
 
-def text_part(output: Path, max_steps: int, max_bytes: int) -> tuple[dict, Trainer]:
+def text_part(output: Path, effort: Effort) -> tuple[dict, Trainer]:
     heading("1  Docstrings of this Python: collect, train a tokenizer, pre-train LION-S")
-    data = write_docstrings(output / "text", max_bytes=max_bytes)
+    steps = effort.text_steps
+    data = write_docstrings(output / "text", max_bytes=effort.max_bytes)
     for split in ("train", "validation"):
         size, files = data[f"{split}_bytes"] / 1e6, data[f"{split}_source_files"]
         print(f"{split:10} {size:5.1f} MB, {data[f'{split}_paragraphs']} paragraphs of {files} files")
@@ -164,16 +178,17 @@ def text_part(output: Path, max_steps: int, max_bytes: int) -> tuple[dict, Train
         ["--config_name", "lion-text-base", "--config_overrides", MLM_CONFIG, "--vocab_size", "4000"]
         + ["--train_file", data["train_file"], "--validation_file", data["validation_file"], *TRAINING]
         + ["--output_dir", str(model_dir), "--cache_dir", str(output / "cache")]
-        + ["--max_steps", str(max_steps), "--warmup_steps", "100", "--learning_rate", "3e-3", "--adam_beta2", "0.98"]
+        + ["--max_steps", str(steps), "--warmup_steps", str(min(100, steps // 4))]
+        + ["--learning_rate", "3e-3", "--adam_beta2", "0.98"]
         + ["--per_device_train_batch_size", "16", "--per_device_eval_batch_size", "50"]
-        + ["--logging_steps", str(max(1, max_steps // 30)), "--eval_steps", str(max(1, max_steps // 4))]
+        + ["--logging_steps", str(max(1, steps // 30)), "--eval_steps", str(max(1, steps // 2))]
     )
     metrics = json.loads((model_dir / "eval_results.json").read_text())
     baseline = unigram_baseline(trainer)
     print(f"held-out loss     {metrics['eval_loss']:.3f}   unigram {baseline['unigram_loss']:.3f}")
     print(f"held-out accuracy {metrics['eval_accuracy']:.1%}   unigram {baseline['unigram_accuracy']:.1%}")
 
-    by_length = losses_by_length(trainer)
+    by_length = losses_by_length(trainer, effort.longest, max_tokens=16 * effort.longest)
     print("held-out loss in windows of " + ", ".join(f"{n}: {loss:.3f}" for n, loss in by_length.items()))
 
     fill_mask = pipeline("fill-mask", model=str(model_dir))
@@ -216,7 +231,8 @@ def image_part(output: Path, epochs: int) -> dict:
         + ["--train_dir", str(folder / "train"), "--validation_dir", str(folder / "validation")]
         + ["--output_dir", str(model_dir), "--cache_dir", str(output / "cache"), "--num_train_epochs", str(epochs)]
         + ["--per_device_train_batch_size", "32", "--per_device_eval_batch_size", "256", "--learning_rate", "2e-3"]
-        + ["--warmup_steps", "80", "--min_crop", "0.85", "--logging_steps", "43", "--eval_steps", "172"]
+        + ["--warmup_steps", str(min(80, 10 * epochs)), "--min_crop", "0.85"]
+        + ["--logging_steps", "43", "--eval_steps", "172"]
     )
     metrics = json.loads((model_dir / "eval_results.json").read_text())
     files = sorted((folder / "validation").glob("*/*.png"))
@@ -269,12 +285,17 @@ def main(args: list[str] | None = None) -> dict:
     """Run the demo; the summary comes back, and is in `summary.json` in the output folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", type=Path, default=Path("outputs/demo"), help="emptied first")
-    parser.add_argument("--text_steps", type=int, default=800, help="training steps of the text model")
-    parser.add_argument("--digits_epochs", type=int, default=20, help="passes over the digits")
-    parser.add_argument("--max_bytes", type=int, default=8_000_000, help="of docstrings")
+    parser.add_argument("--full", action="store_true", help="train longer: 800 text steps on 8 MB, 20 digit epochs")
+    parser.add_argument(
+        "--text_steps", type=int, help=f"training steps of the text model (default: {SHORT.text_steps})"
+    )
+    parser.add_argument("--digits_epochs", type=int, help=f"passes over the digits (default: {SHORT.digits_epochs})")
+    parser.add_argument("--max_bytes", type=int, help=f"bytes of docstrings (default: {SHORT.max_bytes:,})")
     parser.add_argument("--search_model", type=Path, default=search.MODEL, help="folder of the encoder that searches")
-    parser.add_argument("--search_seconds", type=float, default=40, help="for reading texts to search, at most")
+    parser.add_argument("--search_seconds", type=float, default=25, help="for reading texts to search, at most")
     arguments = parser.parse_args(args)
+    given = {name: x for name, x in vars(arguments).items() if name in Effort._fields and x is not None}
+    effort = (FULL if arguments.full else SHORT)._replace(**given)
     search.check_encoder(arguments.search_model)
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # the one request that reading local images would make
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # else it warns when part 3 starts its process
@@ -284,8 +305,8 @@ def main(args: list[str] | None = None) -> dict:
     use_idle_threads()
 
     found = search_part(output, arguments.search_model, arguments.search_seconds)
-    text, mlm_trainer = text_part(output, arguments.text_steps, arguments.max_bytes)
-    image = image_part(output, arguments.digits_epochs)
+    text, mlm_trainer = text_part(output, effort)
+    image = image_part(output, effort.digits_epochs)
     kernels = kernel_part(output, text["validation_file"])
     files = picture_part(output, text, mlm_trainer)
 

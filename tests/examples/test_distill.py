@@ -187,7 +187,6 @@ def test_an_encoder_keeps_its_modules(distill, files, tmp_path):
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.slow
 def test_a_student_is_trained_further(distill, files, tmp_path):
     """It begins where it was, and its new weights keep their own learning rate."""
     teacher = save_teacher(tmp_path / "teacher", BertModel, Path(files[1]).read_text())

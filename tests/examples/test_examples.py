@@ -129,7 +129,6 @@ def test_mlm_masks_the_same_tokens_at_every_evaluation(text_files, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "workers",
     [(), ("--dataloader_num_workers", "1", "--dataloader_persistent_workers", "True")],
@@ -208,7 +207,6 @@ def test_mlm_reads_its_arguments_from_a_file(text_files, tmp_path):
     assert trainer.model.config.mixer_type == "decay" and trainer.model.config.hidden_size == 32
 
 
-@pytest.mark.slow
 def test_recipe_for_mlm(text_files, tmp_path):
     more = text_arguments(text_files, tmp_path / "out")
     more = more[more.index("--config_overrides") :]  # the recipe names the configuration
@@ -333,7 +331,6 @@ def test_glue(task, glue_model, tmp_path):
     assert trainer.model.config.num_labels == max(1, len(kind.labels))
 
 
-@pytest.mark.slow
 def test_glue_goes_on_from_a_checkpoint_and_logs(glue_model, tmp_path):
     rows = [json.dumps(row | {"label": i}) for i, row in enumerate(GLUE_ROWS["rte"])] * 16
     (tmp_path / "data.jsonl").write_text("\n".join(rows))
@@ -537,7 +534,6 @@ def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(text_files, tmp_path):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("resume", [False, True], ids=["found", "asked_for"])
 def test_mlm_refuses_to_go_on_from_the_checkpoint_of_another_model(text_files, tmp_path, resume):
     run_mlm = import_module("run_mlm")

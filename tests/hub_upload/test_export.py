@@ -229,7 +229,6 @@ def test_the_command_exports_an_encoder_of_sentence_transformers(tmp_path, capsy
         loaded.save(str(tmp_path / "again"))
 
 
-@pytest.mark.slow
 def test_what_cannot_be_exported_is_refused_by_name(tmp_path, capsys, monkeypatch):
     folders = {}
     for name, (model_class, fields) in {

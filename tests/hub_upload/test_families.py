@@ -133,7 +133,6 @@ def outputs_of(source: PreTrainedModel, inputs: dict[str, torch.Tensor], model_n
     return {key: value for key, value in outputs.items() if isinstance(value, torch.Tensor)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("model_type", "name", "fields"), [(*names, {}) for names in NAMES] + VARIANTS)
 def test_of_softmax_layers_it_is_the_same_model(model_type, name, fields, tmp_path):
     """From folder to folder: hidden states, poolers and heads, of padded texts, with their types and positions."""

@@ -279,7 +279,6 @@ def test_an_unchanged_bundle_makes_no_commit(hub, bundle):
     assert len(hub.repos["me/lion"].commits) == 2
 
 
-@pytest.mark.slow
 def test_weights_of_an_earlier_upload_go(hub, bundle, tmp_path):
     """One file and shards in one repository: the library would take the one, whichever is newer."""
     checkpoint = text_checkpoint(tmp_path / "in")

@@ -249,7 +249,6 @@ def test_bf16(make_trainer, mixer):
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", ["mlm", "classification", "token", "image"])
 def test_gradient_accumulation_equals_the_big_batch(make_trainer, tmp_path, task):
     # Sequences differ in how many labels they have: only num_items_in_batch gives each label the same weight.

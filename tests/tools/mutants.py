@@ -4,7 +4,9 @@ Mistakes that the tests must catch: `python tests/tools/mutants.py [--list] [--j
 
 Each mutant changes one place of the code, in a copy of the repository, and runs the tests that should notice. First
 these tests run on the copy as it is, where all must pass. A test that is left out, or run with fewer parameters, is
-left out rightly if every mutant is still caught. The whole list takes about twenty minutes on two cores.
+left out rightly if every mutant is still caught. The whole list takes about half an hour on one core. With `--quick`
+only the tests that `make test` runs are tried: they miss what needs several processes, Triton's interpreter, both
+runtimes, a killed training and the modules of sentence-transformers.
 """
 
 import argparse
