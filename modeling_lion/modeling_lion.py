@@ -128,7 +128,8 @@ class LionAttention(nn.Module):
         name = self.mixer.attention_name(output_attentions)
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, self.mixer.eager_attention)
         call = self.mixer(hidden_states, layout, memory, attention)
-        output, weights = call.attention(*call.inputs)
+        output = call.attention(*call.inputs)
+        output, weights = output if isinstance(output, tuple) else (output, None)
         if weights is None and output_attentions:
             weights = self.mixer.weights(call, layout)
         if call.window is not None:

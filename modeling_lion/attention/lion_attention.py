@@ -9,7 +9,7 @@ from .implementation_names import FORMS
 from .kernels import kernel_for
 from .numerics import accumulation_dtype, without_autocast
 from .packing import check_borders
-from .plain import chunk_body, parallel_body, rnn_body, run_plain
+from .plain import chunk_body, finish_plain, parallel_body, prepare_plain, rnn_body
 from .plain_diagonal import diagonal_chunk_body, diagonal_parallel_body
 from .reference import reference_attention
 from .tracing import is_exporting, is_symbolic
@@ -86,7 +86,9 @@ def lion_attention(
             is_graph = is_exporting() or is_symbolic(query.shape[2])
             bodies = DIAGONAL_BODIES if is_diagonal else GRAPH_BODIES if is_graph else PLAIN_BODIES
             body = bodies[form]
-            output, factor = run_plain(body, *inputs)
+            body, prepared = prepare_plain(body, *inputs)
+            sums = body(*prepared)  # here: a stack of few frames is easier to read
+            output, factor = finish_plain(*sums, value.dtype, normalization, query.shape[-1])
         else:
             output, factor, *_ = operator(*inputs)
     return ((output, factor.unsqueeze(-1)) if normalization == "separate" else output), None

@@ -9,6 +9,7 @@ A body takes query, key and value in the accumulation dtype, the forward and the
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -32,7 +33,13 @@ from .numerics import accumulation_dtype, needs_grad, normalize
 RNN_STEPS = 64
 
 
-def run_plain(
+def run_plain(body: Callable, *inputs) -> tuple[Tensor, Tensor]:
+    """Output and denominators `(batch, heads, length)` of a plain body; inputs as `attention_operator` has them."""
+    body, prepared = prepare_plain(body, *inputs)
+    return finish_plain(*body(*prepared), inputs[2].dtype, inputs[-2], inputs[0].shape[-1])
+
+
+def prepare_plain(
     body: Callable,
     query: Tensor,
     key: Tensor,
@@ -42,8 +49,8 @@ def run_plain(
     chunk_size: int,
     normalization: str,
     head_directions: str,
-) -> tuple[Tensor, Tensor]:
-    """Output and denominators `(batch, heads, length)` of a plain body, as `attention_operator` describes them."""
+) -> tuple[Callable, tuple]:
+    """The body that computes, and its inputs."""
     if body is rnn_body and head_directions == "alternate":
         body = one_way_rnn_body
     else:
@@ -51,11 +58,17 @@ def run_plain(
     if forward is not None:
         forward, backward = over_tokens(LogDecay(forward, backward), query)
     dtype = accumulation_dtype(query.dtype)
-    numerator, denominator = body(*(x.to(dtype) for x in (query, key, value)), forward, backward, chunk_size)
+    return body, (query.to(dtype), key.to(dtype), value.to(dtype), forward, backward, chunk_size)
+
+
+def finish_plain(
+    numerator: Tensor, denominator: Tensor, dtype: torch.dtype, normalization: str, head_dim: int
+) -> tuple[Tensor, Tensor]:
+    """Output, in `dtype`, and denominators `(batch, heads, length)` of what a body returned."""
     if normalization == "separate":
         return numerator, denominator.squeeze(-1)
-    output = normalize(numerator, denominator, normalization, query.shape[-1])
-    return output.to(value.dtype), denominator.squeeze(-1)
+    output = normalize(numerator, denominator, normalization, head_dim)
+    return output.to(dtype), denominator.squeeze(-1)
 
 
 def with_ones(value: Tensor) -> Tensor:
@@ -157,16 +170,16 @@ def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tenso
     state = key.new_zeros(*key.shape[:3], key.shape[-1], value.shape[-1])
     outputs = []
     for inputs in zip(*(x.split(RNN_STEPS, dim=3) for x in (query, key, value, decay)), strict=True):
-        output, state = without_saving(recurrence, *inputs, state)
+        output, state = without_saving(recurrence, *inputs, state)(*inputs, state)
         outputs.append(output)
     return torch.cat(outputs, dim=3)
 
 
-def without_saving(function: Callable, *inputs):
-    """`function(*inputs)`, computed once more in a backward instead of saving what is in between."""
+def without_saving(function: Callable, *inputs) -> Callable:
+    """A function for these inputs, computed once more in a backward instead of saving what is in between."""
     if needs_grad(*inputs) and not is_torch_func_active():  # which a checkpoint can't pass
-        return checkpoint(function, *inputs, use_reentrant=False)
-    return function(*inputs)
+        return partial(checkpoint, function, use_reentrant=False)
+    return function
 
 
 def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

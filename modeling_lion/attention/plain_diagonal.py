@@ -42,7 +42,7 @@ def diagonal_chunk_body(query, key, value, forward, backward, chunk_size):
     else:
         chunk = chunk_of(length, chunk_size)
         slices = zip(*(x.split(max(1, CHANNEL_TOKENS_AT_ONCE // max(1, length))) for x in inputs), strict=True)
-        output = torch.cat([without_saving(in_chunks, *tensors, chunk) for tensors in slices])
+        output = torch.cat([without_saving(in_chunks, *tensors)(*tensors, chunk) for tensors in slices])
     return split_ones(output.unflatten(0, shape[:2]))
 
 

@@ -155,12 +155,9 @@ class DiagonalDecays(ChunkDecays):
             scaled.append(scratch.operand(name, out))
         return tuple(scaled)
 
-    def weights(self, q: Tensor, k: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
-        return self.by_levels(q, k, None, None, None, s, n, scratch)
-
     def inside_gradients(self, q, k, g, dq, dk, s: int, n: slice, scratch: Scratch) -> Tensor:
         found = [scratch(name, *q.shape).zero_() for name in ("dq F", "dk F", "dq B", "dk B")]
-        weights = self.by_levels(q, k, g, found[0::2], found[1::2], s, n, scratch)
+        weights = self.weights(q, k, s, n, scratch, g, found[0::2], found[1::2])
         wide = [scratch.wide("q", q), scratch.wide("k", k)]
         own = g.diagonal(0, 1, 2).unsqueeze(-1)
         for out, other, ahead, back in zip((dq, dk), wide[::-1], found[:2], found[2:], strict=True):
@@ -172,7 +169,7 @@ class DiagonalDecays(ChunkDecays):
                 out.copy_(running_sums_(crossing, is_backward).view(out.shape))
         return weights
 
-    def by_levels(self, q, k, g, dq, dk, s: int, n: slice, scratch: Scratch) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, s: int, n: slice, scratch: Scratch, g=None, dq=None, dk=None) -> Tensor:
         """The weights and, given their gradients `g`, dq and dk of both directions, but for tokens with themselves."""
         q, k = scratch.wide("q", q), scratch.wide("k", k)
         self.start(s, n, scratch)

@@ -21,7 +21,7 @@ class AttentionCall(NamedTuple):
     A call of attention that a mixer prepared.
 
     Attributes:
-        attention: `attention(*inputs)` gives the output and the weights, or `None` for these.
+        attention: `attention(*inputs)` gives the output, or the output and the weights or `None`.
         inputs: query, key, value `(batch, heads, length, head_dim)` and, of linear mixers, the log decays.
         window: what heads see exactly besides (mixers/local_window.py).
         memory: a second stream of hidden states for the next layer (mixers/luna.py).

@@ -237,30 +237,15 @@ class SlidingMixer(SoftmaxMixer):
         around = layout.surround(hidden_states, self.reach)
         query, key, value = self.project(around.hidden_states, layout)
         own = slice(around.before, around.before + hidden_states.shape[1])
-        attention = partial(self.attend, is_real=around.is_real, cu_seqlens=layout.cu_seqlens, first=around.before)
-        return AttentionCall(attention, (query[:, :, own], key, value), memory=memory)
-
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        is_real: Tensor | None,
-        cu_seqlens: Tensor | None,
-        first: int,
-    ) -> tuple[Tensor, None]:
-        """`sliding_attention`, `(batch, length, heads, head_dim)`, in the form of transformers' functions."""
-        output = sliding_attention(
-            query,
-            key,
-            value,
+        attention = partial(
+            sliding_attention,
             sliding_window=self.sliding_window,
             scaling=self.scaling,
-            is_real=is_real,
-            cu_seqlens=cu_seqlens,
-            first_query=first,
+            is_real=around.is_real,
+            cu_seqlens=layout.cu_seqlens,
+            first_query=around.before,
         )
-        return output, None
+        return AttentionCall(attention, (query[:, :, own], key, value), memory=memory)
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
         """`Mixer.weights`; `None` in a segment, whose tokens see others."""

@@ -1,11 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Choosing a kernel: at load, from a config, dynamically; what is refused; and that other models are left alone."""
 
+import inspect
 import json
 
 import pytest
 import torch
 from attention_forms import our_frames
+from conftest import LINEAR_MIXERS
 from transformers import AutoModelForMaskedLM, BertConfig, BertModel
 
 import modeling_lion.modeling_lion
@@ -162,17 +164,34 @@ def test_other_models_are_left_alone():
     torch.testing.assert_close(model(input_ids).last_hidden_state, expected)
 
 
-@pytest.mark.parametrize("kernel", ["auto", "parallel", "chunk"])
-@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
+@pytest.mark.parametrize(
+    ("mixer", "kernel"),
+    [
+        *((mixer, form) for mixer in (*LINEAR_MIXERS, "diagonal", "window in heads") for form in (*CHOICES[:4],)),
+        ("sliding", None),
+    ],
+)
 def test_the_first_product_is_few_frames_away(mixer, kernel, masked_lm, monkeypatch):
     """From `LionForMaskedLM.forward` to the first product of the attention, of our code on a CPU: at most eight."""
-    model = masked_lm.model(mixer, kernel)
-    frames, bmm = [], torch.bmm
+    fields = {"mixer_type": mixer} if mixer in (*LINEAR_MIXERS, "diagonal") else {}
+    if mixer == "sliding":  # many tokens: the dense form of few is computed by torch
+        fields = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 3}
+    elif mixer == "window in heads":
+        fields = {"local_window": 3, "feature_map": "relu"}
+    config = masked_lm.config(position_embedding_type="none", **fields)
+    model = LionForMaskedLM._from_config(config, attn_implementation=kernel)
+    frames = []
 
-    def counted(*args, **kwargs):
-        frames.append(our_frames())
-        return bmm(*args, **kwargs)
+    def counted(product):
+        return lambda *args, **kwargs: frames.append(our_frames()) or product(*args, **kwargs)
 
-    monkeypatch.setattr(torch, "bmm", counted)
-    model(**masked_lm.inputs(model.config))
+    for owner, name in ((torch, "bmm"), (torch, "baddbmm"), (torch.Tensor, "__matmul__")):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
+    model(torch.randint(1, 40, (1, 1000)))
     assert frames and frames[0] <= 8
+
+
+@pytest.mark.parametrize("module", [modeling_lion.modeling_lion.LionAttention, modeling_lion.modeling_lion.LionLayer])
+def test_layers_take_few_arguments(module):
+    parameters = inspect.signature(module.forward).parameters.values()
+    assert len([x for x in parameters if x.name != "self" and x.kind is not x.VAR_KEYWORD]) <= 4
