@@ -185,7 +185,7 @@ class LionLayer(GradientCheckpointingLayer):
         return self.mlp(self.mlp_norm(hidden_states) if self.is_pre_norm else hidden_states)
 
 
-@auto_docstring
+@auto_docstring(custom_intro="What all LION models share: configuration, loading, kernels by name.")
 class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
     config: LionConfig
     base_model_prefix = "lion"
@@ -263,7 +263,9 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
         init_own_weights(module, self.config)
 
 
-@auto_docstring
+@auto_docstring(
+    custom_intro="LION without a head: hidden states of texts or images, and one vector for each."
+)
 class LionModel(LionPreTrainedModel):
     # Heads and the mask token of pre-training are no part of the encoder: loading it alone leaves them out.
     _keys_to_ignore_on_load_unexpected = [
@@ -392,7 +394,7 @@ class LionModel(LionPreTrainedModel):
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
 
-@auto_docstring
+@auto_docstring(custom_intro="LION with a masked language modeling head.")
 class LionForMaskedLM(LionPreTrainedModel):
     _modalities = ("text",)
     _has_labels_per_token = True
@@ -462,7 +464,7 @@ class LionTextClassifier(LionPreTrainedModel):
         return self.classifier(self.dropout(states if self.head is None else self.head(states)))
 
 
-@auto_docstring
+@auto_docstring(custom_intro="LION with a classification or regression head on one vector for each text.")
 class LionForSequenceClassification(LionTextClassifier):
     def __init__(self, config: LionConfig):
         super().__init__(config, config.num_labels, add_pooling_layer=True)
@@ -494,7 +496,7 @@ class LionForSequenceClassification(LionTextClassifier):
         )
 
 
-@auto_docstring
+@auto_docstring(custom_intro="LION with a classification head on every token, as for named entities.")
 class LionForTokenClassification(LionTextClassifier):
     _has_labels_per_token = True
 
@@ -529,7 +531,7 @@ class LionForTokenClassification(LionTextClassifier):
         )
 
 
-@auto_docstring
+@auto_docstring(custom_intro="LION with a head for the first and the last token of an answer in the text.")
 class LionForQuestionAnswering(LionPreTrainedModel):
     _modalities = ("text",)
     _supports_sequence_parallel = False
@@ -571,7 +573,7 @@ class LionForQuestionAnswering(LionPreTrainedModel):
         )
 
 
-@auto_docstring
+@auto_docstring(custom_intro="LION with a head that scores each of several choices.")
 class LionForMultipleChoice(LionTextClassifier):
     def __init__(self, config: LionConfig):
         super().__init__(config, num_labels=1, add_pooling_layer=True)
@@ -612,7 +614,7 @@ class LionForMultipleChoice(LionTextClassifier):
         )
 
 
-@auto_docstring
+@auto_docstring(custom_intro="LION with a classification head on one vector for each image.")
 class LionForImageClassification(LionPreTrainedModel):
     main_input_name = "pixel_values"
     input_modalities = ("image",)

@@ -35,9 +35,12 @@ def is_torch_func_active() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-def is_forward_ad_active() -> bool:
-    """Whether forward-mode derivatives are at work, for which operators have no rules, either."""
-    return forward_ad._current_level >= 0
+def is_transformed() -> bool:
+    """
+    Whether `torch.func` or forward-mode derivatives are at work, which have no rules for hand-written operators; torch
+    has no public question for either.
+    """
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def is_batched_by_vmap(x: Tensor) -> bool:
@@ -50,7 +53,7 @@ def is_batched_by_vmap(x: Tensor) -> bool:
     return False
 
 
-def export_flag() -> bool:
+def is_exporting() -> bool:
     """
     Whether `torch.export` is at work. In torch 2.9 the public function is also true of every `torch.compile`; without
     the flag behind it, the public one answers.

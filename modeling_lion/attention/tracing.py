@@ -6,22 +6,12 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from transformers.utils.import_utils import is_tracing
 
-from ..private_apis import export_flag, is_batched_by_vmap, is_forward_ad_active, is_torch_func_active
+from ..private_apis import is_batched_by_vmap, is_exporting, is_transformed
 
 
 def is_compiling() -> bool:
     """Whether `torch.compile` or `torch.export` is at work."""
     return torch.compiler.is_compiling()
-
-
-def is_exporting() -> bool:
-    """Whether `torch.export` is at work."""
-    return export_flag()
-
-
-def is_transformed() -> bool:
-    """Whether `torch.func` or forward-mode derivatives are at work, which have no rules for hand-written operators."""
-    return is_torch_func_active() or is_forward_ad_active()
 
 
 def is_symbolic(size: int | torch.SymInt) -> bool:

@@ -2,6 +2,7 @@
 """What is shipped: the wheel, the wheel away from the checkout, and the rules for code that goes to the Hub."""
 
 import ast
+import inspect
 import json
 import os
 import shutil
@@ -10,7 +11,12 @@ import sys
 import zipfile
 from pathlib import Path
 
+import hub_upload_lion
 import pytest
+import tokenization_lion
+
+import configuration_lion
+import modeling_lion
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,3 +145,23 @@ def test_functions_within_functions_have_no_union_in_their_annotations():
         notes = [x.annotation for x in ast.walk(function.args) if isinstance(x, ast.arg)] + [function.returns]
         unions = [x for note in notes if note for x in ast.walk(note) if isinstance(x, ast.BinOp)]
         assert not unions, f"{name}: {function.name}"
+
+
+def public_objects():
+    for package in (configuration_lion, hub_upload_lion, modeling_lion, tokenization_lion):
+        for name in package.__all__:
+            yield f"{package.__name__}.{name}", getattr(package, name)
+
+
+@pytest.mark.parametrize(("name", "value"), list(public_objects()), ids=lambda x: x if isinstance(x, str) else "")
+def test_public_names_are_documented(name, value):
+    if not callable(value):
+        return
+    assert value.__doc__, name
+    assert "None Model" not in value.__doc__ and "None transformer" not in value.__doc__, name
+    own = [x for x in vars(value).items() if not x[0].startswith("_")] if inspect.isclass(value) else []
+    functions = [(n, f) for n, f in own if inspect.isfunction(f) and f.__module__.split(".")[0] in PACKAGES]
+    # What is inherited is described where it comes from; validators are called by transformers.
+    inherited = {n for n, _ in own if any(hasattr(base, n) for base in value.__mro__[1:])} if own else set()
+    missing = [n for n, f in functions if not f.__doc__ and n not in inherited and not n.startswith("validate_")]
+    assert missing == []

@@ -25,6 +25,7 @@ EXTENSION_POINTS = {
     "_keep_in_fp32_modules_strict": "transformers: what stays in float32 in every half precision",
     "_no_split_modules": "transformers: what a device map keeps together",
     "_output_attentions": "transformers: where a configuration keeps the value of its property",
+    "_replace": "Python: named tuples",
     "_prepare_inputs": "transformers: how a Trainer moves a batch to its device",
 }
 
@@ -52,7 +53,7 @@ def test_transforms_are_seen():
     seen = []
 
     def look(x):
-        seen.append((private_apis.is_torch_func_active(), private_apis.is_batched_by_vmap(x)))
+        seen.append((private_apis.is_transformed(), private_apis.is_batched_by_vmap(x)))
         return x.sum()
 
     x = torch.ones(2, 3)
@@ -61,9 +62,9 @@ def test_transforms_are_seen():
     torch.func.vmap(look)(x)
     torch.func.vmap(torch.func.grad(look))(x)
     assert seen == [(False, False), (True, False), (True, True), (True, True)]
-    assert not private_apis.is_forward_ad_active()
+    assert not private_apis.is_transformed()
     with torch.autograd.forward_ad.dual_level():
-        assert private_apis.is_forward_ad_active()
+        assert private_apis.is_transformed()
 
 
 def test_hooks_are_seen():
