@@ -81,6 +81,7 @@ class ExportedModel(nn.Module):
         return ModelOutput(zip(self.output_names, map(torch.from_numpy, outputs), strict=True))
 
     def save_pretrained(self, *args, **kwargs) -> None:
+        """Raise a ValueError: graphs are copied as a folder, not saved."""
         raise ValueError(f"An exported model is no checkpoint: copy the folder {self.folder} as it is.")
 
 
