@@ -263,9 +263,7 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
         init_own_weights(module, self.config)
 
 
-@auto_docstring(
-    custom_intro="LION without a head: hidden states of texts or images, and one vector for each."
-)
+@auto_docstring(custom_intro="LION without a head: hidden states of texts or images, and one vector for each.")
 class LionModel(LionPreTrainedModel):
     # Heads and the mask token of pre-training are no part of the encoder: loading it alone leaves them out.
     _keys_to_ignore_on_load_unexpected = [
