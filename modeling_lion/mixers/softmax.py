@@ -100,7 +100,7 @@ class SoftmaxMixer(Mixer):
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-                is_real: which tokens are, `(batch, length)`, bool; `None` where nothing is padded.
+            is_real: which tokens are, `(batch, length)`, bool; `None` where nothing is padded.
             cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, or `None`.
         """
         implementation = softmax_name(config._attn_implementation)
