@@ -233,10 +233,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             Whether keys and values of the mixer `"luna"` are the same projection, in each of its two attentions.
         conv_kernel (`int`, defaults to 0):
             Taps of a short convolution, an odd number: queries, keys and values of each token become SiLU(Σ_o w_o
-            x_{i+o}), a filter per channel that is centred on the token, before the feature map. It ends at padding and
-            at the borders of packed sequences; a padded token in the middle of a sequence counts as a token of zeros.
-            In images it runs along the rows of patches, one row after the other, and leaves out the CLS token. 0 for
-            none. For linear mixers.
+            x_{i+o}), a filter per channel that is centred on the token, before the feature map. It ends at the borders
+            of packed sequences and reads over padded tokens, wherever they stand, as if they were not there. In images
+            it runs along the rows of patches, one row after the other, and leaves out the CLS token. 0 for none. For
+            linear mixers.
         chunk_size (`int`, defaults to 64):
             Tokens of a chunk, for `attn_implementation="chunk"`. Changes speed and memory, never the result.
         encoder fields (`hidden_size`, `num_hidden_layers`, `num_attention_heads`, `intermediate_size`, `hidden_act`,

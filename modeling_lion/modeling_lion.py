@@ -382,8 +382,8 @@ class LionModel(LionPreTrainedModel):
             show_progress: whether to draw a progress bar.
 
         Raises:
-            ValueError: if the model reads images, is in training mode or has layers that see all tokens at once, if a
-                layer has a window and there is padding between real tokens, or the inputs do not fit.
+            ValueError: if the model reads images, is in training mode or has layers that see all tokens at once, or
+                the inputs do not fit.
         """
         hidden_states, is_real = encode_in_segments(
             self, input_ids, attention_mask, token_type_ids, position_ids, segment_length, show_progress

@@ -1,8 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Borders of packed sequences, `cu_seqlens`: the tokens at which each begins, and the length (SPEC §4)."""
+"""
+Borders of packed sequences, `cu_seqlens`: the tokens at which each begins, and the length; and padding between the
+real tokens of a sequence (SPEC §4).
+"""
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from .tracing import is_readable
 
@@ -23,3 +27,46 @@ def check_borders(cu_seqlens: Tensor, length: int) -> None:
     borders = cu_seqlens.tolist()
     if borders[0] != 0 or borders[-1] != length or borders != sorted(set(borders)):
         raise ValueError(f"cu_seqlens must rise from 0 to the length {length}; got {borders}.")
+
+
+def may_have_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> bool:
+    """
+    Whether tokens are padded between real ones of the same sequence; True also where nobody can tell (`is_readable`).
+
+    Args:
+        is_real: which tokens are, `(batch, length)`, bool.
+        cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`; `None` for one sequence a row.
+    """
+    if not is_readable(is_real):
+        return True
+    follows = is_real[:, :-1]  # a token whose neighbour in the same sequence is real
+    if cu_seqlens is not None:
+        follows = follows.index_fill(1, cu_seqlens[1:-1].long() - 1, False)
+    begins = is_real & ~pad(follows, (1, 0))
+    if cu_seqlens is None:
+        return bool((begins.sum(1) > 1).any())
+    before = pad(begins.cumsum(1), (1, 0))[:, cu_seqlens.long()]
+    return bool((before.diff(dim=1) > 1).any())
+
+
+def places_without_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
+    """
+    Where each token goes so that in every sequence the real tokens stand together, and what was padded between them
+    behind them: an index for each of `(batch, length)`, int64. Among tokens that lie so a padded one is an absent one
+    for what sees a few neighbours, a window or a convolution. Where there are no gaps all stay where they are, so that
+    a graph, in which nobody can ask, gives padded tokens the same outputs. Arguments as of `may_have_gaps`.
+    """
+    length = is_real.shape[1]
+    token = torch.arange(length, device=is_real.device)
+    first, end = torch.zeros_like(token), torch.full_like(token, length)
+    if cu_seqlens is not None:
+        sequence = sequence_of_each_token(cu_seqlens, length)
+        first, end = cu_seqlens[sequence].long(), cu_seqlens[sequence + 1].long()
+    before = lambda x: pad(x.long().cumsum(1), (1, 0))  # how many there are before every token, and before the end
+    real_before = before(is_real)
+    own, total = real_before[:, :-1] - real_before[:, first], real_before[:, end] - real_before[:, first]
+    leads = ~is_real & (own == 0)  # padded before the first real one
+    leading = before(leads)
+    leading = leading[:, end] - leading[:, first]
+    behind = torch.where(leads, token, token - own + total)
+    return torch.where(is_real, first + leading + own, behind)

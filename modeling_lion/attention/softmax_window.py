@@ -3,13 +3,12 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from .kernels import kernel_for
 from .numerics import accumulation_dtype, has_fast_bfloat16, needs_grad, without_autocast
-from .packing import check_borders, sequence_of_each_token
+from .packing import check_borders, may_have_gaps, places_without_gaps, sequence_of_each_token
 from .softmax_window_plain import block_body, dense_body, window_mask
-from .tracing import is_known_true, is_readable, is_tracing
+from .tracing import is_known_true, is_tracing
 
 
 # Scores at a time: 600 KB, in the second-level cache together with the rows of keys that make them.
@@ -50,7 +49,7 @@ def sliding_attention(
         ValueError: if shapes and dtypes do not fit together.
     """
     check_window_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query)
-    place = None if is_real is None or query.shape[2] < key.shape[2] else places_without_gaps(is_real, cu_seqlens)
+    place = window_places(is_real, cu_seqlens) if query.shape[2] == key.shape[2] else None
     options = {"sliding_window": sliding_window, "scaling": scaling, "cu_seqlens": cu_seqlens}
     options |= {"first_query": first_query, "with_log_sum": with_log_sum}
     if place is None:
@@ -103,31 +102,16 @@ def attend_in_window(
         return output.to(value.dtype), log_sum
 
 
-def places_without_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor | None:
-    """
-    Where each token goes so that in every sequence the real tokens come first, in their order: an index for each of
-    `(batch, length)`. A padded token is then an absent one for a window, too (SPEC §4). `None` where no row is known
-    to have padding between real tokens; where it costs too much to know, it may have.
-    """
-    if cu_seqlens is None and is_real.device.type == "cpu" and is_readable(is_real):
-        begins = is_real[:, 1:] & ~is_real[:, :-1]
-        if (begins.sum(1) + is_real[:, 0] <= 1).all():
-            return None
-    length = is_real.shape[1]
-    token = torch.arange(length, device=is_real.device)
-    first, end = torch.zeros_like(token), torch.full_like(token, length)
-    if cu_seqlens is not None:
-        sequence = sequence_of_each_token(cu_seqlens, length)
-        first, end = cu_seqlens[sequence].long(), cu_seqlens[sequence + 1].long()
-    real_before = pad(is_real.long().cumsum(1), (1, 0))  # of every token, and of the end
-    own = real_before[:, :-1] - real_before[:, first]
-    behind = first + real_before[:, end] - real_before[:, first] + (token - first) - own
-    return torch.where(is_real, first + own, behind)
+def window_places(is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor | None:
+    """`places_without_gaps`; `None` without gaps. An accelerator is not asked in every layer: there may be some."""
+    if is_real is None or is_real.device.type == "cpu" and not may_have_gaps(is_real, cu_seqlens):
+        return None
+    return places_without_gaps(is_real, cu_seqlens)
 
 
 def window_positions(hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
     """What a window counts, `(1 or batch, length)`: the tokens, without padding between real ones."""
-    place = None if is_real is None else places_without_gaps(is_real, cu_seqlens)
+    place = window_places(is_real, cu_seqlens)
     return torch.arange(hidden_states.shape[1], device=hidden_states.device).unsqueeze(0) if place is None else place
 
 

@@ -25,7 +25,12 @@ def is_known_true(condition: bool | torch.SymBool) -> bool:
 
 
 def is_readable(x: Tensor) -> bool:
-    """Whether Python can ask for the values of `x`: not in a graph, on the meta device or within `torch.func.vmap`."""
+    """
+    Whether Python can ask for the values of `x`: not in a graph, also one that CUDA records, on the meta device or
+    within `torch.func.vmap`.
+    """
+    if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return False
     return not (is_tracing(x) or x.device.type == "meta" or is_batched_by_vmap(x))
 
 

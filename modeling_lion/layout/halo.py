@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from .without_gaps import WithoutGaps
+
 
 class Surrounded(NamedTuple):
     """
@@ -16,11 +18,13 @@ class Surrounded(NamedTuple):
     Attributes:
         hidden_states: `(batch, tokens, hidden_size)`.
         is_real: which of them are, `(batch, tokens)`, bool; `None` where nothing is padded.
+        without_gaps: the order that convolutions need; `None` where no token is padded between real ones.
         before, after: how many tokens are beside the segment.
     """
 
     hidden_states: Tensor
     is_real: Tensor | None
+    without_gaps: WithoutGaps | None = None
     before: int = 0
     after: int = 0
 
@@ -42,11 +46,13 @@ class Halo:
     Attributes:
         before, after: hidden states, `(batch, at most reach, hidden_size)`, as attention gets them.
         is_real: of both, one after the other, `(batch, tokens)`, bool; `None` where nothing is padded.
+        may_have_gaps: whether tokens may be padded between real ones, here and in the segment.
     """
 
     before: Tensor
     after: Tensor
     is_real: Tensor | None = None
+    may_have_gaps: bool = False
 
     def surround(self, hidden_states: Tensor, is_real: Tensor | None) -> Surrounded:
         """The tokens of a segment, `(batch, length, hidden_size)`, and these."""
@@ -55,7 +61,9 @@ class Halo:
             before, after = self.is_real.split(sizes, dim=1)
             is_real = before.new_ones(hidden_states.shape[:2]) if is_real is None else is_real
             is_real = torch.cat((before, is_real, after), dim=1)
-        return Surrounded(torch.cat((self.before, hidden_states, self.after), dim=1), is_real, *sizes)
+        hidden_states = torch.cat((self.before, hidden_states, self.after), dim=1)
+        without_gaps = WithoutGaps.of(is_real) if self.may_have_gaps else None
+        return Surrounded(hidden_states, is_real, without_gaps, *sizes)
 
 
 def reach_of(config: PreTrainedConfig, layer_type: str) -> int:

@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig
 
 from .border_taps import BorderTaps
 from .halo import Surrounded
+from .without_gaps import WithoutGaps
 
 
 PositionEmbeddings = tuple[Tensor, Tensor]
@@ -35,6 +36,7 @@ class Layout:
         rotary_tables: cosines and sines (layout/rotary.py) by type of layers; empty without rotary positions.
         masks: what mixers of softmax made of padding and packing (`Mixer.layer_mask`), by type of layers.
         border_taps: what short convolutions need at borders inside of rows; `None` where there are none.
+        without_gaps: what they need where tokens are padded between real ones; `None` where none are.
     """
 
     is_real: Tensor | None = None
@@ -42,13 +44,14 @@ class Layout:
     rotary_tables: dict[str, PositionEmbeddings] = field(default_factory=dict)
     masks: dict[str, Any] = field(default_factory=dict)
     border_taps: BorderTaps | None = None
+    without_gaps: WithoutGaps | None = None
 
     cu_seqlens = None  # borders of packed sequences
     is_segment = False  # whether mixers see tokens beside these
 
     def surround(self, hidden_states: Tensor, reach: int) -> Surrounded:
         """The tokens that a mixer projects: these, `(batch, length, hidden_size)`, and `reach` more on both sides."""
-        return Surrounded(hidden_states, self.is_real)
+        return Surrounded(hidden_states, self.is_real, self.without_gaps)
 
     def positions_around(self, reach: int) -> Tensor:
         """`position_ids` of the tokens that `surround` gives."""

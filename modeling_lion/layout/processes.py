@@ -22,7 +22,6 @@ from .border_states import BorderStates, pass_borders, segment_attention, segmen
 from .halo import Halo, Surrounded
 from .layout import Layout
 from .segments import what_is_full
-from .text import check_gaps, span_of_real_tokens
 
 
 PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds", "labels")
@@ -37,11 +36,13 @@ class SharedLayout(Layout):
         group: the processes, in the order of their segments.
         counts: real tokens of every row in every segment, `(num_segments, batch)`, int64.
         lengths: tokens of every segment, padding included.
+        has_gaps: whether tokens are padded between real ones of a sequence.
     """
 
     group: "dist.ProcessGroup | None" = None
     counts: Tensor | None = None
     lengths: tuple[int, ...] = ()
+    has_gaps: bool = False
 
     is_segment = True
 
@@ -100,20 +101,15 @@ class SharedLayout(Layout):
 
     def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
         """
-        The tokens of the other segments that a mixer reaches, `radius` on both sides; differentiable. `None` for a
-        radius of 0. Arguments as of a mixer.
+        The tokens of the other segments that a mixer reaches, `radius` on both sides, the nearest real ones where
+        there are gaps; differentiable. `None` for a radius of 0. Arguments as of a mixer.
         """
         if radius == 0:
             return None
         rank, own = dist.get_rank(self.group), min(radius, hidden_states.shape[1])
         real = torch.ones_like(hidden_states[..., 0]) if is_real is None else is_real
-        first, last = (
-            torch.cat((x.to(accumulation_dtype(x.dtype)), mask.unsqueeze(-1).to(x.dtype)), dim=-1)
-            for x, mask in (
-                (hidden_states[:, :own], real[:, :own]),
-                (hidden_states[:, -own:], real[:, -own:]),
-            )
-        )
+        marked = torch.cat((hidden_states, real.unsqueeze(-1).to(hidden_states.dtype)), dim=-1)
+        first, last = (x.to(accumulation_dtype(x.dtype)) for x in (self.first(marked, own), self.last(marked, own)))
         absent = radius - own
         edges = torch.stack((pad(first, (0, 0, 0, absent)), pad(last, (0, 0, absent, 0))))
         first, last = GatherEdges.apply(edges, self.group).unbind(1)
@@ -121,10 +117,22 @@ class SharedLayout(Layout):
         before = [x[:, radius - n :] for x, n in zip(last[:rank], sizes[:rank], strict=True)]
         after = [x[:, :n] for x, n in zip(first[rank + 1 :], sizes[rank + 1 :], strict=True)]
         none = first[rank, :, :0]
-        before, after = torch.cat((none, *before), dim=1)[:, -radius:], torch.cat((none, *after), dim=1)[:, :radius]
+        before = self.last(torch.cat((none, *before), dim=1), radius)
+        after = self.first(torch.cat((none, *after), dim=1), radius)
         near = torch.cat((before, after), dim=1)[..., -1] != 0
         before, after = (x[..., :-1].to(hidden_states.dtype) for x in (before, after))
-        return Halo(before, after, near)
+        return Halo(before, after, near, self.has_gaps)
+
+    def first(self, marked: Tensor, count: int) -> Tensor:
+        """At most `count` tokens nearest to the beginning, of `(batch, tokens, channels)`; see `last`."""
+        return real_in_front(marked)[:, :count] if self.has_gaps else marked[:, :count]
+
+    def last(self, marked: Tensor, count: int) -> Tensor:
+        """
+        At most `count` tokens nearest to the end, in their order; where there are gaps, real ones before all others.
+        The last channel is 1 for a real token, 0 for a padded one.
+        """
+        return real_in_front(marked.flip(1))[:, :count].flip(1) if self.has_gaps else marked[:, -count:]
 
     def exchange(self, given: BorderStates) -> BorderStates:
         """What this segment gets, from what it gives; differentiable."""
@@ -171,14 +179,37 @@ def shared_layout(
     real = real if layout.is_real is None else layout.is_real
     spans = span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)]))
     begin, end, counts = gather(torch.stack(spans), group).unbind(1)
-    if config.has_windows:
-        check_gaps(begin.amin(0), end.amax(0), counts.sum(0))
-    shared = SharedLayout(layout.is_real, layout.position_ids, group=group, counts=counts, lengths=tuple(lengths))
+    has_gaps = bool((end.amax(0) - begin.amin(0) > counts.sum(0)).any())
+    if has_gaps and config.has_windows:
+        raise ValueError(
+            "`attention_mask` has padding between real tokens: where processes share a sequence, a layer with a "
+            "window (`layer_types`, 'sliding_attention', or `local_window`) takes texts that are padded at their ends "
+            "only."
+        )
+    options = {"group": group, "counts": counts, "lengths": tuple(lengths), "has_gaps": has_gaps}
+    shared = SharedLayout(layout.is_real, layout.position_ids, **options)
     if position_ids is None:
         shared.position_ids = shared.position_ids + shared.tokens_before()
     else:
         shared.check_positions()
     return shared
+
+
+def span_of_real_tokens(is_real: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
+    """
+    Of every row: the first real token, the one behind the last, and how many there are, `(batch,)` each; a row
+    without any ends before it begins. `first` is the index of the first token of a segment.
+    """
+    token = first + torch.arange(is_real.shape[1], device=is_real.device)
+    begin = torch.where(is_real, token, torch.iinfo(torch.long).max).amin(1)
+    end = torch.where(is_real, token + 1, 0).amax(1)
+    return begin, end, is_real.sum(1)
+
+
+def real_in_front(marked: Tensor) -> Tensor:
+    """`(batch, tokens, channels)` with the tokens in front whose last channel is not 0, the others behind them."""
+    order = (marked[..., -1:] == 0).long().argsort(dim=1, stable=True)
+    return marked.gather(1, order.expand_as(marked))
 
 
 def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:

@@ -18,6 +18,7 @@ from ..attention.decay import LogDecay
 from ..attention.numerics import normalize, without_autocast
 from .border_taps import BorderTaps
 from .layout import Layout
+from .without_gaps import WithoutGaps
 
 
 def snake(grid: Tensor) -> Tensor:
@@ -121,7 +122,17 @@ def image_layout(
     scans = None
     if config.num_scans > 1:
         scans = scan_orders(config.patch_order, *grid, config.num_prefix_tokens, device=hidden_states.device)
-    return ImageLayout(is_real, border_taps=BorderTaps.of(config, hidden_states, None), scans=scans)
+    without_gaps = None
+    if is_real is not None:  # no convolution goes over the borders of the prefix tokens
+        first = torch.arange(config.num_prefix_tokens + 1, device=hidden_states.device)
+        borders = torch.cat((first, first.new_full((1,), hidden_states.shape[1])))
+        without_gaps = WithoutGaps.for_convolutions(config, is_real, borders)
+    return ImageLayout(
+        is_real,
+        border_taps=BorderTaps.of(config, hidden_states, None),
+        without_gaps=without_gaps,
+        scans=scans,
+    )
 
 
 def scan_attention(

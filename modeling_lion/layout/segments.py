@@ -17,10 +17,15 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from .border_states import BorderStates, pass_borders, segment_attention, segment_states
-from .halo import Halo, Surrounded
+from .halo import Halo, Surrounded, reach_of
 from .input_checks import check_inputs
 from .layout import Layout
-from .text import check_gaps, span_of_real_tokens, text_layout
+from .text import text_layout
+from .without_gaps import WithoutGaps
+
+
+# Put back where the tokens were at a time, so that no second tensor of all hidden states is needed.
+RESTORED_CHANNELS = 64
 
 
 @dataclass
@@ -87,8 +92,13 @@ def encode_in_segments(
     is_real, position_ids = text.is_real, text.position_ids
     if text.cu_seqlens is not None:
         raise ValueError("`position_ids` start again: `encode_long` takes one long text a row, not packed ones.")
-    if model.config.has_windows and is_real is not None:
-        check_gaps(*span_of_real_tokens(is_real))
+    without_gaps = None
+    if any(reach_of(model.config, layer_type) for layer_type in model.config.layer_types_in_use):
+        without_gaps = WithoutGaps.of(is_real)
+    if without_gaps is not None:  # so that the neighbours of a segment are real ones
+        position_ids = without_gaps.reorder(position_ids.expand_as(input_ids))
+        token_type_ids = None if token_type_ids is None else without_gaps.reorder(token_type_ids)
+        input_ids, is_real = without_gaps.reorder(input_ids), without_gaps.is_real
 
     def split(x: Tensor | None) -> tuple[Tensor | None, ...]:
         num_segments = -(-input_ids.shape[1] // segment_length)
@@ -126,7 +136,10 @@ def encode_in_segments(
     if model.norm is not None:
         for segment in segments:
             segment.copy_(model.norm(segment))
-    return hidden_states, is_real
+    if without_gaps is not None:
+        for channels in hidden_states.split(RESTORED_CHANNELS, dim=-1):
+            channels.copy_(without_gaps.restore(channels))
+    return hidden_states, text.is_real
 
 
 def states_of_layer(layer: nn.Module, hidden_states: Tensor, layout: Layout) -> BorderStates:

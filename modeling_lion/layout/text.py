@@ -10,6 +10,7 @@ from ..attention.tracing import is_readable
 from .border_taps import BorderTaps
 from .input_checks import check_shape
 from .layout import Layout, PackedLayout
+from .without_gaps import WithoutGaps
 
 
 def text_layout(
@@ -38,10 +39,12 @@ def text_layout(
         check_borders(cu_seqlens, inputs.shape[1])
     if position_ids is None:
         position_ids = token_positions(inputs, is_real, cu_seqlens)
+    without_gaps = WithoutGaps.for_convolutions(config, is_real, cu_seqlens)
     if cu_seqlens is None:
-        return Layout(is_real, position_ids)
+        return Layout(is_real, position_ids, without_gaps=without_gaps)
     border_taps = BorderTaps.of(config, inputs, cu_seqlens)
-    return PackedLayout(is_real, position_ids, border_taps=border_taps, cu_seqlens=cu_seqlens)
+    options = {"border_taps": border_taps, "without_gaps": without_gaps}
+    return PackedLayout(is_real, position_ids, cu_seqlens=cu_seqlens, **options)
 
 
 def packed_borders(position_ids: Tensor | None, is_real: Tensor | None) -> Tensor | None:
@@ -113,23 +116,3 @@ def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
     if is_real.device.type == "cpu" and is_readable(is_real) and is_real.all():
         return None
     return is_real
-
-
-def span_of_real_tokens(is_real: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """
-    Of every row: the first real token, the one behind the last, and how many there are, `(batch,)` each; a row
-    without any ends before it begins. `first` is the index of the first token of a segment.
-    """
-    token = first + torch.arange(is_real.shape[1], device=is_real.device)
-    begin = torch.where(is_real, token, torch.iinfo(torch.long).max).amin(1)
-    end = torch.where(is_real, token + 1, 0).amax(1)
-    return begin, end, is_real.sum(1)
-
-
-def check_gaps(begin: Tensor, end: Tensor, count: Tensor) -> None:
-    """Raise a ValueError for rows of `span_of_real_tokens` in which tokens are padded between real ones."""
-    if (end - begin > count).any():
-        raise ValueError(
-            "`attention_mask` has padding between real tokens: in segments, a layer with a window (`layer_types`, "
-            "'sliding_attention', or `local_window`) takes texts that are padded at their ends only."
-        )

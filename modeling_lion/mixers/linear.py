@@ -17,7 +17,7 @@ from ..attention.implementation_names import linear_form
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
 from ..layout.border_taps import BorderTaps
-from ..layout.halo import reach_of
+from ..layout.halo import Surrounded, reach_of
 from ..layout.layout import PLAIN_LAYOUT, Layout
 from ..layout.rotary import rotate
 from .feature_map import FEATURE_MAPS, Hedgehog
@@ -69,7 +69,7 @@ class LinearMixer(Mixer):
         heads` heads: a scan is one order in which the tokens are read (layout/scans.py), with decays of its own.
         """
         around = layout.surround(hidden_states, self.reach)
-        projected = self.project(around.hidden_states, around.is_real, layout.border_taps)
+        projected = self.project(around, layout.border_taps)
         if around.has_others and not self.window:
             projected = [around.own(x) for x in projected]
         query, key, value = (x.unflatten(-1, (-1, self.head_dim)) for x in projected)
@@ -113,14 +113,19 @@ class LinearMixer(Mixer):
         )
         return self.bound(self.eager_attention, layout)(*call.inputs)[1]
 
-    def project(self, hidden_states: Tensor, is_real: Tensor | None, border_taps: BorderTaps | None) -> list[Tensor]:
-        """Queries, keys and values, convolved if the mixer does it, `(batch, length, hidden_size)` each."""
+    def project(self, around: Surrounded, border_taps: BorderTaps | None) -> list[Tensor]:
+        """Queries, keys and values, convolved if the mixer does it, `(batch, tokens, hidden_size)` each."""
+        without_gaps = None if self.q_conv is None else around.without_gaps
+        hidden_states, is_real = around.hidden_states, around.is_real
+        if without_gaps is not None:  # before the projections: one tensor for three
+            hidden_states, is_real = without_gaps.reorder(hidden_states), without_gaps.is_real
         projected = [proj(hidden_states) for proj in (self.q_proj, self.k_proj, self.v_proj)]
         if self.q_conv is None:
             return projected
         pairs = zip(projected, (self.q_conv, self.k_conv, self.v_conv), strict=True)
         # By name, since hooks take whatever comes by position for tensors.
-        return [conv(absent(x, is_real), borders=border_taps) for x, conv in pairs]
+        convolved = [conv(absent(x, is_real), borders=border_taps) for x, conv in pairs]
+        return convolved if without_gaps is None else [without_gaps.restore(x) for x in convolved]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """log λ of each token, for both directions, in one of the shapes of `LogDecay`; float32 or wider."""

@@ -3,10 +3,11 @@
 The short convolution of queries, keys and values (SPEC §12): x_i <- SiLU(Σ_o w_o x_{i+o}), one filter per channel.
 
     x = 0      outside the sequence, and over a border: of packed sequences, or behind the CLS token of an image
-    x = 0      at padded tokens, also where they are in the middle of a sequence: they count as tokens of zeros
+    padding    is absent: where tokens are padded between real ones, x is in an order in which the real tokens of a
+               sequence stand together (layout/without_gaps.py), and x = 0 at the padded ones
     images     along the rows of patches, one row after the other, whatever the patch order; then come the scans
 
-So a sequence that is padded at its ends or packed has the results of the sequence alone.
+So a sequence that is padded anywhere or packed has the results of the sequence alone.
 """
 
 import torch

@@ -41,7 +41,7 @@ CASES = {
     "rotary positions": {"rope_parameters": {"rope_theta": 100.0}, "padding": "interior"},
     "checkpointing": {"checkpointing": True},
     **{f"{kernel} taps {padding}": {"conv_kernel": kernel, "padding": padding}
-       for kernel, padding in ((3, "none"), (3, "left"), (37, "none"), (37, "interior"))},  # 18 tokens on each side
+       for kernel, padding in product((3, 37), ("none", "left", "interior", "holes"))},  # 1 or 18 tokens on each side
     "taps, checkpointing": {"conv_kernel": 3, "checkpointing": True, "mixer_type": "lit", "norm_position": "pre"},
     **{f"windows of {window}, {padding} padding": HYBRID | {"sliding_window": window, "padding": padding}
        for window, padding in ((3, "none"), (3, "left"), (20, "right"))},
@@ -62,10 +62,13 @@ def make_case(head="LionForMaskedLM", padding="none", kernel="chunk", checkpoint
     inputs = {"input_ids": torch.randint(1, 50, (2, LENGTH)), "token_type_ids": torch.randint(2, (2, LENGTH))}
     if padding != "none":
         mask = torch.ones(2, LENGTH, dtype=torch.long)
-        mask[0, {"left": slice(0, 20), "right": slice(14, None), "interior": slice(10, 40)}[padding]] = 0
+        padded = {"left": slice(0, 20), "right": slice(14, None), "interior": slice(10, 40)}
+        mask[0, padded[padding] if padding in padded else torch.rand(LENGTH) < 0.6] = 0
         inputs["attention_mask"] = mask
     labels = torch.randint(3, (2, LENGTH))
     labels[:, 16:] = torch.where(torch.rand(2, LENGTH - 16) < 0.8, -100, labels[:, 16:])  # slices differ in number
+    if padding != "none":
+        labels = labels.masked_fill(mask == 0, -100)
     if head == "LionForSequenceClassification":
         labels = torch.tensor([2, 0])
     if head == "LionForMultipleChoice":
@@ -140,12 +143,15 @@ def refusals() -> list[str]:
     model.set_sequence_parallel(dist.group.WORLD)
     ids = model.shard_inputs(inputs)["input_ids"]
     rows = 2 + dist.get_rank()
+    windows, padded = make_case(padding="interior", sliding_window=3, **HYBRID)
+    windows.set_sequence_parallel(dist.group.WORLD)
     for call in (
         lambda: model(ids, cu_seq_lens_q=torch.tensor([0, 3, ids.shape[1]])),
         lambda: model(ids, position_ids=(torch.arange(ids.shape[1]) % 4)[None]),
         lambda: model(ids, output_attentions=True),
         lambda: model(ids[:1].expand(rows, -1)),
         lambda: model.shard_inputs({"input_ids": torch.ones(1, 2, dtype=torch.long)}),
+        lambda: windows(**windows.shard_inputs(padded)),
     ):
         try:
             call()
@@ -250,6 +256,7 @@ def test_communication_does_not_depend_on_the_length(answers):
         (2, "no attention weights"),
         (3, "batches of [2, 3, 4] rows"),
         (4, "2 tokens, fewer than the 3 processes"),
+        (5, "padding between real tokens"),
     ],
 )
 def test_refusals(answers, index, message):

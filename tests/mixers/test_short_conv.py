@@ -3,11 +3,14 @@
 
 import pytest
 import torch
+from conftest import TINY_IMAGE
 from torch.nn import functional as F
 
 from modeling_lion import LionConfig, LionForMaskedLM
 from modeling_lion.layout.border_taps import BorderTaps
 from modeling_lion.layout.layout import Layout
+from modeling_lion.layout.scans import image_layout
+from modeling_lion.layout.without_gaps import WithoutGaps, take
 from modeling_lion.mixers import short_conv
 from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.mixers.short_conv import ShortConv, absent, convolve, sum_of_shifted
@@ -155,8 +158,12 @@ def test_neither_with_registers_and_patches_are_mixed_without_a_cls_token(fields
 
 
 @pytest.mark.axes(linear_mixer=LINEAR_MIXERS, kernel=["eager", "chunk", "rnn"], conv_kernel=[3, 7])
-def test_padded_or_packed_sequences_equal_single_ones(linear_mixer, kernel, conv_kernel, find_case, equal):
-    model = find_case("LionForMaskedLM").model(linear_mixer, kernel, conv_kernel=conv_kernel)
+@pytest.mark.parametrize("head_directions", ["both", "alternate"])
+def test_padded_or_packed_sequences_equal_single_ones(
+    linear_mixer, kernel, conv_kernel, head_directions, find_case, equal
+):
+    fields = {"conv_kernel": conv_kernel, "head_directions": head_directions}
+    model = find_case("LionForMaskedLM").model(linear_mixer, kernel, **fields)
     sequences = [torch.randint(1, 40, (1, n)) for n in (4, 1, 7, 2)]
     weights = [torch.randn(1, x.shape[1], 40, dtype=torch.float64) for x in sequences]
 
@@ -169,20 +176,117 @@ def test_padded_or_packed_sequences_equal_single_ones(linear_mixer, kernel, conv
     expected = results([({"input_ids": x}, torch.ones_like(x).bool()) for x in sequences])
     assert all((grad != 0).any() for name, grad in expected.items() if "_conv" in name)
     layouts = {}
-    for side in ("left", "right", "both"):
-        ids, mask = torch.randint(1, 40, (4, 11)), torch.zeros(4, 11, dtype=torch.long)
+    for side in ("left", "right", "both", "between"):
+        ids, mask = torch.randint(1, 40, (5, 11)), torch.zeros(5, 11, dtype=torch.long)  # the last row is all padding
         for row, x in enumerate(sequences):
-            start = {"left": 11 - x.shape[1], "right": 0, "both": 2}[side]
-            ids[row, start : start + x.shape[1]], mask[row, start : start + x.shape[1]] = x[0], 1
+            start = {"left": 11 - x.shape[1], "right": 0, "both": 2}.get(side)
+            places = torch.randperm(11)[: x.shape[1]].sort().values
+            if start is not None:
+                places = torch.arange(start, start + x.shape[1])
+            ids[row, places], mask[row, places] = x[0], 1
         layouts[side] = {"input_ids": ids, "attention_mask": mask}, mask.bool()
     packed = torch.cat(sequences, dim=1)
     everything = torch.ones_like(packed).bool()
     layouts["packed"] = {"input_ids": packed, "cu_seq_lens_q": torch.tensor([0, 4, 5, 12, 14])}, everything
     position_ids = torch.cat([torch.arange(x.shape[1]) for x in sequences])[None]
     layouts["positions"] = {"input_ids": packed, "position_ids": position_ids}, everything
+    # Packed, with padded tokens in every sequence.
+    ids, mask, borders = torch.randint(1, 40, (1, 21)), torch.zeros(1, 21, dtype=torch.long), [0, 6, 8, 18, 21]
+    for first, end, x in zip(borders, borders[1:], sequences, strict=False):
+        places = first + torch.randperm(end - first)[: x.shape[1]].sort().values
+        ids[0, places], mask[0, places] = x[0], 1
+    inputs = {"input_ids": ids, "attention_mask": mask, "cu_seq_lens_q": torch.tensor(borders)}
+    layouts["packed and padded"] = inputs, mask.bool()
     for layout, run in layouts.items():
         for name, value in results([run]).items():
             equal(value, expected[name], f"{layout} {name}")
+
+
+def without_padding(model, inputs: dict, mask: torch.Tensor) -> torch.Tensor:
+    """The hidden states of all rows, each computed alone and without its padded tokens."""
+    rows = []
+    for row, real in enumerate(mask.bool()):
+        if real.any():
+            ids = inputs["input_ids"][row : row + 1, real]
+            rows.append(model(input_ids=ids).last_hidden_state[0])
+    return torch.cat(rows)
+
+
+MASKS = ["1", "01", "10101", "0110111", "1100100", "11111", "101 010 000", "110011 011101 111111"]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(
+    "fields", [{}, {"local_window": 2, "feature_map": "hedgehog"}, {"rope_parameters": {}}], ids=str
+)
+def test_a_padded_token_is_absent_wherever_it_stands(mask, fields, find_case, equal):
+    """Forward, in segments, and gradients of the embeddings."""
+    model = find_case("LionModel", "text").model("selective", "chunk", conv_kernel=5, **fields)
+    mask = torch.tensor([[int(x) for x in row] for row in mask.split()])
+    inputs = {"input_ids": torch.randint(1, 40, mask.shape)}
+    table = model.get_input_embeddings().weight
+    expected, actual = without_padding(model, inputs, mask), model(**inputs, attention_mask=mask).last_hidden_state
+    equal(actual[mask.bool()], expected)
+    assert actual.isfinite().all()
+    grad = torch.randn_like(expected)
+    both = (torch.autograd.grad(x, table, grad)[0] for x in (actual[mask.bool()], expected))
+    equal(*both)
+    for segment_length in (1, 2, 3):
+        long = model.encode_long(**inputs, attention_mask=mask, segment_length=segment_length, show_progress=False)
+        equal(long.last_hidden_state[mask.bool()], expected.detach())
+
+
+def test_real_tokens_are_sorted_only_where_it_is_needed(find_case, monkeypatch):
+    calls = []
+    monkeypatch.setattr(WithoutGaps, "reorder", lambda self, x: calls.append(x) or take(x, self.order))
+    ids = torch.randint(1, 40, (3, 7))
+    masks = {"none": "1111111", "left": "0011111", "right": "1111000", "both": "0011100", "all": "0000000"}
+    for fields in ({"conv_kernel": 3}, {"conv_kernel": 1}, {}):
+        model = find_case("LionModel", "text").model("selective", **fields)
+        for row in masks.values():
+            model(ids, attention_mask=torch.tensor([[int(x) for x in row]] * 3))
+        assert calls == []
+        model(ids, attention_mask=torch.tensor([[1] * 7, [1, 1, 0, 1, 1, 1, 1], [1] * 7]))
+        assert len(calls) == (len(model.layers) if fields.get("conv_kernel") == 3 else 0)
+        calls.clear()
+
+
+def test_padded_patches_are_absent(equal):
+    """Those of an image; a padded CLS token leaves its place to nobody."""
+    config = LionConfig(modality="image", conv_kernel=3, **TINY_IMAGE)
+    x, conv = torch.randn(3, 13, 4, dtype=torch.float64), make_conv(4, 3)
+    is_real = torch.rand(3, 13) < 0.6
+    is_real[:, 0] = torch.tensor([True, False, True])
+    layout = image_layout(config, x, (3, 4), is_real)
+    y = conv(absent(layout.without_gaps.reorder(x), layout.without_gaps.is_real), borders=layout.border_taps)
+    for row, real, found in zip(x, is_real, layout.without_gaps.restore(y), strict=True):
+        patches = conv(row[1:][real[1:]][None])[0]
+        equal(found[1:][real[1:]], patches)
+        if real[0]:
+            equal(found[:1], conv(row[None, :1])[0])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch gives them
+@torch.no_grad()
+def test_padding_between_real_tokens_in_graphs(find_case, equal):
+    """Which cannot ask where it is: torch.compile, torch.export for every size, torch.vmap."""
+    model = find_case("LionModel", "text").model("selective", "chunk", conv_kernel=3, head_directions="alternate")
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", min=6)
+    make = lambda *size: {"input_ids": torch.randint(1, 40, size), "attention_mask": (torch.rand(size) < 0.6).long()}
+    sizes = {name: {0: batch, 1: length} for name in ("input_ids", "attention_mask")}
+    exported = torch.export.export(model, (), make(2, 22), dynamic_shapes=sizes).module()
+    compiled = torch.compile(model, fullgraph=True)
+    of_one = lambda input_ids, attention_mask: model(input_ids[None], attention_mask[None]).last_hidden_state[0]
+    for batch, length in ((2, 22), (3, 9), (1, 30)):
+        inputs = make(batch, length)
+        mask = inputs["attention_mask"]
+        expected = without_padding(model, inputs, mask)
+        eager = model(**inputs).last_hidden_state
+        equal(eager[mask.bool()], expected)
+        for found in (exported(**inputs), compiled(**inputs)):
+            equal(found.last_hidden_state, eager)  # padded tokens included
+        equal(torch.vmap(of_one)(*inputs.values()), eager)
 
 
 def test_gradient_checkpointing_and_autocast_change_nothing(encoder, equal):

@@ -320,8 +320,7 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
     heads = draw(st.sampled_from([1, 2, 4, 8]))
     rope = draw(st.sampled_from([None, {}, {"rope_theta": 100.0}, {"rope_type": "linear", "factor": 2.0}]))
     layout = draw(st.sampled_from(["left", "right", "interior", "packed"]))
-    # For a convolution, padding in the middle is no absent token.
-    has_convolution = mixer not in ("softmax", "luna") and layout != "interior"
+    has_convolution = mixer not in ("softmax", "luna")
     num_layers, norm_position = draw(st.integers(1, 3)), draw(st.sampled_from(["pre", "post"]))
     fields = mixer_fields(mixer, num_layers) | {
         "rope_parameters": None if mixer == "luna" else rope,
