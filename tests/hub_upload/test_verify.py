@@ -4,19 +4,22 @@ import math
 
 import pytest
 import torch
-from hub_checkpoints import image_checkpoint, text_checkpoint
+from hub_checkpoints import SMALL, image_checkpoint, text_checkpoint
 from hub_upload_lion import verify_checkpoint
 from hub_upload_lion.checkpoint import find_checkpoint, load_model
 from hub_upload_lion.cli import main
 from hub_upload_lion.sample_inputs import pad_sequences, sample_inputs
-from hub_upload_lion.verify import KernelError, numerics_report
+from hub_upload_lion.verify import ALLOWANCE, KernelError, numerics_report
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig
 
-from modeling_lion import LionConfig, LionModel
+from configuration_lion import lion_preset
+from configuration_lion.presets import MODERNBERT_SIZES, PRESETS, RECOMMENDED_SIZES
+from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionModel
 from modeling_lion.attention.implementation_names import FORMS
 from modeling_lion.attention.lion_attention import lion_attention
+from modeling_lion.layout.without_gaps import WithoutGaps
 from modeling_lion.modeling_lion import ALL_ATTENTION_FUNCTIONS
 
 
@@ -62,6 +65,42 @@ def test_image_checkpoints_pass(tmp_path):
     result = verify_checkpoint(tmp_path / "image")
     assert result.passed and {e.padding for e in result.errors} == {"none"}
     assert len(result.numerics.heads) == 2 * 4
+
+
+RECOMMENDED = [f"lion-{size}" for size in RECOMMENDED_SIZES] + [f"lion-modernbert-{size}" for size in MODERNBERT_SIZES]
+
+
+def preset_checkpoint(folder, name):
+    """A recommended preset, shrunk."""
+    is_text = PRESETS[name]["modality"] == "text"
+    fields = {"vocab_size": 90, "pad_token_id": 0, "num_hidden_layers": 3} if is_text else {"image_size": 64}
+    config = lion_preset(name, **({"num_hidden_layers": 2} | SMALL | fields | {"initializer_range": 0.02}))
+    torch.manual_seed(0)
+    (LionForMaskedLM if is_text else LionForImageClassification)(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", RECOMMENDED)
+def test_recommended_presets_pass(name, tmp_path):
+    result = verify_checkpoint(preset_checkpoint(tmp_path / name, name))
+    assert result.passed, [e for e in result.errors if not e.passed]
+    assert {e.dtype for e in result.errors} == {"float64", "float32", "bfloat16"}
+
+
+def test_mistakes_at_padding_fail_in_every_number_format(tmp_path, monkeypatch):
+    """Those of the reference form, too, which are no rounding."""
+    folder = preset_checkpoint(tmp_path / "text", "lion-text-base")
+    monkeypatch.setattr(WithoutGaps, "of", lambda *args: None)
+    result = verify_checkpoint(folder, dtypes=("float64", "float32", "bfloat16", "float16"))
+    assert {e.padding for e in result.errors if not e.passed} == {"interior"}
+    assert all(not e.passed for e in result.errors if e.padding == "interior")
+
+
+def test_a_tolerance_can_fail(tmp_path, monkeypatch):
+    """However badly a model rounds, and however much is allowed."""
+    monkeypatch.setitem(ALLOWANCE, "bfloat16", 1e9)
+    result = verify_checkpoint(preset_checkpoint(tmp_path / "text", "lion-text-base"), dtypes=("bfloat16",))
+    assert all(e.tolerance <= result.scale / 8 for e in result.errors)
 
 
 def test_a_wrong_kernel_fails(checkpoint, monkeypatch, capsys):

@@ -1455,6 +1455,13 @@ HUB = [
         "test_upload.py::test_damage_on_the_way_is_found",
     ),
     Mutant(
+        "verify: mistakes are taken for rounding",
+        "hub_upload/verify.py",
+        'rounding = {dtype: measured[REFERENCE, dtype, "none"] for dtype in unit}',
+        "rounding = {d: max(error for key, error in measured.items() if key[1] == d) for d in unit}",
+        "test_verify.py",
+    ),
+    Mutant(
         "hub: NaN passes the verification",
         "hub_upload/verify.py",
         "return self.error <= self.tolerance",
