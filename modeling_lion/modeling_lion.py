@@ -299,6 +299,15 @@ class LionModel(LionPreTrainedModel):
         self.sequence_group = None
         self.post_init()
 
+    def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
+        """An encoder that was saved without its pooler is loaded without it: a new one would make random vectors."""
+        super()._adjust_missing_and_unexpected_keys(loading_info)
+        of_pooler = {name for name in self.state_dict() if name.startswith("pooler.")}
+        was_encoder = {"LionModel", "LionBackbone"} & {*(self.config.architectures or ())}
+        if was_encoder and of_pooler and of_pooler <= loading_info.missing_keys:
+            loading_info.missing_keys -= of_pooler
+            self.pooler = None
+
     def get_input_embeddings(self) -> nn.Module:
         return self.embeddings.word_embeddings if self.is_text else self.embeddings.patch_embeddings
 

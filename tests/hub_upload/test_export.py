@@ -229,6 +229,26 @@ def test_the_command_exports_an_encoder_of_sentence_transformers(tmp_path, capsy
         loaded.save(str(tmp_path / "again"))
 
 
+@pytest.mark.slow
+def test_an_encoder_saved_without_a_pooler(tmp_path):
+    """There is nothing random in what is made of it: its graph has hidden states, and so have others."""
+    folder = text_checkpoint(tmp_path / "lion", "LionModel", pooling="cls")
+    model = LionModel.from_pretrained(folder)
+    model.pooler = None
+    model.save_pretrained(folder)
+    assert main(["export", str(folder), str(tmp_path / "onnx")]) == 0
+    exported = ExportedModel(tmp_path / "onnx")
+    assert exported.output_names == ["last_hidden_state"]
+    ids = torch.randint(80, (2, 9))
+    with torch.no_grad():
+        torch.testing.assert_close(exported(ids).last_hidden_state, model(ids).last_hidden_state, atol=1e-5, rtol=0)
+    encoder = SentenceTransformer(modules=[Transformer(str(folder)), Pooling(32)], device="cpu")
+    encoder.save(str(tmp_path / "encoder"))
+    assert main(["export", str(tmp_path / "encoder"), str(tmp_path / "sentence")]) == 0
+    served = SentenceTransformer(str(tmp_path / "sentence"), device="cpu")
+    torch.testing.assert_close(*(torch.tensor(x.encode(TEXTS)) for x in (served, encoder)), atol=1e-5, rtol=0)
+
+
 def test_what_cannot_be_exported_is_refused_by_name(tmp_path, capsys, monkeypatch):
     folders = {}
     for name, (model_class, fields) in {

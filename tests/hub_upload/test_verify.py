@@ -6,13 +6,14 @@ import pytest
 import torch
 from hub_checkpoints import SMALL, image_checkpoint, text_checkpoint
 from hub_upload_lion import verify_checkpoint
+from hub_upload_lion.app.panels import load_served
 from hub_upload_lion.checkpoint import find_checkpoint, load_model
 from hub_upload_lion.cli import main
 from hub_upload_lion.sample_inputs import pad_sequences, sample_inputs
 from hub_upload_lion.verify import ALLOWANCE, KernelError, numerics_report
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig
+from transformers import AutoModel, BertConfig
 
 from configuration_lion import lion_preset
 from configuration_lion.presets import MODERNBERT_SIZES, PRESETS, RECOMMENDED_SIZES
@@ -247,6 +248,27 @@ def test_what_is_no_complete_lion_is_refused(tmp_path):
         load_model(folder)
     with pytest.raises(OSError):
         verify_checkpoint("nobody/nothing")
+
+
+def test_an_encoder_saved_without_a_pooler_is_one(tmp_path, caplog):
+    """Without a word of weights that would be random, by whatever it is loaded."""
+    folder = text_checkpoint(tmp_path / "lion", "LionModel", pooling="cls")
+    whole = LionModel.from_pretrained(folder)
+    assert whole.pooler is not None
+    whole.pooler = None
+    whole.save_pretrained(folder)
+    model, info = AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert model.pooler is None and not info["missing_keys"] and "MISSING" not in caplog.text
+    assert load_model(folder).pooler is None and load_served(folder).model.pooler is None
+    assert verify_checkpoint(folder, dtypes=("float32",)).passed
+    model.save_pretrained(tmp_path / "again")
+    assert AutoModel.from_pretrained(tmp_path / "again").pooler is None
+    # Half a pooler is damage, and that of a model with a head is new.
+    weights = load_file(folder / "model.safetensors") | {"pooler.dense.bias": torch.zeros(32)}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match="pooler.dense.weight would be random"):
+        load_model(folder)
+    assert LionModel.from_pretrained(text_checkpoint(tmp_path / "words", pooling="cls")).pooler is not None
 
 
 def test_an_error_that_is_no_number_does_not_pass():

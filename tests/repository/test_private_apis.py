@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("modeling_lion", "configuration_lion", "tokenization", "hub_upload", "examples", "benchmarks")
 # What libraries ask subclasses to define, to override, or to read of themselves.
 EXTENSION_POINTS = {
+    "_adjust_missing_and_unexpected_keys": "transformers: which weights may be missing from a checkpoint",
     "_apply": "torch: what a module does when it is cast or moved",
     "_asdict": "Python: named tuples",
     "_attn_implementation": "transformers: the name of the attention function, which every model reads",
