@@ -12,7 +12,15 @@ from attention_forms import FORMS, auto, naive
 from hub_checkpoints import TEXTS, text_checkpoint
 from hub_upload_lion import ExportedModel, export_checkpoint
 from hub_upload_lion.cli import main
-from hub_upload_lion.export.export_checkpoint import quiet, random_inputs, write_onnx, write_openvino
+from hub_upload_lion.export import export_checkpoint as export_module
+from hub_upload_lion.export.export_checkpoint import (
+    compare,
+    in_numbers_of,
+    quiet,
+    random_inputs,
+    write_onnx,
+    write_openvino,
+)
 from onnx import numpy_helper
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
@@ -229,6 +237,25 @@ def test_the_command_exports_an_encoder_of_sentence_transformers(tmp_path, capsy
         loaded.save(str(tmp_path / "again"))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bfloat16"])
+def test_a_graph_that_is_off_by_more_than_rounding_is_refused(dtype, tmp_path, monkeypatch):
+    """The error that a graph may have is that of torch in the same numbers, and no constant."""
+    model, errors = tiny(LionForMaskedLM, num_hidden_layers=2), {"added": 0.0}
+    rounded = in_numbers_of(model, dtype)
+
+    def graph(**inputs):
+        outputs = rounded(**inputs)
+        return {name: x.float() + errors["added"] for name, x in outputs.items()}
+
+    monkeypatch.setattr(export_module, "ExportedModel", lambda *args, **kwargs: graph)
+    (*found,) = compare(model, tmp_path, dtype, ())
+    assert all(row.error <= row.tolerance <= row.scale / 8 for row in found)
+    assert (found[-1].error > 0) == (dtype in ("float16", "int8"))
+    errors["added"] = 3 * max(row.tolerance for row in found)
+    with pytest.raises(ValueError, match=f"The graph differs from the model by .* {dtype} may round by"):
+        compare(model, tmp_path, dtype, ())
+
+
 @pytest.mark.slow
 def test_an_encoder_saved_without_a_pooler(tmp_path):
     """There is nothing random in what is made of it: its graph has hidden states, and so have others."""
@@ -239,13 +266,13 @@ def test_an_encoder_saved_without_a_pooler(tmp_path):
     assert main(["export", str(folder), str(tmp_path / "onnx")]) == 0
     exported = ExportedModel(tmp_path / "onnx")
     assert exported.output_names == ["last_hidden_state"]
-    ids = torch.randint(80, (2, 9))
+    ids = torch.randint(model.config.vocab_size, (2, 9))
     with torch.no_grad():
         torch.testing.assert_close(exported(ids).last_hidden_state, model(ids).last_hidden_state, atol=1e-5, rtol=0)
     encoder = SentenceTransformer(modules=[Transformer(str(folder)), Pooling(32)], device="cpu")
     encoder.save(str(tmp_path / "encoder"))
     assert main(["export", str(tmp_path / "encoder"), str(tmp_path / "sentence")]) == 0
-    served = SentenceTransformer(str(tmp_path / "sentence"), device="cpu")
+    served = SentenceTransformer(str(tmp_path / "sentence"), device="cpu", trust_remote_code=True)
     torch.testing.assert_close(*(torch.tensor(x.encode(TEXTS)) for x in (served, encoder)), atol=1e-5, rtol=0)
 
 

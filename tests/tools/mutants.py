@@ -194,8 +194,8 @@ FORWARD = [
     Mutant(
         "export: a wrong graph is kept",
         "hub_upload/export/export_checkpoint.py",
-        "not found[-1].error <= too_much",
-        "found[-1].error > too_much",
+        "if not row.error <= row.tolerance:",
+        "if row.error > row.tolerance:",
         "test_export.py::test_what_cannot_be_exported_is_refused_by_name",
     ),
     Mutant(
@@ -1460,6 +1460,13 @@ HUB = [
         "if was_encoder and of_pooler and of_pooler <= loading_info.missing_keys:",
         "if False:",
         "test_verify.py",
+    ),
+    Mutant(
+        "export: the errors of graphs with narrow numbers are only shown",
+        "hub_upload/export/export_checkpoint.py",
+        "if not row.error <= row.tolerance:",
+        'if dtype == "float32" and not row.error <= row.tolerance:',
+        "test_export.py::test_a_graph_that_is_off_by_more_than_rounding_is_refused",
     ),
     Mutant(
         "verify: mistakes are taken for rounding",
