@@ -91,8 +91,11 @@ def test_recommended_presets_pass(name, tmp_path):
 def test_mistakes_at_padding_fail_in_every_number_format(tmp_path, monkeypatch):
     """Those of the reference form, too, which are no rounding."""
     folder = preset_checkpoint(tmp_path / "text", "lion-text-base")
+    dtypes = ("float64", "float32", "bfloat16", "float16")
+    right = verify_checkpoint(folder, dtypes=dtypes)
     monkeypatch.setattr(WithoutGaps, "of", lambda *args: None)
-    result = verify_checkpoint(folder, dtypes=("float64", "float32", "bfloat16", "float16"))
+    result = verify_checkpoint(folder, dtypes=dtypes)
+    assert [e.tolerance for e in result.errors] == [e.tolerance for e in right.errors]
     assert {e.padding for e in result.errors if not e.passed} == {"interior"}
     assert all(not e.passed for e in result.errors if e.padding == "interior")
 
