@@ -122,7 +122,7 @@ def attention_operator(
                 grad, grad_factor, *inputs, output, factor, saved, ctx.chunk_size, ctx.normalization,
                 ctx.head_directions, any(needs[3:]),
             )  # fmt: skip
-        return *(g if needed else None for g, needed in zip(grads, needs, strict=True)), None, None, None
+        return *[g if needed else None for g, needed in zip(grads, needs, strict=True)], None, None, None
 
     operator.register_autograd(differentiate, setup_context=setup_context)
     return operator

@@ -133,7 +133,7 @@ def sums_in_chunk(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
 def mask_in_chunk(before: Tensor, through: Tensor) -> Tensor:
     """
     M of the sums, `(..., chunk, chunk)`. Of two exponents, the one that does not apply is never below 0 and the one
-    that does never above: the minimum chooses (`write_mask`, attention/decay.py).
+    that does never above: the minimum chooses (`write_mask`, cpu/decay_mask.py).
     """
     below = before.unsqueeze(-1) - before.unsqueeze(-2)
     return torch.minimum(below, through.unsqueeze(-2) - through.unsqueeze(-1)).exp()

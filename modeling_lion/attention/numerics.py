@@ -69,7 +69,7 @@ def needs_grad(*inputs) -> bool:
 def save_for_backward(ctx, *tensors: Tensor | None) -> None:
     """`ctx.save_for_backward` of those that are given: what draws a graph of saved tensors reads no `None`."""
     ctx.is_given = [x is not None for x in tensors]
-    ctx.save_for_backward(*(x for x in tensors if x is not None))
+    ctx.save_for_backward(*[x for x in tensors if x is not None])
 
 
 def saved_for_backward(ctx) -> list[Tensor | None]:

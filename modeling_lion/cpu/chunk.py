@@ -24,23 +24,17 @@ are computed again for the gradients: saving them would take twice the memory of
 
 A head that reads one way (SPEC §11) has the terms of its direction only, F or B.
 
-Dimensions: bh = (batch, head) pairs, n = chunks, c = tokens of a chunk, d = head_dim, e = value_dim, w = 2 directions,
-or 1 where each head has its own.
+Dimensions: bh = (batch, head) pairs, n = chunks, p = those of a part, c = tokens of a chunk, d = head_dim, e =
+value_dim, w = 2 directions, or 1 where each head has its own.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..attention.decay import (
-    LONGEST_CHUNK,
-    MaskSums,
-    base2_sums,
-    cut_evenly,
-    one_way_base2_sums,
-    one_way_rows,
-    write_mask,
-)
+from ..attention.decay import LONGEST_CHUNK, cut_evenly
 from ..attention.kernels import register_kernels
 from ..attention.plain import chunk_body
 from .common import (
@@ -53,11 +47,17 @@ from .common import (
     pairs_per_slice,
     rounded,
     side_by_side,
-    slices_of,
     slices_of_all,
-    slices_of_sums,
 )
-from .decay_mask import DecayGradient
+from .decay_mask import (
+    DecayGradient,
+    MaskSums,
+    base2_sums,
+    one_way_base2_sums,
+    one_way_rows,
+    slices_of_sums,
+    write_mask,
+)
 from .lit import allocate_state, compute_gradients_without_decay, compute_without_decay
 
 
@@ -65,35 +65,177 @@ from .lit import allocate_state, compute_gradients_without_decay, compute_withou
 TOKENS_AT_ONCE = 3072
 
 
-def read_chunks(x: Tensor, num_chunks: int, chunk: int, scratch: Scratch, name: str) -> Tensor:
-    """`(bh, length, d)` to the operand `(bh * n, c, d)`, padded with zeros."""
-    bh, length, dim = x.shape
-    is_one_block = x.is_contiguous() or bh == 1 and not scratch.is_mixed
-    if num_chunks * chunk == length and x.dtype == scratch.operand_dtype and is_one_block:
-        return x.reshape(-1, chunk, dim)
-    copy = scratch(name, bh, num_chunks * chunk, dim, dtype=scratch.operand_dtype)
-    copy[:, :length] = x
-    copy[:, length:] = 0
-    return copy.view(-1, chunk, dim)
-
-
-def chunks_to_write(out: Tensor, num_chunks: int, chunk: int, scratch: Scratch, name: str) -> Tensor:
-    """Memory for what `written` will bring to `out`, `(bh, length, d)`: that of `out` itself if possible."""
-    bh, length, dim = out.shape
-    if out.is_contiguous() and num_chunks * chunk == length and out.dtype == scratch.dtype:
-        return out.view(-1, chunk, dim)
-    return scratch(name, bh * num_chunks, chunk, dim)
-
-
-def without_padding(chunks: Tensor, bh: int, length: int) -> Tensor:
-    """The way back from `read_chunks`: `(bh, length, d)`."""
-    return chunks.view(bh, -1, chunks.shape[-1])[:, :length]
-
-
-class ChunkDecays:
+class Cut:
     """
-    What is left of tokens and states inside and between chunks, all in [0, 1], and how the work is cut: into slices s
-    of some (batch, head) pairs, and those of long sequences into slices n of their chunks.
+    How the work of one call is cut: into chunks, n of c tokens; into slices of `pairs` (batch, head) pairs; and the
+    slices of long sequences, which are one pair each, into parts of some chunks.
+
+    Attributes:
+        ways: directions that each head reads, 2 or 1; states have them side by side.
+        parts: the chunks of each part.
+    """
+
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, chunks: tuple[int, int], ways: int):
+        self.batch, self.heads, self.length, self.head_dim = query.shape
+        self.value_dim = value.shape[-1]
+        self.num_chunks, self.chunk = chunks
+        self.ways = ways
+        self.pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, self.length), query, key, value)
+        step = self.num_chunks if self.length <= TOKENS_AT_ONCE else max(1, TOKENS_AT_ONCE // max(1, self.chunk))
+        self.parts = [slice(n, min(n + step, self.num_chunks)) for n in range(0, self.num_chunks, step)]
+
+    def read(self, tensors: tuple[Tensor, ...], scratch: Scratch) -> list[Tensor]:
+        """Of query, key and value `(bh, length, d)` the operands `(bh * n, c, d)`, padded with zeros."""
+        padded, operands = self.num_chunks * self.chunk, []
+        for name, x in zip("qkv", tensors, strict=True):
+            bh, length, dim = x.shape
+            is_one_block = x.is_contiguous() or bh == 1 and not scratch.is_mixed
+            if padded == length and x.dtype == scratch.operand_dtype and is_one_block:
+                operands.append(x.reshape(-1, self.chunk, dim))
+                continue
+            copy = scratch(name, bh, padded, dim, dtype=scratch.operand_dtype)
+            copy[:, :length] = x
+            copy[:, length:] = 0
+            operands.append(copy.view(-1, self.chunk, dim))
+        return operands
+
+    def target(self, out: Tensor, scratch: Scratch, name: str) -> tuple[Tensor, Tensor]:
+        """
+        Memory `(bh * n, c, d)` for what belongs in `out`, `(bh, length, d)`; and as much of it as is no padding, which
+        is `out` itself where products can be written there.
+        """
+        dim = out.shape[-1]
+        if self.num_chunks * self.chunk == self.length and out.is_contiguous() and out.dtype == scratch.dtype:
+            return out.view(-1, self.chunk, dim), out
+        memory = scratch(name, len(out), self.num_chunks * self.chunk, dim)
+        return memory.view(-1, self.chunk, dim), memory[:, : self.length]
+
+
+class Part:
+    """
+    Some chunks of a slice, p of its n, and the memory for what is computed of them. All parts have the same memory.
+
+    Attributes:
+        shape: (batch, head) pairs, p and c.
+        scores: `(bh * p, c, c)`; mask: `(bh, p, c, c)`.
+        scaled_query, scaled_key: `(bh * p, c, w d)`, and by way `(bh, p, c, d)` each.
+    """
+
+    def __init__(self, cut: Cut, chunks: slice, pairs: int, scratch: Scratch):
+        self.chunks, self.is_all = chunks, len(cut.parts) == 1
+        self.shape = shape = pairs, chunks.stop - chunks.start, cut.chunk
+        rows, width = shape[0] * shape[1], cut.ways * cut.head_dim
+        self.scores = scratch("scores", rows, cut.chunk, cut.chunk)
+        self.mask = scratch("mask", *shape, cut.chunk)
+        self.scaled_query = scratch("scaled query", rows, cut.chunk, width)
+        self.scaled_key = scratch("scaled key", rows, cut.chunk, width)
+        self.query_by_way = self.scaled_query.view(*shape, cut.ways, cut.head_dim).unbind(3)
+        self.key_by_way = self.scaled_key.view(*shape, cut.ways, cut.head_dim).unbind(3)
+
+    def of(self, *tensors: Tensor | None) -> list[Tensor | None] | tuple[Tensor | None, ...]:
+        """Of tensors `(bh * n, ...)`, what belongs to this part."""
+        return tensors if self.is_all else [x if x is None else x[self.chunks] for x in tensors]
+
+
+def scale(x: Tensor, factors: list[Tensor], outs: list[Tensor]) -> None:
+    """`x`, `(bh * p, c, d)`, times the factors of each way, `(bh, p, c, 1 or d)`, into `(bh, p, c, d)` each."""
+    x = x.view(outs[0].shape)
+    for factor, out in zip(factors, outs, strict=True):
+        torch.mul(x, factor, out=out)
+
+
+class States:
+    """
+    A sum or a state for every chunk and way.
+
+    Attributes:
+        matrix: `(bh * n, w d, e)`.
+        column: that for v = 1, `(bh * n, w d, 1)`; `None` if nothing is divided.
+        by_chunk: by direction, matrix and column of every chunk, `(bh, d, e)` and `(bh, d, 1)`.
+    """
+
+    def __init__(self, cut: Cut, directions: list[tuple], pairs: int, scratch: Scratch, name: str, divides: bool):
+        rows, width = pairs * cut.num_chunks, cut.ways * cut.head_dim
+        self.matrix = scratch(name, rows, width, cut.value_dim)
+        self.column = scratch(f"{name} of ones", rows, width, 1) if divides else None
+        self.by_chunk = [[] for _ in directions]
+        for x in (self.matrix, self.column) if divides else (self.matrix,):
+            by_way = x.view(pairs, cut.num_chunks, cut.ways, cut.head_dim, x.shape[-1])
+            for (rows, way, _), found in zip(directions, self.by_chunk, strict=True):
+                found.append(by_way[rows, :, way].unbind(1))
+
+    def add_up(self, scaled: Tensor, x: Tensor, ones: Tensor | None, part: Part, scratch: Scratch) -> None:
+        """Write scaledᵀ [x | ones] of the chunks of a part; `ones` are 1 if `None`."""
+        matrix, column = part.of(self.matrix, self.column)
+        scratch.product(scratch.operand("scaled", scaled).transpose(1, 2), x, matrix)
+        if column is not None and ones is None:
+            torch.sum(scaled, 1, out=column.squeeze(-1))
+        elif column is not None:
+            torch.bmm(ones.transpose(1, 2), scaled, out=column.transpose(1, 2))
+
+
+class Workspace:
+    """
+    The memory that slices share which have equally many (batch, head) pairs and begin with the same direction.
+
+    Attributes:
+        first_head: 0, or 1 for slices that begin with a head of odd number.
+        directions: what reads in one direction: (batch, head) pairs, number of the way, whether it is backward.
+        parts: the parts that slices are cut into.
+        denominator: `(bh * n, c, 1)`; `None` if nothing is divided.
+        states: memory for sums, states and, if wanted, gradients of states; empty if there is only one chunk.
+    """
+
+    def __init__(
+        self, cut: Cut, first_head: int, pairs: int, scratch: Scratch, divides: bool, has_gradients: bool = False
+    ):
+        self.scratch, self.first_head = scratch, first_head
+        self.parts = [Part(cut, chunks, pairs, scratch) for chunks in cut.parts]
+        self.denominator = scratch("denominator", pairs * cut.num_chunks, cut.chunk, 1) if divides else None
+        self.directions = [(slice(None), 0, False), (slice(None), 1, True)]
+        if cut.ways == 1:
+            self.directions = [(heads, 0, bool(n)) for n, heads in enumerate(one_way_rows(first_head))]
+        names = ("sums", "states", "gradients of states") if has_gradients else ("sums", "states")
+        names = names if cut.num_chunks > 1 else ()
+        self.states = [States(cut, self.directions, pairs, scratch, name, divides) for name in names]
+
+    def pass_states(self, keep: list[tuple[Tensor, ...]], sums: States, states: States, turned: bool = False) -> None:
+        """
+        `pass_states` (attention/plain.py) by direction; `turned` starts at the other end, as the derivative does.
+
+        Args:
+            keep: by direction, what is left of a state behind each chunk, `(bh, 1 or d, 1)`.
+        """
+        by_direction = zip(self.directions, keep, sums.by_chunk, states.by_chunk, strict=True)
+        for (_, _, is_backward), factors, added, passed in by_direction:
+            order = slice(None, None, -1) if is_backward != turned else slice(None)
+            for add, state in zip(added, passed, strict=True):  # of the matrix and of the column
+                state = state[order]
+                state[0].zero_()
+                for x, before, factor, following in zip(add[order], state, factors[order], state[1:], strict=False):
+                    torch.addcmul(x, before, factor, out=following)
+
+
+class Workspaces:
+    """Those of a call: there are few, since all slices but the last one are alike."""
+
+    def __init__(self, cut: Cut, *args):
+        self.cut, self.args = cut, args
+        self.made: dict[tuple[int, int], Workspace] = {}
+
+    def __call__(self, s: int, pairs: int) -> Workspace:
+        kind = first_head(s, self.cut.pairs, self.cut.heads) % 2, pairs
+        if kind not in self.made:
+            self.made[kind] = Workspace(self.cut, *kind, *self.args)
+        return self.made[kind]
+
+
+class TokenDecays:
+    """
+    Decays of tokens, or of heads, for the chunk form; `DiagonalDecays` (cpu/diagonal.py) has those of channels.
+
+    Attributes:
+        cut: how the work is cut.
     """
 
     def __init__(
@@ -109,314 +251,270 @@ class ChunkDecays:
         batch, heads, length, _ = query.shape
         # Masks of longer chunks would be differences of long sums, with few digits left.
         chunks = cut_evenly(length, min(chunk_size, LONGEST_CHUNK))
-        self.cut(query, key, value, chunks, head_directions == "alternate")
-        self.is_fixed = forward.dim() == 1
-        if self.is_fixed:  # the same sums in every chunk
-            forward, backward = (x.view(1, -1, 1, 1).expand(-1, -1, -1, self.chunk) for x in (forward, backward))
+        is_one_way = head_directions == "alternate"
+        self.cut = cut = Cut(query, key, value, chunks, ways=1 if is_one_way else 2)
+        is_fixed = forward.dim() == 1
+        if is_fixed:  # the same sums in every chunk
+            forward, backward = [x.view(1, -1, 1, 1).expand(-1, -1, -1, cut.chunk) for x in (forward, backward)]
         else:
-            padding = chunks[0] * chunks[1] - length
-            forward, backward = (pad(x, (0, padding)).unflatten(2, chunks) for x in (forward, backward))
-        if self.is_one_way:
+            padding = (0, chunks[0] * chunks[1] - length)
+            forward, backward = pad(forward, padding).unflatten(2, chunks), pad(backward, padding).unflatten(2, chunks)
+        if is_one_way:
             sums, for_mask, is_forward = one_way_base2_sums(forward, backward)
-            query_sums = [sums.from_start.where(is_forward, sums.from_end)]
-            key_sums = [sums.to_end.where(is_forward, sums.to_start)]
+            by_way = (sums.from_start.where(is_forward, sums.from_end), sums.to_end.where(is_forward, sums.to_start))
         else:
             sums, for_mask = base2_sums(forward, backward)
-            query_sums, key_sums = [sums.from_start, sums.from_end], [sums.to_end, sums.to_start]
-        # By direction and slice: (bh, n, c, 1).
-        self.query_factors, self.key_factors = (
-            [slices_of(x.exp2().unsqueeze(-1).expand(batch, heads, *chunks, 1), self.pairs) for x in by_direction]
-            for by_direction in (query_sums, key_sums)
-        )
-        if self.is_fixed:
-            tables = forward.new_empty(heads, 1, self.chunk, self.chunk)
-            write_mask(tables, MaskSums(*(x if x is None else x[0] for x in for_mask)), Scratch(query))
-            self.tables = tables.split(self.pairs)
-        else:
-            self.mask_sums = slices_of_sums(for_mask.expand(batch, heads, *chunks), self.pairs)
-
-    def cut(self, query: Tensor, key: Tensor, value: Tensor, chunks: tuple[int, int], is_one_way: bool) -> None:
-        """Into chunks, n and c, and into slices."""
-        self.batch, self.heads, length, self.head_dim = query.shape
-        self.chunks = self.num_chunks, self.chunk = chunks
-        self.is_one_way, self.ways = is_one_way, 1 if is_one_way else 2
-        self.pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, length), query, key, value)
-        step = self.num_chunks if length <= TOKENS_AT_ONCE else max(1, TOKENS_AT_ONCE // max(1, self.chunk))
-        self.chunk_slices = [slice(n, min(n + step, self.num_chunks)) for n in range(0, self.num_chunks, step)]
-        self.is_whole = len(self.chunk_slices) == 1
-        self.views: dict[tuple, list[tuple[Tensor, ...]]] = {}
-        self.kept_slice, self.kept = None, []
+            by_way = (sums.from_start, sums.from_end, sums.to_end, sums.to_start)
+        # By slice: those of queries by way, then those of keys, (bh, n, c, 1) each.
+        factors = torch.stack(by_way, dim=2).exp2_().unsqueeze(-1).expand(batch, heads, -1, *chunks, 1)
+        self.factors = [x.unbind(1) for (x,) in slices_of_all(cut.pairs, factors)]
         self.gradient: DecayGradient | None = None
-
-    def lanes(self, s: int) -> list[tuple[slice, int, bool]]:
-        """Of slice s, what reads in one direction: (batch, head) pairs, number of the direction, is it backward."""
-        if not self.is_one_way:
-            return [(slice(None), 0, False), (slice(None), 1, True)]
-        forward, backward = one_way_rows(first_head(s, self.pairs, self.heads))
-        return [(forward, 0, False), (backward, 0, True)]
-
-    def slices(self, *tensors: Tensor):
-        """Slices of tensors `(b, h, ...)`, numbered."""
-        return enumerate(slices_of_all(self.pairs, *tensors))
-
-    def select(self, x: Tensor | None, n: slice) -> Tensor | None:
-        """Of `(bh * n, ...)`, a slice of the chunks."""
-        return x if self.is_whole or x is None else x[n]
-
-    def mask(self, s: int, n: slice, scratch: Scratch) -> Tensor:
-        """The diagonal tiles of M, `(h, 1, c, c)` or `(bh, n, c, c)`."""
-        if self.is_fixed:
-            return self.tables[s % len(self.tables)]
-        sums = self.mask_sums[s].of_chunks(n)
-        out = scratch("mask", *sums.from_start.shape, self.chunk)
-        write_mask(out, sums, scratch, first_head(s, self.pairs, self.heads))
-        return out
-
-    def multiply_(self, x: Tensor, mask: Tensor, n: slice) -> Tensor:
-        """Multiply the chunks n of a slice, `(bh * n, c, c)`, with their mask, in place."""
-        x.view(-1, len(mask), n.stop - n.start, *mask.shape[2:]).mul_(mask)
-        return x
-
-    def weights(self, q: Tensor, k: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
-        """(q kᵀ) ∘ M inside chunks, `(bh * n, c, c)`."""
-        scores = scratch.product(q, k.transpose(1, 2), scratch("scores", *q.shape[:2], self.chunk))
-        return self.multiply_(scores, self.mask(s, n, scratch), n)
+        self.tables = self.mask_sums = None
+        if is_fixed:
+            tables = factors.new_empty(heads, 1, cut.chunk, cut.chunk)
+            write_mask(tables, MaskSums(*(x if x is None else x[0] for x in for_mask)), Scratch(query))
+            self.tables = tables.split(cut.pairs)
+        else:
+            self.mask_sums = slices_of_sums(for_mask.expand(batch, heads, *chunks), cut.pairs)
 
     def start_gradient(self, like: Tensor) -> None:
         """From now on, gradients of the log decays are wanted."""
-        self.gradient = DecayGradient(like, self.batch, self.heads, *self.chunks, self.is_one_way)
-        self.shares = self.gradient.slices(self.pairs)
+        cut = self.cut
+        self.gradient = DecayGradient(like, cut.batch, cut.heads, cut.num_chunks, cut.chunk, cut.ways == 1)
+        self.shares = self.gradient.slices(cut.pairs)
 
-    def inside_gradients(self, q, k, g, dq, dk, s: int, n: slice, scratch: Scratch) -> Tensor:
+    def gradients(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the log decays, in the shapes of `forward` and `backward`."""
+        return self.gradient.result(self.cut.length, forward, backward)
+
+    def of_slice(self, s: int, work: Workspace) -> "TokenDecaysOfSlice":
+        return TokenDecaysOfSlice(self, s, work)
+
+
+class TokenDecaysOfSlice:
+    """What is left of tokens and states inside and between the chunks of slice s, all in [0, 1]."""
+
+    def __init__(self, decays: TokenDecays, s: int, work: Workspace):
+        cut, self.scratch, self.first_head = decays.cut, work.scratch, work.first_head
+        self.directions = work.directions
+        self.query_factors, self.key_factors = decays.factors[s][: cut.ways], decays.factors[s][cut.ways :]
+        self.table = None if decays.tables is None else decays.tables[s % len(decays.tables)]
+        self.sums = None if decays.mask_sums is None else decays.mask_sums[s]
+        self.shares = None if decays.gradient is None else decays.shares[s]
+        self.gradient, self.has_gradient = decays.gradient, decays.gradient is not None
+
+    def factors(self, part: Part) -> tuple[list[Tensor], list[Tensor]]:
+        """What the queries and the keys of a part are scaled with, by way, `(bh, p, c, 1)` each."""
+        if part.is_all:
+            return self.query_factors, self.key_factors
+        return [x[:, part.chunks] for x in self.query_factors], [x[:, part.chunks] for x in self.key_factors]
+
+    def keep(self) -> list[tuple[Tensor, ...]]:
+        """By direction, what is left of a state behind each chunk, `(bh, 1, 1)`, once `weights` has seen all parts."""
+        return [
+            self.key_factors[way][pairs, :, -1 if is_backward else 0, None].unbind(1)
+            for pairs, way, is_backward in self.directions
+        ]
+
+    def mask(self, part: Part) -> Tensor:
+        """The diagonal tiles of M, `(h, 1, c, c)` or `(bh, p, c, c)`."""
+        if self.table is not None:
+            return self.table
+        sums = self.sums if part.is_all else self.sums.of_chunks(part.chunks)
+        write_mask(part.mask, sums, self.scratch, self.first_head)
+        return part.mask
+
+    def weights(self, q: Tensor, k: Tensor, part: Part) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """(q kᵀ) ∘ M inside chunks, `(bh * p, c, c)`, and `factors`."""
+        scores = self.scratch.product(q, k.transpose(1, 2), part.scores)
+        mask = self.mask(part)
+        scores.view(-1, len(mask), part.shape[1], *mask.shape[2:]).mul_(mask)
+        return scores, *self.factors(part)
+
+    def inside_gradients(
+        self, q: Tensor, k: Tensor, g: Tensor, dq: Tensor, dk: Tensor, part: Part
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """
-        What comes from inside chunks: write dq and dk, `(bh * n, c, d)`, take the part of the decays, and return the
-        weights. `g`, the gradient of the weights, is lost.
+        What comes from inside chunks: write dq and dk, `(bh * p, c, d)`, take the part of the decays, and return the
+        results of `weights`. `g`, the gradient of the weights, is lost.
         """
-        mask = self.mask(s, n, scratch)
-        scores = scratch.product(q, k.transpose(1, 2), scratch("scores", *g.shape))
-        self.multiply_(g, mask, n)
+        scratch, mask = self.scratch, self.mask(part)
+        by_mask = (-1, len(mask), part.shape[1], *mask.shape[2:])
+        scores = scratch.product(q, k.transpose(1, 2), part.scores)
+        g.view(by_mask).mul_(mask)
         g_operand = scratch.operand("g", g)
         scratch.product(g_operand, k, dq)
         scratch.product(g_operand.transpose(1, 2), q, dk)
         if self.gradient is not None:
-            r = g.mul_(scores).view(-1, n.stop - n.start, *g.shape[1:])
-            self.gradient.add_inside_chunks(self.shares[s].of_chunks(n), r, scratch)
-        return self.multiply_(scores, mask, n)
+            r = g.mul_(scores).view(*part.shape, part.shape[-1])
+            self.gradient.add_inside_chunks(self.shares.of_chunks(part.chunks), r, scratch)
+        scores.view(by_mask).mul_(mask)
+        return scores, *self.factors(part)
 
-    def add_between(self, queries, keys, through: Tensor, s: int, n: slice, scratch: Scratch) -> None:
+    def add_between(self, d_scaled_query: Tensor, d_scaled_key: Tensor, through: Tensor, part: Part) -> None:
         """
-        Take the part of the decays in what comes through the states: `queries` and `keys` are the scaled ones and
-        their gradients, `(bh * n, c, w d)`, `through` is the product of states and their gradients, `(bh * n, w d)`.
+        Take the part of the decays in what comes through the states.
+
+        Args:
+            d_scaled_query, d_scaled_key: gradients of those of `part`, `(bh * p, c, w d)`; they are lost.
+            through: product of states and their gradients, `(bh * p, w d)`.
         """
-        shares, shape = self.shares[s].of_chunks(n), (-1, n.stop - n.start, self.chunk, self.ways, self.head_dim)
-        for (scaled, d_scaled), share in ((queries, shares.query), (keys, shares.key)):
-            share.add_(d_scaled.mul_(scaled).view(shape).sum(-1).movedim(3, 2))
-        through = through.view(-1, n.stop - n.start, self.ways, self.head_dim).sum(-1)
-        for pairs, way, is_backward in self.lanes(s):
-            keep = self.key_factors[way][s][pairs, n, -1 if is_backward else 0, 0]
-            torch.mul(through[pairs, :, way], keep, out=shares.through[pairs, :, way])
-
-    def gradients(self, length: int, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the log decays, in the shapes of `forward` and `backward`."""
-        return self.gradient.result(length, forward, backward)
-
-    def scale_queries(self, q: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
-        """[q_F | q_B], `(bh * n, c, w d)`, of `(bh * n, c, d)`."""
-        return scale(scratch.wide("q", q), self.factors(True, s, n), scratch, "scaled q")
-
-    def scale_keys(self, k: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
-        """[k_F | k_B], likewise."""
-        return scale(scratch.wide("k", k), self.factors(False, s, n), scratch, "scaled k")
-
-    def factors(self, of_queries: bool, s: int, n: slice) -> list[Tensor]:
-        """What queries or keys are scaled with, for each direction, `(bh, n, c, 1)`."""
-        return [x[s][:, n] for x in (self.query_factors if of_queries else self.key_factors)]
-
-    def pass_sums(self, sums: Tensor, s: int, out: Tensor, transpose: bool = False) -> Tensor:
-        """
-        `pass_states` (attention/plain.py) for each direction [F | B] of `sums`, `(bh * n, w d, e)`, into `out`;
-        `transpose` runs both directions from the other end, as their derivative does.
-        """
-        lanes = zip(self.lanes(s), self.keeps(s), self.by_chunk(sums, s), self.by_chunk(out, s), strict=True)
-        for (_, _, is_backward), keep, adds, states in lanes:
-            if is_backward != transpose:
-                adds, states, keep = adds[::-1], states[::-1], keep[::-1]
-            states[0].zero_()
-            for add, state, factor, following in zip(adds, states, keep, states[1:], strict=False):
-                torch.addcmul(add, state, factor, out=following)
-        return out
-
-    def keeps(self, s: int) -> list[tuple[Tensor, ...]]:
-        """What is left of a state behind each chunk, `(bh, 1, 1)`, for each of the `lanes`."""
-        if self.kept_slice != s:
-            self.kept_slice, self.kept = (
-                s,
-                [
-                    self.key_factors[way][s][pairs, :, -1 if is_backward else 0, None].unbind(1)
-                    for pairs, way, is_backward in self.lanes(s)
-                ],
-            )
-        return self.kept
-
-    def by_chunk(self, x: Tensor, s: int) -> list[tuple[Tensor, ...]]:
-        """The chunks `(bh, d, e)` of scratch memory `(bh * n, w d, e)`, for each of the `lanes`."""
-        key = (x.data_ptr(), x.shape, first_head(s, self.pairs, self.heads) % 2)
-        if key not in self.views:
-            x = x.view(-1, self.num_chunks, self.ways, x.shape[1] // self.ways, x.shape[2])
-            self.views[key] = [x[pairs, :, way].unbind(1) for pairs, way, _ in self.lanes(s)]
-        return self.views[key]
-
-
-def scale(x: Tensor, factors: list[Tensor], scratch: Scratch, name: str) -> Tensor:
-    """`x`, `(bh * n, c, d)`, times each of the factors `(bh, n, c, 1)`, side by side."""
-    shape, dim = factors[0].shape[:-1], x.shape[-1]
-    out, x = scratch(name, *shape, len(factors) * dim), x.view(*shape, dim)
-    for factor, part in zip(factors, out.split(dim, dim=-1), strict=True):
-        torch.mul(x, factor, out=part)
-    return out.view(-1, shape[-1], len(factors) * dim)
-
-
-def add_up(scaled: Tensor, x: Tensor, of_ones: Tensor | None, sums: Tensor, totals: Tensor, scratch: Scratch) -> None:
-    """X = scaledᵀ [x | of_ones] of each chunk, into `sums` and `totals`; `of_ones` is 1 if None."""
-    scratch.product(scratch.operand("scaled", scaled).transpose(1, 2), x, sums)
-    if of_ones is None:
-        torch.sum(scaled, 1, out=totals.squeeze(-1))
-    else:
-        torch.bmm(of_ones.transpose(1, 2), scaled, out=totals.transpose(1, 2))
+        pairs, chunks, _ = part.shape
+        ways = len(self.key_factors)
+        shares = self.shares.of_chunks(part.chunks)
+        for d_scaled, scaled, share in (
+            (d_scaled_query, part.scaled_query, shares.query),
+            (d_scaled_key, part.scaled_key, shares.key),
+        ):
+            share.add_(d_scaled.mul_(scaled).view(*part.shape, ways, -1).sum(-1).movedim(3, 2))
+        through = through.view(pairs, chunks, ways, -1).sum(-1)
+        for rows, way, is_backward in self.directions:
+            keep = self.key_factors[way][rows, part.chunks, -1 if is_backward else 0, 0]
+            torch.mul(through[rows, :, way], keep, out=shares.through[rows, :, way])
 
 
 def compute_in_chunks(
-    query, key, value, forward, backward, chunk_size, normalization, head_directions, *, make_decays=ChunkDecays
+    query, key, value, forward, backward, chunk_size, normalization, head_directions, *, make_decays=TokenDecays
 ):
     given, (query, key, value) = value, side_by_side(forward, query, key, value)
     if forward is None:
         pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
         return compute_without_decay(query, key, value, pairs, normalization, given)
-    length = query.shape[2]
     scratch, output, factor = allocate_outputs(query, value, normalization)
-    decays = make_decays(query, key, value, forward, backward, chunk_size, head_directions)
-    chunks = decays.chunks
-    for s, (q, k, v, out, factors) in decays.slices(query, key, value, output, factor):
-        q, k, v = (read_chunks(x, *chunks, scratch, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
-        numerator = chunks_to_write(out, *chunks, scratch, "numerator")
-        denominator = scratch("denominator", *numerator.shape[:2], 1)
-        sums, of_ones = allocate_sums(decays, v, scratch, "sums")
-        for n in decays.chunk_slices:
-            q_n, k_n, v_n, sums_n, total_n = (decays.select(x, n) for x in (q, k, v, numerator, denominator))
-            weights = decays.weights(q_n, k_n, s, n, scratch)
-            scratch.product(scratch.operand("weights", weights), v_n, sums_n)
-            torch.sum(weights, -1, keepdim=True, out=total_n)
+    decays_of_all = make_decays(query, key, value, forward, backward, chunk_size, head_directions)
+    cut, divides = decays_of_all.cut, normalization != "none"
+    workspaces = Workspaces(cut, scratch, divides)
+    for s, (*inputs, out, factors) in enumerate(slices_of_all(cut.pairs, query, key, value, output, factor)):
+        work = workspaces(s, len(out))
+        decays = decays_of_all.of_slice(s, work)
+        q, k, v = cut.read(inputs, scratch)
+        numerator, found = cut.target(out, scratch, "numerator")
+        sums, states = work.states or (None, None)
+        for part in work.parts:
+            q_n, k_n, v_n, num, den = part.of(q, k, v, numerator, work.denominator)
+            weights, query_factors, key_factors = decays.weights(q_n, k_n, part)
+            scratch.product(scratch.operand("weights", weights), v_n, num)
+            if divides:
+                torch.sum(weights, -1, keepdim=True, out=den)
             if sums is not None:
-                scaled_k = decays.scale_keys(k_n, s, n, scratch)
-                add_up(scaled_k, v_n, None, decays.select(sums, n), decays.select(of_ones, n), scratch)
+                scale(scratch.wide("k", k_n), key_factors, part.key_by_way)
+                sums.add_up(part.scaled_key, v_n, None, part, scratch)
         if sums is not None:
-            states = scratch.operand("states", decays.pass_sums(sums, s, scratch("states", *sums.shape)))
-            totals = decays.pass_sums(of_ones, s, scratch("totals", *of_ones.shape))
-            for n in decays.chunk_slices:
-                scaled_q = decays.scale_queries(decays.select(q, n), s, n, scratch)
-                sums_n = decays.select(numerator, n)
-                scratch.product(scratch.operand("scaled", scaled_q), decays.select(states, n), sums_n, adds=True)
-                of_ones_n = decays.select(totals, n).transpose(1, 2)
-                decays.select(denominator, n).transpose(1, 2).baddbmm_(of_ones_n, scaled_q.transpose(1, 2))
-        if normalization != "none":
-            factors.copy_(denominator.view(len(out), -1)[:, :length])
-        finish(out, without_padding(numerator, len(out), length), factors, normalization)
+            work.pass_states(decays.keep(), sums, states)
+            matrices = scratch.operand("states", states.matrix)
+            for part in work.parts:
+                if not part.is_all:
+                    query_factors, _ = decays.factors(part)
+                q_n, num, den, matrix, column = part.of(q, numerator, work.denominator, matrices, states.column)
+                scale(scratch.wide("q", q_n), query_factors, part.query_by_way)
+                scratch.product(scratch.operand("scaled", part.scaled_query), matrix, num, adds=True)
+                if divides:
+                    den.transpose(1, 2).baddbmm_(column.transpose(1, 2), part.scaled_query.transpose(1, 2))
+        if divides:
+            factors.copy_(work.denominator.view(len(out), -1)[:, : cut.length])
+        finish(out, found, factors, normalization)
     return rounded(output, factor, given, normalization, allocate_state(query, key, value, forward))
 
 
-def allocate_sums(decays: ChunkDecays, v: Tensor, scratch: Scratch, name: str) -> tuple[Tensor, Tensor] | tuple:
-    """Memory for a sum and its column for v = 1 of every chunk, `(bh * n, w d, e)`, `(bh * n, w d, 1)`, or None."""
-    if decays.num_chunks == 1:
-        return None, None
-    shape = len(v), decays.ways * decays.head_dim
-    return scratch(name, *shape, v.shape[-1]), scratch(f"{name} of ones", *shape, 1)
+class Operands(NamedTuple):
+    """Of a slice or a part: inputs, the gradients n and d of numerators and denominators, and where results belong."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    n: Tensor
+    d: Tensor | None
+    dq: Tensor
+    dk: Tensor
+    dv: Tensor
 
 
 def compute_gradients_in_chunks(
     grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
-    head_directions, needs_decay, *, make_decays=ChunkDecays,
+    head_directions, needs_decay, *, make_decays=TokenDecays,
 ):  # fmt: skip
-    length = query.shape[2]
     scratch = Scratch(query)
     gradients = [torch.empty_like(x) for x in (query, key, value)]
     grad_denominator = factor if grad_denominator is None else grad_denominator
     tensors = (query, key, value, grad, grad_denominator, output, factor, *gradients)
     if forward is None:
-        pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, length), query, key, value)
+        pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
         compute_gradients_without_decay(slices_of_all(pairs, *tensors, *saved), normalization, scratch)
         return *gradients, grad.new_empty(0), grad.new_empty(0)
-    decays = make_decays(query, key, value, forward, backward, chunk_size, head_directions)
-    chunks = decays.chunks
+    decays_of_all = make_decays(query, key, value, forward, backward, chunk_size, head_directions)
     if needs_decay:
-        decays.start_gradient(factor)
-    for s, (q, k, v, dy, d_denominator, y, factors, *outs) in decays.slices(*tensors):
-        q, k, v = (read_chunks(x, *chunks, scratch, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
-        n_all, d_all = output_gradients(dy, d_denominator, y, factors, normalization, chunks, scratch)
-        n_all = scratch.operand("n", n_all)
-        found = [chunks_to_write(x, *chunks, scratch, name) for x, name in zip(outs, ("dq", "dk", "dv"), strict=True)]
-        inputs = (q, k, v, n_all, d_all, *found)
-        sums, of_ones = allocate_sums(decays, v, scratch, "sums")
-        d_states, d_totals = allocate_sums(decays, v, scratch, "d states")
-        for some in decays.chunk_slices:
-            q_n, k_n, v_n, n, d, dq, dk, dv = (decays.select(x, some) for x in inputs)
-            g = scratch.product(n, v_n.transpose(1, 2), scratch("g", *n.shape[:2], chunks[1]))
+        decays_of_all.start_gradient(factor)
+    cut, chunks = decays_of_all.cut, (decays_of_all.cut.num_chunks, decays_of_all.cut.chunk)
+    workspaces = Workspaces(cut, scratch, normalization != "none", True)
+    for s, (q, k, v, dy, d_denominator, y, factors, *outs) in enumerate(slices_of_all(cut.pairs, *tensors)):
+        work = workspaces(s, len(dy))
+        decays = decays_of_all.of_slice(s, work)
+        n, d = output_gradients(dy, d_denominator, y, factors, normalization, chunks, scratch)
+        results, found = zip(*map(cut.target, outs, [scratch] * 3, ("dq", "dk", "dv")), strict=True)
+        of_all = Operands(*cut.read((q, k, v), scratch), scratch.operand("n", n), d, *results)
+        sums, states, d_states = work.states or (None, None, None)
+        for part in work.parts:
+            x = Operands(*part.of(*of_all))
+            g = scratch.product(x.n, x.v.transpose(1, 2), scratch("g", *part.scores.shape))
             if d is not None:
-                g.add_(d)
-            weights = decays.inside_gradients(q_n, k_n, g, dq, dk, s, some, scratch)
-            scratch.product(scratch.operand("scores", weights).transpose(1, 2), n, dv)
+                g.add_(x.d)
+            weights, *scales = decays.inside_gradients(x.q, x.k, g, x.dq, x.dk, part)
+            scratch.product(scratch.operand("weights", weights).transpose(1, 2), x.n, x.dv)
             if sums is not None:
-                for scaled, x, ones, results in (
-                    (decays.scale_keys(k_n, s, some, scratch), v_n, None, (sums, of_ones)),
-                    (decays.scale_queries(q_n, s, some, scratch), n, d, (d_states, d_totals)),
-                ):
-                    add_up(scaled, x, ones, *(decays.select(x, some) for x in results), scratch)
+                scale_both(x, *scales, part, scratch)
+                sums.add_up(part.scaled_key, x.v, None, part, scratch)
+                d_states.add_up(part.scaled_query, x.n, x.d, part, scratch)
         if sums is not None:
-            states = decays.pass_sums(sums, s, scratch("states", *sums.shape))
-            d_sums = decays.pass_sums(d_states, s, sums, transpose=True)
-            totals = d_of_ones = None
-            if d_all is not None:
-                totals = decays.pass_sums(of_ones, s, scratch("totals", *of_ones.shape))
-                d_of_ones = decays.pass_sums(d_totals, s, of_ones, transpose=True)
-            for some in decays.chunk_slices:
-                between = (states, d_sums, totals, d_of_ones)
-                add_between_chunks(*(decays.select(x, some) for x in (*inputs, *between)), decays, s, some, scratch)
-        for out, result in zip(outs, found, strict=True):
-            if result.data_ptr() != out.data_ptr():
-                out.copy_(without_padding(result, len(out), length))
+            work.pass_states(decays.keep(), sums, states)
+            work.pass_states(decays.keep(), d_states, sums, turned=True)  # the sums are not needed any more
+            for part in work.parts:
+                x = Operands(*part.of(*of_all))
+                if not part.is_all:
+                    scales = decays.factors(part)
+                    scale_both(x, *scales, part, scratch)
+                add_between_chunks(x, *scales, states, sums, decays, part, scratch)
+        scratch.deliver(found, outs)
     if not needs_decay:
         return *gradients, grad.new_empty(0), grad.new_empty(0)
-    return *gradients, *decays.gradients(length, forward, backward)
+    return *gradients, *decays_of_all.gradients(forward, backward)
+
+
+def scale_both(x: Operands, query_factors: list[Tensor], key_factors: list[Tensor], part: Part, scratch: Scratch):
+    """Queries and keys into the memory of a part."""
+    scale(scratch.wide("q", x.q), query_factors, part.query_by_way)
+    scale(scratch.wide("k", x.k), key_factors, part.key_by_way)
 
 
 def add_between_chunks(
-    q, k, v, n, d, dq, dk, dv, states, d_sums, totals, d_of_ones, decays, s, some, scratch
-):  # fmt: skip
-    """Add to dq, dk, dv and to the gradients of the decays what comes through the states."""
-    if decays.is_whole:  # those of the only slice are still there
-        shape = (*dq.shape[:2], decays.ways * decays.head_dim)
-        scaled_q, scaled_k = scratch("scaled q", *shape), scratch("scaled k", *shape)
-    else:
-        scaled_q, scaled_k = decays.scale_queries(q, s, some, scratch), decays.scale_keys(k, s, some, scratch)
-    states_operand, d_sums_operand = scratch.operand("states", states), scratch.operand("d sums", d_sums)
-    d_scaled_q = scratch.product(n, states_operand.transpose(1, 2), scratch("d scaled q", *scaled_q.shape))
-    d_scaled_k = scratch.product(v, d_sums_operand.transpose(1, 2), scratch("d scaled k", *scaled_k.shape))
-    scratch.product(scratch.operand("scaled", scaled_k), d_sums_operand, dv, adds=True)
-    if d is not None:  # the column for v = 1
-        d_scaled_q.addcmul_(d, totals.transpose(1, 2))
-        d_scaled_k.add_(d_of_ones.transpose(1, 2))
-    dim = dq.shape[-1]
-    shape = (-1, some.stop - some.start, dq.shape[1])
-    for out, d_scaled, of_queries in ((dq, d_scaled_q, True), (dk, d_scaled_k, False)):
-        factors = decays.factors(of_queries, s, some)
-        d_scaled, out = d_scaled.view(*shape, len(factors) * dim), out.view(*shape, dim)
-        for part, factor in zip(d_scaled.split(dim, dim=-1), factors, strict=True):
-            out.addcmul_(part, factor)
-    if decays.gradient is None:
+    x: Operands,
+    query_factors: list[Tensor],
+    key_factors: list[Tensor],
+    states: States,
+    d_sums: States,
+    decays: TokenDecaysOfSlice,
+    part: Part,
+    scratch: Scratch,
+) -> None:
+    """Add to dq, dk, dv and to the gradients of the decays what comes through the states, scaled as `part` has it."""
+    state, column, d_sum, d_column = part.of(states.matrix, states.column, d_sums.matrix, d_sums.column)
+    state_operand, d_sum_operand = scratch.operand("states", state), scratch.operand("d sums", d_sum)
+    d_query = scratch.product(x.n, state_operand.transpose(1, 2), scratch("d query", *part.scaled_query.shape))
+    d_key = scratch.product(x.v, d_sum_operand.transpose(1, 2), scratch("d key", *part.scaled_key.shape))
+    scratch.product(scratch.operand("scaled", part.scaled_key), d_sum_operand, x.dv, adds=True)
+    if column is not None:
+        d_query.addcmul_(x.d, column.transpose(1, 2))
+        d_key.add_(d_column.transpose(1, 2))
+    for out, d_scaled, factors in ((x.dq, d_query, query_factors), (x.dk, d_key, key_factors)):
+        out = out.view(*part.shape, -1)
+        by_way = d_scaled.view(*part.shape, len(factors), -1).unbind(3)
+        for d, factor in zip(by_way, factors, strict=True):
+            out.addcmul_(d, factor)
+    if not decays.has_gradient:
         return
-    through = torch.mul(states, d_sums, out=scratch("product of states", *states.shape)).sum(-1)
-    if d is not None:
-        through += (totals * d_of_ones).squeeze(-1)
-    decays.add_between((scaled_q, d_scaled_q), (scaled_k, d_scaled_k), through, s, some, scratch)
+    through = torch.mul(state, d_sum, out=scratch("product of states", *state.shape)).sum(-1)
+    if column is not None:
+        through += (column * d_column).squeeze(-1)
+    decays.add_between(d_query, d_key, through, part)
 
 
 cpu_chunk = cpu_operator("chunk", compute_in_chunks, compute_gradients_in_chunks, chunk_body, allocate_state)

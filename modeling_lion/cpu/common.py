@@ -10,14 +10,13 @@ gradients by hand. "bh" counts the (batch, head) pairs of a slice.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from transformers.utils import logging
 
 from ..attention.custom_operator import attention_operator
-from ..attention.decay import MaskSums
 from ..attention.numerics import accumulation_dtype, has_fast_bfloat16, has_native_product, is_zero_denominator
 
 
@@ -89,7 +88,7 @@ class Scratch:
         is_possible = out.dtype == dtype and (self.is_mixed or out.is_contiguous())
         return out if is_possible else self(name, *out.shape, dtype=dtype)
 
-    def deliver(self, found: list[Tensor], outs: list[Tensor]) -> None:
+    def deliver(self, found: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
         """What was computed at a `target` to where it belongs."""
         for x, out in zip(found, outs, strict=True):
             if x is not out:
@@ -134,23 +133,12 @@ def laid_out_as(like: Tensor, x: Tensor) -> Tensor:
     return x if has_it else torch.empty_like(like, dtype=x.dtype).copy_(x)
 
 
-def slices_of(x: Tensor, pairs: int) -> list[Tensor]:
-    """`(b, h, ...)` in slices `(bh, ...)`, views all; `pairs` from `pairs_per_slice`."""
-    if pairs > x.shape[1]:
-        return x.flatten(0, 1).split(pairs)
-    return [part for sequence in x.unbind(0) for part in sequence.split(pairs)]
-
-
 def slices_of_all(pairs: int, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
-    """The slices of several tensors."""
-    return list(zip(*(slices_of(x, pairs) for x in tensors), strict=True))
-
-
-def slices_of_sums(sums: MaskSums, pairs: int) -> list[MaskSums]:
-    """The slices of sums `(b, h, ...)`."""
-    given = {name: slices_of(x, pairs) for name, x in sums._asdict().items() if x is not None}
-    by_slice = zip(*given.values(), strict=True)
-    return [MaskSums(**{"to_start": None} | dict(zip(given, some, strict=True))) for some in by_slice]
+    """Of tensors `(b, h, ...)`, the slices `(bh, ...)`, views all; `pairs` from `pairs_per_slice`."""
+    if pairs > tensors[0].shape[1] or len(tensors[0]) == 1:
+        return list(zip(*[x.flatten(0, 1).split(pairs) for x in tensors], strict=True))
+    by_sequence = zip(*tensors, strict=True)
+    return [part for some in by_sequence for part in zip(*[x.split(pairs) for x in some], strict=True)]
 
 
 def first_head(s: int, pairs: int, heads: int) -> int:
@@ -177,21 +165,17 @@ def allocate_outputs(query: Tensor, value: Tensor, normalization: str) -> tuple[
 
 def finish(output: Tensor, numerator: Tensor, factor: Tensor, normalization: str) -> None:
     """
-    Write the output of some queries, `(bh, length, e)`. `factor`, `(bh, length)`, holds the denominators, or
-    head_dim^-1/2 for "none"; for "sum" their inverses take their place, 0 where a denominator is 0, which makes the
-    output and all gradients 0 there (SPEC §5).
+    Write the output of some queries, `(bh, length, e)`; `numerator` may be `output` itself. `factor`, `(bh, length)`,
+    holds the denominators, or head_dim^-1/2 for "none"; for "sum" their inverses take their place, 0 where a
+    denominator is 0, which makes the output and all gradients 0 there (SPEC §5).
     """
     if normalization == "sum":
         is_zero = is_zero_denominator(factor)
         factor.reciprocal_().masked_fill_(is_zero, 0)
-    is_there = numerator.data_ptr() == output.data_ptr()  # computed in place
-    if normalization == "separate":
-        if not is_there:
-            output.copy_(numerator)
-    elif is_there:
-        output.mul_(factor.unsqueeze(-1))
-    else:
+    if normalization != "separate":
         torch.mul(numerator, factor.unsqueeze(-1), out=output)
+    elif numerator is not output:
+        output.copy_(numerator)
 
 
 def rounded(output: Tensor, factor: Tensor, value: Tensor, normalization: str, *more: Tensor) -> tuple[Tensor, ...]:

@@ -9,6 +9,7 @@ The decay mask by hand, for the CPU: tiles of M in memory that is there already,
 Dimensions: bh = (batch, head) pairs, n = chunks, c = tokens of a chunk, l = length.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -17,14 +18,121 @@ from torch.nn.functional import pad
 
 from ..attention.decay import (
     LOG2_E,
+    ChunkSums,
     LogDecay,
-    base2_sums,
+    chunk_sums,
     close_directions,
-    one_way_base2_sums,
-    one_way_rows,
-    write_mask,
+    log_decay_floor,
+    reads_forward,
+    split_cuts,
 )
-from .common import Scratch, first_head, slices_of, slices_of_all, slices_of_sums
+from .common import Scratch, first_head, slices_of_all
+
+
+class MaskSums(NamedTuple):
+    """
+    What `write_mask` needs of chunks: sums in base 2 and, where there are cuts, their numbers; `(..., chunk)`. Where
+    heads read one way, `from_start` is -to_start for those that read backward, and `to_start` is `None`.
+    """
+
+    from_start: Tensor
+    to_start: Tensor | None
+    cuts_from_start: Tensor | None = None
+    cuts_to_start: Tensor | None = None
+
+    def of_chunks(self, n: slice) -> "MaskSums":
+        """Of sums `(bh, n, chunk)`, those of some chunks."""
+        return MaskSums(*[x if x is None else x[:, n] for x in self])
+
+    def expand(self, *shape: int) -> "MaskSums":
+        return MaskSums(*[x if x is None else x.expand(shape) for x in self])
+
+
+def base2_chunk_sums(forward: Tensor, backward: Tensor) -> ChunkSums:
+    return chunk_sums(forward * LOG2_E, backward * LOG2_E)
+
+
+def base2_sums(forward: Tensor, backward: Tensor) -> tuple[ChunkSums, MaskSums]:
+    """The sums of chunks `(..., chunk)` for hand-written code on a CPU, where exp2 is faster than exp."""
+    sums = base2_chunk_sums(forward, backward)
+    if not (torch.minimum(forward, backward) <= log_decay_floor(forward.dtype)).any():
+        return sums, MaskSums(sums.from_start, sums.to_start)
+    forward, backward, *cuts = split_cuts(forward, backward)
+    others, cuts = base2_chunk_sums(forward, backward), chunk_sums(*cuts)
+    return sums, MaskSums(others.from_start, others.to_start, cuts.from_start, cuts.to_start)
+
+
+def one_way_base2_sums(forward: Tensor, backward: Tensor) -> tuple[ChunkSums, MaskSums, Tensor]:
+    """
+    `base2_sums` of log decays `(batch, heads, ..., chunk)` where the directions of heads alternate, both sums from the
+    steps in a head's own direction; and which heads read forward, `(heads, ..., 1)`.
+    """
+    is_forward = reads_forward(forward.shape[1]).view(-1, *[1] * (forward.dim() - 2))
+    own = forward if forward is backward else forward.where(is_forward, backward)
+
+    def along(sums: ChunkSums) -> Tensor:
+        return sums.from_start.where(is_forward, -sums.to_start)
+
+    sums = base2_chunk_sums(own, own)
+    for_mask = MaskSums(along(sums), None)
+    if (own <= log_decay_floor(own.dtype)).any():
+        others, _, *cuts = split_cuts(own, own)
+        for_mask = MaskSums(along(base2_chunk_sums(others, others)), None, along(chunk_sums(*cuts)))
+    return sums, for_mask, is_forward
+
+
+def write_mask(out: Tensor, sums: MaskSums, scratch: Callable[..., Tensor], first_head: int = 0) -> None:
+    """
+    The mask inside chunks, into memory that is there already.
+
+    Of the two exponents, the one that does not apply is never below 0 and the one that does never above: the minimum
+    chooses, with no mask of indices. (Its derivative, which is halved where both are 0, is never asked for.) Of two
+    numbers of cuts it is the maximum.
+
+    Args:
+        out: `(..., chunk, chunk)`, of any strides.
+        sums: `(..., chunk)`.
+        scratch: gives memory by name and shape.
+        first_head: where heads read one way, the head of `out[0]`; `out[1]` is of the next one, and so on.
+    """
+    if sums.to_start is None:
+        write_one_way_mask(out, sums, scratch, first_head)
+        return
+    has_cuts = sums.cuts_from_start is not None
+    below = out if out.is_contiguous() and not has_cuts else scratch("mask below", *out.shape)
+    above = scratch("mask above", *out.shape)
+    torch.sub(sums.from_start.unsqueeze(-1), sums.from_start.unsqueeze(-2), out=below)
+    torch.sub(sums.to_start.unsqueeze(-2), sums.to_start.unsqueeze(-1), out=above)
+    torch.exp2(torch.minimum(below, above, out=below), out=out)
+    if has_cuts:
+        torch.sub(sums.cuts_from_start.unsqueeze(-1), sums.cuts_from_start.unsqueeze(-2), out=below)
+        torch.sub(sums.cuts_to_start.unsqueeze(-2), sums.cuts_to_start.unsqueeze(-1), out=above)
+        out.masked_fill_(torch.maximum(below, above, out=below) > 0, 0)
+
+
+def write_one_way_mask(out: Tensor, sums: MaskSums, scratch: Callable[..., Tensor], first_head: int) -> None:
+    """`write_mask` for heads that read one way: one exponent, and nothing from tokens in the other direction."""
+    torch.sub(sums.from_start.unsqueeze(-1), sums.from_start.unsqueeze(-2), out=out)
+    closed = out.new_full(out.shape[-2:], -torch.inf).triu_(1)
+    for heads, closed_above in zip(one_way_rows(first_head), (closed, closed.T), strict=True):
+        out[heads] += closed_above
+    torch.exp2(out, out=out)
+    if sums.cuts_from_start is not None:
+        cuts = scratch("mask above", *out.shape)
+        torch.sub(sums.cuts_from_start.unsqueeze(-1), sums.cuts_from_start.unsqueeze(-2), out=cuts)
+        out.masked_fill_(cuts > 0, 0)
+
+
+def one_way_rows(first_head: int) -> tuple[slice, slice]:
+    """Which of some heads read forward, and which backward, where directions alternate."""
+    return slice(first_head % 2, None, 2), slice(1 - first_head % 2, None, 2)
+
+
+def slices_of_sums(sums: MaskSums, pairs: int) -> list[MaskSums]:
+    """The slices of sums `(b, h, ...)`."""
+    names = [name for name, x in zip(MaskSums._fields, sums, strict=True) if x is not None]
+    by_slice = slices_of_all(pairs, *[x for x in sums if x is not None])
+    return [MaskSums(**{"to_start": None} | dict(zip(names, some, strict=True))) for some in by_slice]
 
 
 class DecayShares(NamedTuple):
@@ -35,7 +143,7 @@ class DecayShares(NamedTuple):
     through: Tensor
 
     def of_chunks(self, n: slice) -> "DecayShares":
-        return DecayShares(*(x[:, n] for x in self))
+        return DecayShares(*[x[:, n] for x in self])
 
 
 class DecayGradient:
@@ -156,7 +264,7 @@ class ChunkedMask:
             for closed, heads in zip((backward_rows, forward_rows), one_way_rows(0), strict=True):
                 closed[:, heads] = 0
         self.keys, self.forward_rows, self.backward_rows = (
-            [x.unbind(1) for x in slices_of(factors, pairs)] for factors in (keys, forward_rows, backward_rows)
+            [x.unbind(1) for (x,) in slices_of_all(pairs, factors)] for factors in (keys, forward_rows, backward_rows)
         )
         self.shape, self.pairs, self.gradients = forward.shape, pairs, None
 

@@ -20,6 +20,7 @@ every channel: what key t has in common with queries behind it, less what of tha
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,8 +29,8 @@ from ..attention.decay import close_directions
 from ..attention.kernels import register_kernels
 from ..attention.numerics import accumulation_dtype
 from ..attention.plain_diagonal import chunk_of, diagonal_chunk_body
-from .chunk import ChunkDecays, compute_gradients_in_chunks, compute_in_chunks
-from .common import Scratch, cpu_operator, slices_of, slices_of_all
+from .chunk import Cut, Part, Workspace, compute_gradients_in_chunks, compute_in_chunks
+from .common import Scratch, cpu_operator, slices_of_all
 from .lit import allocate_state
 
 
@@ -64,141 +65,166 @@ def running_sums_(x: Tensor, is_backward: bool) -> Tensor:
     return x
 
 
-class DiagonalDecays(ChunkDecays):
-    """As `ChunkDecays`, for log decays `(b, h, length, d)`, in chunks of a power of two."""
+class BlockProducts(NamedTuple):
+    """What is left on the way from a token to the borders of its block, `(bh, p, c, d)` each (`ChunkSums`)."""
+
+    from_start: Tensor
+    to_end: Tensor
+    from_end: Tensor
+    to_start: Tensor
+
+    def of_halves(self, half: int) -> "BlockProducts":
+        """Of the first and the second halves of blocks of 2 * half tokens, a pair of `(blocks, half, d)` each."""
+        return BlockProducts(*[halves(x, half) for x in self])
+
+    def double(self, half: int) -> None:
+        """From blocks of `half` tokens to blocks of twice as many."""
+        from_start, to_end, from_end, to_start = self.of_halves(half)
+        from_start[1].mul_(to_end[0][:, :1])
+        to_end[0].mul_(to_end[1][:, :1])
+        from_end[0].mul_(to_start[1][:, -1:])
+        to_start[1].mul_(to_start[0][:, -1:])
+
+
+class DiagonalDecays:
+    """As `TokenDecays` (cpu/chunk.py), for log decays `(b, h, length, d)`, in chunks of a power of two."""
 
     def __init__(self, query, key, value, forward, backward, chunk_size: int, head_directions: str):
         heads, length = query.shape[1:3]
         chunk = chunk_of(length, min(chunk_size, LARGEST_CHUNK))
         # One-way heads have both directions, one of which is 0: their neighbours need the other.
-        self.cut(query, key, value, (-(-length // chunk), chunk), is_one_way=False)
-        self.length, self.tile = length, min(TILE, chunk)
-        same = forward.data_ptr() == backward.data_ptr() and forward.stride() == backward.stride()
-        self.is_symmetric = same and head_directions == "both"
-        self.log_decays = slices_of_all(self.pairs, *close_directions(forward, backward, heads, head_directions))
+        self.cut = Cut(query, key, value, (-(-length // chunk), chunk), ways=2)
+        self.tile = min(TILE, chunk)
+        self.is_symmetric = forward.is_set_to(backward) and head_directions == "both"
+        log_decays = close_directions(forward, backward, heads, head_directions)
+        self.log_decays = slices_of_all(self.cut.pairs, *log_decays)
         token = torch.arange(self.tile)
         # By level: where queries and keys are in one block, and in different halves of it.
         self.masks = {
             half: ((token[:, None] // half) ^ (token // half) == 1).to(accumulation_dtype(query.dtype))
             for half in halvings(self.tile)
         }
-        self.found_at, self.kept_at = None, {}
+        self.d_log_decays: tuple[Tensor, Tensor] | None = None
 
-    def start(self, s: int, n: slice, scratch: Scratch) -> None:
-        """What is left in blocks of one token: `from_start`, `to_end`, `from_end` and `to_start`."""
-        pairs = len(self.log_decays[s][0])
-        shape = pairs, n.stop - n.start, self.chunk, self.head_dim
+    def start_gradient(self, like: Tensor) -> None:
+        """From now on, gradients of the log decays are wanted."""
+        cut = self.cut
+        shape = cut.batch, cut.heads, cut.num_chunks, cut.chunk, cut.head_dim
+        self.d_log_decays = like.new_empty(shape), like.new_empty(shape)
+        self.d_by_slice = slices_of_all(cut.pairs, *self.d_log_decays)
+
+    def gradients(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the log decays, `(b, h, length, d)`."""
+        return tuple(x.flatten(2, 3)[:, :, : self.cut.length].contiguous() for x in self.d_log_decays)
+
+    def of_slice(self, s: int, work: Workspace) -> "DiagonalDecaysOfSlice":
+        return DiagonalDecaysOfSlice(self, s, work.scratch)
+
+
+class DiagonalDecaysOfSlice:
+    """As `TokenDecaysOfSlice` (cpu/chunk.py)."""
+
+    def __init__(self, decays: DiagonalDecays, s: int, scratch: Scratch):
+        self.cut, self.scratch, self.tile, self.masks = decays.cut, scratch, decays.tile, decays.masks
+        self.is_symmetric, self.log_decays = decays.is_symmetric, decays.log_decays[s]
+        # By way, what is left in every chunk, (bh, n, d), and the gradients of the log decays, (bh, n, c, d).
+        shape = len(self.log_decays[0]), self.cut.num_chunks, self.cut.head_dim
+        self.through = [scratch(f"through, way {way}", *shape) for way in range(2)]
+        self.has_gradient = decays.d_log_decays is not None
+        self.d_log_decays = decays.d_by_slice[s] if self.has_gradient else None
+
+    def in_tokens(self, part: Part) -> BlockProducts:
+        """What is left in blocks of one token."""
+        cut, pairs = self.cut, part.shape[0]
         names = ("from start", "to end", "from end", "to start")
-        self.left = from_start, to_end, from_end, to_start = [scratch(name, *shape) for name in names]
-        from_start.fill_(1)
-        from_end.fill_(1)
-        tokens = slice(n.start * self.chunk, min(n.stop * self.chunk, self.length))
-        for out, log_decay in zip((to_end, to_start), self.log_decays[s], strict=True):
-            out = out.view(pairs, -1, self.head_dim)
-            real = tokens.stop - tokens.start
-            if self.is_symmetric and log_decay is self.log_decays[s][1]:
-                out.copy_(to_end.view_as(out))
-            else:
-                torch.exp(log_decay[:, tokens], out=out[:, :real])
+        left = BlockProducts(*[self.scratch(name, *part.shape, cut.head_dim) for name in names])
+        left.from_start.fill_(1)
+        left.from_end.fill_(1)
+        tokens = slice(part.chunks.start * cut.chunk, min(part.chunks.stop * cut.chunk, cut.length))
+        real = tokens.stop - tokens.start
+        for out, log_decay in zip((left.to_end, left.to_start), self.log_decays, strict=True):
+            if self.is_symmetric and out is left.to_start:
+                out.copy_(left.to_end)
+                continue
+            out = out.view(pairs, -1, cut.head_dim)
+            torch.exp(log_decay[:, tokens], out=out[:, :real])
             out[:, real:] = 1
-        self.found_at = None
+        return left
 
-    def double(self, half: int) -> None:
-        """From blocks of `half` tokens to blocks of twice as many."""
-        from_start, to_end, from_end, to_start = (halves(x, half) for x in self.left)
-        from_start[1].mul_(to_end[0][:, :1])
-        to_end[0].mul_(to_end[1][:, :1])
-        from_end[0].mul_(to_start[1][:, -1:])
-        to_start[1].mul_(to_start[0][:, -1:])
+    def factors(self, part: Part) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """What the queries and the keys of a part are scaled with, by way, `(bh, p, c, d)` each."""
+        left = self.in_tokens(part)
+        for half in halvings(self.cut.chunk):
+            left.double(half)
+        return (left.from_start, left.from_end), (left.to_end, left.to_start)
 
-    def keep(self, s: int, n: slice, scratch: Scratch) -> None:
-        """What is left in whole chunks is known."""
-        self.found_at = s, n.start
-        _, to_end, _, to_start = self.left
-        for way, through in enumerate((to_end[:, :, 0], to_start[:, :, -1])):
-            kept = scratch(f"through {way}", len(through), self.num_chunks, self.head_dim)
-            kept[:, n] = through
-            self.kept_at[way] = kept
+    def keep(self) -> list[tuple[Tensor, ...]]:
+        """By direction, what is left of a state behind each chunk, `(bh, d, 1)`, once `weights` has seen all parts."""
+        return [x.unsqueeze(-1).unbind(1) for x in self.through]
 
-    def factors(self, of_queries: bool, s: int, n: slice) -> list[Tensor]:
-        """What queries or keys are scaled with, for each direction, `(bh, n, c, d)`."""
-        from_start, to_end, from_end, to_start = self.left
-        return [from_start, from_end] if of_queries else [to_end, to_start]
-
-    def keeps(self, s: int) -> list[tuple[Tensor, ...]]:
-        return [self.kept_at[way].unsqueeze(-1).unbind(1) for way in range(2)]
-
-    def scale_queries(self, q: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
-        self.find(s, n, scratch)
-        return super().scale_queries(q, s, n, scratch)
-
-    def scale_keys(self, k: Tensor, s: int, n: slice, scratch: Scratch) -> Tensor:
-        self.find(s, n, scratch)
-        return super().scale_keys(k, s, n, scratch)
-
-    def find(self, s: int, n: slice, scratch: Scratch) -> None:
-        """What is left in whole chunks, if it is not there."""
-        if self.found_at != (s, n.start):
-            self.start(s, n, scratch)
-            for half in halvings(self.chunk):
-                self.double(half)
-            self.found_at = s, n.start
-
-    def scale_halves(self, q: Tensor, k: Tensor, half: int, scratch: Scratch) -> tuple[Tensor, Tensor]:
-        """Q and K of a level, `(bh * n, c, d)`."""
-        from_start, to_end, from_end, to_start = (halves(x, half) for x in self.left)
+    def scale_halves(self, q: Tensor, k: Tensor, half: int, left: BlockProducts) -> list[Tensor]:
+        """Q and K of a level, `(bh * p, c, d)`."""
+        from_start, to_end, from_end, to_start = left.of_halves(half)
         scaled = []
         for name, x, factors in (("Q", q, (from_end[0], from_start[1])), ("K", k, (to_end[0], to_start[1]))):
-            out = scratch(name, *x.shape)
+            out = self.scratch(name, *x.shape)
             for part, factor, target in zip(halves(x, half), factors, halves(out, half), strict=True):
                 torch.mul(part, factor, out=target)
-            scaled.append(scratch.operand(name, out))
-        return tuple(scaled)
+            scaled.append(self.scratch.operand(name, out))
+        return scaled
 
-    def inside_gradients(self, q, k, g, dq, dk, s: int, n: slice, scratch: Scratch) -> Tensor:
+    def inside_gradients(self, q: Tensor, k: Tensor, g: Tensor, dq: Tensor, dk: Tensor, part: Part) -> tuple:
+        """
+        What comes from inside chunks: write dq and dk, `(bh * p, c, d)`, take the part of the decays, and return the
+        results of `weights`; `g` is the gradient of the weights.
+        """
+        scratch = self.scratch
         found = [scratch(name, *q.shape).zero_() for name in ("dq F", "dk F", "dq B", "dk B")]
-        weights = self.weights(q, k, s, n, scratch, g, found[0::2], found[1::2])
+        results = self.weights(q, k, part, g, found[0::2], found[1::2])
         wide = [scratch.wide("q", q), scratch.wide("k", k)]
         own = g.diagonal(0, 1, 2).unsqueeze(-1)
         for out, other, ahead, back in zip((dq, dk), wide[::-1], found[:2], found[2:], strict=True):
             torch.add(ahead, back, out=out).addcmul_(own, other)
-        if self.gradient is not None:
-            for is_backward, (of_queries, of_keys) in enumerate((found[:2], found[2:])):
+        if self.has_gradient:
+            for way, (of_queries, of_keys) in enumerate((found[:2], found[2:])):
                 crossing = of_keys.mul_(wide[1]).addcmul_(of_queries, wide[0], value=-1)
-                out = self.gradient_of(is_backward, s, n)
-                out.copy_(running_sums_(crossing, is_backward).view(out.shape))
-        return weights
+                out = self.d_log_decays[way][:, part.chunks]
+                out.copy_(running_sums_(crossing, is_backward=way == 1).view(out.shape))
+        return results
 
-    def weights(self, q: Tensor, k: Tensor, s: int, n: slice, scratch: Scratch, g=None, dq=None, dk=None) -> Tensor:
-        """The weights and, given their gradients `g`, dq and dk of both directions, but for tokens with themselves."""
+    def weights(self, q: Tensor, k: Tensor, part: Part, g=None, dq=None, dk=None) -> tuple:
+        """
+        The weights inside chunks, `(bh * p, c, c)`, and `factors`; given the gradients `g` of the weights, dq and dk
+        of both directions, too, but for tokens with themselves.
+        """
+        scratch, tile, size = self.scratch, self.tile, self.cut.chunk
         q, k = scratch.wide("q", q), scratch.wide("k", k)
-        self.start(s, n, scratch)
-        weights = scratch("weights", len(q), self.chunk, self.chunk)
-        per_chunk = self.chunk // self.tile
-        tiles = scratch("tiles", len(q) * per_chunk, self.tile, self.tile)
+        left = self.in_tokens(part)
+        per_chunk = size // tile
+        tiles = scratch("tiles", len(q) * per_chunk, tile, tile)
         own = torch.sum(torch.mul(q, k, out=scratch("Q", *q.shape)), -1)
-        tiles.zero_().diagonal(0, 1, 2).copy_(own.view(-1, self.tile))
-        diagonal = lambda x: x.unflatten(2, (-1, self.tile)).unflatten(1, (-1, self.tile)).diagonal(0, 1, 3)
+        tiles.zero_().diagonal(0, 1, 2).copy_(own.view(-1, tile))
+        diagonal = lambda x: x.unflatten(2, (-1, tile)).unflatten(1, (-1, tile)).diagonal(0, 1, 3).movedim(-1, 1)
         if g is not None:
             g_tiles = scratch("g tiles", *tiles.shape)
-            g_tiles.view(-1, per_chunk, self.tile, self.tile).copy_(diagonal(g).movedim(-1, 1))
+            g_tiles.view(-1, per_chunk, tile, tile).copy_(diagonal(g))
             d_scaled = scratch("dQ", *q.shape), scratch("dK", *k.shape)
-        for half in halvings(self.chunk):
-            scaled = self.scale_halves(q, k, half, scratch)
-            if half < self.tile:
-                scaled_q, scaled_k = (x.view(-1, self.tile, self.head_dim) for x in scaled)
+        for half in halvings(size):
+            scaled = self.scale_halves(q, k, half, left)
+            if half < tile:
+                scaled_q, scaled_k = (x.view(-1, tile, self.cut.head_dim) for x in scaled)
                 mask = self.masks[half]
                 product = scratch.product(scaled_q, scaled_k.transpose(1, 2), scratch("tile", *tiles.shape))
                 tiles.addcmul_(product, mask)
                 if g is not None:
                     d_product = scratch.operand("tile", torch.mul(g_tiles, mask, out=product))
-                    d_q, d_k = (x.view(-1, self.tile, self.head_dim) for x in d_scaled)
+                    d_q, d_k = (x.view(-1, tile, self.cut.head_dim) for x in d_scaled)
                     scratch.product(d_product, scaled_k, d_q)
                     scratch.product(d_product.transpose(1, 2), scaled_q, d_k)
             else:
                 scaled_q, scaled_k = (halves(x, half) for x in scaled)
                 for i, j in ((0, 1), (1, 0)):
-                    out = blocks(weights, half, i, j)
+                    out = blocks(part.scores, half, i, j)
                     product = scratch("block", out.shape[:2].numel(), half, half)
                     scratch.product(scaled_q[i], scaled_k[j].transpose(1, 2), product)
                     out.copy_(product.view(out.shape))
@@ -209,7 +235,7 @@ class DiagonalDecays(ChunkDecays):
                         scratch.product(d_product, scaled_k[j], d_q[i])
                         scratch.product(d_product.transpose(1, 2), scaled_q[i], d_k[j])
             if g is not None:
-                from_start, to_end, from_end, to_start = (halves(x, half) for x in self.left)
+                from_start, to_end, from_end, to_start = left.of_halves(half)
                 for outs, d, (first, second), ahead in (
                     (dq, d_scaled[0], (from_end, from_start), 1),
                     (dk, d_scaled[1], (to_end, to_start), 0),
@@ -218,33 +244,23 @@ class DiagonalDecays(ChunkDecays):
                     # Queries in the second half and keys in the first one are those that read forward.
                     halves(outs[0], half)[ahead].addcmul_(d[ahead], (first, second)[ahead][ahead])
                     halves(outs[1], half)[1 - ahead].addcmul_(d[1 - ahead], (first, second)[1 - ahead][1 - ahead])
-            self.double(half)
-        self.keep(s, n, scratch)
-        diagonal(weights).movedim(-1, 1).copy_(tiles.view(-1, per_chunk, self.tile, self.tile))
-        return weights
+            left.double(half)
+        for through, whole in zip(self.through, (left.to_end[:, :, 0], left.to_start[:, :, -1]), strict=True):
+            through[:, part.chunks] = whole
+        diagonal(part.scores).copy_(tiles.view(-1, per_chunk, tile, tile))
+        return part.scores, (left.from_start, left.from_end), (left.to_end, left.to_start)
 
-    def start_gradient(self, like: Tensor) -> None:
-        shape = self.batch, self.heads, *self.chunks, self.head_dim
-        self.gradient = [like.new_empty(shape) for _ in range(2)]
-        self.by_slice = [slices_of(x, self.pairs) for x in self.gradient]
-
-    def gradient_of(self, way: int, s: int, n: slice) -> Tensor:
-        """`(bh, n, c, d)`"""
-        return self.by_slice[way][s][:, n]
-
-    def add_between(self, queries, keys, through: Tensor, s: int, n: slice, scratch: Scratch) -> None:
-        shape = (-1, n.stop - n.start, self.chunk, self.ways, self.head_dim)
-        through = through.view(-1, n.stop - n.start, self.ways, self.head_dim)
-        (q, dq), (k, dk) = ([x.view(shape).unbind(3) for x in pair] for pair in (queries, keys))
-        for way in range(self.ways):
-            of_queries = torch.mul(q[way], dq[way], out=scratch("of queries", *q[way].shape))
-            total = of_queries.sum(-2).addcmul_(through[:, :, way], self.kept_at[way][:, n])
-            crossing = of_queries.neg_().addcmul_(k[way], dk[way])
+    def add_between(self, d_scaled_query: Tensor, d_scaled_key: Tensor, through: Tensor, part: Part) -> None:
+        """As in `TokenDecaysOfSlice`."""
+        shape = (*part.shape, self.cut.ways, self.cut.head_dim)
+        through = through.view(*part.shape[:2], self.cut.ways, self.cut.head_dim)
+        d_queries, d_keys = (x.view(shape).unbind(3) for x in (d_scaled_query, d_scaled_key))
+        for way, (q, dq, k, dk) in enumerate(zip(part.query_by_way, d_queries, part.key_by_way, d_keys, strict=True)):
+            of_queries = torch.mul(q, dq, out=self.scratch("of queries", *q.shape))
+            total = of_queries.sum(-2).addcmul_(through[:, :, way], self.through[way][:, part.chunks])
+            crossing = of_queries.neg_().addcmul_(k, dk)
             running_sums_(crossing, is_backward=way == 1).add_(total.unsqueeze(-2))
-            self.gradient_of(way, s, n).add_(crossing)
-
-    def gradients(self, length: int, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-        return tuple(x.flatten(2, 3)[:, :, :length].contiguous() for x in self.gradient)
+            self.d_log_decays[way][:, part.chunks].add_(crossing)
 
 
 cpu_diagonal = cpu_operator(

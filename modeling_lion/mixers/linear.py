@@ -72,7 +72,7 @@ class LinearMixer(Mixer):
         projected = self.project(around, layout.border_taps)
         if around.has_others and not self.window:
             projected = [around.own(x) for x in projected]
-        query, key, value = (x.unflatten(-1, (-1, self.head_dim)) for x in projected)
+        query, key, value = [x.unflatten(-1, (-1, self.head_dim)) for x in projected]
         window, gate = None, self.window_gate(hidden_states) if self.window else None
         with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
             query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
