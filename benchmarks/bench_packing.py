@@ -19,7 +19,7 @@ import torch
 from measure import append_rows, interleaved, is_measured, make_parser, summary
 from report import write_page
 from tokenization_lion import LionTokenizer
-from tokenization_lion.packing import DataCollatorForLanguageModelingWithFlattening, TokenBudgetBatchSampler
+from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, TokenBudgetBatchSampler
 from transformers import DataCollatorForLanguageModeling
 
 from modeling_lion import LionConfig, LionForMaskedLM

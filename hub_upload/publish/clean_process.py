@@ -20,7 +20,7 @@ from ..sample_inputs import model_batches, sample_inputs
 from .model_card import auto_class_of, pipeline_of
 
 
-HIDDEN = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion")
+HIDDEN = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion", "training_lion")
 CODE = """
 import sys
 import torch

@@ -17,7 +17,7 @@ from accelerate.utils import DistributedType, merge_fsdp_weights
 from conftest import script_environment
 from safetensors.torch import load_file
 from tokenization_lion import LionTokenizer
-from tokenization_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
+from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForMaskedLM, DataCollatorForTokenClassification, TrainingArguments
 from transformers.utils import logging

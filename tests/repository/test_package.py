@@ -26,6 +26,7 @@ PACKAGES = {
     "hub_upload_lion": ROOT / "hub_upload",
     "modeling_lion": ROOT / "modeling_lion",
     "tokenization_lion": ROOT / "tokenization",
+    "training_lion": ROOT / "training",
 }
 
 

@@ -35,6 +35,7 @@ PACKAGES = {
     "hub_upload_lion": "hub_upload",
     "modeling_lion": "modeling_lion",
     "tokenization_lion": "tokenization",
+    "training_lion": "training",
 }
 
 
@@ -857,28 +858,28 @@ PACKING = [
     ),
     Mutant(
         "packing: the labels of the collator that flattens for causal models",
-        "tokenization/packing.py",
+        "training/packing.py",
         "flat = layout | {name: values[mask].unsqueeze(0) for name, values in batch.items()}",
         "flat = {name: values[mask].unsqueeze(0) for name, values in batch.items()} | layout",
         "test_packing.py",
     ),
     Mutant(
         "packing: the same order in every epoch",
-        "tokenization/packing.py",
+        "training/packing.py",
         "manual_seed(self.seed + self.epoch)",
         "manual_seed(self.seed)",
         "test_packing.py",
     ),
     Mutant(
         "packing: long sequences share a batch",
-        "tokenization/packing.py",
+        "training/packing.py",
         "self.is_long = self.lengths > max_tokens // 2",
         "self.is_long = self.lengths > max_tokens",
         "test_packing.py",
     ),
     Mutant(
         "packing: processes that resume start with the first epoch's order",
-        "tokenization/packing.py",
+        "training/packing.py",
         "loader.batch_sampler.set_epoch = sampler.set_epoch",
         "pass",
         "test_distributed.py::test_packed_processes_share_an_epoch_and_resume_in_it",

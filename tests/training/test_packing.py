@@ -10,7 +10,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenization_lion import LionTokenizer
-from tokenization_lion.packing import (
+from training_lion.packing import (
     DataCollatorForLanguageModelingWithFlattening,
     PackingTrainer,
     TokenBudgetBatchSampler,
