@@ -20,8 +20,8 @@ import torch
 from data_files import FILE_TYPES, check_files, load_files
 from datasets import DatasetDict, IterableDataset, IterableDatasetDict, load_dataset
 from tokenization_lion import LionTokenizer
-from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
 from torch.utils.data import DataLoader
+from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
 from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,

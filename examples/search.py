@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import torch
 from docstrings import docstrings, module_name, python_files, split_paragraphs
-from hub_upload_lion.app.search import MODEL, unit_vectors
+from hub_upload_lion.app.search import unit_vectors
 from safetensors import safe_open
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
@@ -35,6 +35,7 @@ from tqdm import tqdm
 from modeling_lion.attention.numerics import has_fast_bfloat16
 
 
+MODEL = Path(__file__).parents[1] / "checkpoints" / "lion-minilm-l6"
 INDEX_DIR = Path(__file__).parents[1] / "outputs" / "search"
 TEXT_FILES = (".txt", ".md", ".rst")
 BATCH_CHARACTERS = 4_000  # padding included; what fits into a cache

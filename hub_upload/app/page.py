@@ -22,6 +22,8 @@ from .panels import Served
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
 
+# The page's own model, in a clone of the repository.
+CHECKPOINT = Path("checkpoints", "lion-minilm-l6")
 # What the page imports beside this package.
 NEEDED = ("gradio", "matplotlib", "sentence_transformers", "PIL")
 CSS = """
@@ -256,11 +258,12 @@ def build_app(model: str | Path | None = None):
     check_installed("app", NEEDED)
     import gradio
 
-    from .search import MODEL
-
-    if model is None and not MODEL.is_dir():
-        raise ValueError(f"There is no {MODEL}, which is part of the repository: give the MODEL to look at.")
-    served = panels.load_served(MODEL if model is None else model)
+    if model is None and not CHECKPOINT.is_dir():
+        raise ValueError(
+            f"There is no {CHECKPOINT} in {Path.cwd()}: start in the folder of the repository, or give the MODEL to "
+            "look at."
+        )
+    served = panels.load_served(CHECKPOINT if model is None else model)
     reasons = {title: panel.why_not(served) for title, panel in PANELS.items()}
     with gradio.Blocks(title=f"LION: {served.name}", analytics_enabled=False) as app:
         gradio.Markdown(f"# LION\n\n{panels.facts(served)}")

@@ -2,7 +2,6 @@
 """Search by meaning: vectors of texts, and the passages of a long text."""
 
 import re
-from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -10,7 +9,6 @@ from torch import Tensor
 import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
 
-MODEL = Path(__file__).parents[2] / "checkpoints" / "lion-minilm-l6"
 # Of a passage, in characters: shorter paragraphs are joined, longer ones are cut.
 SHORTEST, LONGEST = 200, 1000
 

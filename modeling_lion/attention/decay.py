@@ -55,6 +55,16 @@ class LogDecay(NamedTuple):
 NO_DECAY = LogDecay()
 
 
+def is_per_head(log_decay: Tensor | None) -> bool:
+    """Whether log decays are the same at every token, `(heads,)`."""
+    return log_decay is not None and log_decay.dim() == 1
+
+
+def is_per_channel(log_decay: Tensor | None) -> bool:
+    """Whether log decays differ between the channels of the keys, `(batch, heads, length, head_dim)`."""
+    return log_decay is not None and log_decay.dim() == 4
+
+
 def log_decay_floor(dtype: torch.dtype) -> float:
     """Stands for -inf: its exp is exactly 0 in `dtype`, and sums and differences of many of it are finite."""
     return -750.0 if dtype == torch.float64 else -110.0
@@ -117,7 +127,7 @@ def finite_log_decay(
         return log_decay
     length, dtype = query.shape[2], accumulation_dtype(query.dtype)
     floor = log_decay_floor(dtype)
-    is_per_token = cu_seqlens is not None or any(x.dim() > 1 for x in given)
+    is_per_token = cu_seqlens is not None or not all(is_per_head(x) for x in given)
 
     def finite(x):  # no annotation: torch.compile of torch 2.9 cannot make unions of types on Python 3.10
         if x is None:
@@ -147,7 +157,7 @@ def over_tokens(log_decay: LogDecay, query: Tensor) -> LogDecay:
     """
     length = query.shape[2]
     given = [query.new_zeros(1, 1, length) if x is None else x for x in log_decay]
-    return LogDecay(*[x.view(1, -1, 1).expand(-1, -1, length) if x.dim() == 1 else x for x in given])
+    return LogDecay(*[x.view(1, -1, 1).expand(-1, -1, length) if is_per_head(x) else x for x in given])
 
 
 class ChunkSums(NamedTuple):

@@ -3,7 +3,7 @@
 
 from torch import Tensor
 
-from .decay import NO_DECAY, LogDecay, finite_log_decay
+from .decay import NO_DECAY, LogDecay, finite_log_decay, is_per_channel
 from .export_graph import LONGEST_FULL_FORM, Graphs, graph_auto_body, graph_chunk_body
 from .implementation_names import FORMS
 from .kernels import kernel_for
@@ -75,7 +75,7 @@ def lion_attention(
                 return output, weights
             return output.to(value.dtype), weights.to(value.dtype)
         forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
-        is_diagonal = forward is not None and forward.dim() == 4
+        is_diagonal = is_per_channel(forward)
         if form == "auto":
             form = fastest_form(query, value, forward, chunk_size)
         inputs = (query, key, value, forward, backward, chunk_size, normalization, head_directions)
@@ -107,7 +107,7 @@ def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_s
         log_decay: the forward or the backward one of `finite_log_decay`.
     """
     length, head_dim = query.shape[2:]
-    if log_decay is None or log_decay.dim() == 4:
+    if log_decay is None or is_per_channel(log_decay):
         return "chunk"
     if is_exporting() and Graphs.choose:
         return "auto"
@@ -139,7 +139,7 @@ def check_arguments(
                 f"{tuple(query.shape[:3])} or (batch, heads, length, head_dim) = {tuple(query.shape)}; got "
                 f"{tuple(x.shape)}."
             )
-    if {4} < {x.dim() for x in log_decay if x is not None}:
+    if len({is_per_channel(x) for x in log_decay if x is not None}) > 1:
         raise ValueError("Both log decays must have the channels of the keys, or none.")
     if form not in (*FORMS, "eager"):
         raise ValueError(f'form is {form!r}; give "auto", "parallel", "chunk", "rnn" or "eager".')

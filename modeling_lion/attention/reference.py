@@ -7,7 +7,7 @@ The reference: SPEC §1 and §2 as they are written, in whatever dtype the input
 
 from torch import Tensor
 
-from .decay import NO_DECAY, LogDecay, decay_mask, finite_log_decay, over_tokens
+from .decay import NO_DECAY, LogDecay, decay_mask, finite_log_decay, is_per_channel, over_tokens
 from .numerics import divide
 
 
@@ -31,7 +31,7 @@ def reference_attention(
     """
     forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions)
     scores = query @ key.transpose(-1, -2)
-    if forward is not None and forward.dim() == 4:  # one mask for every channel of the keys
+    if is_per_channel(forward):  # one mask for every channel of the keys
         query_by_channel, key_by_channel = query.transpose(2, 3).unsqueeze(-1), key.transpose(2, 3).unsqueeze(-2)
         mask = decay_mask(forward.transpose(2, 3), backward.transpose(2, 3)).to(scores.dtype)
         scores = (query_by_channel * mask * key_by_channel).sum(2)

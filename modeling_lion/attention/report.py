@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from ..mixers.linear import LinearMixer
 from ..mixers.linear_decay import DiagonalMixer
-from .decay import LogDecay, decay_mask_rows, finite_log_decay, over_tokens
+from .decay import LogDecay, decay_mask_rows, finite_log_decay, is_per_head, over_tokens
 from .lion_attention import lion_attention
 from .numerics import accumulation_dtype, normalize
 
@@ -105,5 +105,6 @@ def of_scan(x: Tensor | None, n: int, heads: int, order: Tensor) -> Tensor | Non
     """The log decays of scan n along its order; each scan has heads of its own."""
     if x is None:
         return None
-    x = x.split(heads, dim=0 if x.dim() == 1 else 1)[n]
-    return x if x.dim() == 1 else x[..., order]
+    if is_per_head(x):
+        return x.split(heads)[n]
+    return x.split(heads, dim=1)[n][..., order]

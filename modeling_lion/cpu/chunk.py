@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..attention.decay import LONGEST_CHUNK, cut_evenly
+from ..attention.decay import LONGEST_CHUNK, cut_evenly, is_per_head
 from ..attention.kernels import register_kernels
 from ..attention.plain import chunk_body
 from .common import (
@@ -253,7 +253,7 @@ class TokenDecays:
         chunks = cut_evenly(length, min(chunk_size, LONGEST_CHUNK))
         is_one_way = head_directions == "alternate"
         self.cut = cut = Cut(query, key, value, chunks, ways=1 if is_one_way else 2)
-        is_fixed = forward.dim() == 1
+        is_fixed = is_per_head(forward)
         if is_fixed:  # the same sums in every chunk
             forward, backward = [x.view(1, -1, 1, 1).expand(-1, -1, -1, cut.chunk) for x in (forward, backward)]
         else:

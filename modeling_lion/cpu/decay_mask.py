@@ -22,6 +22,7 @@ from ..attention.decay import (
     LogDecay,
     chunk_sums,
     close_directions,
+    is_per_head,
     log_decay_floor,
     reads_forward,
     split_cuts,
@@ -196,7 +197,7 @@ class DecayGradient:
             d = (d if is_backward else d.flip(-1)) + through[:, rows, :, way, None]
             out[:, rows] = d.flatten(2)[..., :length]
         return tuple(
-            d.sum((0, 2)) if x.dim() == 1 else d.sum_to_size(x.shape)
+            d.sum((0, 2)) if is_per_head(x) else d.sum_to_size(x.shape)
             for d, x in zip(found, (forward, backward), strict=True)
         )
 
@@ -327,7 +328,7 @@ def make_mask(
     head_directions: str,
 ) -> ToeplitzMask | ChunkedMask:
     """The mask of `finite_log_decay`s, cut into tiles of `rows` queries and slices of `pairs`; chunks: n and c."""
-    if log_decay.forward.dim() == 1:
+    if is_per_head(log_decay.forward):
         log_decay = close_directions(*log_decay, heads, head_directions)
         return ToeplitzMask(*log_decay, length, rows, pairs)
     log_decay = LogDecay(*(x.expand(batch, heads, length) for x in log_decay))

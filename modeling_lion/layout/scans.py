@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from ..attention.decay import LogDecay
+from ..attention.decay import LogDecay, is_per_head
 from ..attention.numerics import normalize, without_autocast
 from .border_taps import BorderTaps
 from .layout import Layout
@@ -162,7 +162,7 @@ def scan_attention(
     heads, raster = query.shape[1], scans.argsort(dim=1)
 
     def along_scans(x):  # no annotation: torch.compile of torch 2.9 cannot make unions of types on Python 3.10
-        if x is None or x.dim() == 1:
+        if x is None or is_per_head(x):
             return x
         return torch.cat([d[:, :, s] for d, s in zip(x.split(heads, 1), scans, strict=True)], dim=1)
 

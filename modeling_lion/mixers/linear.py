@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from ..attention.decay import NO_DECAY, LogDecay
+from ..attention.decay import NO_DECAY, LogDecay, is_per_channel, is_per_head
 from ..attention.implementation_names import linear_form
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
@@ -143,7 +143,7 @@ def make_padding_absent(key: Tensor, log_decay: Tensor | None, is_real: Tensor) 
     """
     key = key * is_real[:, :, None, None].to(key.dtype)
     if log_decay is not None:
-        log_decay = log_decay.view(1, -1, 1) if log_decay.dim() == 1 else log_decay
-        by_head = is_real[:, None] if log_decay.dim() == 3 else is_real[:, None, :, None]
+        log_decay = log_decay.view(1, -1, 1) if is_per_head(log_decay) else log_decay
+        by_head = is_real[:, None, :, None] if is_per_channel(log_decay) else is_real[:, None]
         log_decay = torch.where(by_head, log_decay, 0)
     return key, log_decay

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..attention.custom_operator import attention_operator
-from ..attention.decay import close_directions, log_decay_floor
+from ..attention.decay import close_directions, is_per_head, log_decay_floor
 from ..attention.kernels import register_kernels
 from ..attention.numerics import is_zero_denominator, smallest_denominator
 from ..attention.plain import chunk_body, parallel_body, rnn_body
@@ -46,7 +46,7 @@ def empty_like(x: Tensor) -> Tensor:
 
 def with_token_dim(x: Tensor | None) -> Tensor | None:
     """Log decays `(heads,)` as `(1, heads, 1)`; others as they are."""
-    return x.view(1, -1, 1) if x is not None and x.dim() == 1 else x
+    return x.view(1, -1, 1) if is_per_head(x) else x
 
 
 def decay_outputs(plan, query, key, value, forward, backward, output, factor, decays, states, totals) -> None:

@@ -4,6 +4,7 @@
 import torch
 from torch import Tensor
 
+from ..attention.decay import is_per_channel
 from .config import CONFIGS, DIAGONAL, DIAGONAL_TILE, PARALLEL_UP_TO
 
 
@@ -89,7 +90,7 @@ class Plan:
         self.split = 16 if self.bits == 32 else self.dim if self.dim <= 128 else 64
         self.config = CONFIGS[architecture(query.device), self.bits, self.dim]
         self.tile = self.config["lit_tile" if log_decay is None else "tile"]
-        self.is_diagonal = log_decay is not None and log_decay.dim() == 4
+        self.is_diagonal = is_per_channel(log_decay)
         if self.is_diagonal:
             self.tile = min(self.tile, DIAGONAL_TILE)
         self.num_tiles = max(1, -(-self.length // self.tile))

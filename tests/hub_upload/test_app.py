@@ -267,7 +267,7 @@ def test_pages_show_no_traceback(caplog):
 def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
     assert main(["app", str(tmp_path)]) == 1
     assert "There is no checkpoint in" in capsys.readouterr().err
-    monkeypatch.setattr("hub_upload_lion.app.search.MODEL", tmp_path / "gone")
+    monkeypatch.chdir(tmp_path)
     assert main(["app"]) == 1
     assert "give the MODEL to look at" in capsys.readouterr().err
     without = lambda name: None if name == "gradio" else find_spec(name)

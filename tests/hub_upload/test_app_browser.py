@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 from hub_checkpoints import TEXTS, image_checkpoint, text_checkpoint
-from hub_upload_lion.app.page import build_app, launch_app
+from hub_upload_lion.app.page import CHECKPOINT, build_app, launch_app
 from hub_upload_lion.app.panels import fill_mask, load_served
-from hub_upload_lion.app.search import MODEL
 from hub_upload_lion.checkpoint import load_model, load_preprocessor
 from PIL import Image
 from selenium import webdriver
@@ -202,7 +201,7 @@ def test_an_image_is_classified(look_at, tmp_path):
 
 def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
     """The checkpoint of the repository, which is the page's default."""
-    assert MODEL.is_dir()
+    assert CHECKPOINT.is_dir()
     (tmp_path / "rules.txt").write_text(
         "The parrot may not be fed after midnight, whatever it says.", encoding="utf-8"
     )

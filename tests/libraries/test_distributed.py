@@ -17,8 +17,8 @@ from accelerate.utils import DistributedType, merge_fsdp_weights
 from conftest import script_environment
 from safetensors.torch import load_file
 from tokenization_lion import LionTokenizer
-from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
 from torch.distributed.tensor import DTensor
+from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
 from transformers import AutoModelForMaskedLM, DataCollatorForTokenClassification, TrainingArguments
 from transformers.utils import logging
 

@@ -10,13 +10,13 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenization_lion import LionTokenizer
+from torch.utils._python_dispatch import TorchDispatchMode
 from training_lion.packing import (
     DataCollatorForLanguageModelingWithFlattening,
     PackingTrainer,
     TokenBudgetBatchSampler,
     sequence_lengths,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     DataCollatorForLanguageModeling,
     DataCollatorWithFlattening,
