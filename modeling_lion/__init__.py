@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoTokenizer
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from . import modeling_lion
+from .attention import transformers_windows  # noqa: F401 (registers "lion_local")
 from .attention.report import AttentionReport
 from .configuration_lion import AUTO_MODELS, LionConfig
 from .layout.segments import encode_passages

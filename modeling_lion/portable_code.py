@@ -30,6 +30,8 @@ TOKENIZATION = {
     "tokenization_lion.tokenization_lion": "configuration_lion",
     "tokenization_lion.image_processing_grayscale": "modeling_lion",
 }
+# What LION's own weights need none of.
+NOT_SHIPPED = ("modeling_lion.attention.transformers_windows", "modeling_lion.portable_code")
 CONFIGURATION = ("modeling_lion.configuration_lion", "modeling_lion.private_apis")
 GROUPS = ("configuration_lion", "modeling_lion", "triton_lion")
 LICENCE = "# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.\n"
@@ -73,8 +75,8 @@ def shipped_modules() -> dict[str, tuple[Module, str]]:
     modules = {}
     own = PACKAGES["modeling_lion"]
     for path in sorted(own.rglob("*.py")):
-        if path.name != "__init__.py" and path != Path(__file__):
-            name = ".".join(("modeling_lion", *path.relative_to(own).with_suffix("").parts))
+        name = ".".join(("modeling_lion", *path.relative_to(own).with_suffix("").parts))
+        if path.name != "__init__.py" and name not in NOT_SHIPPED:
             modules[name] = Module(name, path)
     for name in TOKENIZATION:
         package, file = name.split(".")
