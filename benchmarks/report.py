@@ -57,6 +57,7 @@ MEASURED = (
     "memory",
     "million",
     "packing",
+    "windows",
     "retrieval",
     "transfer",
     "quality",
@@ -310,6 +311,21 @@ def packing(read: Read) -> str:
         }
         for (mixer, batches), row in found.items()
     }
+    return grid(rows)
+
+
+def windows(read: Read) -> str:
+    """`lion_local` beside sdpa; for memory, the peaks of the processes."""
+    found = latest(read("windows"), "model", "layers", "dtype", "mode", "length", "implementation")
+    rows = defaultdict(dict)
+    for (model, layers, dtype, mode, length, implementation), row in found.items():
+        if implementation == "sdpa":
+            continue
+        sdpa = found[model, layers, dtype, mode, length, "sdpa"]
+        what = {"infer": "inference", "train": "training step"}[mode]
+        rows[f"ModernBERT-{model}, {layers} layers, {dtype}, {what}"][f"{length:,} tokens"] = (
+            f"{row['median'] / sdpa['median']:.2f} / {row['peak_memory'] / sdpa['peak_memory']:.2f}"
+        )
     return grid(rows)
 
 
@@ -635,6 +651,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "memory": memory,
     "million": million,
     "packing": packing,
+    "windows": windows,
     "retrieval": retrieval,
     "transfer": transfer,
     "scores": scores,

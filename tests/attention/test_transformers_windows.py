@@ -3,8 +3,11 @@
 
 import pytest
 import torch
+from hub_checkpoints import text_tokenizer
+from sentence_transformers import SentenceTransformer
+from tokenization_lion import LionTokenizer
 from torch.func import functional_call
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, Trainer, TrainingArguments, pipeline
 
 import modeling_lion  # noqa: F401 (registers "lion_local")
 from modeling_lion.attention import transformers_windows
@@ -272,13 +275,44 @@ def test_a_gpu_with_flash_attention_computes_windows_by_it(monkeypatch):
     assert called["sliding_window"] == 6 and called["is_causal"] is False
 
 
-def test_heads_and_pipelines(tmp_path):
+def masked_lm(implementation, folder):
+    """A saved masked language model of ModernBERT's kind, with its tokenizer."""
+    tokenizer = text_tokenizer()
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "cls", "sep")}
+    values = MODELS["modernbert"][0] | ids | {"vocab_size": len(tokenizer)}
     torch.manual_seed(0)
-    config = AutoConfig.for_model("modernbert", **MODELS["modernbert"][0])
-    expected, found = (
-        AutoModelForMaskedLM.from_config(config, attn_implementation=name) for name in ("sdpa", "lion_local")
-    )
-    found.load_state_dict(expected.state_dict())
-    batch = make_batch("right")
-    expected, found = (model.eval()(**batch, labels=batch["input_ids"]).loss for model in (expected, found))
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    config = AutoConfig.for_model("modernbert", **values)
+    AutoModelForMaskedLM.from_config(config, attn_implementation=implementation).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def test_pipelines_and_sentence_transformers(tmp_path):
+    folder = masked_lm("sdpa", tmp_path)
+    text = "a lion [MASK] in the grass"
+    scores, vectors = [], []
+    for name in ("sdpa", "lion_local"):
+        options = {"model_kwargs": {"attn_implementation": name}}
+        filled = pipeline("fill-mask", model=folder, tokenizer=LionTokenizer.from_pretrained(folder), **options)(text)
+        scores.append([answer["score"] for answer in filled])
+        encoder = SentenceTransformer(folder, **options)
+        assert encoder[0].model.config._attn_implementation == name
+        vectors.append(encoder.encode([text * 20, "grass"]))
+    assert scores[0] == pytest.approx(scores[1], rel=1e-4)
+    assert vectors[0] == pytest.approx(vectors[1], abs=1e-5)
+
+
+def test_trained_by_the_trainer(tmp_path):
+    folder = masked_lm("sdpa", tmp_path / "model")
+    ids = torch.randint(5, 30, (8, 90), generator=torch.Generator().manual_seed(0))
+    rows = [{"input_ids": x, "labels": x} for x in ids]
+    losses = []
+    for name in ("sdpa", "lion_local"):
+        model = AutoModelForMaskedLM.from_pretrained(folder, attn_implementation=name)
+        options = TrainingArguments(
+            tmp_path / name, max_steps=3, learning_rate=1e-2, report_to=[], use_cpu=True, seed=1, logging_steps=1
+        )
+        trainer = Trainer(model, options, train_dataset=rows)
+        trainer.train()
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][-1] < losses[0][0]

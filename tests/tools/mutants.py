@@ -250,6 +250,37 @@ FORWARD = [
     ),
 ]
 
+TRANSFORMERS_WINDOWS = [
+    Mutant(
+        "lion_local: windows are one token too wide",
+        "modeling_lion/attention/transformers_windows.py",
+        "sliding_window - EXCESS[module.config.model_type]",
+        "sliding_window",
+        "test_transformers_windows.py",
+    ),
+    Mutant(
+        "lion_local: a sink takes no weight",
+        "modeling_lion/attention/transformers_windows.py",
+        "output = (output * share.transpose(1, 2).unsqueeze(-1)).to(value.dtype)",
+        "output = output * 1",
+        "test_transformers_windows.py",
+    ),
+    Mutant(
+        "lion_local: packed sequences see each other in layers without a window",
+        "modeling_lion/attention/transformers_windows.py",
+        "attention_mask = (sequence[:, None] == sequence)[None, None]",
+        "attention_mask = None",
+        "test_transformers_windows.py",
+    ),
+    Mutant(
+        "lion_local: padding is seen",
+        "modeling_lion/attention/transformers_windows.py",
+        "    return attention_mask.bool()\n",
+        "    return attention_mask.bool() | True\n",
+        "test_transformers_windows.py",
+    ),
+]
+
 GRADIENTS = [
     Mutant(
         "gradients: no second derivatives",
@@ -1677,6 +1708,7 @@ MUTANTS = [
         + SEGMENTS
         + ROTARY
         + WINDOWS
+        + TRANSFORMERS_WINDOWS
         + SCANS
         + PADDINGS
         + PACKING
