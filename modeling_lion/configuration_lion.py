@@ -104,6 +104,19 @@ OTHER_NAMES = {
     "hidden_activation": "give `hidden_act`.",
     "norm_eps": "give `layer_norm_eps`.",
     "rms_norm_eps": "give `layer_norm_eps`.",
+    "dropout": "give `hidden_dropout_prob`, `attention_probs_dropout_prob` or both.",
+    "n_layer": "give `num_hidden_layers`.",
+    "n_layers": "give `num_hidden_layers`.",
+    "n_head": "give `num_attention_heads`.",
+    "n_heads": "give `num_attention_heads`.",
+    "n_embd": "give `hidden_size`.",
+    "d_model": "give `hidden_size`.",
+    "dim": "give `hidden_size`.",
+    "d_ff": "give `intermediate_size`.",
+    "seq_len": "give `max_position_embeddings`.",
+    "seq_length": "give `max_position_embeddings`.",
+    "pos": "give `position_embedding_type`.",
+    "positions": "give `position_embedding_type`.",
 }
 
 
@@ -393,6 +406,9 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
                 near = [field for field in LionConfig.__annotations__ if words < set(field.split("_"))]
                 if len(near) != 1:  # of a part of many fields, such as "size", the nearest
                     near = get_close_matches(name, LionConfig.__annotations__, n=1, cutoff=0.66)
+                if not near:  # a first word with a slip in it
+                    first = {field.split("_")[0]: field for field in reversed(LionConfig.__annotations__)}
+                    near = [first[word] for word in get_close_matches(name, first, n=1, cutoff=0.85)]
                 hint = f"did you mean `{near[0]}`?" if near else None
             if hint or not only_near:
                 raise ValueError(f"LionConfig has no field `{name}`{f'; {hint}' if hint else '.'}")

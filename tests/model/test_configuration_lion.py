@@ -296,6 +296,22 @@ def test_a_preset_for_comparison():
     assert (softmax.conv_kernel, softmax.head_directions, softmax.pooling) == (0, "both", "mean")
 
 
+@pytest.mark.parametrize(
+    "name, meant",
+    [
+        ("dropout", "hidden_dropout_prob"),
+        ("n_layer", "num_hidden_layers"),
+        ("mixr", "mixer_type"),
+        ("pos", "position_embedding_type"),
+        ("seq_len", "max_position_embeddings"),
+        ("d_model", "hidden_size"),
+    ],
+)
+def test_names_of_other_libraries_are_refused(name, meant):
+    with pytest.raises(ValueError, match=f"no field `{name}`.*`{meant}`"):
+        LionConfig(**{name: 1})
+
+
 def test_unknown_preset():
     with pytest.raises(ValueError, match="'lion-x-text-base'.*lion-s-text-base"):
         lion_preset("lion-x-text-base")
