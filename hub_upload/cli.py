@@ -5,6 +5,7 @@ import argparse
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 
 # By name, the module with `add_arguments(parser)` and `run(args)`, imported only when it is called. `run` gives
@@ -47,11 +48,19 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return args.run(args) or 0
     except (ValueError, OSError, ImportError) as error:  # of a package that is not installed, as Pillow
-        print(f"lion {args.command}: {error}", file=sys.stderr)
+        print(f"lion {args.command}: {missing_source(args)}{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"lion {args.command}: interrupted.", file=sys.stderr)
         return 130
+
+
+def missing_source(args: argparse.Namespace) -> str:
+    """What to say first of a checkpoint that is no file or folder here: the Hub's error may not name it."""
+    source = getattr(args, "checkpoint", None) or getattr(args, "model", None)
+    if source is None or Path(source).exists() or args.command == "convert" and not args.from_pretrained:
+        return ""
+    return f"There is no file or folder {source}, so it was looked for on the Hugging Face Hub: "
 
 
 if __name__ == "__main__":

@@ -146,6 +146,8 @@ def run(args: argparse.Namespace) -> int:
             )
         print(save_warm_start(args.checkpoint, args.output_dir, args.linear_layers, **fields))
         return 0
+    if not Path(args.checkpoint).exists():
+        raise FileNotFoundError(f"There is no file or folder {args.checkpoint} to convert.")
     if args.task is None:
         raise ValueError(f"--task is needed: one of {', '.join(TASKS)}.")
     report, verification = convert_checkpoint(

@@ -1,0 +1,18 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The command `lion`: what it says of a checkpoint that is not there."""
+
+import pytest
+from hub_upload_lion.cli import main
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["convert", "out"], ["convert", "out", "--from-pretrained"], ["app"], ["verify"], ["export", "out"]],
+    ids=" ".join,
+)
+def test_a_missing_folder_is_named(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    missing = str(tmp_path / "nowhere")
+    command, *others = arguments
+    assert main([command, missing, *others]) == 1
+    assert f"There is no file or folder {missing}" in capsys.readouterr().err
