@@ -28,7 +28,7 @@ from measure import (
     summary,
 )
 from report import write_page
-from transformers import ModernBertConfig, ModernBertModel
+from transformers import AutoModel, ModernBertConfig, ModernBertModel
 
 import modeling_lion  # noqa: F401 (registers "lion_local")
 
@@ -47,8 +47,8 @@ def make_models(size: str, layers: int, dtype: torch.dtype) -> dict[str, ModernB
     """The same weights by implementation."""
     torch.manual_seed(0)
     config = ModernBertConfig(vocab_size=1000, num_hidden_layers=layers, **SIZES[size], **special_tokens())
-    sdpa = ModernBertModel._from_config(config, attn_implementation="sdpa", dtype=dtype)
-    local = ModernBertModel._from_config(copy.deepcopy(config), attn_implementation="lion_local", dtype=dtype)
+    sdpa = AutoModel.from_config(config, attn_implementation="sdpa", dtype=dtype)
+    local = AutoModel.from_config(copy.deepcopy(config), attn_implementation="lion_local", dtype=dtype)
     local.load_state_dict(sdpa.state_dict())
     return {"sdpa": sdpa, "lion_local": local}
 
@@ -137,7 +137,8 @@ def main(args: list[str] | None = None) -> None:
             print(
                 f"{args.model}, {args.layers} layers, {args.dtype}, {mode}, {length} tokens: "
                 f"{local['median'] / sdpa['median']:.2f} of sdpa's time ({sdpa['median']:.2f} s), "
-                f"{local['peak_memory'] / sdpa['peak_memory']:.2f} of its memory, difference {local['difference']:.0e}",
+                f"{local['peak_memory'] / sdpa['peak_memory']:.2f} of its memory, "
+                f"difference {local['difference']:.0e}",
                 flush=True,
             )
     write_page(args.output_dir)
