@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Whole models side by side: LION-LIT, -D and -S against the library's BERT, ModernBERT and ViT, with scaled dot product
+Whole models side by side: LION-LIT, -D and -S against transformers' BERT, ModernBERT and ViT, with scaled dot product
 attention; training step and inference, time and peak memory. "ModernBERT" has as many layers as the others,
 "ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published model, and so has
 "LION-ModernBERT-base", the preset with LION-S for the layers that see all tokens. These two are also measured as

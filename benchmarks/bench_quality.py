@@ -92,7 +92,7 @@ class Experiment:
         longer: evaluate examples of so many times the `length` of the task, too.
         variant: fields of `LionConfig` that replace those of every model, and the `TRAINING_FIELDS` that are not as in
             the experiments of a scale.
-        fan_in: initial weights of Hydra and Vim as their authors have them (`use_fan_in`), not those of the library.
+        fan_in: initial weights of Hydra and Vim as their authors have them (`use_fan_in`), not those of transformers.
     """
 
     task: dict

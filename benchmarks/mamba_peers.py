@@ -1,12 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Hydra (Hwang et al., 2024) and Vim (Zhu et al., 2024) as peers: bidirectional encoders made of the library's own Mamba2
+Hydra (Hwang et al., 2024) and Vim (Zhu et al., 2024) as peers: bidirectional encoders made of transformers' own Mamba2
 and Mamba mixers, in the backbone of LION, so that nothing but the mixer differs.
 
 What differs from the papers: there, a block is a mixer alone, with one input projection for both directions, whose
 results are added before one output projection; and Hydra's directions leave the token itself to a diagonal term. Here,
 each direction is a whole mixer with `expand=1`, the results are added, and an MLP follows as in the other models. The
-mixers take the kernels of mamba-ssm and causal-conv1d where the library finds them, and plain PyTorch otherwise; for
+mixers take the kernels of mamba-ssm and causal-conv1d where transformers finds them, and plain PyTorch otherwise; for
 Mamba that is the parallel scan of mambapy or, without it, a Python loop over the tokens with a quadratic backward.
 """
 
@@ -30,7 +30,7 @@ def vim_mixers(config: LionConfig, count: int) -> list[nn.Module]:
     return [block.mixer for block in MambaModel(mamba).layers]
 
 
-# By name, mixers of the library with the weights that its models begin with.
+# By name, mixers of transformers with the weights that its models begin with.
 MAMBA_PEERS = {"Hydra": hydra_mixers, "Vim": vim_mixers}
 
 

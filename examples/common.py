@@ -139,7 +139,7 @@ def check_paths(**paths: str | None) -> None:
 
 def last_whole_checkpoint(folder: str | Path) -> str | None:
     """
-    The newest complete checkpoint, if there is one: the trainer's state is written last. The library's
+    The newest complete checkpoint, if there is one: the trainer's state is written last. transformers'
     `get_last_checkpoint` also finds incomplete ones, from which training cannot resume.
     """
     for checkpoint in reversed(sort_checkpoints(str(folder))):
@@ -229,7 +229,7 @@ def accuracy(prediction: EvalPrediction) -> dict[str, float]:
 
 
 def context_length(config: PreTrainedConfig) -> int:
-    """Tokens of a text of the configured length, of a LION or a model of the library."""
+    """Tokens of a text of the configured length, of a LION or a model of transformers."""
     return config.context_length if isinstance(config, LionConfig) else config.max_position_embeddings
 
 

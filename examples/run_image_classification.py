@@ -194,7 +194,7 @@ class PixelValues:
             return self.decoder.decode_example(file).convert(self.mode)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
             name = file["path"] or f"An image of {len(file['bytes'])} bytes"
-            logger.warning_once(f"{name} cannot be read ({error}). It is left out: mend or remove it.")
+            logger.warning_once(f"{name} cannot be read ({error}). It is left out: fix or remove it.")
             return None
 
     def change(self, image: Image.Image) -> Image.Image:

@@ -112,7 +112,7 @@ def check_complete(model: PreTrainedModel, source: str | Path, missing: Iterable
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Without the library's progress bars."""
+    """Without transformers' progress bars."""
     was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

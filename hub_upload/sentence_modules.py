@@ -85,7 +85,7 @@ def read_modules(path: Path) -> list[dict]:
 def encoder_folder(source: str | Path) -> Iterator[Path | None]:
     """
     The folder of an encoder of sentence-transformers, `None` if it is none. Of a Hub repository, all but the weights
-    of a model at its top are downloaded, for the time being; the library does that by itself.
+    of a model at its top are downloaded, for the time being; sentence-transformers does that by itself.
     """
     if cached_file(source, MODULES, _raise_exceptions_for_missing_entries=False) is None:
         yield None

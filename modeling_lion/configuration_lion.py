@@ -55,7 +55,7 @@ AUTO_MODELS = {
         "AutoModelForSemanticSegmentation": "LionForSemanticSegmentation",
     },
 }
-# What a layer may be, in the library's words: one with the mixer of `mixer_type`, or one of softmax attention.
+# What a layer may be, in transformers' words: one with the mixer of `mixer_type`, or one of softmax attention.
 LAYER_TYPES = ("linear_attention", "full_attention", "sliding_attention")
 # The frequencies of the others depend on the longest text of a batch, so that packing would change results (SPEC §4).
 ROPE_TYPES = ("default", *sorted(ROPE_INIT_FUNCTIONS.keys() - {"dynamic", "longrope"}))
@@ -135,7 +135,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             `"selective"`):
             How the influence of a token decays with distance: not at all (LION-LIT), by one learnt rate per head
             (LION-D), by a rate computed from each token (LION-S), or by a rate for each channel of the keys, computed
-            from each token. `"softmax"` is the attention of BERT and ViT, computed by the library's functions
+            from each token. `"softmax"` is the attention of BERT and ViT, computed by transformers' functions
             (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone, for comparison, and `"luna"` packs
             the tokens into a memory of a fixed length and unpacks them (Luna, Ma et al. 2021). Both ignore the fields
             of linear attention, `feature_map`, `normalization`, `head_directions`, `patch_order` and
@@ -170,12 +170,12 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             which are invariant to the order of tokens without positions, and for images, where it improves every
             mixer. With `"none"`, images of any size need no `interpolate_pos_encoding`.
         rope_parameters (`dict`, *optional*):
-            Rotary positions, in the format of the library (`transformers.modeling_rope_utils.RopeParameters`), for
+            Rotary positions, in the format of transformers (`transformers.modeling_rope_utils.RopeParameters`), for
             example `{"rope_theta": 10000.0}`: queries and keys are turned by their positions, in linear attention
             before the feature map. One dict for all layers, or one (or `None`) for each layer type:
             `"linear_attention"` are the layers of linear mixers, `"full_attention"` those of `"softmax"`,
             `"sliding_attention"` those with a window (see `layer_types`). `rope_type`
-            may be any of the library's but `"dynamic"` and `"longrope"`, whose frequencies depend on the other texts
+            may be any of transformers' but `"dynamic"` and `"longrope"`, whose frequencies depend on the other texts
             of a batch. Text only, and not for `"luna"`. Defaults to none.
         norm_position (`"pre"` or `"post"`, *optional*):
             Norms before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
@@ -382,7 +382,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @classmethod
     def names(cls) -> set[str]:
-        """What may be given: fields, the library's and ours, and properties that can be set."""
+        """What may be given: fields, transformers' and ours, and properties that can be set."""
         names = {field.name for field in fields(cls)}
         properties = {name for name in dir(cls) if isinstance(getattr(cls, name), property)}
         return names | {name for name in properties if getattr(cls, name).fset is not None} | {"model_type"}
@@ -390,7 +390,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     @classmethod
     def check_names(cls, names: Iterable[str], only_near: bool = True) -> None:
         """
-        Raise a ValueError for a name that is no field but near one, or one of another model's: the library keeps any
+        Raise a ValueError for a name that is no field but near one, or one of another model's: transformers keeps any
         other name as it is, and a field in disguise would be ignored.
 
         Args:
@@ -425,7 +425,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @classmethod
     def warn_of_names(cls, names: Iterable[str]) -> None:
-        """`check_names` of a stored configuration, told by the version of the library that it was stored by."""
+        """`check_names` of a stored configuration, told by the version of transformers that it was stored by."""
         for name in names:
             try:
                 cls.check_names([name])
@@ -503,7 +503,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         return self.mixer_type not in ("softmax", "luna")
 
     def layer_type(self, layer_idx: int) -> str:
-        """What a layer is in the library's words, one of `LAYER_TYPES`."""
+        """What a layer is in transformers' words, one of `LAYER_TYPES`."""
         if self.layer_types:
             return self.layer_types[layer_idx]
         return "linear_attention" if self.mixer_is_linear else "full_attention"
@@ -520,7 +520,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @property
     def has_softmax_layers(self) -> bool:
-        """Whether softmax attention is computed anywhere, by the library's functions."""
+        """Whether softmax attention is computed anywhere, by transformers' functions."""
         return self.layer_types_in_use != {"linear_attention"}
 
     @property
@@ -542,7 +542,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         return dict.fromkeys(self.layer_types_in_use, given)
 
     def rope_config(self, layer_type: str) -> "LionConfig | None":
-        """A copy for one layer type, as the library's functions for rotary positions read it; `None` without any."""
+        """A copy for one layer type, as transformers' functions for rotary positions read it; `None` without any."""
         parameters = self.rope_parameters_by_type[layer_type]
         if parameters is None:
             return None
@@ -552,7 +552,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict:
         """
-        Called by the library when a configuration is made, to fill in defaults. The library's own gives every
+        Called by transformers when a configuration is made, to fill in defaults. transformers' own gives every
         configuration rotary positions, and some versions know no parameters by layer type.
         """
         self.rope_parameters = copy.deepcopy(self.rope_parameters)
@@ -571,10 +571,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     @property
     def base_model_tp_plan(self) -> dict[str, str]:
         """
-        How the library splits a layer among processes: the MLP by its inner features, attention by heads, with the
+        How transformers splits a layer among processes: the MLP by its inner features, attention by heads, with the
         decays of each head. Attention is not split where it is not a concatenation of independent heads: a LayerNorm
         over all heads, two scans with separate decays, mixers with parameters that heads share, decay rates beside
-        the logits, layers of softmax. Neither with a short convolution: the library splits the last two dimensions of
+        the logits, layers of softmax. Neither with a short convolution: transformers splits the last two dimensions of
         a weight, and the channels of a convolution are the first; nor with a learnt feature map or a
         window in the heads.
         """
@@ -604,7 +604,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @property
     def base_model_fsdp_plan(self) -> dict[str, str]:
-        """The modules that the library's FSDP2 gathers one at a time."""
+        """The modules that transformers' FSDP2 gathers one at a time."""
         plan = {"layers.*": "free_full_weight"}
         if self.modality == "text":
             plan["embeddings.word_embeddings"] = "free_full_weight"
@@ -618,7 +618,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @output_attentions.setter
     def output_attentions(self, value: bool | None):
-        # The library allows this with "eager" only. LION returns attention weights with every kernel.
+        # transformers allows this with "eager" only. LION returns attention weights with every kernel.
         self._output_attentions = value
 
     def validate_output_attentions(self):
@@ -678,7 +678,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             )
 
     def validate_layer_type(self):
-        """In place of the library's check of `layer_types`, which knows more types."""
+        """In place of transformers' check of `layer_types`, which knows more types."""
         given = self.layer_types
         if self.sliding_window is None and "sliding_attention" in self.layer_types_in_use:
             self.sliding_window = 64  # here, so that it is there also where fields were set one by one
@@ -777,7 +777,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             )
 
     def validate_rope(self):
-        """The library's checks of rotary positions, for each layer type, and what they leave out."""
+        """transformers' checks of rotary positions, for each layer type, and what they leave out."""
         given = self.rope_parameters
         if given is None:
             return
@@ -816,8 +816,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         rope_type = parameters.get("rope_type", "default")
         if rope_type not in ROPE_TYPES:
             raise ValueError(
-                f"`rope_type` in `rope_parameters` is {rope_type!r}; give one of {', '.join(ROPE_TYPES)}. The library "
-                "has others, whose frequencies depend on the longest text of a batch or which are for images."
+                f"`rope_type` in `rope_parameters` is {rope_type!r}; give one of {', '.join(ROPE_TYPES)}. "
+                "transformers has others, whose frequencies depend on the longest text of a batch or are for images."
             )
         for name, is_valid, wanted in (
             ("rope_theta", lambda x: 0 < x < math.inf, "a number above 0"),

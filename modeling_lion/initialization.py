@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The initial weights of LION's own modules; those of linear layers, norms and embeddings are the library's."""
+"""The initial weights of LION's own modules; those of linear layers, norms and embeddings are transformers'."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ from .mixers.short_conv import ShortConv
 def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTrainedConfig) -> None:
     """
     Mark the projections in and behind a mixer: their weights start at a scale of their own (SPEC §12). What is marked
-    is the linear layer, since the library sets the weights of each module once, and of parts before the whole.
+    is the linear layer, since transformers sets the weights of each module once, and of parts before the whole.
     """
     std = config.mixer_initializer_range
     for name, module in projections:

@@ -40,7 +40,7 @@ def explain_damaged_weights(name: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise OSError(f"The weights in {name} are incomplete ({error}): download or save them again.") from error
     except OSError as error:
-        # The library says that there are no weights. The class is of httpx, in one of its versions.
+        # transformers says that there are no weights. The class is of httpx, in one of its versions.
         if not any(base.__name__ == "TransportError" for base in type(error.__cause__).__mro__):
             raise
         raise OSError(

@@ -86,7 +86,7 @@ def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
 
 
 # An interface of our own: the names below are LION's alone, so no other model in the process can be given one by
-# mistake. "eager" is the library's own name for a form that returns weights and is passed as the default instead.
+# mistake. "eager" is transformers' own name for a form that returns weights and is passed as the default instead.
 ALL_ATTENTION_FUNCTIONS = AttentionInterface()
 for _form in FORMS:
     ALL_ATTENTION_FUNCTIONS[_form] = partial(lion_attention, form=_form)
@@ -199,7 +199,7 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        # FSDP2 gives a sharded model a new class, made in a file of torch; the library would save that file as the
+        # FSDP2 gives a sharded model a new class, made in a file of torch; transformers would save that file as the
         # model's code, and its name as the class to load.
         first, *others = cls.__bases__
         if others and first.__module__.startswith("torch.distributed"):

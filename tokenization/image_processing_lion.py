@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The image processor of a LION configuration: the library's ViT one, at the right size and number of channels."""
+"""The image processor of a LION configuration: transformers' ViT one, at the right size and number of channels."""
 
 from typing import TYPE_CHECKING
 
@@ -34,12 +34,12 @@ def lion_image_processor(config: "LionConfig", segmentation: bool = False, **kwa
         kwargs: arguments of `ViTImageProcessor`, for example `image_mean` and `image_std`; they replace the defaults.
 
     Returns:
-        The library's ViT image processor, on torchvision where that is installed and on PIL otherwise; for one
-        channel, `LionGrayscaleImageProcessorPil`; for segmentation the library's Segformer one.
+        transformers' ViT image processor, on torchvision where that is installed and on PIL otherwise; for one
+        channel, `LionGrayscaleImageProcessorPil`; for segmentation transformers' Segformer one.
 
     Raises:
         ImportError: if Pillow is not installed.
-        ValueError: for segmentation of grey images, for which the library has none.
+        ValueError: for segmentation of grey images, for which transformers has none.
     """
     if segmentation and config.num_channels == 1:
         raise ValueError("`num_channels` is 1: processors for segmentation make RGB images; set `num_channels=3`.")

@@ -34,12 +34,12 @@ class LionTokenizer(BertTokenizer):
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
         """
         `PreTrainedTokenizerBase.from_pretrained`, with an error that names the files where one is damaged, or where
-        there are none: the library would make a tokenizer without a word.
+        there are none: transformers would make a tokenizer without a word.
         """
         try:
             tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         except Exception as error:
-            # The library does not catch the errors of JSON readers, and tokenizers raises plain `Exception`.
+            # transformers does not catch the errors of JSON readers, and tokenizers raises plain `Exception`.
             if type(error) not in (
                 Exception,
                 AttributeError,
@@ -79,7 +79,7 @@ class LionTokenizer(BertTokenizer):
         **kwargs,
     ) -> "LionTokenizer":
         """
-        Train a vocabulary. The library breaks ties between equally frequent pieces at random, so that two runs on the
+        Train a vocabulary. tokenizers breaks ties between equally frequent pieces at random, so that two runs on the
         same texts may differ in rare pieces and in the order of ids: save the tokenizer together with the model.
 
         Args:

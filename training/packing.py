@@ -35,7 +35,7 @@ class DataCollatorForLanguageModelingWithFlattening(DataCollatorForLanguageModel
     out: `input_ids`, `labels`, `position_ids` (and `token_type_ids`, if given) of shape `(1, tokens)`,
     `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q`, `max_length_k`.
 
-    The library's flattening collator is for causal models: it masks nothing and drops the first label of every
+    transformers' flattening collator is for causal models: it masks nothing and drops the first label of every
     sequence. With the same `seed`, this one masks the same tokens as `DataCollatorForLanguageModeling`.
 
     With `mlm=False` the labels are the examples' own: one per token, flattened, or one per sequence, which gives

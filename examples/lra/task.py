@@ -13,7 +13,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 SPLITS = ("train", "validation", "test")
 PAD_ID = 0
-NO_LABEL = -100  # what the library's losses leave out
+NO_LABEL = -100  # what transformers' losses leave out
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The command `lion convert`: published checkpoints, or a softmax encoder of the library, to LION folders."""
+"""The command `lion convert`: published checkpoints, or a softmax encoder of transformers, to LION folders."""
 
 import argparse
 from pathlib import Path

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The softmax encoders of the library that a LION can start from (convert/warm_start.py), a table entry each: how their
+The softmax encoders of transformers that a LION can start from (convert/warm_start.py), a table entry each: how their
 classes, weights and fields are called here, and what has to be folded together. What cannot be expressed is named
 with its reason.
 """
@@ -51,7 +51,7 @@ class Head:
 @dataclass(frozen=True)
 class Family:
     """
-    Classes of the library that share an encoder.
+    Classes of transformers that share an encoder.
 
     Attributes:
         title: what people call it.
@@ -198,7 +198,7 @@ BERT_NAMES = {
     r"^cls\.predictions\.transform\.(LayerNorm|layer_norm)\.": "lm_head.layer_norm.",
     r"^cls\.predictions\.decoder\.": "lm_head.decoder.",
 }
-# Of Llama, in the library's words, which encoders of a later time took over.
+# Of Llama, in transformers' words, which encoders of a later time took over.
 LLAMA_NAMES = {
     r"self_attn\.o_proj\.": "attention.o_proj.",
     r"self_attn\.([qkv])_proj\.": r"attention.mixer.\1_proj.",
@@ -464,7 +464,7 @@ IMAGE = {"modality": "image", "norm_position": "pre", "pooling": "cls", "positio
 QKV_BIAS = {"qkv_bias": "qkv_bias"}
 CLASSIFIER = Head("LionForImageClassification")
 DENSE_POOLER = Head("LionModel", fields={"pooler_act": "pooler_act"}, needs=(SAME_POOLER_SIZE,))
-# First the names of earlier releases of the library.
+# First the names of earlier releases of transformers.
 VIT_NAMES = {
     r"^encoder\.layer\.": "layers.",
     r"attention\.attention\.([qkv])(uery|ey|alue)\.": r"attention.mixer.\1_proj.",
@@ -673,7 +673,7 @@ def titles() -> list[str]:
 
 def find_head(model_type: str, name: str) -> tuple[Family, Head]:
     """
-    The table entries of a class of the library.
+    The table entries of a class of transformers.
 
     Raises:
         ValueError: if it has none, with the reason and what to take instead, or the list of those that have.

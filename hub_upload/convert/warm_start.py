@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Start a LION from a trained softmax encoder of the library, of one of the families in convert/families.py.
+Start a LION from a trained softmax encoder of transformers, of one of the families in convert/families.py.
 
 Every weight that has a counterpart is copied, and layers may stay what they are. Softmax attention has no decays, so
 those of the layers that become linear are new, and start with a λ so close to 1 that each head reads its whole
@@ -110,7 +110,7 @@ def warm_start_config(
 
     Args:
         source: of the softmax encoder.
-        name: of its class in the library.
+        name: of its class in transformers.
         linear_layers: which layers become linear, see `layers_to_convert`; the others stay what they are.
         has_dense_pooler: whether the source has weights of a dense layer behind its pooling.
         overrides: fields of `LionConfig`, for example `mixer_type="decay"`.
@@ -202,7 +202,7 @@ def warm_start_from_softmax(
     model_or_folder: str | Path | PreTrainedModel, linear_layers: str | list[int] = "global", **config_overrides
 ) -> tuple[PreTrainedModel, WarmStartReport]:
     """
-    Make a LION out of a trained softmax encoder of the library, of one of the families of convert/families.py:
+    Make a LION out of a trained softmax encoder of transformers, of one of the families of convert/families.py:
     BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, NomicBERT, GTE, EuroBERT, ModernBERT, ViT, DeiT, DINOv2, CLIP, ...
 
     Args:

@@ -165,9 +165,9 @@ def check_license(metadata: dict) -> None:
 
 def finish_tokenizer_config(folder: Path) -> None:
     """
-    Name the library's BertTokenizer as the class of a saved LionTokenizer: a trained LionTokenizer behaves as one, and
-    it loads without code from the repository. (Without permission to run code, the library loads an unknown class as a
-    plain backend, which gives no `token_type_ids`, and does not warn.)
+    Name transformers' BertTokenizer as the class of a saved LionTokenizer: a trained LionTokenizer behaves as one, and
+    it loads without code from the repository. (Without permission to run code, transformers loads an unknown class as
+    a plain backend, which gives no `token_type_ids`, and does not warn.)
     """
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))

@@ -44,7 +44,7 @@ class CleanLoad:
         kernels: those whose outputs were bit for bit those of this process.
         model_class: the class that was loaded, with its module.
         tokenizer_needs_trust: whether the tokenizer loads with `trust_remote_code=True` only; `None` for images.
-        pipeline, pipeline_output: task and output of the pipeline that ran; `None` if the library has none.
+        pipeline, pipeline_output: task and output of the pipeline that ran; `None` if transformers has none.
         versions: of torch and transformers.
     """
 
@@ -159,7 +159,7 @@ def answer_request(request: dict) -> dict:
                 if allow:
                     raise
             else:
-                # Without permission to run code, the library may give another tokenizer and not say so.
+                # Without permission to run code, transformers may give another tokenizer and not say so.
                 tokens["trusted" if allow else "untrusted"] = dict(tokenizer(*request["text_pair"]))
     else:
         AutoImageProcessor.from_pretrained(source, **trust)

@@ -48,7 +48,7 @@ TASKS = {
 }
 # By class of sentence-transformers.
 ENCODER_TAGS = {"SentenceTransformer": "sentence-similarity", "CrossEncoder": "text-ranking"}
-WITHOUT_PIPELINE = {  # in the library
+WITHOUT_PIPELINE = {  # in transformers
     "AutoModelForQuestionAnswering",
     "AutoModelForMultipleChoice",
     "AutoModelForMaskedImageModeling",
@@ -67,7 +67,7 @@ def pipeline_tag(model: LionPreTrainedModel) -> str:
 
 
 def pipeline_of(model: LionPreTrainedModel) -> str | None:
-    """The task of the library's `pipeline` for the model; `None` without one."""
+    """The task of transformers' `pipeline` for the model; `None` without one."""
     return None if auto_class_of(model) in WITHOUT_PIPELINE else pipeline_tag(model)
 
 
@@ -212,7 +212,7 @@ def read_eval_results(path: str | Path) -> list[EvalResultEntry]:
                 datetime.fromisoformat(entry.date.replace("Z", "+00:00"))
             if isinstance(entry.value, float) and not math.isfinite(entry.value):
                 raise ValueError(f"the value of {entry.dataset_id} is {entry.value}")
-            # The library ignores fields that it does not know.
+            # transformers ignores fields that it does not know.
             if lost := leaves(given) - leaves(eval_result_entries_to_yaml([entry])[0]):
                 raise ValueError(f"unknown: {', '.join(sorted(lost))}")
         return entries

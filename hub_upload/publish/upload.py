@@ -247,7 +247,7 @@ def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path, re
 def explain(error: BaseException, repo_id: str, state: str) -> str:
     """The message of an `UploadError`: what went wrong, what to do, and what the repository holds (`state`)."""
     causes = [error]
-    while causes[-1].__cause__ is not None:  # the library wraps the errors of large files
+    while causes[-1].__cause__ is not None:  # huggingface_hub wraps the errors of large files
         causes.append(causes[-1].__cause__)
     answered = next((c for c in causes if isinstance(c, HfHubHTTPError)), None)
     if answered is not None:

@@ -2,8 +2,8 @@
 """
 What `attn_implementation` may be, and what is said of other names.
 
-One name chooses for all layers of a model. The forms of linear attention leave softmax layers to the library's
-default, and the names of the library leave linear layers to "auto"; "eager" is for both.
+One name chooses for all layers of a model. The forms of linear attention leave softmax layers to transformers'
+default, and the names of transformers leave linear layers to "auto"; "eager" is for both.
 """
 
 from transformers import PreTrainedConfig
@@ -42,12 +42,12 @@ def name_of_linear_attention(requested: str | None) -> str:
 
 
 def name_of_softmax_attention(requested: str | None, config: PreTrainedConfig) -> str | None:
-    """The name of an `attn_implementation` for softmax attention, `None` for the library's default."""
+    """The name of an `attn_implementation` for softmax attention, `None` for transformers' default."""
     if requested in FORMS and requested != "auto":
         why = f"`layer_types` {config.layer_types}" if config.layer_types else f"`mixer_type` {config.mixer_type!r}"
         raise ValueError(
             f"`attn_implementation={requested!r}` is a kernel of linear attention, and all layers of this model "
-            f"({why}) compute softmax attention. Use the library's names: "
+            f"({why}) compute softmax attention. Use transformers' names: "
             '"sdpa" (or "auto", the default), "eager" (returns attention weights), "flash_attention_2", ...'
         )
     return None if requested == "auto" else requested
@@ -64,7 +64,7 @@ def check_softmax_attention(chosen: str, config: PreTrainedConfig, possible: tup
 
 class SupportsSoftmax:
     """
-    `_supports_sdpa` and the like: whether the library's attention functions apply. True for a model with softmax
+    `_supports_sdpa` and the like: whether transformers' attention functions apply. True for a model with softmax
     layers; False for any other model, and for a class, of which nothing is known yet.
     """
 

@@ -90,7 +90,7 @@ def attend_in_window(
     has_native_dtype = kernel is not None and query.dtype == torch.bfloat16 and has_fast_bfloat16()
     is_dense = is_dense_fastest(query, key, sliding_window, has_native_dtype)
     with without_autocast(query):
-        # The library's attention, which is what makes the dense form fast, has no sums.
+        # torch's attention, which is what makes the dense form fast, has no sums.
         if kernel is not None and (with_log_sum or not is_dense):
             options = sliding_window, scaling, first_query, with_log_sum
             return kernel(query, key, value, is_real, cu_seqlens, *options)
@@ -142,7 +142,7 @@ def is_dense_fastest(query: Tensor, key: Tensor, sliding_window: int, has_native
     would save nothing, or where a sequence has so few scores, two tiles of them, that calls cost more than they.
     Measured on a CPU (AMD EPYC 9005, one thread, float32; windows of 1 to 500 tokens, 2 to 12 heads), where forward
     and backward take equally long in both forms at 0.9 to 1.0 of this length. In bfloat16 that the CPU multiplies
-    natively (`has_native_dtype`), with 4 or more heads of 64 or more channels, the library gains nothing and blocks
+    natively (`has_native_dtype`), with 4 or more heads of 64 or more channels, torch gains nothing and blocks
     take half its time, and the limit is a third of a tile of scores. Never in a graph for every length.
     """
     heads, keys = query.shape[1], key.shape[2]

@@ -104,7 +104,7 @@ def attend_by_library(
     query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, sees_nothing: bool = False
 ) -> tuple[Tensor, None]:
     """
-    The library's softmax attention; 0 for a query that sees no key.
+    torch's softmax attention; 0 for a query that sees no key.
 
     Args:
         query: `(b, h, q, d)`; key, value: `(b, h, k, d)`.

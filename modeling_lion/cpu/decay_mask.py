@@ -187,8 +187,10 @@ class DecayGradient:
         query, key, through = self.shares
         batch, heads = query.shape[:2]
         found = [query.new_zeros(batch, heads, length) for _ in range(2)]
-        lanes = zip(one_way_rows(0), (0, 0), strict=True) if self.is_one_way else ((slice(None), 0), (slice(None), 1))
-        for (rows, way), out, is_backward in zip(lanes, found, (False, True), strict=True):
+        directions = (
+            [(rows, 0) for rows in one_way_rows(0)] if self.is_one_way else [(slice(None), 0), (slice(None), 1)]
+        )
+        for (rows, way), out, is_backward in zip(directions, found, (False, True), strict=True):
             from_queries, from_keys = query[:, rows, :, way], key[:, rows, :, way]
             if not is_backward:
                 from_queries, from_keys = from_queries.flip(-1), from_keys.flip(-1)

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 Rotary positions (SPEC §12; Su et al., RoFormer, 2021): queries and keys turned by angles that grow with the position.
-Frequencies and rotation are the library's, for every `rope_type` whose frequencies are the same in every batch.
+Frequencies and rotation are transformers', for every `rope_type` whose frequencies are the same in every batch.
 """
 
 import torch
@@ -18,7 +18,7 @@ from .layout import Layout, PositionEmbeddings
 
 class LionRotaryEmbedding(phi_rotary_embedding()):
     """
-    Cosines and sines of the angles at given positions, for one type of layers. The library makes the frequencies, and
+    Cosines and sines of the angles at given positions, for one type of layers. transformers makes the frequencies, and
     by the name of this class it knows to make them again where a model is loaded by way of the meta device.
     """
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Softmax attention, in the backbone of LION: over all tokens (SPEC §9), that of BERT and ViT, computed by the library's
+Softmax attention, in the backbone of LION: over all tokens (SPEC §9), that of BERT and ViT, computed by transformers'
 own functions; and over those in a window (SPEC §12), computed in time linear in the length.
 """
 
@@ -41,7 +41,7 @@ def eager_softmax(
     **kwargs,
 ) -> tuple[Tensor, Tensor]:
     """
-    The form that returns its weights, with the arguments of the library's attention functions.
+    The form that returns its weights, with the arguments of transformers' attention functions.
 
     Args:
         query: `(batch, heads, queries, head_dim)`; key, value: `(batch, heads, keys, head_dim)`.
@@ -62,14 +62,14 @@ def eager_softmax(
 
 @dataclass
 class MaskConfig:
-    """What the library reads of a configuration to make a mask."""
+    """What transformers reads of a configuration to make a mask."""
 
     _attn_implementation: str
     sliding_window: int | None
 
 
 def check_mask_function(implementation: str) -> None:
-    """Raise a ValueError for an attention function whose kind of mask the library does not know."""
+    """Raise a ValueError for an attention function whose kind of mask transformers does not know."""
     if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
         raise ValueError(
             f'There is no mask function for `attn_implementation="{implementation}"`, so padded or packed tokens, or '
@@ -82,13 +82,13 @@ class SoftmaxMixer(Mixer):
     """y_i = Σ_j softmax_j(q_i·k_j / √D) v_j, all tokens to all tokens, in quadratic time."""
 
     eager_attention = staticmethod(eager_softmax)
-    attention_functions = None  # which of the library's can compute it: all of them
+    attention_functions = None  # which of transformers' can compute it: all of them
     sliding_window = None  # tokens seen on each side: all
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
         self.scaling = config.head_dim**-0.5
-        self.is_causal = False  # read by the library's functions
+        self.is_causal = False  # read by transformers' functions
 
     @staticmethod
     def layer_mask(
@@ -111,7 +111,7 @@ class SoftmaxMixer(Mixer):
             config = MaskConfig(implementation, config.sliding_window)
         if cu_seqlens is None:
             if implementation in ("eager", "sdpa") and is_real is not None and not is_readable(is_real):
-                return is_real[:, None, None]  # the library would ask for its values
+                return is_real[:, None, None]  # transformers would ask for its values
             return create_bidirectional_mask(config, hidden_states, is_real)
         if "flash" in implementation:  # told by the borders
             if is_real is not None:
@@ -192,7 +192,7 @@ class SoftmaxMixer(Mixer):
 class SlidingMixer(SoftmaxMixer):
     """
     `SoftmaxMixer` over the tokens |i - j| <= `sliding_window`, in linear time (attention/softmax_window.py).
-    The library's own functions are taken where they are asked for: "eager", or such as skip what a mask hides.
+    transformers' own functions are taken where they are asked for: "eager", or such as skip what a mask hides.
     """
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
@@ -213,7 +213,7 @@ class SlidingMixer(SoftmaxMixer):
             return SoftmaxMixer.layer_mask(config, hidden_states, is_real, cu_seqlens)
         if is_real is None and cu_seqlens is None:
             return create_bidirectional_sliding_window_mask(config, hidden_states, None)
-        # The library's windows count padded tokens.
+        # transformers' windows count padded tokens.
         batch, length = hidden_states.shape[:2]
         position = window_positions(hidden_states, is_real, cu_seqlens).expand(batch, -1)
         borders = hidden_states.new_zeros(1, dtype=torch.long) if cu_seqlens is None else cu_seqlens

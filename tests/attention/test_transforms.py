@@ -41,7 +41,7 @@ def inputs_of(case, config) -> dict[str, torch.Tensor]:
 
 
 def loss_of(output) -> torch.Tensor:
-    """Some sum of what is not the loss, which the library computes in float32."""
+    """Some sum of what is not the loss, which transformers computes in float32."""
     return weighted_sum(next(x for x in output.to_tuple() if x.dim() > 0))
 
 
@@ -155,7 +155,7 @@ def test_what_can_be_read():
 
 @pytest.mark.axes(mode=["forward_ad", "jvp"])
 def test_forward_mode(encoder, mixer, kernel, mode):
-    """Against the difference of two forward passes. The library's "sdpa" has no forward mode."""
+    """Against the difference of two forward passes. transformers' "sdpa" has no forward mode."""
     kernel = "eager" if kernel == "sdpa" else kernel
     model = encoder.model(mixer, kernel, **fields(encoder, mixer))
     inputs = encoder.inputs(model.config)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Hydra and Vim, to compare with: both directions, with padding, and with weights of the library's beginnings."""
+"""Hydra and Vim, to compare with: both directions, with padding, and with weights of transformers' beginnings."""
 
 import importlib
 

@@ -154,7 +154,7 @@ def test_large_weights_are_sharded(checkpoint, tmp_path, measured_before):
 
 
 def test_a_bundle_of_a_downloaded_model_holds_its_own_code(bundle, tmp_path):
-    """The library marks code of downloads as "user/repository--file.Class"."""
+    """transformers marks code of downloads as "user/repository--file.Class"."""
     config = json.loads((bundle.folder / "config.json").read_text())
     model = load_model(bundle.folder)
     model.config.auto_map = {key: f"someone/else--{value}" for key, value in config["auto_map"].items()}
@@ -224,7 +224,7 @@ def test_a_missing_tokenizer_or_processor_is_refused(tmp_path, measured_before):
     with pytest.raises(ValueError, match="no image processor in"):
         create_bundle(image, tmp_path / "out", license="mit")
     empty = text_checkpoint(tmp_path / "empty")
-    (empty / "tokenizer.json").unlink()  # the library makes a tokenizer of no words
+    (empty / "tokenizer.json").unlink()  # transformers makes a tokenizer of no words
     with pytest.raises(OSError, match="There is no tokenizer in .*empty"):
         create_bundle(empty, tmp_path / "out", license="mit")
     (empty / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Every class of the library that a LION can start from: with softmax in all layers, it computes the same."""
+"""Every class of transformers that a LION can start from: with softmax in all layers, it computes the same."""
 
 import inspect
 import json

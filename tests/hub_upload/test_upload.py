@@ -280,7 +280,7 @@ def test_an_unchanged_bundle_makes_no_commit(hub, bundle):
 
 
 def test_weights_of_an_earlier_upload_go(hub, bundle, tmp_path):
-    """One file and shards in one repository: the library would take the one, whichever is newer."""
+    """One file and shards in one repository: transformers would take the one, whichever is newer."""
     checkpoint = text_checkpoint(tmp_path / "in")
     sharded = create_bundle(checkpoint, tmp_path / "out", license="mit", max_shard_size="40KB").folder
     push_folder(bundle, "me/lion")

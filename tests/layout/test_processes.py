@@ -233,7 +233,7 @@ def answers(tmp_path_factory) -> list[dict]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_equals_one_process(answers, case):
-    # The library's losses, and so all gradients, have passed through float32.
+    # transformers' losses, and so all gradients, have passed through float32.
     allowed = {"logits": torch.finfo(torch.float64).eps ** 0.75}
     for answer in answers:
         wrong = {name: error for name, error in answer[case].items() if not error <= allowed.get(name, 1e-6)}

@@ -57,7 +57,7 @@ def turned(x: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> 
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_tables_are_those_of_the_library(name):
-    """Where the library has them: its Llama turns all channels."""
+    """Where transformers has them: its Llama turns all channels."""
     config = make_model("selective", PARAMETERS[name]).config.rope_config("linear_attention")
     ours = LionRotaryEmbedding(config)
     positions = torch.tensor([[0, 1, 2, 17, 23]])

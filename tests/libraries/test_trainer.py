@@ -371,7 +371,7 @@ def test_columns_and_labels_of_every_head(make_trainer, model_class):
         if model_class is LionForMultipleChoice:
             inputs = {name: [values] * 3 for name, values in inputs.items()}
     rows = Dataset.from_list([inputs | labels | {"comment": "dropped"}] * 4).with_format("torch")
-    # The library looks for labels by name; what else makes the loss has to be named.
+    # transformers looks for labels by name; what else makes the loss has to be named.
     names = {"label_names": ["bool_masked_pos"]} if model_class is LionForMaskedImageModeling else {}
     trainer = make_trainer(
         seeded(model_class, config),

@@ -74,7 +74,7 @@ def test_a_window_hides_what_is_outside():
 
 @pytest.mark.parametrize("kernel", ["parallel", "chunk", "rnn", "auto", "sdpa"])
 def test_names_of_either_kind(kernel, equal):
-    """A kernel of linear attention leaves softmax to the library's default, and the other way round."""
+    """A kernel of linear attention leaves softmax to transformers' default, and the other way round."""
     inputs = {"input_ids": torch.randint(1, 40, (2, 23)), "attention_mask": torch.ones(2, 23)}
     inputs["attention_mask"][0, :6] = 0
     model = make_model(implementation="eager", rope_parameters=ROPE)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Softmax attention in the backbone of LION is that of the library's BERT and ViT, whatever computes it."""
+"""Softmax attention in the backbone of LION is that of transformers' BERT and ViT, whatever computes it."""
 
 import math
 
@@ -75,7 +75,7 @@ def test_long_texts_are_not_encoded_in_segments(find_case):
 
 @pytest.fixture
 def registered(monkeypatch):
-    """An attention function of the user's, registered with the library; what it was called with."""
+    """An attention function of the user's, registered with transformers; what it was called with."""
     calls = []
 
     def function(module, query, key, value, attention_mask, **kwargs):

@@ -255,7 +255,7 @@ def test_image_checkpoint_in_a_text_class(saved):
 
 
 def test_weights_of_another_model_are_reported(tmp_path, log):
-    """Nothing fits, all is new: the library says so, weight by weight, and no number is left to chance."""
+    """Nothing fits, all is new: transformers says so, weight by weight, and no number is left to chance."""
     config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, vocab_size=9)
     BertModel(config).save_pretrained(tmp_path)
     model, info = LionModel.from_pretrained(tmp_path, output_loading_info=True)

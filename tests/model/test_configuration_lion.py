@@ -266,7 +266,7 @@ def test_a_field_that_is_none_is_refused():
 
 
 def test_a_name_near_a_field_is_refused():
-    """Kept as it is, as the library keeps names that it does not know, it would be ignored."""
+    """Kept as it is, as transformers keeps names that it does not know, it would be ignored."""
     for name, field in [
         ("mixer", "mixer_type"), ("hiden_size", "hidden_size"), ("num_heads", "num_attention_heads"),
         ("directions", "head_directions"),

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the library promises of every model, for every class of LION: saving, initialising, capturing, resizing, …"""
+"""What transformers promises of every model, for every class of LION: saving, initialising, capturing, resizing, …"""
 
 import copy
 import pickle
@@ -294,7 +294,7 @@ def test_feed_forward_in_chunks(case, mixer, equal):
 
 
 def test_attention_functions_of_the_library_are_for_softmax(encoder, mixer):
-    """Asked of the class, as the library's own tests do, of which only the model knows; and of the model."""
+    """Asked of the class, as transformers' own tests do, of which only the model knows; and of the model."""
     model = encoder.model(mixer)
     for name in ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn"):
         assert getattr(encoder.model_class, name) is False

@@ -50,7 +50,7 @@ def test_eight_threads_at_once(mixer, kernels_of):
     def work(ids):
         return inference_and_gradient(model, ids, segment_length=16)
 
-    # The reference, and "rnn", compute with nothing but the library's own operations.
+    # The reference, and "rnn", compute with nothing but transformers' own operations.
     for kernel in set(kernels_of(mixer)) - {"eager", "rnn", "auto"}:
         model.set_attn_implementation(kernel)
         expected = [work(ids) for ids in inputs]

@@ -177,7 +177,7 @@ def test_training_refuses_what_is_no_corpus():
 
 @pytest.mark.parametrize("batch", [list, tuple, iter])
 def test_batches_are_texts(batch):
-    """What the library's `train_new_from_iterator` takes, `dataset.iter(batch_size)` for one, ours takes, too."""
+    """What transformers' `train_new_from_iterator` takes, `dataset.iter(batch_size)` for one, ours takes, too."""
     texts = [*corpus(1500), "zebra " * 2000]
     batches = (batch(texts[start : start + 100]) for start in range(0, len(texts), 100))
     vocabulary = LionTokenizer.train_from_iterator(batches, vocab_size=200).get_vocab()

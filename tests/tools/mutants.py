@@ -674,7 +674,7 @@ WINDOWS = [
         "test_local_window.py::test_cyclic_positions",
     ),
     Mutant(
-        "hybrid: a kernel of linear attention is asked of the library",
+        "hybrid: a kernel of linear attention is asked of transformers",
         "modeling_lion/attention/implementation_names.py",
         'return "sdpa" if implementation in FORMS else implementation',
         "return implementation",
@@ -975,14 +975,14 @@ MODELS = [
         "test_attn_implementation.py::test_other_names_are_refused",
     ),
     Mutant(
-        "model: the class claims the library's attention functions",
+        "model: the class claims transformers' attention functions",
         "modeling_lion/attention/implementation_names.py",
         "return model is not None and model.config.has_softmax_layers",
         "return model is None or model.config.has_softmax_layers",
         f"{CONFORMANCE}::test_attention_functions_of_the_library_are_for_softmax",
     ),
     Mutant(
-        "model: no softmax model has the library's attention functions",
+        "model: no softmax model has transformers' attention functions",
         "modeling_lion/attention/implementation_names.py",
         "return model is not None and model.config.has_softmax_layers",
         "return False",

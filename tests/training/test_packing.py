@@ -55,7 +55,7 @@ def test_collator_masks_as_with_padding_and_keeps_first_labels(tokenizer, exampl
     options = {"mlm_probability": 0.4, "seed": 3}
     if whole_words:
         options |= {"whole_word_mask": True, "mask_replace_prob": 1, "random_replace_prob": 0}
-        # The library pads no offsets, so these have to come padded.
+        # transformers pads no offsets, so these have to come padded.
         encoded = tokenizer(TEXTS, padding=True, return_special_tokens_mask=True, return_offsets_mapping=True)
         examples = [{name: encoded[name][i] for name in encoded} for i in range(len(TEXTS))]
     padded = DataCollatorForLanguageModeling(tokenizer, **options)(examples)
@@ -195,7 +195,7 @@ def test_training_on_packed_rows_equals_sequences_one_by_one(tokenizer, tmp_path
         optimizer.step()
         optimizer.zero_grad()
     for (name, actual), expected in zip(model.named_parameters(), alone.parameters(), strict=True):
-        # The library's loss is float32; the step is a tenth of the gradient.
+        # transformers' loss is float32; the step is a tenth of the gradient.
         torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7, msg=lambda m, name=name: f"{name}: {m}")
         assert not torch.equal(expected, start[name]), name
 
@@ -213,7 +213,7 @@ def test_labels_of_other_heads(tokenizer, model_class, pooling):
     assert_equal(packed.logits, torch.cat([single.logits for single in singles], dim=dim))
     weights = torch.tensor([1 if dim == 0 else len(row["input_ids"]) for row in rows])
     losses = torch.stack([single.loss for single in singles])
-    # The library's losses are float32.
+    # transformers' losses are float32.
     torch.testing.assert_close(packed.loss.float(), ((losses * weights).sum() / weights.sum()).float())
 
 
