@@ -111,6 +111,11 @@ def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
             f"`attention_mask` must be (batch, length) = {tuple(inputs.shape[:2])}, 1 for real tokens and 0 "
             f"for padding; got {tuple(attention_mask.shape)}."
         )
+    if attention_mask.is_floating_point() and is_readable(attention_mask) and (attention_mask < 0).any():
+        raise ValueError(
+            "`attention_mask` has numbers below 0, as masks have that are added to scores; give 1 (or True) for real "
+            "tokens and 0 (or False) for padding."
+        )
     is_real = attention_mask.bool()
     # Only where the answer costs nothing: on an accelerator it would stall, in a graph it would break it.
     if is_real.device.type == "cpu" and is_readable(is_real) and is_real.all():

@@ -74,3 +74,15 @@ def test_all_that_it_holds_moves_to_another_device():
         tensors = [leaf for leaf in tree_leaves(fields) if isinstance(leaf, torch.Tensor)]
         assert len(tensors) >= 2 and all(tensor.is_meta for tensor in tensors)
     assert isinstance(layouts[0].to("meta").masks["full_attention"], LunaMasks)
+
+
+def test_a_mask_that_is_added_to_scores_is_refused():
+    """0 for real tokens, very negative for padding: read as truth values, it would be the wrong way round."""
+    model = LionModel(LionConfig(**SIZES))
+    ids = torch.randint(5, 40, (2, 6))
+    added = torch.zeros(2, 6)
+    added[0, 4:] = -1e9
+    with pytest.raises(ValueError, match="`attention_mask` has numbers below 0"):
+        model(ids, attention_mask=added)
+    as_numbers = model(ids, attention_mask=(added == 0).float()).last_hidden_state
+    assert torch.equal(as_numbers, model(ids, attention_mask=added == 0).last_hidden_state)
