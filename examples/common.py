@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+import bitsandbytes_log  # noqa: F401 (before transformers)
 import torch
 import yaml
 from datasets import IterableDataset

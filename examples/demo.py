@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import bitsandbytes_log  # noqa: F401 (before transformers)
 import datasets
 import numpy as np
 import pictures

@@ -31,6 +31,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import bitsandbytes_log  # noqa: F401 (before transformers)
 import matplotlib
 import numpy as np
 import torch

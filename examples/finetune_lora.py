@@ -12,6 +12,7 @@ merged/.
 
 from dataclasses import dataclass, field
 
+import bitsandbytes_log  # noqa: F401 (before transformers)
 import peft
 from data_files import TABLES, check_files, load_files
 from transformers import (

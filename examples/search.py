@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import bitsandbytes_log  # noqa: F401 (before transformers)
 import torch
 from docstrings import docstrings, module_name, python_files, split_paragraphs
 from hub_upload_lion.app.search import unit_vectors

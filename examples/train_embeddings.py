@@ -13,6 +13,7 @@ SentenceTransformerTrainingArguments works.
 
 from dataclasses import dataclass, field
 
+import bitsandbytes_log  # noqa: F401 (before transformers)
 from data_files import TABLES, check_files, load_files
 from sentence_transformers import (
     SentenceTransformer,
