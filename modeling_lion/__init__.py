@@ -1,4 +1,7 @@
-"""LION for transformers. Importing this package makes the Auto classes know LION."""
+"""
+LION for transformers. Importing this package makes the Auto classes know LION, and transformers' own encoders with
+sliding windows `attn_implementation="lion_local"`.
+"""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,8 +15,8 @@ from transformers import AutoConfig, AutoTokenizer
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from . import modeling_lion
-from .attention import transformers_windows  # noqa: F401 (registers "lion_local")
 from .attention.report import AttentionReport
+from .attention.transformers_windows import register_lion_local
 from .configuration_lion import AUTO_MODELS, LionConfig
 from .layout.segments import encode_passages
 from .modeling_lion import *  # noqa: F403 (the names in its `__all__`)
@@ -24,6 +27,7 @@ from .portable_code import write_portable_code
 for kernels in ("cpu", "triton"):
     if find_spec(f"{__name__}.{kernels}"):
         import_module(f"{__name__}.{kernels}")
+register_lion_local()
 AutoConfig.register("lion", LionConfig, exist_ok=True)
 AutoTokenizer.register(LionConfig, tokenizer_class=LionTokenizer, exist_ok=True)
 if IMAGE_PROCESSORS:

@@ -5,6 +5,9 @@ needed, and what happens where it is gone. What these libraries ask subclasses t
 `_init_weights` or `_no_split_modules`, is not among them.
 """
 
+import sys
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
@@ -28,6 +31,15 @@ def phi_rotary_embedding() -> type[nn.Module]:
     from transformers.models.phi.modeling_phi import PhiRotaryEmbedding  # here: a configuration needs no model
 
     return PhiRotaryEmbedding
+
+
+def eager_attention_of(module: nn.Module) -> Callable:
+    """
+    The function by which an attention module of transformers computes under "eager", with soft caps, sinks and weights
+    to return. Every file of a model has its own, under one name; a class derived elsewhere has that of its parent.
+    """
+    files = (sys.modules[parent.__module__] for parent in type(module).__mro__)
+    return next(file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward"))
 
 
 def is_torch_func_active() -> bool:

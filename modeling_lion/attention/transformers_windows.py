@@ -1,95 +1,41 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-`attn_implementation="lion_local"` for encoders of transformers: the same weights and the same results, with sliding
-windows in linear time on a CPU, where transformers' own functions compute them as full attention under a mask.
+`attn_implementation="lion_local"` for transformers' own encoders with sliding windows, such as ModernBERT: the results
+of "sdpa", in time and memory linear in the length on a CPU, where "sdpa" scores all pairs and masks most of them.
 
-    import modeling_lion
-    model = AutoModel.from_pretrained("answerdotai/ModernBERT-base", attn_implementation="lion_local")
-
-transformers asks two functions of one name: one makes the masks of a call, the other computes each layer. Here a layer
-with a window gets what is padded, `(batch, length)`, or `None`, and everything else gets the mask of sdpa and goes to
-sdpa. The module is no part of the code that is saved beside LION's weights, which needs none of it.
+Two functions are registered under one name. The mask function leaves layers with a window their padding, `(batch,
+length)`, and makes the mask of "sdpa" for all others. The attention function computes windows by
+`attention/softmax_window.py`. What that cannot do is computed densely by transformers: dropout of weights, soft caps,
+weights that are returned, and masks of other shapes.
 """
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
-from transformers.utils import is_flash_attn_2_available
+from torch.nn.attention.flex_attention import BlockMask
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import is_flash_attn_2_available, is_torch_flex_attn_available
 
-from .packing import sequence_of_each_token
-from .softmax_window import attend_in_window
+from ..private_apis import eager_attention_of
+from .softmax_window import attend_in_window, check_window_arguments
 from .softmax_window_plain import window_mask
-from .tracing import is_readable
+from .tracing import is_known_true, is_readable
 
 
 NAME = "lion_local"
-# By model type, how much more than the tokens on each side of a query its layers give as `sliding_window`: most count
-# the query itself, as flash attention does. What is not here has not been compared with sdpa.
-EXCESS = {
-    "embedding_gemma2_text": 1,
+# Encoders with windows in both directions, by `model_type`: what their layers pass as `sliding_window`, less the
+# tokens that are seen on each side. Most add one, which transformers' flash attention takes off again.
+ADDED_TO_WINDOW = {
     "modernbert": 1,
     "neomme": 1,
-    "openai_privacy_filter": 1,
-    "t5_gemma_module": 0,
     "ultrabert": 1,
+    "openai_privacy_filter": 1,
+    "embedding_gemma2_text": 1,
+    "t5_gemma_module": 0,
 }
-
-
-def check_model(config: PreTrainedConfig) -> None:
-    """Raise a ValueError for a model of which nothing is known here, such as one without windows."""
-    if config.model_type not in EXCESS:
-        raise ValueError(
-            f'attn_implementation="{NAME}" computes sliding windows that read both ways, and is compared with sdpa '
-            f"for these model types: {', '.join(EXCESS)}. This is {config.model_type!r}: load it with "
-            'attn_implementation="sdpa".'
-        )
-
-
-def is_causal(config: PreTrainedConfig) -> bool:
-    return bool(getattr(config, "is_decoder", False))
-
-
-def make_mask(
-    batch_size: int,
-    q_length: int,
-    kv_length: int,
-    q_offset: int = 0,
-    kv_offset: int = 0,
-    attention_mask: Tensor | None = None,
-    local_size: int | None = None,
-    use_vmap: bool = False,
-    config: PreTrainedConfig | None = None,
-    **kwargs,
-) -> Tensor | None:
-    """
-    What `lion_local_attention` takes as a mask. Arguments as of `transformers.masking_utils.sdpa_mask`.
-
-    Returns:
-        For a window that reads both ways which tokens are real, `(batch, kv_length)`, bool, or `None` if all are; for
-        all else the mask of sdpa.
-
-    Raises:
-        ValueError: for a model that is not known to have such windows.
-    """
-    check_model(config)
-    if local_size is None or use_vmap or q_length != kv_length or q_offset != kv_offset or is_causal(config):
-        return sdpa_mask(
-            batch_size=batch_size,
-            q_length=q_length,
-            kv_length=kv_length,
-            q_offset=q_offset,
-            kv_offset=kv_offset,
-            attention_mask=attention_mask,
-            local_size=local_size,
-            use_vmap=use_vmap,
-            config=config,
-            **kwargs,
-        )
-    if attention_mask is None or is_readable(attention_mask) and attention_mask.all():
-        return None
-    return attention_mask.bool()
+# Those of them with attention sinks, which flash attention 2 lacks.
+WITH_SINKS = ("openai_privacy_filter",)
 
 
 def lion_local_attention(
@@ -97,92 +43,188 @@ def lion_local_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
-    *,
-    scaling: float | None = None,
+    attention_mask: Tensor | BlockMask | None,
     dropout: float = 0.0,
+    scaling: float | None = None,
     sliding_window: int | None = None,
+    is_causal: bool | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     cu_seq_lens_q: Tensor | None = None,
+    output_attentions: bool = False,
     **kwargs,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     """
-    One layer's attention, equal to sdpa's, in linear time where the layer has a window.
+    An attention function of transformers, with its arguments.
 
     Args:
-        module: the layer's attention, with a `config`.
-        query: `(batch, heads, length, head_dim)`; key, value: likewise, or with fewer heads, which several query heads
-            then share.
-        attention_mask: of `make_mask`, or any that sdpa takes.
-        scaling: of the scores; `head_dim ** -0.5` if `None`.
-        dropout: of the weights. Above 0 a layer with a window is computed by sdpa under a mask.
-        sliding_window: as the layers of the model give it (`EXCESS`); `None` for a layer without a window.
-        s_aux: a further score of each head, `(heads,)`, which takes weight and has no value ("sink").
-        cu_seq_lens_q: borders of sequences packed into one row, `(num_sequences + 1,)`, which are then apart.
+        module: the attention module of a model, which has a `config`.
+        query: `(batch, heads, length, head_dim)`, any float dtype; key, value: `(batch, key_value_heads, length,
+            head_dim)`.
+        attention_mask: of `lion_local_mask`, or `(batch or 1, 1, length, length)`, bool or added to the scores.
+        dropout: probability of dropping a weight; more than 0 takes quadratic time.
+        sliding_window: as the model passes it; `None` in layers of full attention.
+        softcap: bound of the scores; takes quadratic time.
+        s_aux: attention sinks, `(heads,)`.
+        cu_seq_lens_q: borders of packed sequences, `(num_sequences + 1,)`, each of which is on its own.
+        output_attentions: whether to return the weights, in quadratic time.
 
     Returns:
-        `(batch, length, heads, head_dim)`, and no weights.
+        `(batch, length, heads, head_dim)` in the dtype of `value`; the weights `(batch, heads, length, length)` or
+        `None`.
 
     Raises:
-        ValueError: for what windows or sdpa cannot compute: a model that is not known, a cap on scores, sinks with
-            dropout or without a window.
+        ValueError: if the model is causal, or is not known to have windows in both directions.
     """
-    check_model(module.config)
-    if softcap is not None:
-        raise ValueError(
-            f"`attn_logit_softcapping` is {softcap}, and neither windows in linear time nor sdpa cap scores: load the "
-            'model with attn_implementation="eager".'
-        )
-    has_window = sliding_window is not None and not is_causal(module.config) and query.shape[2] == key.shape[2]
-    is_window = has_window and (attention_mask is None or attention_mask.dim() == 2)
-    if s_aux is not None and (dropout > 0 or not is_window):
-        raise ValueError(
-            f"`attention_dropout` is {dropout} in a layer with attention sinks; they are computed in windows without "
-            'dropout only: set it to 0, or load the model with attn_implementation="eager".'
-        )
-    reach = None if sliding_window is None else sliding_window - EXCESS[module.config.model_type]
-    if is_window and s_aux is None and runs_flash_attention(query):
-        flash = ALL_ATTENTION_FUNCTIONS["flash_attention_2"]
-        kwargs |= {"cu_seq_lens_q": cu_seq_lens_q} if cu_seq_lens_q is not None else {}
-        options = {"scaling": scaling, "sliding_window": reach + 1, "is_causal": False}
-        return flash(module, query, key, value, attention_mask, dropout=dropout, **options, **kwargs)
-    if is_window and dropout == 0 and (query.device.type == "cpu" or s_aux is not None):
-        groups = query.shape[1] // key.shape[1]
-        if groups > 1:
-            key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-        output, log_sum = attend_in_window(
-            query,
-            key,
-            value,
-            sliding_window=reach,
-            scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
-            is_real=attention_mask,
-            cu_seqlens=cu_seq_lens_q,
-            first_query=0,
-            with_log_sum=s_aux is not None,
-        )
-        if s_aux is not None:  # the share of the weights that the sink leaves
-            share = torch.sigmoid(log_sum - s_aux.to(log_sum.dtype)[:, None])
-            output = (output * share.transpose(1, 2).unsqueeze(-1)).to(value.dtype)
-        return output, None
-    if is_window:
-        token = torch.arange(query.shape[2], device=query.device)
-        attention_mask = window_mask(token, token, reach, attention_mask, cu_seq_lens_q)
-        attention_mask = attention_mask.view(-1, 1, *attention_mask.shape[-2:])
-    elif cu_seq_lens_q is not None and attention_mask is None:
-        sequence = sequence_of_each_token(cu_seq_lens_q, query.shape[2])
-        attention_mask = (sequence[:, None] == sequence)[None, None]
-    sdpa = ALL_ATTENTION_FUNCTIONS["sdpa"]
-    options = {"scaling": scaling, "dropout": dropout}
-    return sdpa(module, query, key, value, attention_mask, **options, **kwargs)
+    check_model(module.config, getattr(module, "is_causal", False) if is_causal is None else is_causal)
+    reach = None if sliding_window is None else sliding_window - ADDED_TO_WINDOW[module.config.model_type]
+    options = {"dropout": dropout, "scaling": scaling, "is_causal": False}
+    is_dense = isinstance(attention_mask, Tensor) and attention_mask.dim() == 4
+    name = name_on(query.device, query.dtype, module.config)
+    if isinstance(attention_mask, BlockMask) or (name == "flash_attention_2" and not is_dense):
+        name = "flex_attention" if isinstance(attention_mask, BlockMask) else name
+        options |= kwargs | {"softcap": softcap, "s_aux": s_aux, "cu_seq_lens_q": cu_seq_lens_q}
+        options["sliding_window"] = None if reach is None else reach + 1
+        return ALL_ATTENTION_FUNCTIONS[name](module, query, key, value, attention_mask, **options)
+    is_eager = output_attentions or softcap is not None
+    if name == NAME and reach is not None and not (is_dense or is_eager or dropout > 0):
+        return windowed(query, key, value, attention_mask, reach, scaling, s_aux, cu_seq_lens_q), None
+    mask = dense_mask(query, attention_mask, reach, cu_seq_lens_q)
+    if not is_eager and s_aux is None:
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, mask, **options)
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
+    return eager_attention_of(module)(module, query, key, value, mask, softcap=softcap, s_aux=s_aux, **options)
 
 
-def runs_flash_attention(query: Tensor) -> bool:
-    """Whether flash attention is installed and takes such tensors."""
-    is_half = query.dtype in (torch.float16, torch.bfloat16)
-    return query.device.type == "cuda" and is_half and is_flash_attn_2_available()
+def lion_local_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    attention_mask: Tensor | None = None,
+    local_size: int | None = None,
+    use_vmap: bool = False,
+    config: PreTrainedConfig | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    **kwargs,
+) -> Tensor | BlockMask | None:
+    """
+    A mask function of transformers, with its arguments.
+
+    Args:
+        attention_mask: which keys are real, `(batch, keys)`, bool; `None` for all.
+        local_size: tokens seen on each side; `None` in layers of full attention.
+        use_vmap: whether the caller added a mask of its own.
+
+    Returns:
+        On a CPU, for layers with a window: which keys are real, `(batch, keys)`, bool, `None` where all are known to
+        be. For other layers, and where a window is not all that there is to the mask, `(batch, 1, queries, keys)`,
+        bool, `None` where all see all. On another device, what transformers' attention function takes there.
+
+    Raises:
+        ValueError: if the model is not known to have windows in both directions.
+    """
+    check_model(config)
+    name = name_on(torch.device(device), dtype, config)
+    is_dense = use_vmap or q_length != kv_length or getattr(config, "attn_logit_softcapping", None) is not None
+    if name == NAME and local_size is not None and not is_dense:
+        is_needed = attention_mask is not None and not (is_readable(attention_mask) and attention_mask.all())
+        return attention_mask if is_needed else None
+    sizes = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "local_size": local_size}
+    kwargs |= {"config": config, "dtype": dtype, "device": device, "use_vmap": use_vmap}
+    mask_function = ALL_MASK_ATTENTION_FUNCTIONS["sdpa" if name == NAME else name]
+    return mask_function(attention_mask=attention_mask, **sizes, **kwargs)
 
 
-AttentionInterface.register(NAME, lion_local_attention)
-AttentionMaskInterface.register(NAME, make_mask)
+def check_model(config: PreTrainedConfig, is_causal: bool = False) -> None:
+    """Raise a ValueError that says what to use, unless these are layers of an encoder with windows."""
+    model_type = getattr(config, "model_type", type(config).__name__)
+    is_causal = is_causal or getattr(config, "is_decoder", False)
+    if model_type in ADDED_TO_WINDOW and not is_causal:
+        return
+    why = "is causal" if is_causal else "is not known to have any"
+    raise ValueError(
+        f'`attn_implementation="{NAME}"` computes sliding windows in both directions, and the model with '
+        f'`model_type` "{model_type}" {why}: use "sdpa" or "eager". Of a model of several parts, name those with '
+        f'windows, as in `attn_implementation={{"text_config": "{NAME}"}}`. These have: {", ".join(ADDED_TO_WINDOW)}.'
+    )
+
+
+def name_on(device: torch.device, dtype: torch.dtype, config: PreTrainedConfig) -> str:
+    """Which attention function computes on a device: on a CPU our own, and elsewhere one of transformers'."""
+    if device.type in ("cpu", "meta"):
+        return NAME
+    is_half = dtype in (torch.float16, torch.bfloat16)
+    if device.type == "cuda" and is_half and is_flash_attn_2_available() and config.model_type not in WITH_SINKS:
+        return "flash_attention_2"
+    return "flex_attention" if device.type == "cuda" and is_torch_flex_attn_available() else "sdpa"
+
+
+def windowed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    is_real: Tensor | None,
+    reach: int,
+    scaling: float | None,
+    sinks: Tensor | None,
+    cu_seqlens: Tensor | None,
+) -> Tensor:
+    """
+    Attention to the real keys at most `reach` tokens away, padding counted as "sdpa" counts it, `(batch, length,
+    heads, head_dim)`.
+    """
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    query, key = (x.to(value.dtype) for x in (query, key))  # autocast leaves them what norms and rotations made them
+    check_window_arguments(query, key, value, reach, is_real, cu_seqlens, first_query=0)
+    output, log_sum = attend_in_window(
+        query,
+        key,
+        value,
+        sliding_window=reach,
+        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        is_real=is_real,
+        cu_seqlens=cu_seqlens,
+        first_query=0,
+        with_log_sum=sinks is not None,
+    )
+    if sinks is None:
+        return output
+    # A sink is one more key with value 0: its weight is taken from all others.
+    kept = (log_sum - sinks.unsqueeze(-1)).sigmoid()
+    return output * kept.transpose(1, 2).unsqueeze(-1).to(output.dtype)
+
+
+def dense_mask(
+    query: Tensor, attention_mask: Tensor | None, reach: int | None, cu_seqlens: Tensor | None
+) -> Tensor | None:
+    """
+    What each query sees, as "sdpa" takes it, `(batch or 1, 1, length, length)`; `None` if all see all. A mask of that
+    shape has the window in it already.
+    """
+    length = query.shape[2]
+    is_dense = attention_mask is not None and attention_mask.dim() == 4
+    if cu_seqlens is None and (is_dense or (attention_mask is None and sees_all(reach, length))):
+        return attention_mask
+    token = torch.arange(length, device=query.device)
+    reach = length if reach is None or is_dense else reach
+    seen = window_mask(token, token, reach, None if is_dense else attention_mask, cu_seqlens)
+    seen = seen.view(-1, 1, length, length)
+    if not is_dense:
+        return seen
+    if attention_mask.dtype == torch.bool:
+        return attention_mask & seen
+    return attention_mask.masked_fill(~seen, torch.finfo(attention_mask.dtype).min)
+
+
+def sees_all(reach: int | None, length: int) -> bool:
+    return reach is None or is_known_true(length <= reach + 1)
+
+
+def register_lion_local() -> None:
+    """Make the name known to transformers, for all models of this process."""
+    AttentionInterface.register(NAME, lion_local_attention)
+    AttentionMaskInterface.register(NAME, lion_local_mask)
