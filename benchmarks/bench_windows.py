@@ -13,8 +13,7 @@ process; `difference` is the largest one between their hidden states. Rows go to
 """
 
 import argparse
-import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from measure import (
@@ -43,14 +42,16 @@ BATCHES = {128: 8, 512: 4}  # sequences by length, 1 of others
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.25}
 
 
-def make_models(size: str, layers: int, dtype: torch.dtype) -> dict[str, ModernBertModel]:
+def make_models(
+    size: str, layers: int, dtype: torch.dtype, implementations: Sequence[str] = IMPLEMENTATIONS
+) -> dict[str, ModernBertModel]:
     """The same weights by implementation."""
-    torch.manual_seed(0)
-    config = ModernBertConfig(vocab_size=1000, num_hidden_layers=layers, **SIZES[size], **special_tokens())
-    sdpa = AutoModel.from_config(config, attn_implementation="sdpa", dtype=dtype)
-    local = AutoModel.from_config(copy.deepcopy(config), attn_implementation="lion_local", dtype=dtype)
-    local.load_state_dict(sdpa.state_dict())
-    return {"sdpa": sdpa, "lion_local": local}
+    models = {}
+    for implementation in implementations:
+        torch.manual_seed(0)
+        config = ModernBertConfig(vocab_size=1000, num_hidden_layers=layers, **SIZES[size], **special_tokens())
+        models[implementation] = AutoModel.from_config(config, attn_implementation=implementation, dtype=dtype)
+    return models
 
 
 def special_tokens() -> dict[str, int]:
@@ -76,11 +77,14 @@ def make_ids(length: int) -> torch.Tensor:
 
 
 def memory_of(size: str, layers: int, dtype: torch.dtype, length: int, mode: str, implementation: str) -> int:
-    """Bytes at the peak of one pass, in this process; the weights of both implementations are among them."""
-    run = make_pass(make_models(size, layers, dtype)[implementation], make_ids(length), mode)
+    """Bytes that one pass needs beyond the model, at its peak, in this process."""
+    model, ids = make_models(size, layers, dtype, [implementation])[implementation], make_ids(length)
+    run = make_pass(model, ids, mode)
+    run()  # what is made once, and gradients
     forget_peak_memory()
+    before = peak_memory()
     run()
-    return peak_memory()
+    return peak_memory() - before
 
 
 def check_equal(models: dict[str, ModernBertModel], ids: torch.Tensor) -> float:
@@ -101,9 +105,9 @@ def measure(args: argparse.Namespace, models: dict[str, ModernBertModel], mode: 
     dtype = getattr(torch, args.dtype)
     rows = []
     for name in IMPLEMENTATIONS:
-        peak = in_new_process(memory_of, args.model, args.layers, dtype, length, mode, name)
+        memory = in_new_process(memory_of, args.model, args.layers, dtype, length, mode, name)
         case = {"implementation": name} | case_of(args, mode, length)
-        rows.append(case | summary(seconds[name]) | {"peak_memory": peak, "difference": difference})
+        rows.append(case | summary(seconds[name]) | {"memory": memory, "difference": difference})
     return rows
 
 
@@ -137,7 +141,7 @@ def main(args: list[str] | None = None) -> None:
             print(
                 f"{args.model}, {args.layers} layers, {args.dtype}, {mode}, {length} tokens: "
                 f"{local['median'] / sdpa['median']:.2f} of sdpa's time ({sdpa['median']:.2f} s), "
-                f"{local['peak_memory'] / sdpa['peak_memory']:.2f} of its memory, "
+                f"{local['memory'] / max(1, sdpa['memory']):.2f} of its memory, "
                 f"difference {local['difference']:.0e}",
                 flush=True,
             )

@@ -315,7 +315,7 @@ def packing(read: Read) -> str:
 
 
 def windows(read: Read) -> str:
-    """`lion_local` beside sdpa; for memory, the peaks of the processes."""
+    """`lion_local` beside sdpa: time, and memory of a call beyond the model."""
     found = latest(read("windows"), "model", "layers", "dtype", "mode", "length", "implementation")
     rows = defaultdict(dict)
     for (model, layers, dtype, mode, length, implementation), row in found.items():
@@ -324,7 +324,7 @@ def windows(read: Read) -> str:
         sdpa = found[model, layers, dtype, mode, length, "sdpa"]
         what = {"infer": "inference", "train": "training step"}[mode]
         rows[f"ModernBERT-{model}, {layers} layers, {dtype}, {what}"][f"{length:,} tokens"] = (
-            f"{row['median'] / sdpa['median']:.2f} / {row['peak_memory'] / sdpa['peak_memory']:.2f}"
+            f"{row['median'] / sdpa['median']:.2f} ({sdpa['memory'] / 2**30:.2f} → {row['memory'] / 2**30:.2f} GiB)"
         )
     return grid(rows)
 
