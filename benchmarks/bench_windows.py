@@ -80,7 +80,6 @@ def memory_of(size: str, layers: int, dtype: torch.dtype, length: int, mode: str
     """Bytes that one pass needs beyond the model, at its peak, in this process."""
     model, ids = make_models(size, layers, dtype, [implementation])[implementation], make_ids(length)
     run = make_pass(model, ids, mode)
-    run()  # what is made once, and gradients
     forget_peak_memory()
     before = peak_memory()
     run()

@@ -323,9 +323,10 @@ def windows(read: Read) -> str:
             continue
         sdpa = found[model, layers, dtype, mode, length, "sdpa"]
         what = {"infer": "inference", "train": "training step"}[mode]
-        rows[f"ModernBERT-{model}, {layers} layers, {dtype}, {what}"][f"{length:,} tokens"] = (
-            f"{row['median'] / sdpa['median']:.2f} ({sdpa['memory'] / 2**30:.2f} → {row['memory'] / 2**30:.2f} GiB)"
-        )
+        cell = f"{row['median'] / sdpa['median']:.2f}"
+        if row["memory"] and sdpa["memory"]:
+            cell += f" ({sdpa['memory'] / 2**30:.2f} → {row['memory'] / 2**30:.2f} GiB)"
+        rows[f"ModernBERT-{model}, {layers} layers, {dtype}, {what}"][f"{length:,} tokens"] = cell
     return grid(rows)
 
 
