@@ -103,7 +103,8 @@ def check_space(folder: Path) -> None:
     """A ValueError if the page in the folder of a Space does not start, in a process that imports the code there."""
     code = (
         "import app, sys\n"
-        f"strange = [x for x in {HIDDEN!r} if not sys.modules[x].__file__.startswith(sys.argv[1])]\n"
+        f"loaded = [sys.modules[x].__file__ for x in {HIDDEN!r} if x in sys.modules]\n"
+        "strange = [path for path in loaded if not path.startswith(sys.argv[1])]\n"
         "assert not strange, strange"
     )
     process = subprocess.run(
