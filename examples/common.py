@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What the Trainer scripts share: arguments, checks before training, training and the files that it writes."""
 
+import copy
 import json
 import os
 import sys
@@ -208,7 +209,7 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
         if overrides is not None:
             parsed = LionConfig()
             parsed.update_from_string(overrides)
-            fields = {name: getattr(parsed, name) for name in (part.split("=")[0] for part in overrides.split(","))}
+            fields = overridden(parsed, overrides)
         return lion_preset(model_args.config_name, **fields)
     name = model_args.model_name_or_path or model_args.config_name
     try:
@@ -219,9 +220,16 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
             f"--config_name, one of {', '.join(PRESETS)}."
         ) from error
     if overrides is not None:
-        config.update_from_string(overrides)
+        parsed = copy.deepcopy(config)
+        parsed.update_from_string(overrides)
+        config = type(config).from_dict(config.to_dict(), **overridden(parsed, overrides))
         config.validate()
     return config
+
+
+def overridden(config: PreTrainedConfig, overrides: str) -> dict[str, object]:
+    """The fields that `overrides` names, "field=value,field=value", with their values in `config`."""
+    return {name: getattr(config, name) for name in (part.split("=")[0] for part in overrides.split(","))}
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:

@@ -33,6 +33,8 @@ from transformers import (
     set_seed,
 )
 
+from modeling_lion import LionConfig
+
 
 SHUFFLE_BUFFER = 10_000
 
@@ -213,8 +215,8 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
     """A tokenizer of the texts of a dataset, with at most `vocab_size` entries."""
     column = text_column(dataset)
     texts = (example[column] for example in dataset)
-    has_limit = config.max_position_embeddings > 0  # a table of positions
-    limit = {"model_max_length": config.max_position_embeddings} if has_limit else {}
+    longest = config.longest_text if isinstance(config, LionConfig) else config.max_position_embeddings
+    limit = {} if longest is None else {"model_max_length": longest}
     return LionTokenizer.train_from_iterator(texts, vocab_size, **limit)
 
 

@@ -70,8 +70,9 @@ KNOWN_NAMES = {
 }
 # How one vector may be made of a sequence.
 POOLINGS = {"text": ("cls", "mean", "late"), "image": ("cls", "mean", "cls_mean", "prefix", "attention")}
-# What `max_position_embeddings` is without a table of positions: XLNet's word for it, which other libraries know.
-NO_LIMIT = -1
+# `max_position_embeddings` without any positions: other libraries want a positive number there, and
+# sentence-transformers truncates texts to it.
+NO_LIMIT = 2**20
 # What has no effect on texts.
 IMAGE_FIELDS = (
     "image_size",
@@ -258,9 +259,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             As in BERT and ViT. `layer_norm_eps` defaults to 1e-12 for text and 1e-6 for images.
             `attention_probs_dropout_prob` drops elements of the mixed values, so that it is the same in every kernel.
         max_position_embeddings (`int`, *optional*):
-            Entries of the table of absolute positions, which is the longest text; 512 by default. Without a table, and
-            with a cyclic one, no text is too long: what is given is kept as `initial_context_length`, and this becomes
-            -1, which libraries that truncate texts take as no limit.
+            Entries of the table of absolute positions, which is the longest text; 512 by default. With rotary
+            positions, the length that the model is trained for, which limits nothing here and which scaled frequencies
+            start from. Without any positions, and with a cyclic table, no text is too long: the value becomes
+            `initial_context_length`, and this field becomes 2**20.
         initial_context_length (`int`, *optional*):
             The context length over which the initial decays are spread, of models without a table of absolute
             positions, and the length of a cyclic table. Defaults to `max_position_embeddings` or, without that,
@@ -375,10 +377,23 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             self.pooling = "cls" if is_text else "mean"
         if self.embedding_norm is None:
             self.embedding_norm = is_text
-        if self.initial_context_length is not None and self.position_embedding_type != "absolute":
-            self.max_position_embeddings = NO_LIMIT  # both were given: there is no table that the other could be of
-        self.validate_context_length()
+        if self.sliding_window is None and "sliding_attention" in self.layer_types_in_use:
+            self.sliding_window = 64
+        self.set_lengths()
         super().__post_init__(**kwargs)
+
+    def set_lengths(self):
+        """Fill in `initial_context_length` and `max_position_embeddings`, whichever was not set."""
+        given = self.max_position_embeddings
+        if given in (NO_LIMIT, -1):  # -1: what earlier configurations store
+            given = None
+        if self.initial_context_length is None or self.has_position_table:
+            known = (given, self.initial_context_length, 512)
+            self.initial_context_length = next(length for length in known if length is not None)
+        if self.has_position_table or given is None and self.has_rotary_positions:
+            self.max_position_embeddings = self.initial_context_length
+        elif given is None or given > 0 and not self.has_rotary_positions:  # other numbers are refused later
+            self.max_position_embeddings = NO_LIMIT
 
     @classmethod
     def names(cls) -> set[str]:
@@ -421,7 +436,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         """
         if not kwargs.get("return_unused_kwargs"):  # else they are for the model, too, which refuses what it lacks
             cls.check_names(kwargs)
-        return super().from_dict({"transformers_version": __version__} | config_dict, **kwargs)
+        # To the constructor, which fills in what depends on them.
+        given = {name: kwargs.pop(name) for name in cls.__annotations__ if name in kwargs}
+        if "max_position_embeddings" in given:
+            given = {"initial_context_length": None} | given
+        return super().from_dict({"transformers_version": __version__} | config_dict | given, **kwargs)
 
     @classmethod
     def warn_of_names(cls, names: Iterable[str]) -> None:
@@ -479,18 +498,24 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     def context_length(self) -> int:
         """Tokens in a sequence of the configured length, those before the patches of an image included."""
         rows, columns = self.patch_grid
-        return self._context_length() if self.modality == "text" else self.num_prefix_tokens + rows * columns
+        if self.modality == "image":
+            return self.num_prefix_tokens + rows * columns
+        return self.max_position_embeddings if self.has_position_table else self.initial_context_length
 
-    def _context_length(self) -> int:
-        if self.max_position_embeddings in (None, NO_LIMIT):
-            return 512 if self.initial_context_length is None else self.initial_context_length
-        return self.max_position_embeddings
+    @property
+    def has_position_table(self) -> bool:
+        """Whether a table of absolute positions limits the length of texts."""
+        return self.modality == "text" and self.position_embedding_type == "absolute"
+
+    @property
+    def has_rotary_positions(self) -> bool:
+        """Whether the layers of any type have rotary positions."""
+        return any(parameters is not None for parameters in self.rope_parameters_by_type.values())
 
     @property
     def longest_text(self) -> int | None:
         """The tokens that the table of positions has rows for; `None` without a limit, and for images."""
-        has_table = self.modality == "text" and self.position_embedding_type == "absolute"
-        return self.max_position_embeddings if has_table else None
+        return self.max_position_embeddings if self.has_position_table else None
 
     @property
     def stage_names(self) -> list[str]:
@@ -510,7 +535,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @property
     def layer_types_in_use(self) -> set[str]:
-        """The types of all layers; of a model without layers, that of its mixer."""
+        """The types of all layers."""
         return set(self.layer_types or [self.layer_type(0)])
 
     @property
@@ -547,7 +572,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         if parameters is None:
             return None
         config = copy.copy(self)
-        config.rope_parameters, config.max_position_embeddings = parameters, self.context_length
+        config.rope_parameters = parameters
         return config
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict:
@@ -624,13 +649,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     def validate_output_attentions(self):
         """No restriction: see the setter above."""
 
-    def validate_context_length(self):
-        """Not a check: moves a length to the field that it belongs to, also where fields were set one by one."""
-        self.initial_context_length = self._context_length()
-        if self.max_position_embeddings is None or self.initial_context_length > 0:  # else it is refused below
-            has_table = self.modality == "text" and self.position_embedding_type == "absolute"
-            self.max_position_embeddings = self.initial_context_length if has_table else NO_LIMIT
-
     def validate_positive(self):
         for name in (
             "hidden_size",
@@ -649,11 +667,9 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             "chunk_size",
             "local_window",
         ):
-            may_be_zero = ("num_hidden_layers", "type_vocab_size", "num_register_tokens", "local_window")
-            minimum = 0 if name in may_be_zero else 1
-            has_no_limit = name == "max_position_embeddings" and self.max_position_embeddings == NO_LIMIT
+            minimum = 0 if name in ("type_vocab_size", "num_register_tokens", "local_window") else 1
             is_unset = name == "embedding_size" and self.embedding_size is None
-            if not has_no_limit and not is_unset and getattr(self, name) < minimum:
+            if not is_unset and getattr(self, name) < minimum:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; give at least {minimum}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             value = getattr(self, name)
@@ -681,7 +697,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         """In place of transformers' check of `layer_types`, which knows more types."""
         given = self.layer_types
         if self.sliding_window is None and "sliding_attention" in self.layer_types_in_use:
-            self.sliding_window = 64  # here, so that it is there also where fields were set one by one
+            raise ValueError(
+                "`sliding_window` is None, and `layer_types` has 'sliding_attention': give the tokens that such a "
+                "layer sees on each side, for example 64."
+            )
         if self.sliding_window is not None and given is None:
             raise ValueError(
                 f"`sliding_window` is {self.sliding_window}, and no layer has a window: name those that have in "

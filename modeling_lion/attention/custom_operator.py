@@ -20,9 +20,10 @@ bfloat16, it would cost the gradients of the decays most of their digits, unless
 nothing, `(0,)`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from .numerics import accumulation_dtype, save_for_backward, saved_for_backward, without_autocast
 from .plain import run_plain
@@ -99,20 +100,11 @@ def attention_operator(
             grad_factor = None
         if grad is None and grad_factor is None:
             return (None,) * 8
-        is_differentiable = torch.is_grad_enabled()  # create_graph=True: the gradient itself will be differentiated
-        if is_differentiable or compute_gradients is None:
-            with torch.enable_grad():
-                # Both log decays may be one tensor: as different ones, each gets its own part of the gradient.
-                apart = (lambda x: x.view_as(x)) if is_differentiable else (lambda x: x.detach().requires_grad_())
-                inputs = [None if x is None else apart(x) for x in inputs]
-                wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
-                results = run_plain(plain, *inputs, ctx.chunk_size, ctx.normalization, ctx.head_directions)
-                results, grads = (results, (grad, grad_factor)) if is_separate else (results[:1], (grad,))
-                grads = [torch.zeros_like(x) if d is None else d for x, d in zip(results, grads, strict=True)]
-                found = iter(
-                    torch.autograd.grad(results, wanted, grads, create_graph=is_differentiable, allow_unused=True)
-                )
-            return *(next(found) if needed else None for needed in needs), None, None, None
+        # create_graph=True: the gradient itself will be differentiated.
+        if torch.is_grad_enabled() or compute_gradients is None:
+            arguments = ctx.chunk_size, ctx.normalization, ctx.head_directions
+            grads = (grad, grad_factor) if is_separate else (grad,)
+            return *gradients_of_plain(plain, inputs, needs, grads, *arguments), None, None, None
         output, factor, *saved = results
         grad = torch.zeros_like(output) if grad is None else grad
         if is_separate and grad_factor is None:
@@ -126,3 +118,31 @@ def attention_operator(
 
     operator.register_autograd(differentiate, setup_context=setup_context)
     return operator
+
+
+def gradients_of_plain(
+    plain: Callable,
+    inputs: Sequence[Tensor | None],
+    needs: Sequence[bool],
+    grads: Sequence[Tensor | None],
+    *arguments,
+) -> list[Tensor | None]:
+    """
+    The gradients of an operator by autograd, through the body (attention/plain.py) that computes the same. Where
+    gradients are enabled, they can be differentiated again.
+
+    Args:
+        inputs: query, key, value and both log decays; needs: which of them need a gradient.
+        grads: of the output and, if there is a second, of the denominators.
+        arguments: chunk size, normalization and head directions.
+    """
+    is_differentiable = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Both log decays may be one tensor: as different ones, each gets its own part of the gradient.
+        apart = (lambda x: x.view_as(x)) if is_differentiable else (lambda x: x.detach().requires_grad_())
+        inputs = [None if x is None else apart(x) for x in inputs]
+        wanted = [x for x, needed in zip(inputs, needs, strict=True) if needed]
+        results = run_plain(plain, *inputs, *arguments)[: len(grads)]
+        grads = [torch.zeros_like(x) if d is None else d for x, d in zip(results, grads, strict=True)]
+        computed = iter(torch.autograd.grad(results, wanted, grads, create_graph=is_differentiable, allow_unused=True))
+    return [next(computed) if needed else None for needed in needs]

@@ -6,23 +6,22 @@ over chunks, without float64, which OpenVINO narrows, and with few operators, ea
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from .plain import chunk_body, split_ones, with_ones
-from .tracing import is_known_true, is_symbolic
+from .tracing import is_exporting, is_known_true, is_symbolic
 
 
 # Fewer tokens than `chunk_size` + 2.5 `head_dim` take less time in the full form, in ONNX Runtime, too.
 LONGEST_FULL_FORM = 2.5
 
 
-class Graphs:
-    """What is being exported; an attribute, which compilers can read."""
-
-    choose = False
+# Whether what is exported in this thread chooses its form by the length when it runs.
+_CHOOSES_BY_LENGTH = ContextVar("chooses_by_length", default=False)
 
 
 @contextmanager
@@ -31,11 +30,16 @@ def choosing_graphs() -> Iterator[None]:
     What is exported in it, with `attn_implementation="auto"`, chooses by the length when it runs (`graph_auto_body`).
     For ONNX: other exporters know no `torch.cond`, nor are there gradients.
     """
-    Graphs.choose = True
+    token = _CHOOSES_BY_LENGTH.set(True)
     try:
         yield
     finally:
-        Graphs.choose = False
+        _CHOOSES_BY_LENGTH.reset(token)
+
+
+def is_exporting_a_choice() -> bool:
+    """Whether a graph is being exported, in `choosing_graphs`."""
+    return is_exporting() and _CHOOSES_BY_LENGTH.get()
 
 
 def least_log_decay(dtype: torch.dtype) -> float:

@@ -4,7 +4,7 @@
 from torch import Tensor
 
 from .decay import NO_DECAY, LogDecay, finite_log_decay, is_per_channel
-from .export_graph import LONGEST_FULL_FORM, Graphs, graph_auto_body, graph_chunk_body
+from .export_graph import LONGEST_FULL_FORM, graph_auto_body, graph_chunk_body, is_exporting_a_choice
 from .implementation_names import FORMS
 from .kernels import kernel_for
 from .numerics import accumulation_dtype, without_autocast
@@ -109,7 +109,7 @@ def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_s
     length, head_dim = query.shape[2:]
     if log_decay is None or is_per_channel(log_decay):
         return "chunk"
-    if is_exporting() and Graphs.choose:
+    if is_exporting_a_choice():
         return "auto"
     # A graph for every length that does not choose when it runs takes the form that is linear in the length.
     if is_symbolic(length):

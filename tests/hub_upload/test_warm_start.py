@@ -133,7 +133,7 @@ def test_configuration_comes_along():
     config = model.config
     assert (config.hidden_act, config.layer_norm_eps, config.initial_context_length) == ("relu", 1e-7, 32)
     assert (config.position_embedding_type, config.norm_position, config.pooling) == ("cyclic", "post", "cls")
-    assert (config.feature_map, config.local_window, config.max_position_embeddings) == ("hedgehog", 64, -1)
+    assert (config.feature_map, config.local_window, config.longest_text) == ("hedgehog", 64, None)
     assert (config.id2label, config.num_labels) == ({0: "no", 1: "yes", 2: "so"}, 3)
     config = warm_start_from_softmax(vit(), patch_order="snake", feature_map="silu_norm")[0].config
     assert (config.norm_position, config.pooling, config.image_shape) == ("pre", "cls", (16, 16))

@@ -264,7 +264,7 @@ def test_refusals(answers, index, message):
 
 
 def test_refusals_without_processes():
-    sizes = {"num_hidden_layers": 0, "hidden_size": 16, "num_attention_heads": 2}
+    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
     with pytest.raises(ValueError, match="LionModel of `modality` 'image' cannot share"):
         LionModel(LionConfig(modality="image", **sizes)).set_sequence_parallel(object())
     with pytest.raises(ValueError, match="LionForQuestionAnswering .* cannot share"):

@@ -102,7 +102,7 @@ def test_refusals():
         model.encode_long(inputs["input_ids"], attention_mask=torch.ones(2, 3))
     with pytest.raises(ValueError, match="`position_ids` start again"):
         model.encode_long(inputs["input_ids"][:1], position_ids=torch.arange(LENGTH).view(1, -1) % 40)
-    image = LionModel(LionConfig(modality="image", image_size=32, num_hidden_layers=0))
+    image = LionModel(LionConfig(modality="image", image_size=32, num_hidden_layers=1))
     with pytest.raises(ValueError, match="reads text"):
         image.encode_long(inputs["input_ids"])
 

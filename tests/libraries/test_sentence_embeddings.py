@@ -59,8 +59,12 @@ LONG = ("the owl hoots " * 400, "the owl hoots " * 400 + "the lion roars " * 400
 
 
 @pytest.mark.parametrize("mixer", ["decay", "selective", "lit with rotary positions"])
-def test_without_a_table_of_positions_texts_are_read_to_the_end(folder, tmp_path):
+def test_without_a_table_of_positions_texts_are_read_to_the_end(folder, mixer, tmp_path):
+    """With rotary positions, after the length of the training is raised, to which sentence-transformers truncates."""
     encoder = SentenceTransformer(folder, device="cpu")
+    if mixer == "lit with rotary positions":
+        assert encoder.max_seq_length == 512
+        encoder[0].model.config.max_position_embeddings = encoder.max_seq_length = 10_000
     assert encoder.encode(TEXTS).shape == (3, 32)
     first, second = encoder.encode(LONG)
     assert abs(first - second).max() > 1e-3

@@ -262,7 +262,7 @@ def test_cyclic_positions(tmp_path):
     fields = {"position_embedding_type": "cyclic", "max_position_embeddings": 16}
     model = make_model(**fields)
     table = model.embeddings.position_embeddings
-    assert table.num_embeddings == 16 and model.config.max_position_embeddings == -1
+    assert table.num_embeddings == 16 and model.config.longest_text is None
     input_ids = torch.randint(1, 40, (1, 50))
     given = model(input_ids, position_ids=torch.arange(50)[None] % 16, cu_seq_lens_q=torch.tensor([0, 50]))
     torch.testing.assert_close(model(input_ids).last_hidden_state, given.last_hidden_state)

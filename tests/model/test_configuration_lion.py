@@ -50,28 +50,32 @@ def test_other_defaults():
     assert config.is_encoder_decoder is False and config.use_return_dict
 
 
-@pytest.mark.parametrize("with_table", [True, False])
-def test_the_length_is_limited_by_a_table_of_positions_alone(with_table, tmp_path):
-    mixer_type = "lit" if with_table else "selective"
-    config = LionConfig(mixer_type=mixer_type, max_position_embeddings=99)
+@pytest.mark.parametrize("positions", ["table", "rotary", "none", "cyclic"])
+def test_the_length_is_limited_by_a_table_of_positions_alone(positions, tmp_path):
+    fields = {"mixer_type": "lit" if positions == "table" else "selective"}
+    fields |= {"position_embedding_type": "cyclic"} if positions == "cyclic" else {}
+    fields |= {"rope_parameters": {}} if positions == "rotary" else {}
+    config = LionConfig(**fields, max_position_embeddings=99)
     config.save_pretrained(tmp_path / "new")
     stored = json.loads((tmp_path / "new" / "config.json").read_text())
-    old = {name: value for name, value in stored.items() if name != "initial_context_length"}
-    (tmp_path / "old").mkdir()  # as earlier versions saved it
-    (tmp_path / "old" / "config.json").write_text(json.dumps(old | {"max_position_embeddings": 99}))
-    one_by_one = LionConfig(mixer_type=mixer_type)
-    one_by_one.update_from_string("max_position_embeddings=99")
-    one_by_one.validate()
-    loaded = [LionConfig.from_pretrained(tmp_path / name) for name in ("new", "old")]
-    for found in (config, *loaded, one_by_one):
-        assert found.max_position_embeddings == (99 if with_table else -1)
-        assert found.context_length == found.initial_context_length == 99
-    assert LionConfig(mixer_type=mixer_type).context_length == 512
+    without_initial = {name: value for name, value in stored.items() if name != "initial_context_length"}
+    others = {"first": without_initial | {"max_position_embeddings": 99}}  # as version 0.1 saved it
+    others["third"] = stored | {"max_position_embeddings": 99 if positions == "table" else -1}
+    for name, values in others.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(values))
+    LionConfig(**fields).save_pretrained(tmp_path / "default")
+    changed = LionConfig.from_pretrained(tmp_path / "default", max_position_embeddings=99)
+    loaded = [LionConfig.from_pretrained(tmp_path / name) for name in ("new", *others)]
+    for length in (config, *loaded, changed):
+        assert length.max_position_embeddings == (99 if positions in ("table", "rotary") else 2**20)
+        assert length.context_length == length.initial_context_length == 99
+        assert length.longest_text == (99 if positions == "table" else None)
+    assert LionConfig(**fields).context_length == 512
     for name in ("max_position_embeddings", "initial_context_length"):
-        with pytest.raises(
-            StrictDataclassError, match=f"`{'max_position_embeddings' if with_table else name}` is 0; give at"
-        ):
-            LionConfig(mixer_type=mixer_type, **{name: 0})
+        named = "max_position_embeddings" if positions in ("table", "rotary") else name
+        with pytest.raises(StrictDataclassError, match=f"`{named}` is 0; give at"):
+            LionConfig(**fields, **{name: 0})
 
 
 CONFIGS = {
@@ -219,15 +223,15 @@ def test_a_preset_has_as_many_parameters_with_a_gate_as_without():
 def test_fields_set_one_by_one():
     config = LionConfig(num_hidden_layers=3)
     config.layer_types = ["sliding_attention", "linear_attention", "full_attention"]
+    with pytest.raises(StrictDataclassError, match="`sliding_window` is None, and `layer_types` has 'sliding_att"):
+        config.validate()
+    config.sliding_window = 8
     config.validate()
-    assert config.sliding_window == 64
     config.layer_types = ["linear_attention"] * 3
     config.validate()
     stored = LionConfig(num_hidden_layers=2).to_dict()
     loaded = LionConfig.from_dict(stored, layer_types=["linear_attention", "sliding_attention"])
-    loaded.validate()
     assert loaded.sliding_window == 64
-    assert LionConfig(num_hidden_layers=0, layer_types=[]).layer_types_in_use == {"linear_attention"}
     given = {"max_position_embeddings": 512, "initial_context_length": 2048}
     assert LionConfig(**given).context_length == 2048
     assert LionConfig(**given, position_embedding_type="absolute").context_length == 512
@@ -325,7 +329,7 @@ WRONG = [
     ({"hidden_size": 100}, ["hidden_size", "100", "num_attention_heads", "12", "multiple"]),
     ({"hidden_size": 0}, ["hidden_size", "0", "at least 1"]),
     ({"num_attention_heads": 0}, ["num_attention_heads", "0", "at least 1"]),
-    ({"num_hidden_layers": -1}, ["num_hidden_layers", "-1", "at least 0"]),
+    ({"num_hidden_layers": -1}, ["num_hidden_layers", "-1", "at least 1"]),
     ({"chunk_size": 0}, ["chunk_size", "0", "at least 1"]),
     ({"decay_rank": 0}, ["decay_rank", "0", "at least 1"]),
     ({"luna_length": 0}, ["luna_length", "0", "at least 1"]),

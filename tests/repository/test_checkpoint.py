@@ -27,7 +27,7 @@ def test_what_is_in_the_folder():
     assert sum(file.stat().st_size for file in FOLDER.rglob("*")) < 50e6
     assert not list(FOLDER.rglob("*.py"))
     config = LionConfig.from_pretrained(FOLDER)
-    assert config.layer_types_in_use == {"linear_attention"} and config.max_position_embeddings == -1
+    assert config.layer_types_in_use == {"linear_attention"} and config.longest_text is None
 
 
 def test_near_texts_are_near(sentences):

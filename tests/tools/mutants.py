@@ -341,8 +341,8 @@ GRADIENTS = [
     Mutant(
         "directions: a second derivative forgets them",
         "modeling_lion/attention/custom_operator.py",
-        "run_plain(plain, *inputs, ctx.chunk_size, ctx.normalization, ctx.head_directions)",
-        'run_plain(plain, *inputs, ctx.chunk_size, ctx.normalization, "both")',
+        "arguments = ctx.chunk_size, ctx.normalization, ctx.head_directions",
+        'arguments = ctx.chunk_size, ctx.normalization, "both"',
         f"{KERNELS}::test_gradients_that_are_differentiated_are_the_same",
     ),
     Mutant(
@@ -1353,8 +1353,8 @@ CONFIGURATION = [
     Mutant(
         "configuration: texts end where there is no table of positions",
         "modeling_lion/configuration_lion.py",
-        "self.initial_context_length if has_table else NO_LIMIT",
-        "self.initial_context_length",
+        "            self.max_position_embeddings = NO_LIMIT\n",
+        "            self.max_position_embeddings = self.initial_context_length\n",
         "test_sentence_embeddings.py test_configuration_lion.py",
     ),
 ]
@@ -1800,7 +1800,9 @@ def verdict(folder: Path, status: int) -> str:
         return "SURVIVED"
     if os.waitstatus_to_exitcode(status) != 1:
         return f"BROKEN: the tests could not run.\n{printed[-2000:]}\n"
-    failed = [line.removeprefix("FAILED ").split(" - ")[0] for line in printed.splitlines() if line[:6] == "FAILED"]
+    failed = [
+        line.split(" - ")[0].split(" ", 1)[1] for line in printed.splitlines() if line[:6] in ("FAILED", "ERROR ")
+    ]
     return f"caught by {' '.join(failed)}"
 
 
