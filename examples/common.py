@@ -32,6 +32,9 @@ import modeling_lion  # noqa: F401  (the Auto classes and pipelines know LION fr
 from configuration_lion import PRESETS, LionConfig, lion_preset
 
 
+RESUME, LAST = "--resume_from_checkpoint", "last"
+
+
 @dataclass
 class ModelArguments:
     model_name_or_path: str | None = field(
@@ -82,7 +85,7 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
     Raises:
         ValueError: if the file holds no arguments, or ones that do not exist.
     """
-    args = sys.argv[1:] if args is None else list(args)
+    args = with_resume(sys.argv[1:] if args is None else args)
     if args and args[0].endswith((".json", ".yaml", ".yml")):
         recipe = yaml.safe_load(Path(args[0]).read_text(encoding="utf-8"))  # JSON is YAML, too
         if not isinstance(recipe, dict):
@@ -94,6 +97,15 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
                 words += [f"--{name}", *(json.dumps(x) if isinstance(x, dict) else str(x) for x in values)]
         args = words + args[1:]
     return HfArgumentParser(dataclasses).parse_args_into_dataclasses(args)
+
+
+def with_resume(args: list[str]) -> list[str]:
+    """A bare `--resume_from_checkpoint` says "last"."""
+    words = []
+    for word, following in zip(args, [*args[1:], "--"], strict=True):
+        is_bare = word == RESUME and following.startswith("--")
+        words += [word, LAST] if is_bare else [word]
+    return words
 
 
 class EpochCallback(TrainerCallback):
@@ -116,7 +128,7 @@ class EpochCallback(TrainerCallback):
 
 def check_arguments(model_args: ModelArguments, training_args: TrainingArguments) -> None:
     """Raise a ValueError for arguments that contradict each other."""
-    if not (training_args.do_train or training_args.do_eval):
+    if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
         raise ValueError("There is nothing to do: give --do_train, --do_eval or both.")
     if (model_args.model_name_or_path is None) == (model_args.config_name is None):
         raise ValueError(
@@ -144,14 +156,49 @@ def last_whole_checkpoint(folder: str | Path) -> str | None:
     The newest complete checkpoint, if there is one: the trainer's state is written last. transformers'
     `get_last_checkpoint` also finds incomplete ones, from which training cannot resume.
     """
+    if not os.path.isdir(folder):
+        return None
     for checkpoint in reversed(sort_checkpoints(str(folder))):
-        try:
-            TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
-        except (FileNotFoundError, json.JSONDecodeError):
-            print(f"{checkpoint} is incomplete: the training was stopped while it was written. It is ignored.")
-        else:
+        if is_whole(checkpoint):
             return checkpoint
+        print(f"{checkpoint} is incomplete: the training was stopped while it was written. It is ignored.")
     return None
+
+
+def is_whole(checkpoint: str | Path) -> bool:
+    """Whether a checkpoint was written to the end."""
+    try:
+        TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return False
+    return True
+
+
+def asked_checkpoint(training_args: TrainingArguments) -> str | None:
+    """
+    The checkpoint of `--resume_from_checkpoint`: a folder, or for "last" the newest complete one in the output folder.
+
+    Raises:
+        ValueError: if it is no folder or incomplete, or if there is no complete one.
+    """
+    asked, output_dir = training_args.resume_from_checkpoint, training_args.output_dir
+    if not asked:
+        return None
+    if asked.lower() in (LAST, "true"):
+        if (checkpoint := last_whole_checkpoint(output_dir)) is None:
+            raise ValueError(f"{RESUME}: --output_dir {output_dir} has no complete checkpoint. Leave the option out.")
+        return checkpoint
+    if not os.path.isdir(asked):
+        raise ValueError(
+            f"{RESUME} {asked} is no folder. Leave out the name to go on from the last one in --output_dir."
+        )
+    if not is_whole(asked):
+        whole = last_whole_checkpoint(Path(asked).parent)
+        raise ValueError(
+            f"{RESUME} {asked} is incomplete: the training was stopped while it was written. "
+            + ("There is no complete one beside it." if whole is None else f"Go on from {whole}.")
+        )
+    return asked
 
 
 def find_checkpoint(training_args: TrainingArguments) -> str | None:
@@ -159,15 +206,8 @@ def find_checkpoint(training_args: TrainingArguments) -> str | None:
     if not training_args.do_train:
         return None
     if training_args.resume_from_checkpoint:
-        if not os.path.isdir(training_args.resume_from_checkpoint):
-            raise ValueError(
-                f"--resume_from_checkpoint {training_args.resume_from_checkpoint} is no folder. Leave it out to go on "
-                "from the last checkpoint in --output_dir, if there is one."
-            )
-        return training_args.resume_from_checkpoint
-    checkpoint = None
-    if os.path.isdir(training_args.output_dir):
-        checkpoint = last_whole_checkpoint(training_args.output_dir)
+        return asked_checkpoint(training_args)
+    checkpoint = last_whole_checkpoint(training_args.output_dir)
     if checkpoint is not None:
         print(f"Going on from {checkpoint}. To start from scratch, change --output_dir or empty it.")
     return checkpoint

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 import bitsandbytes_log  # noqa: F401 (before transformers)
 import peft
+from common import asked_checkpoint, parse_arguments
 from data_files import TABLES, check_files, load_files
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BitsAndBytesConfig,
-    HfArgumentParser,
     Trainer,
     TrainingArguments,
     set_seed,
@@ -46,7 +46,7 @@ class LoraArguments:
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line."""
-    lora_args, training_args = HfArgumentParser((LoraArguments, TrainingArguments)).parse_args_into_dataclasses(args)
+    lora_args, training_args = parse_arguments((LoraArguments, TrainingArguments), args)
     set_seed(training_args.seed)
     files = check_files({"train": lora_args.train_file}, TABLES)
     dataset = load_files(files, ("text", "label"))["train"].class_encode_column("label")
@@ -78,7 +78,7 @@ def main(args: list[str] | None = None) -> Trainer:
     model = peft.get_peft_model(base, config)
     model.print_trainable_parameters()
     trainer = Trainer(model, training_args, train_dataset=dataset, processing_class=tokenizer)
-    trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+    trainer.train(resume_from_checkpoint=asked_checkpoint(training_args))
     trainer.save_model()
 
     merged = peft.PeftModel.from_pretrained(load_model(), training_args.output_dir).merge_and_unload()

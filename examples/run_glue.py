@@ -9,17 +9,23 @@ task of your own.
         --model_name_or_path my-lion --output_dir my-classifier
 
 The data is nyu-mll/glue on the Hub, or your own --train_file and --validation_file (.csv, .json, .jsonl, .parquet)
-with the columns of the task. Without --task_name they have a column "label", of names, whole numbers or, to regress
-on, fractions, and one or two columns of texts.
+with the columns of the task. Without --task_name they have a column "label", of names, whole numbers, lists of either
+(any number of labels for a text) or, to regress on, fractions, and one column of texts, or two for pairs;
+--text_columns names them. `--do_predict --predict_file texts.csv` labels texts: it writes predictions.jsonl.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
 
 import common
 import numpy as np
+import torch
 from data_files import TABLES, check_files, load_files
-from datasets import ClassLabel, Dataset, DatasetDict, Value, load_dataset
+from datasets import ClassLabel, Dataset, DatasetDict, List, Value, load_dataset
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 from transformers import (
@@ -41,6 +47,14 @@ class Task:
     labels: tuple[str, ...]
     metrics: tuple[str, ...] = ("accuracy",)
     validation: tuple[str, ...] = ("validation",)
+    is_multi_label: bool = False
+
+    @property
+    def problem_type(self) -> str:
+        """What transformers calls it."""
+        if not self.labels:
+            return "regression"
+        return "multi_label_classification" if self.is_multi_label else "single_label_classification"
 
 
 ENTAILMENT = ("entailment", "not_entailment")
@@ -62,6 +76,8 @@ TASKS = {
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": lambda labels, answers: np.mean(labels == answers),
     "f1": f1_score,
+    "f1_micro": partial(f1_score, average="micro", zero_division=0.0),
+    "f1_macro": partial(f1_score, average="macro", zero_division=0.0),
     "matthews_correlation": matthews_corrcoef,
     "pearson": lambda labels, answers: pearsonr(labels, answers).statistic,
     "spearman": lambda labels, answers: spearmanr(labels, answers).statistic,
@@ -76,6 +92,10 @@ class GlueArguments:
     )
     train_file: str | None = field(default=None, metadata={"help": f"Training data of your own: {', '.join(TABLES)}."})
     validation_file: str | None = field(default=None, metadata={"help": "Validation data of your own."})
+    predict_file: str | None = field(default=None, metadata={"help": "Texts to label, with --do_predict."})
+    text_columns: list[str] | None = field(
+        default=None, metadata={"help": "The column of the texts, or the two of pairs, in data of your own."}
+    )
     max_seq_length: int | None = field(
         default=None, metadata={"help": "Tokens per example. Not given: the configuration's context length."}
     )
@@ -87,6 +107,8 @@ def load_data(
     glue_args: GlueArguments, training_args: TrainingArguments, validation: tuple[str, ...], cache_dir: str | None
 ) -> DatasetDict:
     """The splits that are needed: "train" and those of `validation`."""
+    if not (training_args.do_train or training_args.do_eval):
+        return DatasetDict()
     files = check_files({"train": glue_args.train_file, validation[0]: glue_args.validation_file}, TABLES)
     if files:
         datasets = load_files(files, cache_dir=cache_dir)
@@ -113,33 +135,60 @@ def check_columns(dataset: Dataset, columns: tuple[str, ...], name: str) -> None
             raise ValueError(f"The {name} has no {column!r} in row {values.index(None) + 1}: fill it in.")
 
 
-def find_task(dataset: Dataset, config: PreTrainedConfig, is_train: bool) -> Task:
+def find_texts(dataset: Dataset, given: list[str] | None) -> tuple[str, ...]:
     """
-    The task of one's own data, from its columns and labels; classes that the model has already keep their order.
+    The columns of the texts in data of one's own.
 
     Args:
+        given: `--text_columns`. `None`: columns that a task of GLUE has, or the only one of texts.
+    """
+    columns = dataset.column_names
+    texts = [name for name in columns if name != "label" and "string" in getattr(dataset.features[name], "dtype", "")]
+    if given is not None:
+        check_columns(dataset, (*given,), "data")
+        texts = given
+    elif len(texts) > 1:
+        known = (("text",), *(task.columns for task in TASKS.values() if len(task.columns) == 2))
+        texts = next((names for names in known if {*names} <= {*texts}), texts)
+        if len(texts) > 1 and texts not in known:
+            raise ValueError(
+                f"The data has {len(texts)} columns of texts, {', '.join(texts)}: name the one to read, or two for "
+                f"pairs, in --text_columns, as in `--text_columns {texts[0]}`."
+            )
+    if not 1 <= len(texts) <= 2:
+        raise ValueError(
+            f"The data has {len(texts)} columns of texts among {', '.join(columns)}: one is read, or two as a pair."
+        )
+    return tuple(texts)
+
+
+def find_task(dataset: Dataset, texts: tuple[str, ...], config: PreTrainedConfig, is_train: bool) -> Task:
+    """
+    The task of one's own data, from its labels; classes that the model has already keep their order.
+
+    Args:
+        texts: the columns of the texts.
         is_train: whether the labels are all that there are; if not, they are those of the model.
 
     Raises:
-        ValueError: if there is no column "label", or not one or two of texts.
+        ValueError: if there is no column "label".
     """
-    check_columns(dataset, ("label",), "data")
-    feature, columns = dataset.features["label"], dataset.column_names
-    texts = [name for name in columns if name != "label" and "string" in getattr(dataset.features[name], "dtype", "")]
-    if len(texts) > 2:  # the columns of a task among others
-        texts = next((task.columns for task in TASKS.values() if {*task.columns} <= {*texts}), texts)
-    if not 1 <= len(texts) <= 2:
-        raise ValueError(
-            f"The data has {len(texts)} columns of texts ({', '.join(texts)}) among {', '.join(columns)}: leave one, "
-            "or two for pairs, or give --task_name."
-        )
-    if getattr(feature, "dtype", "").startswith("float"):
-        return Task((*texts,), (), ("pearson", "spearman"))
     known = tuple(config.id2label.values())
+    if "label" not in dataset.column_names and not is_train:  # texts to label
+        return Task(texts, () if config.problem_type == "regression" else known)
+    check_columns(dataset, ("label",), "data")
+    feature = dataset.features["label"]
+    if getattr(feature, "dtype", "").startswith("float"):
+        return Task(texts, (), ("pearson", "spearman"))
+    is_multi_label = isinstance(feature, List)
+    feature = feature.feature if is_multi_label else feature
     names = known
     if is_train:
-        names = feature.names if isinstance(feature, ClassLabel) else [str(x) for x in sorted({*dataset["label"]})]
-    return Task((*texts,), known if {*names} == {*known} else (*names,))
+        values = chain.from_iterable(dataset["label"]) if is_multi_label else dataset["label"]
+        names = feature.names if isinstance(feature, ClassLabel) else [str(x) for x in sorted({*values})]
+    names = known if {*names} == {*known} else (*names,)
+    metrics = ("f1_micro", "f1_macro", "accuracy") if is_multi_label else ("accuracy",)
+    return Task(texts, names, metrics, is_multi_label=is_multi_label)
 
 
 def number_labels(dataset: Dataset, task: Task, name: str) -> Dataset:
@@ -149,7 +198,8 @@ def number_labels(dataset: Dataset, task: Task, name: str) -> Dataset:
         dataset = dataset.cast_column("label", Value("int64"))
         dataset = dataset.map(lambda row: {"name": feature.names[row["label"]]}, remove_columns=["label"])
         dataset = dataset.rename_column("name", "label")
-    found = {str(label) for label in dataset["label"]}
+    values = chain.from_iterable(dataset["label"]) if task.is_multi_label else dataset["label"]
+    found = {str(label) for label in values}
     ids = {label: i for i, label in enumerate(task.labels)}
     if not found <= ids.keys():
         numbers = {str(i): i for i in range(len(task.labels))}
@@ -158,7 +208,18 @@ def number_labels(dataset: Dataset, task: Task, name: str) -> Dataset:
         raise ValueError(
             f"{name} has the labels {', '.join(task.labels)}; the data has {', '.join(sorted(unknown)[:5])}."
         )
-    dataset = dataset.map(lambda row: {"number": ids[str(row["label"])]}, remove_columns=["label"])
+    if task.is_multi_label:
+
+        def number(label: list) -> list[float]:
+            chosen = {ids[str(name)] for name in label}
+            return [float(i in chosen) for i in range(len(task.labels))]
+
+    else:
+
+        def number(label) -> int:
+            return ids[str(label)]
+
+    dataset = dataset.map(lambda row: {"number": number(row["label"])}, remove_columns=["label"])
     return dataset.rename_column("number", "label")
 
 
@@ -166,11 +227,45 @@ def measure(task: Task) -> Callable[[EvalPrediction], dict[str, float]]:
     """What the Trainer computes at an evaluation."""
 
     def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
-        answers = prediction.predictions
-        answers = answers.argmax(axis=-1) if task.labels else answers.reshape(-1)
-        return {name: float(METRICS[name](prediction.label_ids, answers)) for name in task.metrics}
+        answers, labels = prediction.predictions, prediction.label_ids
+        if task.is_multi_label:
+            answers, labels = answers > 0, labels > 0.5
+        else:
+            answers = answers.argmax(axis=-1) if task.labels else answers.reshape(-1)
+        return {name: float(METRICS[name](labels, answers)) for name in task.metrics}
 
     return compute_metrics
+
+
+def write_predictions(trainer: Trainer, task: Task, dataset: Dataset, rows: Dataset) -> None:
+    """
+    Label texts: predictions.jsonl in the output folder has each row of the file, and its "label", or "labels" for a
+    model of many, with the probability of every label as "scores"; of a regression, "score".
+    """
+    logits = torch.from_numpy(trainer.predict(dataset).predictions)
+    names = list(trainer.model.config.id2label.values())
+    if task.problem_type == "regression":
+        answers = [{"score": value} for value in logits.flatten().tolist()]
+    elif trainer.model.config.problem_type == "multi_label_classification":
+        answers = [
+            {
+                "labels": [name for name, p in zip(names, row, strict=True) if p > 0.5],
+                "scores": dict(zip(names, row, strict=True)),
+            }
+            for row in logits.sigmoid().tolist()
+        ]
+    else:
+        answers = [
+            {"label": names[np.argmax(row)], "scores": dict(zip(names, row, strict=True))}
+            for row in logits.softmax(-1).tolist()
+        ]
+    if trainer.is_world_process_zero():
+        path = Path(trainer.args.output_dir, "predictions.jsonl")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8") as file:
+            for row, answer in zip(rows, answers, strict=True):
+                file.write(json.dumps(row | answer, ensure_ascii=False) + "\n")
+        print(f"The predictions are in {path}.")
 
 
 def main(args: list[str] | None = None) -> Trainer:
@@ -181,14 +276,23 @@ def main(args: list[str] | None = None) -> Trainer:
     if model_args.model_name_or_path is None:
         raise ValueError("GLUE is for trained models: give --model_name_or_path.")
     task = TASKS.get(glue_args.task_name)
-    if task is None and not (glue_args.train_file or glue_args.validation_file):
+    if task is None and not (glue_args.train_file or glue_args.validation_file or glue_args.predict_file):
         raise ValueError(f"Give --task_name (one of {', '.join(TASKS)}), or data of your own by --train_file.")
     config = common.load_config(model_args)
+    if training_args.do_predict != (glue_args.predict_file is not None):
+        raise ValueError("Give --do_predict and --predict_file together.")
     validation = ("validation",) if task is None else task.validation
     datasets = load_data(glue_args, training_args, validation, model_args.cache_dir)
+    to_label = None
+    if training_args.do_predict:
+        files = check_files({"predict": glue_args.predict_file}, TABLES)
+        to_label = load_files(files, cache_dir=model_args.cache_dir)["predict"]
     name = f"Task {glue_args.task_name!r}"
     if task is None:
-        name, task = "Your task", find_task(next(iter(datasets.values())), config, training_args.do_train)
+        first = next(iter(datasets.values()), to_label)
+        texts = find_texts(first, glue_args.text_columns)
+        name, task = "Your task", find_task(first, texts, config, training_args.do_train)
+        print(f"Reading {' and '.join(texts)}: {task.problem_type.replace('_', ' ')} {', '.join(task.labels)}".strip())
     for split, dataset in datasets.items():
         check_columns(dataset, (*task.columns, "label"), f"{split} data")
         if task.labels and (glue_args.train_file or glue_args.validation_file):
@@ -197,7 +301,9 @@ def main(args: list[str] | None = None) -> Trainer:
         config.id2label = dict(enumerate(task.labels))
         config.label2id = {name: i for i, name in enumerate(task.labels)}
     else:
-        config.num_labels, config.problem_type = 1, "regression"
+        config.num_labels = 1
+    if datasets:  # else the model knows
+        config.problem_type = task.problem_type
     checkpoint = common.find_checkpoint(training_args)
     set_seed(training_args.seed)
 
@@ -206,14 +312,16 @@ def main(args: list[str] | None = None) -> Trainer:
     length = glue_args.max_seq_length or common.context_length(config)
 
     def encode(rows: dict[str, list]) -> dict[str, list]:
-        encoded = tokenizer(*(rows[name] for name in task.columns), truncation=True, max_length=length)
-        return dict(encoded) | {"labels": rows["label"] if task.labels else [float(x) for x in rows["label"]]}
+        return dict(tokenizer(*(rows[name] for name in task.columns), truncation=True, max_length=length))
+
+    def encode_labelled(rows: dict[str, list]) -> dict[str, list]:
+        return encode(rows) | {"labels": rows["label"] if task.labels else [float(x) for x in rows["label"]]}
 
     limits = {"train": glue_args.max_train_samples}
     for split, dataset in datasets.items():
         limit = limits.get(split, glue_args.max_eval_samples)
         dataset = common.limit_samples(dataset, limit)
-        datasets[split] = dataset.map(encode, batched=True, remove_columns=dataset.column_names)
+        datasets[split] = dataset.map(encode_labelled, batched=True, remove_columns=dataset.column_names)
     validation = [split for split in datasets if split != "train"]
     trainer = Trainer(
         model=model,
@@ -233,7 +341,12 @@ def main(args: list[str] | None = None) -> Trainer:
             metrics |= {name: value for name, value in more.items() if name != "epoch"}
         return metrics
 
-    return common.train_and_evaluate(trainer, checkpoint, evaluate)
+    common.train_and_evaluate(trainer, checkpoint, evaluate)
+    if to_label is not None:
+        check_columns(to_label, task.columns, "predict data")
+        encoded = to_label.map(encode, batched=True, remove_columns=to_label.column_names)
+        write_predictions(trainer, task, encoded, to_label)
+    return trainer
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ SentenceTransformerTrainingArguments works.
 from dataclasses import dataclass, field
 
 import bitsandbytes_log  # noqa: F401 (before transformers)
+from common import asked_checkpoint, parse_arguments
 from data_files import TABLES, check_files, load_files
 from sentence_transformers import (
     SentenceTransformer,
@@ -25,7 +26,6 @@ from sentence_transformers.sentence_transformer.losses import (
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from transformers import HfArgumentParser
 
 import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
@@ -56,8 +56,7 @@ def share_found(encoder: SentenceTransformer, pairs) -> float:
 
 def main(args: list[str] | None = None) -> SentenceTransformer:
     """Run with these arguments, or those of the command line; returns the encoder."""
-    parser = HfArgumentParser((EncoderArguments, SentenceTransformerTrainingArguments))
-    encoder_args, training_args = parser.parse_args_into_dataclasses(args)
+    encoder_args, training_args = parse_arguments((EncoderArguments, SentenceTransformerTrainingArguments), args)
     columns = ("anchor", "positive")
     files = check_files({"train": encoder_args.train_file}, TABLES)
     pairs = load_files(files, columns)["train"].select_columns(list(columns))
@@ -73,7 +72,7 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     else:
         loss = CachedMultipleNegativesRankingLoss(encoder, mini_batch_size=encoder_args.mini_batch_size)
     trainer = SentenceTransformerTrainer(model=encoder, args=training_args, train_dataset=pairs["train"], loss=loss)
-    trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)
+    trainer.train(resume_from_checkpoint=asked_checkpoint(training_args))
     encoder.save(training_args.output_dir)
     print(
         f"Positives found among {len(pairs['test'])}: {before:.0%} before, {share_found(encoder, pairs['test']):.0%}"

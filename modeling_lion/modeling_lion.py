@@ -294,7 +294,8 @@ class LionModel(LionPreTrainedModel):
         parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
         self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}
         # What quantisers leave out; some compare this pattern with names of modules, some with those of parameters.
-        self._keep_in_fp32_modules = {f".*{part}" for part in self._keep_in_fp32_modules_strict}
+        # The gate of a window has one output for a head, fewer than the blocks of 4 bits need on a CPU.
+        self._keep_in_fp32_modules = {f".*{part}" for part in self._keep_in_fp32_modules_strict | {"window_gate"}}
         self.gradient_checkpointing = False
         self.sequence_group = None
         self.post_init()

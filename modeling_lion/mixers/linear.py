@@ -73,7 +73,9 @@ class LinearMixer(Mixer):
         if around.has_others and not self.window:
             projected = [around.own(x) for x in projected]
         query, key, value = [x.unflatten(-1, (-1, self.head_dim)) for x in projected]
-        window, gate = None, self.window_gate(hidden_states) if self.window else None
+        window, gate = None, None
+        if self.window:  # the gate stays float32 in a model loaded in float16
+            gate = self.window_gate(hidden_states.to(self.window_gate.weight.dtype))
         with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
             query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
             if self.window:

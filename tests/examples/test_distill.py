@@ -266,7 +266,7 @@ def test_losses_do_not_see_padding(distill):
         (["--do_eval"], "default teacher is not installed"),
         (["--do_eval", "--teacher_name_or_path", "TEACHER", "--train_file", "train.txt"], "train.txt does not exist"),
         (["--do_eval", "--teacher_name_or_path", "TEACHER", "--train_file", "FILE"], "needs --validation_file"),
-        (["--do_train", "--resume_from_checkpoint", "True"], "--resume_from_checkpoint True is no folder"),
+        (["--do_train", "--resume_from_checkpoint"], "has no complete checkpoint. Leave the option out"),
         (
             ["--do_eval", "--teacher_name_or_path", "TEACHER", *FILES, "--eval_lengths", "40"],
             "--eval_lengths has 40, and the teacher has positions for 32",

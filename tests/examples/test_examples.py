@@ -402,21 +402,37 @@ def own_arguments(model: Path, output_dir: Path, file: str, *more: str) -> list[
         (".csv", {}, {0: "bad", 1: "good"}),
         (".parquet", {"label": [7, 3, 7, 3], "source": [1, 2, 3, 4]}, {0: "3", 1: "7"}),
         (".jsonl", {"pair": ["yes", "no", "yes", "no"]}, {0: "bad", 1: "good"}),
+        (".jsonl", {"label": [["fine", "x"], ["dull", "x"], ["fine"], ["dull"]]}, {0: "dull", 1: "fine", 2: "x"}),
         (".csv", {"label": [4.5, 0.5, 4.0, 1.0]}, {0: "LABEL_0"}),
     ],
-    ids=["names", "numbers", "pairs", "regression"],
+    ids=["names", "numbers", "pairs", "many_labels", "regression"],
 )
 def test_a_table_of_ones_own_needs_no_task(glue_model, tmp_path, suffix, columns, labels):
     module, out = import_module("run_glue"), tmp_path / "out"
     file = own_table(tmp_path, suffix, **columns)
-    trainer = module.main(own_arguments(glue_model, out, file, "--learning_rate", "5e-3"))
+    names = ["--text_columns", "text", "pair"] if "pair" in columns else []
+    trainer = module.main(own_arguments(glue_model, out, file, "--learning_rate", "5e-3", "--max_steps", "40", *names))
     assert trainer.model.config.id2label == labels
+    assert trainer.train_dataset.column_names == ["input_ids", "token_type_ids", "attention_mask", "labels"]
     metrics = results(out, "eval")
     assert metrics["eval_pearson" if len(labels) == 1 else "eval_accuracy"] > 0.9
+    # Texts alone get labels and scores.
+    (tmp_path / "texts").mkdir()
+    texts = own_table(tmp_path / "texts", ".parquet", label=None, pair=columns.get("pair"))
+    arguments = ["--model_name_or_path", str(out), "--do_predict", "--predict_file", texts, *names, "--use_cpu"]
+    module.main([*arguments, "--output_dir", str(tmp_path / "labelled"), "--report_to", "none"])
+    rows = [json.loads(line) for line in (tmp_path / "labelled" / "predictions.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == [text for text, _ in OWN_ROWS]
     if len(labels) == 1:
+        assert all(abs(row["score"] - value) < 2 for row, value in zip(rows, columns["label"], strict=True))
         return
+    expected = columns.get("label", [label for _, label in OWN_ROWS])
+    assert [sorted(row["labels"]) if len(labels) == 3 else row["label"] for row in rows] == [
+        x if isinstance(x, list) else str(x) for x in expected
+    ]
+    assert all(row["scores"].keys() == {*labels.values()} for row in rows)
     # Evaluated alone, the model says what the labels are.
-    arguments = own_arguments(out, tmp_path / "again", file)
+    arguments = own_arguments(out, tmp_path / "again", file, *names)
     arguments.remove("--do_train")
     del arguments[2:4]
     module.main(arguments)
@@ -443,8 +459,8 @@ def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, tmp
         ({"label": None, "stars": [1, 2, 3, 4]}, "has no column label, but text, stars: rename columns"),
         ({"text": None, "n": [1, 2, 3, 4]}, "has 0 columns of texts"),
         (
-            {"b": list("wxyz"), "c": list("wxyz")},
-            "has 3 columns of texts .text, b, c. among text, label, b, c: leave one",
+            {"text": None, "b": list("wxyz"), "c": list("wxyz")},
+            "has 2 columns of texts, b, c: name the one to read, or two for pairs, in --text_columns",
         ),
         ({"label": ["good", None, "bad", "bad"]}, "has no 'label' in row 2: fill it in"),
         ({"text": ["a", "b", None, "c"]}, "The train data has no 'text' in row 3: fill it in"),
@@ -522,6 +538,16 @@ def test_mlm_goes_on_from_a_model_and_from_a_checkpoint(text_files, tmp_path):
     resumed = run_mlm.main(text_arguments(text_files, tmp_path / "resumed", *named))
     found = run_mlm.main(text_arguments(text_files, tmp_path / "whole", "--max_steps", "7"))
     assert resumed.state.global_step == 6 and found.state.global_step == 7
+    # Killed while a checkpoint was written: the last file is not there.
+    shutil.copytree(tmp_path / "whole" / "checkpoint-7", tmp_path / "whole" / "checkpoint-9")
+    (tmp_path / "whole" / "checkpoint-9" / "trainer_state.json").unlink()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "whole" / "checkpoint-9" / name).unlink()
+    named = ("--max_steps", "8", "--resume_from_checkpoint", str(tmp_path / "whole" / "checkpoint-9"))
+    with pytest.raises(ValueError, match="checkpoint-9 is incomplete: .* Go on from .*checkpoint-7"):
+        run_mlm.main(text_arguments(text_files, tmp_path / "whole", *named))
+    last = run_mlm.main(text_arguments(text_files, tmp_path / "whole", *named[:-1]))
+    assert last.state.global_step == 8
     for name, weight in whole.model.state_dict().items():
         torch.testing.assert_close(resumed.model.state_dict()[name], weight, rtol=0, atol=0)
 
