@@ -1231,8 +1231,8 @@ LOADING = [
     Mutant(
         "loading: quantisers round the decays",
         "modeling_lion/modeling_lion.py",
-        'self._keep_in_fp32_modules = {f".*{part}" for part in self._keep_in_fp32_modules_strict}',
-        "self._keep_in_fp32_modules = set()",
+        '{f".*{part}" for part in self._keep_in_fp32_modules_strict | {"window_gate"}}',
+        "set()",
         "test_adapters.py",
     ),
     Mutant(

@@ -1,0 +1,262 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What users are told to use, on every road that they take: each recommended preset, shrunk, and the checkpoint."""
+
+import gc
+import shutil
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+import transformers
+from hub_checkpoints import SMALL, TEXTS, text_tokenizer
+from hub_upload_lion import ExportedModel
+from hub_upload_lion.app.page import build_app
+from hub_upload_lion.cli import main
+from hub_upload_lion.export.export_checkpoint import random_inputs
+from PIL import Image
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, BitsAndBytesConfig, Trainer, TrainingArguments, pipeline
+
+from configuration_lion.presets import MODERNBERT_SIZES, PRESETS, RECOMMENDED_SIZES, lion_preset
+from modeling_lion import LionForImageClassification, LionForMaskedLM, LionModel, lion_image_processor
+
+
+# peft asks transformers 5.23 for what that has renamed; exporters use what torch calls deprecated.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+CHECKPOINT = Path(__file__).resolve().parents[2] / "checkpoints" / "lion-minilm-l6"
+PRESET_NAMES = [
+    *(f"lion-{size}" for size in RECOMMENDED_SIZES),
+    *(f"lion-modernbert-{size}" for size in MODERNBERT_SIZES),
+]
+IMAGES = [name for name in PRESET_NAMES if PRESETS[name]["modality"] == "image"]
+TEXT_NAMES = [name for name in PRESET_NAMES if name not in IMAGES]
+# Shrunk, the sizes of a kind are the same model.
+EVERY_KIND = pytest.mark.parametrize(
+    "name", ["lion-text-base", "lion-image-base", "lion-modernbert-base", "checkpoint"]
+)
+EVERY = pytest.mark.parametrize("name", [*PRESET_NAMES, "checkpoint"])
+EVERY_TEXT = pytest.mark.parametrize("name", [*TEXT_NAMES, "checkpoint"])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The folder of a preset, with what prepares its inputs; a copy of the checkpoint."""
+    folders = {}
+
+    def save(name: str) -> Path:
+        if name in folders:
+            return folders[name]
+        folder = folders[name] = tmp_path_factory.mktemp("recommended") / name
+        torch.manual_seed(0)
+        sizes = SMALL | {"hidden_size": 64, "initializer_range": 0.02}
+        if name == "checkpoint":
+            shutil.copytree(CHECKPOINT, folder)
+        elif name in IMAGES:
+            config = lion_preset(name, **sizes, image_size=64, id2label={0: "cat", 1: "lion", 2: "zebra"})
+            LionForImageClassification(config).save_pretrained(folder)
+            lion_image_processor(config).save_pretrained(folder)
+        else:
+            tokenizer = text_tokenizer()
+            tokenizer.model_max_length = 10**9
+            config = lion_preset(name, **sizes | {"num_hidden_layers": 3}, vocab_size=len(tokenizer), pad_token_id=0)
+            LionForMaskedLM(config).save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        return folder
+
+    return save
+
+
+def load(folder: Path, **options) -> torch.nn.Module:
+    """The model as it was saved: with its head, if it has one."""
+    class_name = transformers.AutoConfig.from_pretrained(folder).architectures[0].removeprefix("Lion")
+    auto = AutoModel if class_name == "Model" else getattr(transformers, f"AutoModel{class_name}")
+    return auto.from_pretrained(folder, **options).eval()
+
+
+def inputs_of(model: torch.nn.Module, padding: str = "right") -> dict[str, torch.Tensor]:
+    return random_inputs(model.config, 2, 40, padding)
+
+
+def states(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The last hidden states, 0 at padded tokens."""
+    with torch.no_grad():
+        hidden_states = model.base_model(**inputs).last_hidden_state.float()
+    return hidden_states * inputs["attention_mask"].unsqueeze(-1) if "attention_mask" in inputs else hidden_states
+
+
+def assert_near(actual: torch.Tensor, expected: torch.Tensor, error: float) -> None:
+    assert (actual - expected).norm() <= error * expected.norm()
+
+
+@EVERY
+def test_save_and_load(name, saved, tmp_path):
+    model = load(saved(name))
+    model.save_pretrained(tmp_path)
+    again, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values())
+    inputs = inputs_of(model)
+    assert torch.equal(states(again.eval(), inputs), states(model, inputs))
+
+
+@EVERY
+def test_kernels_are_equal_at_every_padding(name, saved):
+    model = load(saved(name)).double()
+    for padding in ["none"] if name in IMAGES else ["right", "left", "interior"]:
+        inputs = inputs_of(model, padding)
+        inputs = {key: x.double() if x.is_floating_point() else x for key, x in inputs.items()}
+        model.set_attn_implementation("eager")
+        expected = states(model, inputs)
+        for kernel in ("parallel", "chunk", "rnn"):
+            model.set_attn_implementation(kernel)
+            torch.testing.assert_close(states(model, inputs), expected, atol=1e-6, rtol=1e-6)
+
+
+@EVERY
+def test_verify(name, saved, capsys):
+    assert main(["verify", str(saved(name))]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.slow
+@EVERY_KIND
+def test_bundle_and_upload(name, saved, tmp_path, capsys):
+    """The bundle is loaded without this package, by every kernel, and runs in a pipeline."""
+    assert main(["bundle", str(saved(name)), str(tmp_path / "bundle"), "--license", "apache-2.0"]) == 0
+    assert len(list((tmp_path / "bundle").glob("*.py"))) == 3
+    assert main(["upload", str(tmp_path / "bundle"), "me/lion", "--dry-run"]) == 0
+    assert "model.safetensors" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "target", "dtype"),
+    [
+        ("lion-text-base", "onnx", "float32"),
+        ("lion-text-base", "openvino", "float32"),
+        ("lion-image-base", "onnx", "float32"),
+        ("lion-modernbert-base", "onnx", "int8"),
+        ("lion-modernbert-base", "openvino", "float32"),
+        ("checkpoint", "onnx", "float32"),
+    ],
+)
+def test_export(name, target, dtype, saved, tmp_path):
+    assert main(["export", str(saved(name)), str(tmp_path), "--to", target, "--dtype", dtype, "--lengths"]) == 0
+    model = load(saved(name))
+    inputs = inputs_of(model)
+    with torch.no_grad():
+        expected = model(**inputs)
+    for output, actual in ExportedModel(tmp_path, threads=1)(**inputs).items():
+        real = inputs["attention_mask"].bool() if name not in IMAGES else ...
+        assert_near(actual[real], expected[output][real], 0.1 if dtype == "int8" else 1e-4)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@EVERY
+def test_quantised_weights(name, bits, saved):
+    quantization = BitsAndBytesConfig(**{f"load_in_{bits}bit": True}, bnb_4bit_quant_type="nf4")
+    model, plain = load(saved(name), quantization_config=quantization, device_map="cpu"), load(saved(name))
+    inputs = inputs_of(plain)
+    assert_near(states(model, inputs), states(plain, inputs), {8: 0.1, 4: 0.5}[bits])
+
+
+@EVERY_TEXT
+def test_sentence_transformers(name, saved, tmp_path):
+    encoder = SentenceTransformer(str(saved(name)), device="cpu")
+    vectors = encoder.encode(TEXTS[:3], convert_to_tensor=True)
+    for text, vector in zip(TEXTS[:3], vectors, strict=True):
+        torch.testing.assert_close(encoder.encode(text, convert_to_tensor=True), vector, atol=5e-6, rtol=1e-5)
+    encoder.save(str(tmp_path))
+    again = SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS[:3], convert_to_tensor=True)
+    torch.testing.assert_close(again, vectors, atol=1e-6, rtol=1e-6)
+
+
+@EVERY
+def test_adapters(name, saved, tmp_path):
+    model = load(saved(name))
+    inputs = inputs_of(model)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear", init_lora_weights=False)).eval()
+    expected = states(adapted.base_model.model, inputs)
+    adapted.save_pretrained(tmp_path)
+    loaded = peft.PeftModel.from_pretrained(load(saved(name)), tmp_path).merge_and_unload()
+    assert_near(states(loaded, inputs), expected, 1e-4)
+
+
+class Rows(torch.utils.data.Dataset):
+    """Examples with labels for a masked language model or an image classifier."""
+
+    def __init__(self, inputs: dict[str, torch.Tensor]):
+        self.inputs = inputs
+        self.labels = inputs["input_ids"] if "input_ids" in inputs else torch.arange(len(inputs["pixel_values"])) % 3
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, i: int) -> dict[str, torch.Tensor]:
+        return {name: x[i] for name, x in self.inputs.items()} | {"labels": self.labels[i]}
+
+
+@pytest.mark.parametrize("name", PRESET_NAMES)
+def test_a_training_that_was_stopped_goes_on(name, saved, tmp_path):
+    def train(folder: Path, resume: str | None = None, **options) -> dict[str, torch.Tensor]:
+        arguments = {"max_steps": 4, "per_device_train_batch_size": 2, "use_cpu": True, "report_to": "none"}
+        arguments |= {"save_steps": 2, "disable_tqdm": True, "logging_strategy": "no", "learning_rate": 1e-3}
+        model = load(saved(name)).train()
+        rows = Rows(random_inputs(model.config, 8, 20))
+        trainer = Trainer(model, TrainingArguments(str(folder), **arguments), train_dataset=rows)
+        trainer.train(resume_from_checkpoint=resume)
+        return model.state_dict()
+
+    torch.manual_seed(0)
+    whole = train(tmp_path / "whole")
+    torch.manual_seed(0)
+    resumed = train(tmp_path / "resumed", str(tmp_path / "whole" / "checkpoint-2"))
+    assert all(torch.equal(resumed[key], weight) for key, weight in whole.items())
+
+
+@EVERY
+def test_pipelines(name, saved):
+    folder = str(saved(name))
+    if name in IMAGES:
+        answers = pipeline("image-classification", folder)(Image.new("RGB", (80, 70), "tan"))
+        assert {answer["label"] for answer in answers} == {"cat", "lion", "zebra"}
+    elif name == "checkpoint":
+        assert len(pipeline("feature-extraction", folder)("It roars.")[0][0]) == 384
+    else:
+        assert pipeline("fill-mask", folder)("The lion [MASK].")[0]["score"] > 0
+
+
+@EVERY
+def test_compile(name, saved):
+    model = load(saved(name))
+    compiled = torch.compile(model.base_model, backend="aot_eager", fullgraph=True)
+    inputs = inputs_of(model)
+    torch.testing.assert_close(
+        compiled(**inputs).last_hidden_state, model.base_model(**inputs).last_hidden_state, atol=1e-5, rtol=1e-4
+    )
+    torch._dynamo.reset()
+
+
+@EVERY_TEXT
+def test_long_texts(name, saved):
+    """As one pass gives them; layers that see all tokens at once say that they cannot."""
+    model = LionModel.from_pretrained(saved(name)).eval()
+    inputs = random_inputs(model.config, 2, 300, "interior")
+    del inputs["attention_mask"]
+    if "full_attention" in model.config.layer_types_in_use:
+        with pytest.raises(ValueError, match="full_attention"):
+            model.encode_long(**inputs, segment_length=64, show_progress=False)
+        return
+    actual = model.encode_long(**inputs, segment_length=64, show_progress=False).last_hidden_state
+    torch.testing.assert_close(actual, states(model, inputs), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of loops that gradio leaves open
+@EVERY
+def test_the_app_starts(name, saved):
+    app = build_app(saved(name))
+    assert app.title == f"LION: {name}"
+    del app
+    gc.collect()
