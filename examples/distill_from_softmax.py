@@ -4,7 +4,7 @@ Make a LION of a trained text encoder, and train it by distillation on your own 
 
     python examples/distill_from_softmax.py --teacher_name_or_path my-bert --train_file train.txt \
         --validation_file validation.txt --do_train --do_eval --learning_rate 6e-5 --lr_scheduler_type cosine \
-        --warmup_steps 20 --per_device_train_batch_size 32 --bf16 --train_sampling_strategy group_by_length \
+        --warmup_steps 20 --per_device_train_batch_size 32 --train_sampling_strategy group_by_length \
         --max_seq_length 512 --joined_share 0.4 --output_dir outputs/distilled
 
 All weights that have a counterpart are copied from the teacher (`hub_upload_lion.warm_start_from_softmax`); feature

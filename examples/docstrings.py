@@ -149,10 +149,15 @@ def write_docstrings(output_dir: str | Path, **kwargs) -> dict[str, int | str]:
     return summary
 
 
-if __name__ == "__main__":
+def main(args: list[str] | None = None) -> None:
+    """Run with these arguments, or those of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", required=True)
     parser.add_argument("--max_bytes", type=int, default=10_000_000)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(args)
     for name, value in write_docstrings(arguments.output_dir, max_bytes=arguments.max_bytes).items():
         print(f"{name:24} {value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Every command of the README, the pages and the scripts themselves has arguments that exist, and that a CPU takes."""
+
+import argparse
+import ast
+import importlib
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from hub_upload_lion import cli
+from transformers import HfArgumentParser
+
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.py"))]
+COMMAND = re.compile(r"^ *(?:\$ )?((?:python (?:examples|benchmarks)/\w+\.py|lion) (?:\\\n|.)*)", re.MULTILINE)
+PARSED = {argparse.ArgumentParser: "parse_args", HfArgumentParser: "parse_args_into_dataclasses"}
+
+
+class Parsed(Exception):
+    """The arguments were read: the work would begin here."""
+
+
+def commands() -> list[str]:
+    """Without duplicates, on one line each, with the place of the first."""
+    places = {}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        if page.suffix == ".md":
+            text = "\n".join(re.findall(r"^```(?:sh|bash)\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+        else:  # what is indented in the description of a script
+            lines = (ast.get_docstring(ast.parse(text)) or "").splitlines()
+            text = "\n".join(line for line in lines if line.startswith("    "))
+        for match in COMMAND.finditer(text):
+            places.setdefault(shlex.join(shlex.split(match[1].replace("\\\n", " "), comments=True)), page.name)
+    return [pytest.param(command, id=f"{place}: {command[:60]}") for command, place in places.items()]
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """Parsers that stop what they are part of once they have parsed."""
+
+    def stopping(parse):
+        def parse_and_stop(*args, **kwargs):
+            parse(*args, **kwargs)
+            raise Parsed
+
+        return parse_and_stop
+
+    for parser, method in PARSED.items():
+        monkeypatch.setattr(parser, method, stopping(getattr(parser, method)))
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+
+
+def test_there_are_commands():
+    assert len(commands()) > 20
+
+
+@pytest.mark.parametrize("command", commands())
+def test_arguments_exist(command, read_only, monkeypatch):
+    program, *arguments = shlex.split(command)
+    if program == "python":
+        script = Path(arguments.pop(0))
+        monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+        main = importlib.import_module(script.stem).main
+    else:
+        monkeypatch.setattr(sys, "argv", [program, *arguments])
+        main = cli.main
+    with pytest.raises(Parsed):
+        main()
