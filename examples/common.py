@@ -126,9 +126,9 @@ class EpochCallback(TrainerCallback):
         self.epoch.add_(1)
 
 
-def check_arguments(model_args: ModelArguments, training_args: TrainingArguments) -> None:
-    """Raise a ValueError for arguments that contradict each other."""
-    if not (training_args.do_train or training_args.do_eval or training_args.do_predict):
+def check_arguments(model_args: ModelArguments, training_args: TrainingArguments, can_predict: bool = False) -> None:
+    """Raise a ValueError for arguments that contradict each other. `can_predict`: whether `--do_predict` is work."""
+    if not (training_args.do_train or training_args.do_eval or can_predict and training_args.do_predict):
         raise ValueError("There is nothing to do: give --do_train, --do_eval or both.")
     if (model_args.model_name_or_path is None) == (model_args.config_name is None):
         raise ValueError(

@@ -175,7 +175,8 @@ def find_task(dataset: Dataset, texts: tuple[str, ...], config: PreTrainedConfig
     """
     known = tuple(config.id2label.values())
     if "label" not in dataset.column_names and not is_train:  # texts to label
-        return Task(texts, () if config.problem_type == "regression" else known)
+        names = () if config.problem_type == "regression" else known
+        return Task(texts, names, is_multi_label=config.problem_type == "multi_label_classification")
     check_columns(dataset, ("label",), "data")
     feature = dataset.features["label"]
     if getattr(feature, "dtype", "").startswith("float"):
@@ -208,16 +209,12 @@ def number_labels(dataset: Dataset, task: Task, name: str) -> Dataset:
         raise ValueError(
             f"{name} has the labels {', '.join(task.labels)}; the data has {', '.join(sorted(unknown)[:5])}."
         )
-    if task.is_multi_label:
 
-        def number(label: list) -> list[float]:
-            chosen = {ids[str(name)] for name in label}
-            return [float(i in chosen) for i in range(len(task.labels))]
-
-    else:
-
-        def number(label) -> int:
+    def number(label) -> int | list[float]:
+        if not task.is_multi_label:
             return ids[str(label)]
+        chosen = {ids[str(name)] for name in label}
+        return [float(i in chosen) for i in range(len(task.labels))]
 
     dataset = dataset.map(lambda row: {"number": number(row["label"])}, remove_columns=["label"])
     return dataset.rename_column("number", "label")
@@ -243,22 +240,15 @@ def write_predictions(trainer: Trainer, task: Task, dataset: Dataset, rows: Data
     model of many, with the probability of every label as "scores"; of a regression, "score".
     """
     logits = torch.from_numpy(trainer.predict(dataset).predictions)
-    names = list(trainer.model.config.id2label.values())
-    if task.problem_type == "regression":
+    if not task.labels:
         answers = [{"score": value} for value in logits.flatten().tolist()]
-    elif trainer.model.config.problem_type == "multi_label_classification":
-        answers = [
-            {
-                "labels": [name for name, p in zip(names, row, strict=True) if p > 0.5],
-                "scores": dict(zip(names, row, strict=True)),
-            }
-            for row in logits.sigmoid().tolist()
-        ]
     else:
-        answers = [
-            {"label": names[np.argmax(row)], "scores": dict(zip(names, row, strict=True))}
-            for row in logits.softmax(-1).tolist()
-        ]
+        probabilities = logits.sigmoid() if task.is_multi_label else logits.softmax(-1)
+        scores = [dict(zip(task.labels, row, strict=True)) for row in probabilities.tolist()]
+        if task.is_multi_label:
+            answers = [{"labels": [name for name, p in row.items() if p > 0.5], "scores": row} for row in scores]
+        else:
+            answers = [{"label": max(row, key=row.get), "scores": row} for row in scores]
     if trainer.is_world_process_zero():
         path = Path(trainer.args.output_dir, "predictions.jsonl")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -272,7 +262,7 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     classes = (common.ModelArguments, GlueArguments, TrainingArguments)
     model_args, glue_args, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args)
+    common.check_arguments(model_args, training_args, can_predict=True)
     if model_args.model_name_or_path is None:
         raise ValueError("GLUE is for trained models: give --model_name_or_path.")
     task = TASKS.get(glue_args.task_name)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hub_checkpoints import SMALL, image_checkpoint, text_checkpoint
+from hub_checkpoints import RECOMMENDED, image_checkpoint, preset_checkpoint, text_checkpoint
 from hub_upload_lion import verify_checkpoint
 from hub_upload_lion.app.panels import load_served
 from hub_upload_lion.checkpoint import find_checkpoint, load_model
@@ -15,9 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, BertConfig
 
-from configuration_lion import lion_preset
-from configuration_lion.presets import MODERNBERT_SIZES, PRESETS, RECOMMENDED_SIZES
-from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionModel
+from modeling_lion import LionConfig, LionModel
 from modeling_lion.attention.implementation_names import FORMS
 from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.layout.without_gaps import WithoutGaps
@@ -66,19 +64,6 @@ def test_image_checkpoints_pass(tmp_path):
     result = verify_checkpoint(tmp_path / "image")
     assert result.passed and {e.padding for e in result.errors} == {"none"}
     assert len(result.numerics.heads) == 2 * 4
-
-
-RECOMMENDED = [f"lion-{size}" for size in RECOMMENDED_SIZES] + [f"lion-modernbert-{size}" for size in MODERNBERT_SIZES]
-
-
-def preset_checkpoint(folder, name):
-    """A recommended preset, shrunk."""
-    is_text = PRESETS[name]["modality"] == "text"
-    fields = {"vocab_size": 90, "pad_token_id": 0, "num_hidden_layers": 3} if is_text else {"image_size": 64}
-    config = lion_preset(name, **({"num_hidden_layers": 2} | SMALL | fields | {"initializer_range": 0.02}))
-    torch.manual_seed(0)
-    (LionForMaskedLM if is_text else LionForImageClassification)(config).save_pretrained(folder)
-    return folder
 
 
 @pytest.mark.parametrize("name", RECOMMENDED)

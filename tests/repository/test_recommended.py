@@ -9,7 +9,7 @@ import peft
 import pytest
 import torch
 import transformers
-from hub_checkpoints import SMALL, TEXTS, text_tokenizer
+from hub_checkpoints import IMAGE_PRESETS, RECOMMENDED, TEXTS, preset_checkpoint
 from hub_upload_lion import ExportedModel
 from hub_upload_lion.app.page import build_app
 from hub_upload_lion.cli import main
@@ -18,8 +18,7 @@ from PIL import Image
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BitsAndBytesConfig, Trainer, TrainingArguments, pipeline
 
-from configuration_lion.presets import MODERNBERT_SIZES, PRESETS, RECOMMENDED_SIZES, lion_preset
-from modeling_lion import LionForImageClassification, LionForMaskedLM, LionModel, lion_image_processor
+from modeling_lion import LionModel
 
 
 # peft asks transformers 5.23 for what that has renamed; exporters use what torch calls deprecated.
@@ -28,17 +27,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 CHECKPOINT = Path(__file__).resolve().parents[2] / "checkpoints" / "lion-minilm-l6"
-PRESET_NAMES = [
-    *(f"lion-{size}" for size in RECOMMENDED_SIZES),
-    *(f"lion-modernbert-{size}" for size in MODERNBERT_SIZES),
-]
-IMAGES = [name for name in PRESET_NAMES if PRESETS[name]["modality"] == "image"]
-TEXT_NAMES = [name for name in PRESET_NAMES if name not in IMAGES]
+TEXT_NAMES = [name for name in RECOMMENDED if name not in IMAGE_PRESETS]
 # Shrunk, the sizes of a kind are the same model.
 EVERY_KIND = pytest.mark.parametrize(
     "name", ["lion-text-base", "lion-image-base", "lion-modernbert-base", "checkpoint"]
 )
-EVERY = pytest.mark.parametrize("name", [*PRESET_NAMES, "checkpoint"])
+EVERY = pytest.mark.parametrize("name", [*RECOMMENDED, "checkpoint"])
 EVERY_TEXT = pytest.mark.parametrize("name", [*TEXT_NAMES, "checkpoint"])
 
 
@@ -51,20 +45,10 @@ def saved(tmp_path_factory):
         if name in folders:
             return folders[name]
         folder = folders[name] = tmp_path_factory.mktemp("recommended") / name
-        torch.manual_seed(0)
-        sizes = SMALL | {"hidden_size": 64, "initializer_range": 0.02}
         if name == "checkpoint":
             shutil.copytree(CHECKPOINT, folder)
-        elif name in IMAGES:
-            config = lion_preset(name, **sizes, image_size=64, id2label={0: "cat", 1: "lion", 2: "zebra"})
-            LionForImageClassification(config).save_pretrained(folder)
-            lion_image_processor(config).save_pretrained(folder)
         else:
-            tokenizer = text_tokenizer()
-            tokenizer.model_max_length = 10**9
-            config = lion_preset(name, **sizes | {"num_hidden_layers": 3}, vocab_size=len(tokenizer), pad_token_id=0)
-            LionForMaskedLM(config).save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
+            preset_checkpoint(folder, name, hidden_size=64)
         return folder
 
     return save
@@ -105,7 +89,7 @@ def test_save_and_load(name, saved, tmp_path):
 @EVERY
 def test_kernels_are_equal_at_every_padding(name, saved):
     model = load(saved(name)).double()
-    for padding in ["none"] if name in IMAGES else ["right", "left", "interior"]:
+    for padding in ["none"] if name in IMAGE_PRESETS else ["right", "left", "interior"]:
         inputs = inputs_of(model, padding)
         inputs = {key: x.double() if x.is_floating_point() else x for key, x in inputs.items()}
         model.set_attn_implementation("eager")
@@ -115,9 +99,9 @@ def test_kernels_are_equal_at_every_padding(name, saved):
             torch.testing.assert_close(states(model, inputs), expected, atol=1e-6, rtol=1e-6)
 
 
-@EVERY
-def test_verify(name, saved, capsys):
-    assert main(["verify", str(saved(name))]) == 0, capsys.readouterr().out
+def test_verify_passes_the_checkpoint(saved, capsys):
+    """tests/hub_upload/test_verify.py has the presets."""
+    assert main(["verify", str(saved("checkpoint"))]) == 0, capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -149,7 +133,7 @@ def test_export(name, target, dtype, saved, tmp_path):
     with torch.no_grad():
         expected = model(**inputs)
     for output, actual in ExportedModel(tmp_path, threads=1)(**inputs).items():
-        real = inputs["attention_mask"].bool() if name not in IMAGES else ...
+        real = inputs["attention_mask"].bool() if name not in IMAGE_PRESETS else ...
         assert_near(actual[real], expected[output][real], 0.1 if dtype == "int8" else 1e-4)
 
 
@@ -198,9 +182,9 @@ class Rows(torch.utils.data.Dataset):
         return {name: x[i] for name, x in self.inputs.items()} | {"labels": self.labels[i]}
 
 
-@pytest.mark.parametrize("name", PRESET_NAMES)
+@pytest.mark.parametrize("name", RECOMMENDED)
 def test_a_training_that_was_stopped_goes_on(name, saved, tmp_path):
-    def train(folder: Path, resume: str | None = None, **options) -> dict[str, torch.Tensor]:
+    def train(folder: Path, resume: str | None = None) -> dict[str, torch.Tensor]:
         arguments = {"max_steps": 4, "per_device_train_batch_size": 2, "use_cpu": True, "report_to": "none"}
         arguments |= {"save_steps": 2, "disable_tqdm": True, "logging_strategy": "no", "learning_rate": 1e-3}
         model = load(saved(name)).train()
@@ -219,7 +203,7 @@ def test_a_training_that_was_stopped_goes_on(name, saved, tmp_path):
 @EVERY
 def test_pipelines(name, saved):
     folder = str(saved(name))
-    if name in IMAGES:
+    if name in IMAGE_PRESETS:
         answers = pipeline("image-classification", folder)(Image.new("RGB", (80, 70), "tan"))
         assert {answer["label"] for answer in answers} == {"cat", "lion", "zebra"}
     elif name == "checkpoint":

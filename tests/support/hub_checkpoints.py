@@ -6,12 +6,18 @@ from pathlib import Path
 import torch
 
 import modeling_lion
-from modeling_lion import LionConfig, LionTokenizer, lion_image_processor
+from configuration_lion.presets import MODERNBERT_SIZES, PRESETS, RECOMMENDED_SIZES, lion_preset
+from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM, LionTokenizer, lion_image_processor
 
 
 TEXTS = ["The lion sleeps in the shade.", "A lion roars at night.", "It hunts at dawn, with its pride."] * 5
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 SMALL |= {"chunk_size": 16, "initializer_range": 0.2}
+
+
+# The presets that users are told to take.
+RECOMMENDED = [f"lion-{size}" for size in RECOMMENDED_SIZES] + [f"lion-modernbert-{size}" for size in MODERNBERT_SIZES]
+IMAGE_PRESETS = [name for name in RECOMMENDED if PRESETS[name]["modality"] == "image"]
 
 
 def text_tokenizer() -> LionTokenizer:
@@ -36,4 +42,23 @@ def image_checkpoint(folder: Path, class_name: str = "LionForImageClassification
     config = LionConfig(**(SMALL | image | fields))
     getattr(modeling_lion, class_name)(config).save_pretrained(folder)
     lion_image_processor(config, segmentation=class_name == "LionForSemanticSegmentation").save_pretrained(folder)
+    return folder
+
+
+def preset_checkpoint(folder: Path, name: str, **fields) -> Path:
+    """A recommended preset, shrunk, with what prepares its inputs."""
+    if name in IMAGE_PRESETS:
+        labels = {0: "cat", 1: "lion", 2: "zebra"}
+        config = lion_preset(
+            name, **SMALL | {"initializer_range": 0.02, "image_size": 64, "id2label": labels} | fields
+        )
+        model_class, processor = LionForImageClassification, lion_image_processor(config)
+    else:
+        model_class, processor = LionForMaskedLM, text_tokenizer()
+        processor.model_max_length = 10**9
+        sizes = {"initializer_range": 0.02, "num_hidden_layers": 3, "vocab_size": len(processor), "pad_token_id": 0}
+        config = lion_preset(name, **SMALL | sizes | fields)
+    torch.manual_seed(0)
+    model_class(config).save_pretrained(folder)
+    processor.save_pretrained(folder)
     return folder
