@@ -26,8 +26,8 @@ from report import write_page
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, BertConfig
 
-from configuration_lion import lion_preset
-from modeling_lion import LionConfig, LionModel
+from configuration_lion import LionConfig, lion_preset, published_fields
+from modeling_lion import LionModel
 
 
 MILLION = 2**20
@@ -46,7 +46,7 @@ def make_model(series: str, layers: int, length: int) -> torch.nn.Module:
         sizes = {"num_hidden_layers": layers, "max_position_embeddings": max(length, 512)}
         config = BertConfig(attention_probs_dropout_prob=0.0, **sizes)
         return AutoModel.from_config(config, attn_implementation=kernel, add_pooling_layer=False)
-    config = LionConfig(mixer_type="selective", num_hidden_layers=layers)
+    config = LionConfig(**published_fields("text"), num_hidden_layers=layers)
     kernel = "chunk" if kernel == "segments" else kernel
     return AutoModel.from_config(config, attn_implementation=kernel, add_pooling_layer=False)
 

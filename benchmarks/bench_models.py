@@ -51,7 +51,7 @@ from measure import (
 )
 from report import write_page
 
-from configuration_lion import lion_preset
+from configuration_lion import lion_preset, published_fields
 from modeling_lion import (
     LionConfig,
     LionForImageClassification,
@@ -100,6 +100,7 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
         return transformers.ViTForImageClassification(config)
     modality, mixer_type = name.split()[1], {"LIT": "lit", "D": "decay", "S": "selective"}[name[5:].split()[0]]
     config = LionConfig(
+        **published_fields(modality),
         modality=modality,
         mixer_type=mixer_type,
         num_hidden_layers=layers,

@@ -22,7 +22,8 @@ from tokenization_lion import LionTokenizer
 from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, TokenBudgetBatchSampler
 from transformers import DataCollatorForLanguageModeling
 
-from modeling_lion import LionConfig, LionForMaskedLM
+from configuration_lion import LionConfig, published_fields
+from modeling_lion import LionForMaskedLM
 
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -93,12 +94,12 @@ def main(args: list[str] | None = None) -> None:
             continue
         torch.manual_seed(0)
         config = LionConfig(
+            **published_fields("text") | {"intermediate_size": 4 * args.hidden_size},
             mixer_type=mixer,
             vocab_size=len(tokenizer),
             hidden_size=args.hidden_size,
             num_hidden_layers=args.layers,
             num_attention_heads=args.hidden_size // 64,
-            intermediate_size=4 * args.hidden_size,
         )
         model = LionForMaskedLM(config)
         seconds = interleaved({name: make_epoch(model, b) for name, b in batches.items()}, args.repeats)

@@ -41,9 +41,8 @@ from lra import NO_LABEL, PAD_ID, TASKS, Task, load_task  # noqa: E402
 from tokenization_lion import LionTokenizer  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 
-from configuration_lion.presets import RECOMMENDED  # noqa: E402
+from configuration_lion import LionConfig, published_fields  # noqa: E402
 from modeling_lion import (  # noqa: E402
-    LionConfig,
     LionForImageClassification,
     LionForMaskedLM,
     LionForSequenceClassification,
@@ -54,6 +53,7 @@ from modeling_lion.mixers.linear import LinearMixer  # noqa: E402
 
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
 # LIT has no decays: a scan along a curve does not change it.
+RECOMMENDED = {name: getattr(LionConfig(), name) for name in published_fields("text") if name != "intermediate_size"}
 MODELS = {
     "softmax": {"mixer_type": "softmax"},
     "softmax (rotary)": {
@@ -326,7 +326,7 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
     Args:
         longer: positions for an input so many times as long; the rest is as without.
     """
-    common = experiment.config | data.config
+    common = published_fields(data.config.get("modality", "text")) | experiment.config | data.config
     variant = {name: value for name, value in experiment.variant.items() if name not in TRAINING_FIELDS}
     of_model = common | MODELS[model] | variant
     config = LionConfig(**of_model)

@@ -35,7 +35,6 @@ def draw() -> plt.Figure:
     config = LionConfig(
         layer_types=["linear_attention", "sliding_attention", "full_attention"],
         sliding_window=6,
-        head_directions="alternate",
         **{"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 64},
         **{"vocab_size": 50, "max_position_embeddings": 48},
     )

@@ -1,15 +1,17 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Configurations by name: those that we recommend, and the published ones (arXiv 2502.16249)."""
 
-from modeling_lion.configuration_lion import LionConfig
+from modeling_lion.configuration_lion import LionConfig, published_fields
 
 
+# Of MLPs as published; the recommended ones are gated, with three matrices for two: with two thirds of the size, they
+# have as many parameters.
 SIZES = {
     "image-tiny": {"modality": "image", "hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768},
     "image-small": {"modality": "image", "hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536},
-    "image-base": {"modality": "image"},
+    "image-base": {"modality": "image", "intermediate_size": 3072},
     "text-small": {"modality": "text", "hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536},
-    "text-base": {"modality": "text"},
+    "text-base": {"modality": "text", "intermediate_size": 3072},
     "text-large": {
         "modality": "text",
         "hidden_size": 1024,
@@ -18,17 +20,6 @@ SIZES = {
         "intermediate_size": 4096,
     },
 }
-# What every part of the recipe gains is in docs/results.md.
-RECOMMENDED = {
-    "mixer_type": "selective",
-    "feature_map": "relu",
-    "head_directions": "alternate",
-    "conv_kernel": 3,
-    "norm_position": "pre",
-    "use_gated_mlp": True,
-    "pooling": "mean",
-}
-# A gated MLP has three matrices for two: with two thirds of the size, it has as many parameters.
 GATED_SIZES = {1536: 1024, 3072: 2048, 4096: 2752}
 RECOMMENDED_SIZES = ("text-small", "text-base", "text-large", "image-small", "image-base")
 # The shape of ModernBERT (Warner et al., 2024), whose layers see all tokens, a window, a window, and so on; here those
@@ -42,7 +33,6 @@ MODERNBERT = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
         "full_attention": {"rope_type": "default", "rope_theta": 160000.0},  # if there are such layers
     },
-    "norm_position": "pre",
     "first_norm": False,
     "norm_bias": False,
     "layer_norm_eps": 1e-5,
@@ -64,21 +54,19 @@ MODERNBERT_SIZES = {
 PUBLISHED = {"mixer_initializer_range": 0.02}
 PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text-large")
 MIXERS = {"lit": "lit", "d": "decay", "s": "selective"}
+# What is not here is a default of LionConfig; what every part of that recipe gains is in docs/results.md.
 PRESETS = {
-    f"lion-{size}": SIZES[size]
-    | RECOMMENDED
-    | {"intermediate_size": GATED_SIZES[SIZES[size].get("intermediate_size", LionConfig.intermediate_size)]}
+    f"lion-{size}": SIZES[size] | {"intermediate_size": GATED_SIZES[SIZES[size]["intermediate_size"]]}
     for size in RECOMMENDED_SIZES
 }
 PRESETS |= {
-    f"lion-modernbert-{size}": RECOMMENDED
-    | MODERNBERT
+    f"lion-modernbert-{size}": MODERNBERT
     | fields
     | {"layer_types": [PERIOD[i % len(PERIOD)] for i in range(fields["num_hidden_layers"])]}
     for size, fields in MODERNBERT_SIZES.items()
 }
 PRESETS |= {
-    f"lion-{short}-{size}": SIZES[size] | PUBLISHED | {"mixer_type": mixer}
+    f"lion-{short}-{size}": published_fields(SIZES[size]["modality"]) | SIZES[size] | PUBLISHED | {"mixer_type": mixer}
     for size in PUBLISHED_SIZES
     for short, mixer in MIXERS.items()
 }
@@ -104,26 +92,24 @@ def lion_preset(name: str, **overrides) -> LionConfig:
     if name not in PRESETS:
         raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")
     LionConfig.check_names(overrides, only_near=False)
-    fields = PRESETS[name] | overrides
-    mixer, types = fields["mixer_type"], fields.get("layer_types")
+    preset, defaults = PRESETS[name], LionConfig
+    fields = preset | overrides
+    mixer, types = fields.get("mixer_type", defaults.mixer_type), fields.get("layer_types")
     if types and "layer_types" not in overrides:
         types = [PERIOD[i % len(PERIOD)] for i in range(fields["num_hidden_layers"])]
         if mixer == "softmax":
             types = ["full_attention" if kind == "linear_attention" else kind for kind in types]
         fields["layer_types"] = types = None if mixer == "luna" else types
-    was_gated, is_gated = (x.get("use_gated_mlp", False) for x in (PRESETS[name], fields))
+    was_gated, is_gated = (x.get("use_gated_mlp", defaults.use_gated_mlp) for x in (preset, fields))
     if was_gated != is_gated and "intermediate_size" not in overrides:
-        width = fields.get("intermediate_size", LionConfig.intermediate_size)
+        width = fields["intermediate_size"]
         fields["intermediate_size"] = width * 2 // 3 if is_gated else width * 3 // 2
+    if "feature_map" in preset and "feature_map" not in overrides and mixer == "lit" and fields["modality"] == "image":
+        fields["feature_map"] = "elu"  # SPEC §1: the map of the published LION-LIT for images
     pad_token_id = fields.get("pad_token_id")
     is_unused = {
-        "conv_kernel": mixer in ("softmax", "luna") or types and "linear_attention" not in types,
         "sliding_window": not types or "sliding_attention" not in types,
         "rope_parameters": mixer == "luna",
-        "pad_token_id": pad_token_id is not None and pad_token_id >= fields.get("vocab_size", LionConfig.vocab_size),
+        "pad_token_id": pad_token_id is not None and pad_token_id >= fields.get("vocab_size", defaults.vocab_size),
     }
-    is_unused["head_directions"] = is_unused["conv_kernel"]
-    fields = {k: v for k, v in fields.items() if k in overrides or not is_unused.get(k)}
-    if mixer == "lit" and fields["modality"] == "image":
-        fields.setdefault("feature_map", "elu")  # SPEC §1: the map of the published LION-LIT for images
-    return LionConfig(**fields)
+    return LionConfig(**{k: v for k, v in fields.items() if k in overrides or not is_unused.get(k)})

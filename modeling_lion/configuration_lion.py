@@ -121,13 +121,29 @@ OTHER_NAMES = {
 }
 
 
+def published_fields(modality: Literal["text", "image"]) -> dict:
+    """Those of LION as published, in a backbone as BERT's or ViT's, where the defaults of `LionConfig` are others."""
+    is_text = modality == "text"
+    return {
+        "feature_map": "silu_norm",
+        "head_directions": "both",
+        "conv_kernel": 0,
+        "norm_position": "post" if is_text else "pre",
+        "use_gated_mlp": False,
+        "intermediate_size": 3072,
+        "pooling": "cls" if is_text else "mean",
+    }
+
+
 @strict
 class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     r"""
     Configuration of a LION encoder (Afzal et al., arXiv 2502.16249) for text or for images.
 
-    One class serves both modalities. Fields named as in BERT and ViT mean what they mean there. A field whose default
-    is `None` takes its value from the modality or the mixer when the configuration is made; the value is then stored.
+    One class serves both modalities. The defaults are the recommended model, `lion_preset("lion-text-base")` or, with
+    `modality="image"`, `"lion-image-base"`; for LION as published use `lion_preset("lion-s-text-base")` and its like.
+    Fields named as in BERT and ViT mean what they mean there. A field whose default is `None` takes its value from the
+    modality or the mixer when the configuration is made; the value is then stored.
 
     Args:
         modality (`"text"` or `"image"`, defaults to `"text"`):
@@ -150,7 +166,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             `sliding_window`. Padded tokens do not count. In images they are counted along the rows of patches, one row
             after the other, the CLS token first. Defaults to 64 where there are such layers.
         feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"softmax"`, `"performer"`, `"hedgehog"` or `"identity"`,
-            defaults to `"silu_norm"`):
+            defaults to `"relu"`):
             The map applied to queries and keys. `"performer"` are positive random features, drawn once per layer and
             saved with the weights. `"hedgehog"` is learnt, softmax(±W x) with a matrix W for each head and twice as
             many features as a head has dimensions: it can imitate softmax attention, and is for models that start from
@@ -178,8 +194,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             `"sliding_attention"` those with a window (see `layer_types`). `rope_type`
             may be any of transformers' but `"dynamic"` and `"longrope"`, whose frequencies depend on the other texts
             of a batch. Text only, and not for `"luna"`. Defaults to none.
-        norm_position (`"pre"` or `"post"`, *optional*):
-            Norms before each block (ViT) or after it (BERT). Defaults to `"post"` for text, `"pre"` for images.
+        norm_position (`"pre"` or `"post"`, defaults to `"pre"`):
+            Norms before each block (ViT) or after it (BERT).
         norm_type (`"layer_norm"` or `"rms_norm"`, defaults to `"layer_norm"`):
             What all norms of the model are.
         norm_bias (`bool`, defaults to `True`):
@@ -193,7 +209,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         first_norm (`bool`, defaults to `True`):
             Whether the first layer of a model with `norm_position="pre"` has a norm before its attention. ModernBERT,
             which norms the embeddings, has none there.
-        use_gated_mlp (`bool`, defaults to `False`):
+        use_gated_mlp (`bool`, defaults to `True`):
             Whether the MLP is gated, down(act(gate(x)) * up(x)), with half as much again of weights for the same
             `intermediate_size`.
         mlp_bias, proj_bias (`bool`, defaults to `True`):
@@ -206,12 +222,12 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         use_lm_transform (`bool`, defaults to `True`):
             Whether masked LM has a dense layer, an activation and a norm before its decoder (BERT), or the decoder
             alone (EuroBERT).
-        pooling (`str`, *optional*):
+        pooling (`str`, defaults to `"mean"`):
             How a sequence is reduced to one vector: `"cls"`, its first token, or `"mean"`, the mean of all. For text
             `"late"`, too: the mean of what the dense layer of `pooler_act` makes of each token (EuroBERT). For images,
             too: `"cls_mean"`, the first token and the mean of the patches, side by side (DINOv2), `"prefix"`, all
             tokens before the patches, side by side (DeiT's two classifiers), or `"attention"`, what a learnt query
-            reads (SigLIP). Defaults to `"cls"` for text, `"mean"` for images.
+            reads (SigLIP).
         pooler_act (`str`, *optional*):
             Activation of a dense layer behind the pooling, or `"none"` for no such layer. `None` for BERT's, `"tanh"`,
             where a text is pooled by `"cls"` and `use_prediction_head` is `False`, else for no layer.
@@ -223,11 +239,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             along its transpose, each with its own decays: `"snake"` follows the rows, alternately to the right and to
             the left, `"zigzag"` the diagonals, and `"hilbert"` Hilbert's curve. Images only; the mixer `"lit"` ignores
             it.
-        head_directions (`"both"` or `"alternate"`, defaults to `"both"`):
+        head_directions (`"both"` or `"alternate"`, *optional*):
             Which way the heads of linear attention read. With `"both"`, as published, every head sees all tokens;
             without positions such a model computes the same from the left as from the right. With `"alternate"` heads
             0, 2, … read forward only and heads 1, 3, … backward only, so that the model can tell left from right, in
-            no more parameters and less time.
+            no more parameters and less time. Defaults to `"alternate"` for an even number of heads.
         mixer_initializer_range (`float`, *optional*):
             Standard deviation of the initial weights of the projections in and behind a mixer. `None` stands for
             `hidden_size ** -0.5`, with which models of every width start well; `initializer_range` is for all else.
@@ -245,12 +261,12 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             Unpacking always uses softmax.
         luna_tie_kv (`bool`, defaults to `False`):
             Whether keys and values of the mixer `"luna"` are the same projection, in each of its two attentions.
-        conv_kernel (`int`, defaults to 0):
+        conv_kernel (`int`, *optional*):
             Taps of a short convolution, an odd number: queries, keys and values of each token become SiLU(Σ_o w_o
             x_{i+o}), a filter per channel that is centred on the token, before the feature map. It ends at the borders
             of packed sequences and reads over padded tokens, wherever they stand, as if they were not there. In images
             it runs along the rows of patches, one row after the other, and leaves out the CLS token. 0 for none. For
-            linear mixers.
+            linear mixers, where it defaults to 3.
         chunk_size (`int`, defaults to 64):
             Tokens of a chunk, for `attn_implementation="chunk"`. Changes speed and memory, never the result.
         encoder fields (`hidden_size`, `num_hidden_layers`, `num_attention_heads`, `intermediate_size`, `hidden_act`,
@@ -285,7 +301,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     >>> from configuration_lion import LionConfig
 
     >>> LionConfig(mixer_type="decay", hidden_size=384, num_attention_heads=6).norm_position
-    'post'
+    'pre'
 
     ```"""
 
@@ -297,7 +313,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     hidden_size: int = 768
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
-    intermediate_size: int = 3072
+    intermediate_size: int = 2048
     hidden_act: str = "gelu"
     hidden_dropout_prob: float | int = 0.0
     attention_probs_dropout_prob: float | int = 0.0
@@ -325,28 +341,28 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     mixer_type: Literal["lit", "decay", "selective", "diagonal", "softmax", "luna"] = "selective"
     layer_types: list[str] | None = None
     sliding_window: int | None = None
-    feature_map: Literal["silu_norm", "elu", "relu", "softmax", "performer", "hedgehog", "identity"] = "silu_norm"
+    feature_map: Literal["silu_norm", "elu", "relu", "softmax", "performer", "hedgehog", "identity"] = "relu"
     normalization: Literal["sum", "none"] = "sum"
     attention_layer_norm: bool = False
     position_embedding_type: Literal["none", "absolute", "cyclic"] | None = None
     rope_parameters: dict | None = None
-    norm_position: Literal["pre", "post"] | None = None
+    norm_position: Literal["pre", "post"] = "pre"
     norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
     norm_bias: bool = True
     embedding_norm: bool | None = None
     embedding_size: int | None = None
     first_norm: bool = True
-    use_gated_mlp: bool = False
+    use_gated_mlp: bool = True
     mlp_bias: bool = True
     proj_bias: bool = True
     use_prediction_head: bool = False
     classifier_bias: bool = True
     use_lm_transform: bool = True
-    pooling: Literal["cls", "mean", "late", "cls_mean", "prefix", "attention"] | None = None
+    pooling: Literal["cls", "mean", "late", "cls_mean", "prefix", "attention"] = "mean"
     pooler_act: str | None = None
     pooler_norm: bool = False
     patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
-    head_directions: Literal["both", "alternate"] = "both"
+    head_directions: Literal["both", "alternate"] | None = None
     mixer_initializer_range: float | int | None = None
     decay_activation: Literal["sigmoid", "softplus"] = "sigmoid"
     decay_rank: int = 16
@@ -354,7 +370,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     luna_activation: Literal["softmax", "softplus", "elu"] = "softmax"
     luna_tie_kv: bool = False
     local_window: int = 0
-    conv_kernel: int = 0
+    conv_kernel: int | None = None
     chunk_size: int = 64
 
     def __post_init__(self, **kwargs):
@@ -371,10 +387,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         if self.position_embedding_type is None:
             has_order = self.has_decays or self.rope_parameters is not None
             self.position_embedding_type = "none" if is_text and has_order else "absolute"
-        if self.norm_position is None:
-            self.norm_position = "post" if is_text else "pre"
-        if self.pooling is None:
-            self.pooling = "cls" if is_text else "mean"
+        if self.head_directions is None:
+            can_alternate = self.has_linear_layers and self.num_attention_heads % 2 == 0
+            self.head_directions = "alternate" if can_alternate else "both"
+        if self.conv_kernel is None:
+            self.conv_kernel = 3 if self.has_linear_layers else 0
         if self.embedding_norm is None:
             self.embedding_norm = is_text
         if self.sliding_window is None and "sliding_attention" in self.layer_types_in_use:
@@ -432,7 +449,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     def from_dict(cls, config_dict: dict, **kwargs):
         """
         `PreTrainedConfig.from_dict`. What is given beside a stored configuration is checked as in a new one. Of what
-        is stored, an unknown name near a field, which somebody else or a later LION wrote, is kept as it is.
+        is stored, an unknown name near a field, which somebody else or a later LION wrote, is kept as it is. A field
+        that is not stored has the default of LION 0.1, `published_fields`.
         """
         if not kwargs.get("return_unused_kwargs"):  # else they are for the model, too, which refuses what it lacks
             cls.check_names(kwargs)
@@ -440,7 +458,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         given = {name: kwargs.pop(name) for name in cls.__annotations__ if name in kwargs}
         if "max_position_embeddings" in given:
             given = {"initial_context_length": None} | given
-        return super().from_dict({"transformers_version": __version__} | config_dict | given, **kwargs)
+        stored = published_fields((config_dict | given).get("modality", "text")) | config_dict
+        return super().from_dict({"transformers_version": __version__} | stored | given, **kwargs)
 
     @classmethod
     def warn_of_names(cls, names: Iterable[str]) -> None:

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from configuration_lion import LionConfig
+from configuration_lion import LionConfig, published_fields
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
 
 
@@ -285,7 +285,7 @@ def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
     }.items():
         if name in fields and fields[name] is None:
             raise ValueError(f"`{name}` is needed. On the command line, {hint}.")
-    return LionConfig(**fields)
+    return LionConfig(**(published_fields(fields["modality"]) | fields))
 
 
 def as_list(value):

@@ -18,7 +18,7 @@ import transformers
 from transformers import AutoConfig, AutoModel, BaseImageProcessor, PreTrainedConfig, PreTrainedModel
 
 import modeling_lion
-from configuration_lion import LionConfig
+from configuration_lion import LionConfig, published_fields
 from modeling_lion.mixers.feature_map import Hedgehog
 from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.mixers.linear_decay import DecayGate, FixedDecay
@@ -169,7 +169,7 @@ def warm_start_config(
     if rope and "full_attention" in rope:
         rope = {kind: rope["full_attention" if kind == "linear_attention" else kind] for kind in set(new_types)}
     fields["rope_parameters"] = copy.deepcopy(rope)
-    return LionConfig(**(fields | overrides))
+    return LionConfig(**(published_fields(fields["modality"]) | fields | overrides))
 
 
 def nearest_to_softmax(fields: dict, overrides: dict) -> dict:

@@ -54,7 +54,8 @@ def convolve(x: Tensor, weight: Tensor, borders: BorderTaps | None = None) -> Te
     if x.device.type == "cpu":
         # As an image of one row: of this, oneDNN takes the channels last, where conv1d transposes.
         image = x.transpose(1, 2).unsqueeze(2)
-        y = F.conv2d(image, weight.unsqueeze(2), padding=(0, kernel // 2), groups=channels)
+        # A view, since the gradient of unsqueeze would have other strides than the weight, of which DDP warns.
+        y = F.conv2d(image, weight.view(channels, 1, 1, kernel), padding=(0, kernel // 2), groups=channels)
     else:
         y = F.conv1d(x.transpose(1, 2), weight, padding=kernel // 2, groups=channels)
     if borders is not None:

@@ -213,7 +213,7 @@ def test_narrow_weights_leave_decays_and_maps_as_they_are(tmp_path, monkeypatch)
         assert any(x.shape == gate.T.shape and (x == gate.T.numpy()).all() for x in stored), dtype
         wide = [x for x in stored if x.dtype == "float32" and x.size >= 4096]
         quantized = sum(node.op_type == "MatMulInteger" for node in graph.graph.node)
-        assert (len(wide) > 0, quantized) == {"float16": (False, 0), "int8": (False, 6)}[dtype]
+        assert (len(wide) > 0, quantized) == {"float16": (False, 0), "int8": (False, 7)}[dtype]
         errors[dtype] = largest_error(model, ExportedModel(tmp_path, threads=1))
     assert 1e-4 < errors["float16"] < 0.02 < errors["int8"] < 0.5
 
@@ -249,7 +249,7 @@ def test_a_graph_that_is_off_by_more_than_rounding_is_refused(dtype, tmp_path, m
 
     monkeypatch.setattr(export_module, "ExportedModel", lambda *args, **kwargs: graph)
     (*found,) = compare(model, tmp_path, dtype, ())
-    assert all(row.error <= row.tolerance <= row.scale / 8 for row in found)
+    assert all(row.error <= row.tolerance <= row.scale / 4 for row in found)
     assert (found[-1].error > 0) == (dtype in ("float16", "int8"))
     errors["added"] = 3 * max(row.tolerance for row in found)
     with pytest.raises(ValueError, match=f"The graph differs from the model by .* {dtype} may round by"):

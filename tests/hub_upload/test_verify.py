@@ -129,7 +129,7 @@ def test_numerics_are_those_of_the_definition():
     torch.manual_seed(0)
     sizes = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 8}
     types = ["linear_attention", "full_attention", "linear_attention"]
-    config = LionConfig(vocab_size=20, rope_parameters={}, layer_types=types, **sizes)
+    config = LionConfig(vocab_size=20, rope_parameters={}, layer_types=types, head_directions="both", **sizes)
     model = LionModel(config).double().eval()
     sample = torch.randint(20, (7,))
     report = numerics_report(model, [sample])

@@ -100,8 +100,9 @@ def test_softmax_attention_is_that_of_the_library(equal):
 @pytest.mark.parametrize("mixer_type", LINEAR_MIXERS)
 def test_linear_attention_is_that_of_the_specification(mixer_type, normalization, equal):
     """A literal loop over SPEC §1-2, with queries and keys that are turned before φ."""
-    feature_map = "silu_norm" if normalization == "sum" else "identity"
-    model = make_model(mixer_type, PARAMETERS["partial"], feature_map=feature_map, normalization=normalization)
+    fields = {"feature_map": "silu_norm" if normalization == "sum" else "identity", "normalization": normalization}
+    fields |= {"head_directions": "both", "conv_kernel": 0}
+    model = make_model(mixer_type, PARAMETERS["partial"], **fields)
     length, positions = 6, torch.tensor([[3, 4, 5, 6, 7, 9]])
     inputs = {"input_ids": torch.randint(1, 40, (1, length)), "position_ids": positions}
     ((hidden_states, *_), _), *_ = inputs_of_attention(model, **inputs)

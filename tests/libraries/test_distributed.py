@@ -40,6 +40,7 @@ def make_model(mixer: str) -> LionForMaskedLM:
     # Tied weights can't be saved by every process for itself: safetensors refuses tensors that share memory.
     sizes["tie_word_embeddings"] = mixer != "lit"
     sizes["rope_parameters"] = {} if mixer == "selective" else None
+    sizes["conv_kernel"] = 0  # with which tensor parallelism splits the attention
     return LionForMaskedLM(LionConfig(mixer_type=mixer, vocab_size=80, chunk_size=4, initializer_range=0.2, **sizes))
 
 
@@ -277,12 +278,12 @@ def test_plans_of_the_library(answers, folder, kind, mixer):
 
 
 def test_tensor_parallel_leaves_attention_whole_where_it_is_not_heads_side_by_side():
-    whole = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
-    assert LionConfig(attention_layer_norm=True).base_model_tp_plan == whole
+    whole = {f"layers.*.mlp.{name}_proj": "colwise" for name in ("gate", "up")} | {"layers.*.mlp.down_proj": "rowwise"}
+    assert LionConfig(attention_layer_norm=True, conv_kernel=0).base_model_tp_plan == whole
     assert LionConfig(mixer_type="softmax").base_model_tp_plan == whole
     assert LionConfig(conv_kernel=3).base_model_tp_plan == whole
-    assert LionConfig(modality="image", patch_order="snake").base_model_tp_plan == whole
-    assert LionConfig(modality="image").base_model_tp_plan.keys() > whole.keys()
+    assert LionConfig(modality="image", patch_order="snake", conv_kernel=0).base_model_tp_plan == whole
+    assert LionConfig(modality="image", conv_kernel=0).base_model_tp_plan.keys() > whole.keys()
     assert "base_model_tp_plan" not in LionConfig().to_dict()
 
 
@@ -309,7 +310,7 @@ def test_device_map(tmp_path, folder):
     with torch.no_grad():
         expected = AutoModelForMaskedLM.from_pretrained(folder / "selective")(ids).logits
         layers = {"lion.layers.0": "cpu", "lion.layers.1": "disk"}
-        for device_map in ("auto", {"lion.embeddings": "cpu", **layers, "lm_head": "cpu"}):
+        for device_map in ("auto", {"lion.embeddings": "cpu", **layers, "lion.norm": "cpu", "lm_head": "cpu"}):
             model = AutoModelForMaskedLM.from_pretrained(
                 folder / "selective", device_map=device_map, offload_folder=str(tmp_path)
             )

@@ -239,7 +239,7 @@ def test_images(patch_order):
 
 def test_learnt_features():
     """SPEC §12: softmax(±W x) per head, W is 1 at the start; those of queries and keys are learnt apart."""
-    config = LionConfig(**(TINY | {"feature_map": "hedgehog"}))
+    config = LionConfig(**(TINY | {"feature_map": "hedgehog", "conv_kernel": 0}))
     mixer = LionModel(config).layers[0].attention.mixer
     x = torch.randn(2, 7, 2, 8)
     for features in (mixer.feature_map, mixer.key_feature_map):

@@ -241,13 +241,13 @@ def test_real_tokens_are_sorted_only_where_it_is_needed(find_case, monkeypatch):
     monkeypatch.setattr(WithoutGaps, "reorder", lambda self, x: calls.append(x) or take(x, self.order))
     ids = torch.randint(1, 40, (3, 7))
     masks = {"none": "1111111", "left": "0011111", "right": "1111000", "both": "0011100", "all": "0000000"}
-    for fields in ({"conv_kernel": 3}, {"conv_kernel": 1}, {}):
+    for fields in ({}, {"conv_kernel": 1}, {"conv_kernel": 0}):
         model = find_case("LionModel", "text").model("selective", **fields)
         for row in masks.values():
             model(ids, attention_mask=torch.tensor([[int(x) for x in row]] * 3))
         assert calls == []
         model(ids, attention_mask=torch.tensor([[1] * 7, [1, 1, 0, 1, 1, 1, 1], [1] * 7]))
-        assert len(calls) == (len(model.layers) if fields.get("conv_kernel") == 3 else 0)
+        assert len(calls) == (len(model.layers) if model.config.conv_kernel == 3 else 0)
         calls.clear()
 
 
@@ -332,5 +332,5 @@ def test_names_shapes_and_initial_weights(find_case, tmp_path, equal):
     inputs = case.inputs(model.config)
     model.save_pretrained(tmp_path)
     equal(LionForMaskedLM.from_pretrained(tmp_path, dtype=torch.float64)(**inputs).logits, model(**inputs).logits)
-    mixer = LinearMixer(LionConfig(mixer_type="lit"))
+    mixer = LinearMixer(LionConfig(mixer_type="lit", conv_kernel=0))
     assert not [name for name in mixer.state_dict() if "_conv" in name]

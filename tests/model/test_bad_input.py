@@ -214,10 +214,10 @@ def test_missing_weights(saved):
     other=["lit", "decay", "selective"], loader=LOADERS, told_by=["override", "config"], ignore=[False, True]
 )
 def test_weights_of_another_mixer(mixer, other, told_by, ignore, loader, saved, find_case):
-    folder = saved(mixer_type=mixer, position_embedding_type="none")
+    folder = saved(mixer_type=mixer, position_embedding_type="none", conv_kernel=0)
     choice = {"mixer_type": other}
     if told_by == "config":
-        choice = {"config": find_case("LionForMaskedLM").config(other, position_embedding_type="none")}
+        choice = {"config": find_case("LionForMaskedLM").config(other, position_embedding_type="none", conv_kernel=0)}
     load = lambda: loader.from_pretrained(folder, ignore_mismatched_sizes=ignore, **choice)
     is_hybrids = mixer == "hybrid" and other == "selective" and told_by == "override"  # the mixer that it has
     if other == mixer or {other, mixer} == {"lit", "softmax"} or is_hybrids:  # the same weights

@@ -10,30 +10,50 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, ModernBertConfig, ModernBertForMaskedLM
 
-from configuration_lion import PRESETS, LionConfig, lion_preset
+from configuration_lion import PRESETS, LionConfig, lion_preset, published_fields
 from modeling_lion import LionForMaskedLM
 
 
 DEFAULTS = [
-    # modality, mixer_type: layer_norm_eps, position_embedding_type, norm_position, pooling (SPEC §6, §7)
-    ("text", "lit", 1e-12, "absolute", "post", "cls"),
-    ("text", "decay", 1e-12, "none", "post", "cls"),
-    ("text", "selective", 1e-12, "none", "post", "cls"),
-    ("text", "diagonal", 1e-12, "none", "post", "cls"),
-    ("text", "softmax", 1e-12, "absolute", "post", "cls"),
-    ("image", "lit", 1e-6, "absolute", "pre", "mean"),
-    ("image", "decay", 1e-6, "absolute", "pre", "mean"),
-    ("image", "selective", 1e-6, "absolute", "pre", "mean"),
-    ("image", "softmax", 1e-6, "absolute", "pre", "mean"),
-    ("image", "luna", 1e-6, "absolute", "pre", "mean"),
+    # modality, mixer_type: layer_norm_eps, position_embedding_type, head_directions, conv_kernel
+    ("text", "lit", 1e-12, "absolute", "alternate", 3),
+    ("text", "decay", 1e-12, "none", "alternate", 3),
+    ("text", "selective", 1e-12, "none", "alternate", 3),
+    ("text", "diagonal", 1e-12, "none", "alternate", 3),
+    ("text", "softmax", 1e-12, "absolute", "both", 0),
+    ("image", "lit", 1e-6, "absolute", "alternate", 3),
+    ("image", "decay", 1e-6, "absolute", "alternate", 3),
+    ("image", "selective", 1e-6, "absolute", "alternate", 3),
+    ("image", "softmax", 1e-6, "absolute", "both", 0),
+    ("image", "luna", 1e-6, "absolute", "both", 0),
 ]
-FIELDS = ["layer_norm_eps", "position_embedding_type", "norm_position", "pooling"]
+FIELDS = ["layer_norm_eps", "position_embedding_type", "head_directions", "conv_kernel"]
 
 
-@pytest.mark.parametrize(("modality", "mixer_type", "eps", "positions", "norm", "pooling"), DEFAULTS)
-def test_defaults_follow_modality_and_mixer(modality, mixer_type, eps, positions, norm, pooling):
+@pytest.mark.parametrize(("modality", "mixer_type", "eps", "positions", "directions", "taps"), DEFAULTS)
+def test_defaults_follow_modality_and_mixer(modality, mixer_type, eps, positions, directions, taps):
     config = LionConfig(modality=modality, mixer_type=mixer_type)
-    assert [getattr(config, name) for name in FIELDS] == [eps, positions, norm, pooling]
+    assert [getattr(config, name) for name in FIELDS] == [eps, positions, directions, taps]
+
+
+def test_the_defaults_are_the_recommended_presets():
+    assert LionConfig().to_dict() == lion_preset("lion-text-base").to_dict()
+    assert LionConfig(modality="image").to_dict() == lion_preset("lion-image-base").to_dict()
+    assert LionConfig(num_attention_heads=3).head_directions == "both"  # they cannot alternate
+    assert LionConfig(layer_types=["sliding_attention"] * 12).conv_kernel == 0
+
+
+@pytest.mark.parametrize("modality", ["text", "image"])
+def test_a_folder_without_a_field_means_what_it_meant_in_version_0_1(modality, tmp_path):
+    """Folders that were written by hand, or are older than the field; what `save_pretrained` writes has all fields."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "lion", "modality": modality}))
+    expected = lion_preset(f"lion-s-{modality}-base", mixer_initializer_range=None)
+    for loaded in (LionConfig.from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
+        for name in ("feature_map", "head_directions", "conv_kernel", "norm_position", "use_gated_mlp", "pooling"):
+            assert getattr(loaded, name) == getattr(expected, name) == published_fields(modality)[name], name
+        assert loaded.intermediate_size == 3072
+    changed = AutoConfig.from_pretrained(tmp_path, norm_position="pre", conv_kernel=5)
+    assert (changed.norm_position, changed.conv_kernel, changed.feature_map) == ("pre", 5, "silu_norm")
 
 
 def test_rotary_positions_carry_order():
@@ -44,7 +64,7 @@ def test_rotary_positions_carry_order():
 def test_other_defaults():
     config = LionConfig()
     assert (config.modality, config.mixer_type, config.model_type) == ("text", "selective", "lion")
-    assert (config.feature_map, config.normalization, config.attention_layer_norm) == ("silu_norm", "sum", False)
+    assert (config.feature_map, config.normalization, config.attention_layer_norm) == ("relu", "sum", False)
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (768, 12, 12)
     assert config.tie_word_embeddings and config.head_dim == 64 and config.patch_order == "raster"
     assert config.is_encoder_decoder is False and config.use_return_dict
@@ -81,9 +101,11 @@ def test_the_length_is_limited_by_a_table_of_positions_alone(positions, tmp_path
 CONFIGS = {
     "defaults": {},
     "image": {"modality": "image", "image_size": (32, 64), "patch_size": [8, 16], "patch_order": "snake"},
-    # Each is the default of the other modality or mixer, given explicitly.
-    "text like an image": {"norm_position": "pre", "pooling": "mean", "layer_norm_eps": 1e-6},
-    "image like a text": {"modality": "image", "norm_position": "post", "pooling": "cls", "layer_norm_eps": 1e-12},
+    # Each is the default of the other modality or mixer, or of version 0.1, given explicitly.
+    "text like an image": {"layer_norm_eps": 1e-6},
+    "image like a text": {"modality": "image", "layer_norm_eps": 1e-12},
+    "published text": {"mixer_initializer_range": 0.02} | published_fields("text"),
+    "published image": {"modality": "image", "patch_order": "snake"} | published_fields("image"),
     "lit without positions": {"mixer_type": "lit", "position_embedding_type": "none"},
     "decay with positions": {"mixer_type": "decay", "position_embedding_type": "absolute"},
     "rotary": {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0}},
@@ -131,6 +153,7 @@ def test_update_from_string():
 
 def test_sizes():
     config = LionConfig(modality="image", image_size=(32, 48), patch_size=8, mixer_type="decay", patch_order="snake")
+    config.head_directions = "both"
     assert (config.image_shape, config.patch_shape, config.patch_grid) == ((32, 48), (8, 8), (4, 6))
     assert (config.context_length, config.num_scans) == (25, 2)
     for mixer_type in ("lit", "softmax", "luna"):
@@ -289,7 +312,7 @@ def test_a_stored_name_near_a_field_is_kept(tmp_path):
     config.pooling_mode = "max"
     config.save_pretrained(tmp_path)
     loaded = AutoConfig.from_pretrained(tmp_path)
-    assert loaded.pooling_mode == "max" and loaded.pooling == "cls"
+    assert loaded.pooling_mode == "max" and loaded.pooling == "mean"
     with pytest.raises(ValueError, match="no field `mixer_typ`; did you mean `mixer_type`"):
         AutoConfig.from_pretrained(tmp_path, mixer_typ="lit")
     assert AutoConfig.from_pretrained(tmp_path, mixer_type="lit").mixer_type == "lit"
@@ -371,8 +394,8 @@ WRONG = [
     ({"sliding_window": 64}, ["`sliding_window` is 64", "sliding_attention"]),
     ({"sliding_window": 0, "layer_types": ["sliding_attention"] * 12}, ["`sliding_window` is 0", "at least 1"]),
     ({"layer_types": ["sliding_attention"] * 12, "conv_kernel": 3}, ["conv_kernel", "layer_types", "conv_kernel=0"]),
-    ({"first_norm": False}, ["first_norm", "'post'", 'norm_position="pre"']),
-    ({"pooler_norm": True}, ["pooler_norm", "'post'", 'norm_position="pre"']),
+    ({"first_norm": False, "norm_position": "post"}, ["first_norm", "'post'", 'norm_position="pre"']),
+    ({"pooler_norm": True, "norm_position": "post"}, ["pooler_norm", "'post'", 'norm_position="pre"']),
     ({"pooling": "attention"}, ["pooling", "'attention'", "'text'", "'late'"]),
     ({"pooling": "late"}, ["'late'", "pooler_act", 'pooling="mean"']),
     ({"pooler_act": "wave"}, ["pooler_act", "'wave'", "'none'", "gelu"]),

@@ -208,7 +208,7 @@ def test_weights_are_initialised(case, mixer, way):
 @pytest.mark.parametrize("fields", [{}, {"modality": "image", "patch_order": "snake"}], ids=["text", "snake"])
 @pytest.mark.parametrize("mixer_type", ["decay", "selective"])
 def test_half_lives_spread_from_half_a_token_to_the_context(mixer_type, heads, fields):
-    config = LionConfig(mixer_type=mixer_type, num_attention_heads=heads, **fields)
+    config = LionConfig(mixer_type=mixer_type, num_attention_heads=heads, head_directions="both", **fields)
     logits = initial_decay_logits(config)
     assert logits.dtype == torch.float32 and logits.shape == (config.num_scans * heads,)
     logits = logits.double().view(config.num_scans, heads)
@@ -225,7 +225,8 @@ def test_half_lives_spread_from_half_a_token_to_the_context(mixer_type, heads, f
 def test_both_directions_see_equally_far(heads):
     one_way = initial_decay_logits(LionConfig(num_attention_heads=heads, head_directions="alternate"))
     assert torch.equal(one_way[::2], one_way[1::2])
-    assert torch.equal(one_way[::2], initial_decay_logits(LionConfig(num_attention_heads=heads // 2)))
+    both = LionConfig(num_attention_heads=heads // 2, head_directions="both")
+    assert torch.equal(one_way[::2], initial_decay_logits(both))
     single = initial_decay_logits(LionConfig(num_attention_heads=2, head_directions="alternate")).double()
     torch.testing.assert_close(single.sigmoid(), torch.full_like(single, 2 ** -((512 * 0.5) ** -0.5)))
 

@@ -4,7 +4,8 @@
 import pytest
 import torch
 
-from modeling_lion import LionConfig, LionForMaskedLM, LionModel, lion_preset
+from configuration_lion import LionConfig, lion_preset, published_fields
+from modeling_lion import LionForMaskedLM, LionModel
 
 
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
@@ -16,7 +17,8 @@ SYMBOLS, LENGTH = 32, 32
 def test_what_a_reversed_text_becomes(mixer_type, fields):
     """As published, f(reversed x) = reversed f(x); not so with one-way heads, or filters with a left and a right."""
     torch.manual_seed(0)
-    config = LionConfig(mixer_type=mixer_type, position_embedding_type="none", vocab_size=50, **SIZES, **fields)
+    published = published_fields("text") | SIZES | {"position_embedding_type": "none", "vocab_size": 50}
+    config = LionConfig(mixer_type=mixer_type, **published | fields)
     model = LionModel(config).double().eval()
     tokens = torch.randint(0, 50, (2, 20))
     with torch.no_grad():

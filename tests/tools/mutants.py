@@ -1302,10 +1302,10 @@ LOADING = [
 
 CONFIGURATION = [
     Mutant(
-        "configuration: LayerNorm before the blocks of text, after those of images",
+        "configuration: folders without the field have LayerNorm before the blocks of text, after those of images",
         "modeling_lion/configuration_lion.py",
-        'self.norm_position = "post" if is_text else "pre"',
-        'self.norm_position = "pre" if is_text else "post"',
+        '"norm_position": "post" if is_text else "pre"',
+        '"norm_position": "pre" if is_text else "post"',
         "test_configuration_lion.py",
     ),
     Mutant(
