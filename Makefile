@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test test-slow test-all lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
+.PHONY: demo test test-slow test-all test-common lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
 
 # Search; train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
 demo: $(VENV)/installed
@@ -51,6 +51,10 @@ bench-gpu-models: $(VENV)/installed_gpu
 # Every mixer on every task, 3 seeds each, into docs/results.md; it goes on where it was stopped. SCALE=gpu is larger.
 results: $(VENV)/installed
 	$(BIN)/python benchmarks/bench_quality.py --scale $(or $(SCALE),cpu)
+
+# transformers' own tests of models, on every mixer, kernel and recommended preset: seven minutes.
+test-common: $(VENV)/installed
+	$(BIN)/python tests/tools/common_tests.py --numprocesses auto --maxprocesses 4
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

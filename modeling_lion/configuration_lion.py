@@ -57,8 +57,9 @@ AUTO_MODELS = {
 }
 # What a layer may be, in transformers' words: one with the mixer of `mixer_type`, or one of softmax attention.
 LAYER_TYPES = ("linear_attention", "full_attention", "sliding_attention")
-# The frequencies of the others depend on the longest text of a batch, so that packing would change results (SPEC §4).
-ROPE_TYPES = ("default", *sorted(ROPE_INIT_FUNCTIONS.keys() - {"dynamic", "longrope"}))
+ROPE_TYPES = ("default", *sorted(ROPE_INIT_FUNCTIONS))
+# The frequencies of these depend on the length of a text.
+SCALED_BY_LENGTH = ("dynamic", "longrope")
 
 
 # Names that configurations carry beside their fields: special tokens and arguments of generation, for example.
@@ -191,9 +192,9 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             example `{"rope_theta": 10000.0}`: queries and keys are turned by their positions, in linear attention
             before the feature map. One dict for all layers, or one (or `None`) for each layer type:
             `"linear_attention"` are the layers of linear mixers, `"full_attention"` those of `"softmax"`,
-            `"sliding_attention"` those with a window (see `layer_types`). `rope_type`
-            may be any of transformers' but `"dynamic"` and `"longrope"`, whose frequencies depend on the other texts
-            of a batch. Text only, and not for `"luna"`. Defaults to none.
+            `"sliding_attention"` those with a window (see `layer_types`). `rope_type` may be any of transformers'.
+            The frequencies of `"dynamic"` and `"longrope"` depend on the length of a text: here on its own length,
+            whatever else is in the batch. Text only, and not for `"luna"`. Defaults to none.
         norm_position (`"pre"` or `"post"`, defaults to `"pre"`):
             Norms before each block (ViT) or after it (BERT).
         norm_type (`"layer_norm"` or `"rms_norm"`, defaults to `"layer_norm"`):
@@ -532,6 +533,12 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         return any(parameters is not None for parameters in self.rope_parameters_by_type.values())
 
     @property
+    def scales_with_length(self) -> bool:
+        """Whether the frequencies of rotary positions depend on the length of a text."""
+        given = self.rope_parameters_by_type.values()
+        return any(parameters is not None and parameters.get("rope_type") in SCALED_BY_LENGTH for parameters in given)
+
+    @property
     def longest_text(self) -> int | None:
         """The tokens that the table of positions has rows for; `None` without a limit, and for images."""
         return self.max_position_embeddings if self.has_position_table else None
@@ -854,8 +861,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         rope_type = parameters.get("rope_type", "default")
         if rope_type not in ROPE_TYPES:
             raise ValueError(
-                f"`rope_type` in `rope_parameters` is {rope_type!r}; give one of {', '.join(ROPE_TYPES)}. "
-                "transformers has others, whose frequencies depend on the longest text of a batch or are for images."
+                f"`rope_type` in `rope_parameters` is {rope_type!r}; give one of {', '.join(ROPE_TYPES)}."
             )
         for name, is_valid, wanted in (
             ("rope_theta", lambda x: 0 < x < math.inf, "a number above 0"),

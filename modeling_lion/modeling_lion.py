@@ -56,7 +56,7 @@ from .initialization import init_own_weights, start_by_fan_in
 from .layout.input_checks import check_inputs
 from .layout.layout import PLAIN_LAYOUT, Layout
 from .layout.processes import SequenceParallelModel, shared_layout
-from .layout.rotary import LionRotaryEmbeddings
+from .layout.rotary import rotary_embeddings, rotary_tables
 from .layout.scans import image_layout
 from .layout.segments import encode_in_segments
 from .layout.text import real_tokens, text_layout
@@ -285,7 +285,7 @@ class LionModel(LionPreTrainedModel):
         else:
             self.main_input_name = "pixel_values"
             self.embeddings = LionImageEmbeddings(config, use_mask_token)
-        self.rotary_embeddings = LionRotaryEmbeddings(config)
+        self.rotary_embeddings = rotary_embeddings(config)
         self.layers = nn.ModuleList([LionLayer(config, i) for i in range(config.num_hidden_layers)])
         has_norm = config.norm_position == "pre" and not config.pooler_norm
         self.norm = make_norm(config) if has_norm else None
@@ -295,7 +295,9 @@ class LionModel(LionPreTrainedModel):
         self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}
         # What quantisers leave out; some compare this pattern with names of modules, some with those of parameters.
         # The gate of a window has one output for a head, fewer than the blocks of 4 bits need on a CPU.
-        self._keep_in_fp32_modules = {f".*{part}" for part in self._keep_in_fp32_modules_strict | {"window_gate"}}
+        self._keep_in_fp32_modules = {
+            f".*{part}" for part in self._keep_in_fp32_modules_strict | {"window_gate"} & parts
+        }
         self.gradient_checkpointing = False
         self.sequence_group = None
         self.post_init()
@@ -351,8 +353,7 @@ class LionModel(LionPreTrainedModel):
                 wants_weights = kwargs.get("output_attentions", self.config.output_attentions)
                 layout = shared_layout(self.config, inputs, layout, position_ids, self.sequence_group, wants_weights)
             hidden_states = self.embeddings(input_ids, token_type_ids, layout.position_ids, inputs_embeds)
-            if len(self.rotary_embeddings):  # hooks, as of torchinfo, take no empty outputs
-                layout.rotary_tables = self.rotary_embeddings(hidden_states, layout)
+            layout.rotary_tables = rotary_tables(self.rotary_embeddings, hidden_states, layout)
         else:
             changes = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
             hidden_states = self.embeddings(pixel_values, **changes)

@@ -33,6 +33,8 @@ class Layout:
     Attributes:
         is_real: which tokens are, `(batch, length)`, bool; `None` where nothing is padded.
         position_ids: of text, `(batch or 1, length)`, int64.
+        sequence_lengths: of the sequence of each token, `(batch or 1, length or 1)`, int64; `None` where no
+            frequencies depend on it (`LionConfig.scales_with_length`).
         rotary_tables: cosines and sines (layout/rotary.py) by type of layers; empty without rotary positions.
         masks: what mixers of softmax made of padding and packing (`Mixer.layer_mask`), by type of layers.
         border_taps: what short convolutions need at borders inside of rows; `None` where there are none.
@@ -41,6 +43,7 @@ class Layout:
 
     is_real: Tensor | None = None
     position_ids: Tensor | None = None
+    sequence_lengths: Tensor | None = None
     rotary_tables: dict[str, PositionEmbeddings] = field(default_factory=dict)
     masks: dict[str, Any] = field(default_factory=dict)
     border_taps: BorderTaps | None = None

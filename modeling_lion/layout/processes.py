@@ -22,6 +22,7 @@ from .border_states import BorderStates, pass_borders, segment_attention, segmen
 from .halo import Halo, Surrounded
 from .layout import Layout
 from .segments import what_is_full
+from .text import sequence_lengths
 
 
 PER_TOKEN = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds", "labels")
@@ -192,6 +193,9 @@ def shared_layout(
         shared.position_ids = shared.position_ids + shared.tokens_before()
     else:
         shared.check_positions()
+    if config.scales_with_length:
+        own = sequence_lengths(shared.position_ids, layout.is_real, None)
+        shared.sequence_lengths = gather(own, group).amax(0)
     return shared
 
 

@@ -1,16 +1,20 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 Rotary positions (SPEC §12; Su et al., RoFormer, 2021): queries and keys turned by angles that grow with the position.
-Frequencies and rotation are transformers', for every `rope_type` whose frequencies are the same in every batch.
+Frequencies and rotation are transformers'. Where frequencies depend on the length of a text ("dynamic", "longrope"),
+they depend on its own length here, in transformers on the longest of the batch and of those before: so that padding,
+packing and other texts change nothing (SPEC §4).
 """
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.phi.modeling_phi import apply_rotary_pos_emb
 
 from ..attention.decay import wide_dtype
 from ..attention.numerics import accumulation_dtype
+from ..configuration_lion import SCALED_BY_LENGTH
 from ..private_apis import phi_rotary_embedding
 from .halo import reach_of
 from .layout import Layout, PositionEmbeddings
@@ -20,7 +24,15 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
     """
     Cosines and sines of the angles at given positions, for one type of layers. transformers makes the frequencies, and
     by the name of this class it knows to make them again where a model is loaded by way of the meta device.
+
+    Attributes:
+        reach: tokens on both sides that the layers see through a window, and need the angles of.
     """
+
+    def __init__(self, config: PreTrainedConfig, layer_type: str | None = None):
+        super().__init__(config)
+        has_window = layer_type == "sliding_attention" or layer_type == "linear_attention" and config.local_window > 0
+        self.reach = reach_of(config, layer_type) if has_window else 0
 
     def _apply(self, fn, recurse: bool = True):
         # A model cast to half precision keeps its frequencies: rounded, the 500th token would be a radian off.
@@ -31,41 +43,49 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
         return self
 
     @torch.no_grad()
-    def forward(self, x: Tensor, position_ids: Tensor) -> PositionEmbeddings:
+    def forward(self, x: Tensor, position_ids: Tensor, sequence_lengths: Tensor | None = None) -> PositionEmbeddings:
         """
         Args:
             x: of the dtype and on the device of the hidden states.
             position_ids: `(batch or 1, length)`.
+            sequence_lengths: as of a `Layout`, where frequencies depend on it; `None` for rows of one sequence each.
 
         Returns:
             cos and sin, `(batch or 1, length, rotary_dim)`, float32 (float64 for float64). The angles are float64
             where the device has it: in float32, those of the millionth token would be off by hundredths.
         """
         wide, dtype = wide_dtype(x.device), accumulation_dtype(x.dtype)
-        angles = position_ids.unsqueeze(-1).to(x.device, wide) * self.inv_freq.to(x.device, wide)
+        if sequence_lengths is None:
+            sequence_lengths = position_ids.amax(dim=1, keepdim=True) + 1
+        inv_freq = self.frequencies(sequence_lengths).to(x.device, wide)
+        angles = position_ids.unsqueeze(-1).to(x.device, wide) * inv_freq
         tables = ((table * self.attention_scaling).to(dtype) for table in (angles.cos(), angles.sin()))
         return tuple(torch.cat((table, table), dim=-1) for table in tables)
 
+    def frequencies(self, sequence_lengths: Tensor) -> Tensor:
+        """`(pairs of channels,)`, or for each sequence or token, `(batch or 1, length or 1, pairs of channels)`."""
+        if self.rope_type not in SCALED_BY_LENGTH:
+            return self.inv_freq
+        lengths, frequencies = sequence_lengths.unsqueeze(-1), ROPE_INIT_FUNCTIONS[self.rope_type]
+        if self.rope_type == "dynamic":
+            return frequencies(self.config, lengths.device, seq_len=lengths)[0]
+        trained = self.config.rope_parameters["original_max_position_embeddings"]
+        short, long = (frequencies(self.config, lengths.device, seq_len=n)[0] for n in (trained, trained + 1))
+        return torch.where(lengths > trained, long, short)
 
-class LionRotaryEmbeddings(nn.ModuleDict):
+
+def rotary_embeddings(config: PreTrainedConfig) -> nn.ModuleDict:
     """A `LionRotaryEmbedding` for each type of layers in the model that has rotary positions."""
+    configs = {layer_type: config.rope_config(layer_type) for layer_type in sorted(config.layer_types_in_use)}
+    return nn.ModuleDict({name: LionRotaryEmbedding(own, name) for name, own in configs.items() if own is not None})
 
-    def __init__(self, config: PreTrainedConfig):
-        configs = {layer_type: config.rope_config(layer_type) for layer_type in sorted(config.layer_types_in_use)}
-        super().__init__({layer_type: LionRotaryEmbedding(own) for layer_type, own in configs.items() if own})
-        has_window = {"sliding_attention": True, "linear_attention": config.local_window > 0}
-        self.reach = {layer_type: reach_of(config, layer_type) for layer_type in self if has_window.get(layer_type)}
 
-    def forward(self, x: Tensor, layout: Layout) -> dict[str, PositionEmbeddings]:
-        """By type of layers, for the tokens of a layout and those around them that layers with a window see."""
-        return {
-            layer_type: self.of_layer(layer_type, x, layout.positions_around(self.reach.get(layer_type, 0)))
-            for layer_type in self.keys()
-        }
-
-    def of_layer(self, layer_type: str, x: Tensor, position_ids: Tensor) -> PositionEmbeddings | None:
-        """Those of one type of layers, `None` if they have none."""
-        return self[layer_type](x, position_ids) if layer_type in self else None
+def rotary_tables(embeddings: nn.ModuleDict, x: Tensor, layout: Layout) -> dict[str, PositionEmbeddings]:
+    """By type of layers, for the tokens of a layout and those around them that layers with a window see."""
+    return {
+        layer_type: embedding(x, layout.positions_around(embedding.reach), layout.sequence_lengths)
+        for layer_type, embedding in embeddings.items()
+    }
 
 
 def rotate(

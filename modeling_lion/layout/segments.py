@@ -122,8 +122,12 @@ def encode_in_segments(
                 first, end = end, end + segment.shape[1]
                 if has_window:
                     position = position_ids[:, first - halo.before.shape[1] : end + halo.after.shape[1]]
-                table = model.rotary_embeddings.of_layer(layer.layer_type, segment, position)
-                yield segment, SegmentLayout(mask, position, {layer.layer_type: table}, halo=halo)
+                tables = {
+                    layer_type: embedding(segment, position, text.sequence_lengths)
+                    for layer_type, embedding in model.rotary_embeddings.items()
+                    if layer_type == layer.layer_type
+                }
+                yield segment, SegmentLayout(mask, position, rotary_tables=tables, halo=halo)
                 progress.update()
 
         for layer, num_passes in zip(model.layers, passes, strict=True):

@@ -39,11 +39,12 @@ def text_layout(
         check_borders(cu_seqlens, inputs.shape[1])
     if position_ids is None:
         position_ids = token_positions(inputs, is_real, cu_seqlens)
-    without_gaps = WithoutGaps.for_convolutions(config, is_real, cu_seqlens)
+    options = {"without_gaps": WithoutGaps.for_convolutions(config, is_real, cu_seqlens)}
+    if config.scales_with_length:
+        options["sequence_lengths"] = sequence_lengths(position_ids, is_real, cu_seqlens)
     if cu_seqlens is None:
-        return Layout(is_real, position_ids, without_gaps=without_gaps)
-    border_taps = BorderTaps.of(config, inputs, cu_seqlens)
-    options = {"border_taps": border_taps, "without_gaps": without_gaps}
+        return Layout(is_real, position_ids, **options)
+    options["border_taps"] = BorderTaps.of(config, inputs, cu_seqlens)
     return PackedLayout(is_real, position_ids, cu_seqlens=cu_seqlens, **options)
 
 
@@ -95,6 +96,19 @@ def token_positions(inputs: Tensor, is_real: Tensor | None, cu_seqlens: Tensor |
         return before
     first = cu_seqlens[sequence_of_each_token(cu_seqlens, inputs.shape[1])]
     return before - before[:, first]
+
+
+def sequence_lengths(position_ids: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
+    """
+    The last position of a real token, and one, in the sequence of each token; `(batch or 1, 1)`, or `(batch or 1,
+    length)` where sequences are packed. Arguments as of `token_positions`.
+    """
+    ends = position_ids + 1 if is_real is None else (position_ids + 1) * is_real
+    if cu_seqlens is None:
+        return ends.amax(dim=1, keepdim=True)
+    sequence = sequence_of_each_token(cu_seqlens, position_ids.shape[1])
+    longest = ends.new_zeros(len(ends), len(cu_seqlens) - 1)
+    return longest.scatter_reduce(1, sequence.expand_as(ends), ends, "amax")[:, sequence]
 
 
 def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:

@@ -62,7 +62,7 @@ def test_all_that_it_holds_moves_to_another_device():
     x, is_real = torch.randn(2, 9, 4), torch.ones(2, 9, dtype=torch.bool)
     tables, masks = {"linear_attention": (x, x)}, {"full_attention": LunaMasks(is_real, None)}
     layouts = [
-        PackedLayout(is_real, torch.arange(9)[None], tables, masks, cu_seqlens=torch.tensor([0, 9])),
+        PackedLayout(is_real, torch.arange(9)[None], None, tables, masks, cu_seqlens=torch.tensor([0, 9])),
         ImageLayout(is_real, scans=torch.zeros(2, 9, dtype=torch.long)),
         SegmentLayout(is_real, halo=Halo(x, x, None)),
     ]

@@ -39,6 +39,11 @@ CASES = {
     "pre-norm, no division": {"norm_position": "pre", "normalization": "none", "feature_map": "identity"},
     "absolute positions": {"position_embedding_type": "absolute", "padding": "interior"},
     "rotary positions": {"rope_parameters": {"rope_theta": 100.0}, "padding": "interior"},
+    "rotary positions by length": {
+        "rope_parameters": {"rope_type": "dynamic", "factor": 2.0},
+        "max_position_embeddings": 20,
+        "padding": "interior",
+    },
     "checkpointing": {"checkpointing": True},
     **{f"{kernel} taps {padding}": {"conv_kernel": kernel, "padding": padding}
        for kernel, padding in product((3, 37), ("none", "left", "interior", "holes"))},  # 1 or 18 tokens on each side
@@ -54,7 +59,7 @@ def make_case(head="LionForMaskedLM", padding="none", kernel="chunk", checkpoint
     torch.manual_seed(0)
     fields = {"mixer_type": "selective", "vocab_size": 50, "num_labels": 3, "initializer_range": 0.3} | fields
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-    config = LionConfig(chunk_size=8, max_position_embeddings=64, **sizes, **fields)
+    config = LionConfig(chunk_size=8, **{"max_position_embeddings": 64} | sizes | fields)
     model = getattr(modeling_lion, head)._from_config(config, attn_implementation=kernel).double().train()
     if checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable

@@ -9,7 +9,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel
 from modeling_lion.layout.layout import Layout
-from modeling_lion.layout.rotary import LionRotaryEmbedding, rotate
+from modeling_lion.layout.rotary import LionRotaryEmbedding, rotary_tables, rotate
 
 
 ROPE = {"rope_theta": 100.0}
@@ -28,6 +28,17 @@ PARAMETERS = {
         "original_max_position_embeddings": 12,
     },
     "proportional": {"rope_type": "proportional", "partial_rotary_factor": 0.5},
+}
+# Frequencies that depend on the length of a text: those of 3 tokens, and of more.
+BY_LENGTH = {
+    "dynamic": {"rope_type": "dynamic", "factor": 4.0},
+    "longrope": {
+        "rope_type": "longrope",
+        "short_factor": [1.0, 1.5, 2.0, 3.0],
+        "long_factor": [1.0, 4.0, 9.0, 16.0],
+        "factor": 8.0,
+        "original_max_position_embeddings": 3,
+    },
 }
 
 
@@ -75,13 +86,28 @@ def test_tables_are_those_of_the_library(name):
         torch.testing.assert_close(table, expected, rtol=0, atol=2**-20 + torch.finfo(torch.float32).eps)
 
 
+@pytest.mark.parametrize("name", BY_LENGTH)
+def test_tables_of_each_length_are_those_of_the_library(name):
+    """Of a new model: transformers keeps those of the longest text that it has seen."""
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "max_position_embeddings": 3}
+    lengths = [1, 3, 4, 9]
+    ours = make_model("selective", BY_LENGTH[name], max_position_embeddings=3).rotary_embeddings["linear_attention"]
+    positions = torch.arange(9).expand(4, -1)
+    tables = ours(torch.zeros(1), positions, torch.tensor(lengths)[:, None])
+    for n, *row in zip(lengths, *tables, strict=True):
+        theirs = LlamaRotaryEmbedding(LlamaConfig(**sizes, rope_parameters={"rope_theta": 10000.0} | BY_LENGTH[name]))
+        for table, expected in zip(row, theirs(torch.zeros(1), torch.arange(n)[None]), strict=True):
+            torch.testing.assert_close(table[:n], expected[0], rtol=0, atol=1e-6)
+    assert (tables[0][1] - tables[0][3]).abs().max() > 0.1
+
+
 def test_softmax_attention_is_that_of_the_library(equal):
     model = make_model("softmax")
     input_ids = torch.randint(1, 40, (2, 9))
     ((hidden_states, *_), _), *_ = inputs_of_attention(model, input_ids=input_ids)
     mixer = model.layers[0].attention.mixer
     positions = Layout(position_ids=torch.arange(9)[None])
-    tables = model.rotary_embeddings(hidden_states, positions)["full_attention"]
+    tables = rotary_tables(model.rotary_embeddings, hidden_states, positions)["full_attention"]
     query, key, value = (mixer.split_heads(p(hidden_states)) for p in (mixer.q_proj, mixer.k_proj, mixer.v_proj))
     query, key = apply_rotary_pos_emb(query, key, *tables)
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)
@@ -129,7 +155,7 @@ def test_linear_attention_is_that_of_the_specification(mixer_type, normalization
             weights = scores / scores.sum() if normalization == "sum" else scores * 8**-0.5
             expected[i, head] = weights @ value[0, :, head]
     layout = Layout(position_ids=positions)
-    layout.rotary_tables = model.rotary_embeddings(hidden_states, layout)
+    layout.rotary_tables = rotary_tables(model.rotary_embeddings, hidden_states, layout)
     actual, *_ = attention(hidden_states, layout)
     equal(actual, attention.o_proj(expected.flatten(1))[None])
 
@@ -163,10 +189,12 @@ def gradients(model, *outputs_and_weights) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("way", ["left", "right", "interior", "packed", "packed and padded"])
-@pytest.mark.parametrize("mixer_type", MIXERS)
-def test_padding_and_packing_change_nothing(mixer_type, way, equal):
+@pytest.mark.parametrize(
+    ("mixer_type", "kind"), [*((mixer, None) for mixer in MIXERS), ("selective", "dynamic"), ("softmax", "longrope")]
+)
+def test_padding_and_packing_change_nothing(mixer_type, kind, way, equal):
     """SPEC §4: hidden states and gradients are those of the sequences one by one."""
-    model = make_model(mixer_type).train()
+    model = make_model(mixer_type, BY_LENGTH.get(kind, ROPE), max_position_embeddings=3).train()
     sequences = [torch.randint(1, 40, (n,)) for n in (5, 2, 6)]
     weights = [torch.randn(len(x), 16, dtype=torch.float64) for x in sequences]
     if way.startswith("packed"):
@@ -194,9 +222,10 @@ def test_padding_and_packing_change_nothing(mixer_type, way, equal):
 
 
 @pytest.mark.parametrize("positions", [None, "given"])
+@pytest.mark.parametrize("kind", ["yarn", "dynamic", "longrope"])
 @pytest.mark.parametrize("mixer_type", LINEAR_MIXERS)
-def test_segments_go_on_counting(mixer_type, positions, equal):
-    model = make_model(mixer_type, PARAMETERS["yarn"])
+def test_segments_go_on_counting(mixer_type, kind, positions, equal):
+    model = make_model(mixer_type, (PARAMETERS | BY_LENGTH)[kind], max_position_embeddings=12)
     inputs = {"input_ids": torch.randint(1, 40, (2, 30)), "attention_mask": torch.ones(2, 30, dtype=torch.long)}
     inputs["attention_mask"][0, 7:19] = 0
     if positions:
@@ -282,8 +311,8 @@ def test_far_positions_keep_their_digits():
     model = make_model("lit")
     positions = torch.arange(10**6, 10**6 + 50)[None]
     layout = Layout(position_ids=positions)
-    exact = model.rotary_embeddings(torch.zeros(1).double(), layout)["linear_attention"]
-    tables = model.float().rotary_embeddings(torch.zeros(1), layout)["linear_attention"]
+    exact = rotary_tables(model.rotary_embeddings, torch.zeros(1).double(), layout)["linear_attention"]
+    tables = rotary_tables(model.float().rotary_embeddings, torch.zeros(1), layout)["linear_attention"]
     for table, truth in zip(tables, exact, strict=True):
         assert truth.dtype == torch.float64
         assert (table - truth).abs().max() <= torch.finfo(torch.float32).eps
@@ -293,7 +322,7 @@ def test_far_positions_keep_their_digits():
 def test_queries_and_keys_are_turned_in_float32(dtype):
     """Their error is that of rounding the result, also under autocast."""
     layout = Layout(position_ids=torch.arange(500)[None])
-    tables = make_model("lit").float().rotary_embeddings(torch.zeros(1), layout)["linear_attention"]
+    tables = rotary_tables(make_model("lit").float().rotary_embeddings, torch.zeros(1), layout)["linear_attention"]
     x = torch.randn(2, 500, 2, 8, dtype=dtype)
     with torch.autocast("cpu", dtype=dtype):
         query, key = rotate(x, x, tables, 2)

@@ -415,7 +415,7 @@ WRONG = [
         ["rope_parameters", "'rope_theta': 7", "sliding"],
     ),
     ({"rope_parameters": {"global": {}}}, ["rope_parameters", "'global'", "linear_attention", "full_attention"]),
-    ({"rope_parameters": {"rope_type": "dynamic"}}, ["rope_type", "rope_parameters", "dynamic", "yarn", "batch"]),
+    ({"rope_parameters": {"rope_type": "mrope"}}, ["rope_type", "rope_parameters", "mrope", "yarn", "dynamic"]),
     ({"rope_parameters": {"rope_type": "yarn"}}, ["rope_parameters", "yarn", "factor", "Add it"]),
     ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, ["factor", "rope_parameters", "0.5", "at least 1"]),
     ({"rope_parameters": {"rope_theta": -1.0}}, ["rope_theta", "rope_parameters", "-1.0", "above 0"]),

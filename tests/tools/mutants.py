@@ -535,8 +535,22 @@ ROTARY = [
     Mutant(
         "rotary: segments of a long text start anew",
         "modeling_lion/layout/segments.py",
-        "model.rotary_embeddings.of_layer(layer.layer_type, segment, position)",
-        "model.rotary_embeddings.of_layer(layer.layer_type, segment, position - position[:, :1])",
+        "embedding(segment, position, text",
+        "embedding(segment, position - position[:, :1], text",
+        "test_rotary.py",
+    ),
+    Mutant(
+        "rotary: the length of a text counts its padding",
+        "modeling_lion/layout/text.py",
+        "(position_ids + 1) * is_real",
+        "(position_ids + 1)",
+        "test_rotary.py",
+    ),
+    Mutant(
+        "rotary: packed texts have the length of the longest",
+        "modeling_lion/layout/text.py",
+        '"amax")[:, sequence]',
+        '"amax").amax(1, keepdim=True)',
         "test_rotary.py",
     ),
     Mutant(
@@ -1231,7 +1245,7 @@ LOADING = [
     Mutant(
         "loading: quantisers round the decays",
         "modeling_lion/modeling_lion.py",
-        '{f".*{part}" for part in self._keep_in_fp32_modules_strict | {"window_gate"}}',
+        '{f".*{part}" for part in self._keep_in_fp32_modules_strict | {"window_gate"} & parts}',
         "set()",
         "test_adapters.py",
     ),
