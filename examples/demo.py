@@ -164,7 +164,7 @@ def search_part(output: Path, model: Path, seconds: float) -> dict:
         search.print_answers(query, found)
     print("\nyour own queries: python examples/search.py")
     found = {query: [answer._asdict() for answer in found] for query, found in answers.items()}
-    return {"texts": len(index.found()), "answers": found}
+    return {"texts": len(index.found()[0]), "answers": found}
 
 
 def text_part(output: Path, effort: Effort) -> tuple[dict, Trainer]:

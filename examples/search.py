@@ -7,17 +7,20 @@ Search by meaning: through the documentation of your own Python, or through your
     python examples/search.py --folder ~/notes                  # .txt, .md and .rst files, docstrings of .py files
     python examples/search.py                                   # asks for one query after the other
 
-The encoder is the LION in checkpoints/lion-minilm-l6, or another sentence encoder in a folder. A text file is read as
-a whole, however long it is. Of a docstring the name and the first paragraph are read, and private names are left out.
-Embeddings are kept in a file, so that texts are read once. Reading ends after --seconds: the next run goes on.
+The encoder is the LION in checkpoints/lion-minilm-l6, or another sentence encoder in a folder. A text file is read in
+passages, each with the file's name in front. Of a docstring the name and the first paragraph are read, and private
+names are left out. Embeddings are kept in a file, so that texts are read once. Reading ends after --seconds, or with
+Ctrl-C: the next run goes on.
 """
 
 import argparse
+import contextlib
 import hashlib
 import importlib.util
 import json
 import os
 import sysconfig
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +29,7 @@ from typing import NamedTuple
 import bitsandbytes_log  # noqa: F401 (before transformers)
 import torch
 from docstrings import docstrings, module_name, python_files, split_paragraphs
-from hub_upload_lion.app.search import unit_vectors
+from hub_upload_lion.app.search import LONGEST, passages_of, read_text, unit_vectors
 from safetensors import safe_open
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
@@ -41,12 +44,14 @@ INDEX_DIR = Path(__file__).parents[1] / "outputs" / "search"
 TEXT_FILES = (".txt", ".md", ".rst")
 BATCH_CHARACTERS = 4_000  # padding included; what fits into a cache
 ROUND = 512  # texts that are sorted by length together
+SAVE_EVERY = 15  # seconds
+WIDTH = 100  # of a line that is shown
 # What turns texts into unit vectors `(number of texts, size)`, float32, on the CPU.
 Encode = Callable[[list[str]], Tensor]
 
 
 class Entry(NamedTuple):
-    place: str  # module.function, or a file
+    place: str  # module.function, or file:line
     first_line: str
     text: str  # what is embedded
 
@@ -78,7 +83,7 @@ def files_of_package(package: str | None) -> tuple[list[str], str]:
 
 def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
     """
-    The Python and text files in a folder and below, without hidden ones, and the folder.
+    The Python and text files in a folder and below, without hidden ones and links that lead out of it, and the folder.
 
     Raises:
         FileNotFoundError: if there is no such folder.
@@ -90,24 +95,34 @@ def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
     visible = (
         path for path in folder.rglob("*") if not any(x.startswith(".") for x in path.relative_to(folder).parts)
     )
-    files = sorted(str(path) for path in visible if path.suffix in (".py", *TEXT_FILES) and path.is_file())
+    root = folder.resolve()
+    own = (path for path in visible if path.is_file() and path.resolve().is_relative_to(root))
+    files = sorted(str(path) for path in own if path.suffix in (".py", *TEXT_FILES))
     if not files:
         raise ValueError(f"--folder {folder} has no files to search: none ends with .py, {', '.join(TEXT_FILES)}.")
     return files, str(folder)
 
 
 def entries_of(file: str, folder: str) -> Iterator[Entry]:
-    """What can be found in a file: a text file itself, or the public names of a Python file that have docstrings."""
+    """What can be found in a file: passages of a text, or public names of a Python file that have docstrings."""
     if not file.endswith(".py"):
-        text = Path(file).read_text(encoding="utf-8", errors="replace").strip()
-        if text:
-            yield Entry(os.path.relpath(file, folder), text.splitlines()[0].strip(), text)
+        try:
+            text = read_text(file)
+        except (ValueError, OSError) as error:
+            print(f"Left out: {error}")
+            return
+        for place, passage in passages_of(text, os.path.relpath(file, folder)):
+            yield Entry(place, shown(passage), f"{Path(file).stem}: {passage}")
         return
     for docstring in docstrings(file, module_name(file, folder)):
         paragraphs = split_paragraphs(docstring.text)
         if paragraphs and not any(part.startswith("_") for part in docstring.name.split(".")):
-            first_line = docstring.text.strip().splitlines()[0].strip()
-            yield Entry(docstring.name, first_line, f"{docstring.name}: {paragraphs[0]}")
+            yield Entry(docstring.name, shown(docstring.text), f"{docstring.name}: {paragraphs[0][:LONGEST]}")
+
+
+def shown(text: str) -> str:
+    """The first line of a text, or as much of it as fits into a line of the answers."""
+    return textwrap.shorten(text.strip().splitlines()[0], WIDTH, placeholder=" …")
 
 
 def stamp(files: list[str]) -> str:
@@ -149,6 +164,7 @@ class Index:
         texts = {entry.text for entry in self.entries}
         known = vectors.items() if saved.get("model") == self.stamps["model"] else ()
         self.vectors = {text: vector for text, vector in known if text in texts}
+        self.read_entries: tuple[list[Entry], Tensor] | None = None
 
     def load(self) -> tuple[dict, dict[str, Tensor]]:
         """The stamps and entries in the file, and the vectors by text; empty if there is none."""
@@ -166,31 +182,46 @@ class Index:
         unfinished.replace(self.path)
 
     def __str__(self) -> str:
-        read, all_of_them = len(self.found()), len(self.entries)
+        read, all_of_them = len(self.found()[0]), len(self.entries)
         return f"Searching {read:,} of {all_of_them:,} texts{'' if read == all_of_them else '; run again to read on'}."
 
-    def found(self) -> list[Entry]:
-        """The entries that have been read."""
-        return [entry for entry in self.entries if entry.text in self.vectors]
+    def found(self) -> tuple[list[Entry], Tensor]:
+        """The entries that have been read, and their vectors `(entries, size)`."""
+        if self.read_entries is None:
+            entries = [entry for entry in self.entries if entry.text in self.vectors]
+            self.read_entries = entries, torch.stack([self.vectors[entry.text] for entry in entries])
+        return self.read_entries
 
     def read(self, encode: Encode, seconds: float, show_progress: bool = True) -> None:
-        """Embed the texts that are not yet, and save; after so many seconds no new batch begins, but one is read."""
-        stop = time.monotonic() + seconds
+        """
+        Embed the texts that are not yet, and save on the way; after so many seconds, or Ctrl-C, no new batch begins,
+        but one is read.
+        """
+        stop, next_save = time.monotonic() + seconds, time.monotonic() + SAVE_EVERY
         missing = list(dict.fromkeys(entry.text for entry in self.entries if entry.text not in self.vectors))
         if not missing:
             return
-        with tqdm(total=len(missing), desc="Reading", unit=" texts", disable=not show_progress) as progress:
+        self.read_entries = None
+        with (
+            contextlib.suppress(KeyboardInterrupt),
+            tqdm(total=len(missing), desc="Reading", unit=" texts", disable=not show_progress) as progress,
+        ):
             for batch in batches(missing):
                 self.vectors.update(zip(batch, encode(batch), strict=True))
                 progress.update(len(batch))
                 if time.monotonic() > stop:
                     break
+                if time.monotonic() > next_save:  # so that a run that is killed has read something
+                    self.save()
+                    next_save = time.monotonic() + SAVE_EVERY
+        if not self.vectors:
+            raise KeyboardInterrupt
         self.save()
 
     def search(self, query: str, encode: Encode, top: int = 5) -> list[Answer]:
         """The most similar of what has been read, by cosine, the best first."""
-        entries = self.found()
-        scores = torch.stack([self.vectors[entry.text] for entry in entries]) @ encode([query])[0]
+        entries, vectors = self.found()
+        scores = vectors @ encode([query])[0]
         best = scores.topk(min(top, len(entries)))
         return [Answer(score, *entries[i][:2]) for score, i in zip(*map(Tensor.tolist, best), strict=True)]
 

@@ -139,14 +139,24 @@ def build_search(served: Served) -> None:
             files = gradio.File(file_count="multiple", label="Or your own text files (.txt, .md, .py, …)", height=140)
         with gradio.Column():
             query = gradio.Textbox("why is it fast on long documents?", label="Query", elem_id="query")
-            button = gradio.Button("Search", variant="primary", elem_id="search")
+            with gradio.Row():
+                button = gradio.Button("Search", variant="primary", elem_id="search")
+                stop = gradio.Button("Stop", elem_id="stop")
             found = gradio.HTML(elem_id="passages")
 
-    def search(query: str, pasted: str, files: list[str] | None, progress=gradio.Progress()) -> str:  # noqa: B008
-        return passages_html(panels.search_texts(served, query, pasted, files, progress=progress))
+    def search(query: str, pasted: str, files: list[str] | None) -> Iterator[str]:
+        if files and pasted == PAGES:  # the example
+            pasted = ""
+        for share, passages in panels.search_texts(served, query, pasted, files):
+            progress = "" if share == 1 else f"<p>Read {share:.0%}; the best so far:</p>"
+            yield progress + passages_html(passages)
 
-    on_click(button, search, [query, pasted, files], [found], "search")
-    query.submit(page(search), [query, pasted, files], [found], api_visibility="private", concurrency_id="model")
+    # Of its own, beside the other panels: the encoder is not the model that they look into.
+    options = {"concurrency_limit": 1, "concurrency_id": "encoder"}
+    inputs = [query, pasted, files]
+    clicked = button.click(page(search), inputs, [found], api_name="search", **options)
+    submitted = query.submit(page(search), inputs, [found], api_visibility="private", **options)
+    stop.click(None, cancels=[clicked, submitted])
 
 
 def passages_html(passages: list[panels.Passage]) -> str:

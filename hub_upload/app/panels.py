@@ -4,7 +4,7 @@ What the panels of the page show (page.py): plain functions, of a loaded checkpo
 answer with numbers and words, or with a ValueError whose message is a sentence for the page.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 FEWEST_TEXTS, MOST_TEXTS = 2, 20  # to compare
 MOST_ROWS = 48  # of a decay mask that are drawn
 MOST_TOKENS = 4096  # of a text whose decay masks are drawn
-MOST_CHARACTERS = 2_000_000  # of the texts to search
+MOST_CHARACTERS = 5_000_000  # of the texts to search
+PASSAGES_AT_ONCE = 64  # that are read between two answers
 LENGTHS = (128, 512, 2048, 8192)
 REPEATS, SECONDS_PER_LENGTH = 5, 10
 # What is shown of the heads, and its name in an `AttentionReport`.
@@ -50,14 +51,14 @@ class Served:
         name: for the title.
         source: folder or Hub repository.
         preprocessor: the tokenizer, or the image processor.
-        vectors: by text that has been searched, its passages and their vectors.
+        vectors: those of passages that have been searched.
     """
 
     name: str
     source: str
     model: LionPreTrainedModel
     preprocessor: object
-    vectors: dict[str, tuple[list[tuple[int, int]], Tensor]] = field(default_factory=dict)
+    vectors: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -224,59 +225,42 @@ class Passage(NamedTuple):
     text: str
 
 
-def read_file(path: str) -> str:
-    """The text in a file; a ValueError if it is none."""
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise ValueError(f"{Path(path).name} is no text in UTF-8: give text files, such as .txt, .md or .py.")
-    return text
-
-
 def search_texts(
-    served: Served,
-    query: str,
-    pasted: str | None,
-    files: Sequence[str] | None,
-    top: int = 5,
-    progress: Callable[[float, str], object] = lambda share, words: None,
-) -> list[Passage]:
+    served: Served, query: str, pasted: str | None, files: Sequence[str] | None, top: int = 5
+) -> Iterator[tuple[float, list[Passage]]]:
     """
-    The passages that are most similar to a query, the best first, of a pasted text and of files. Texts are read once:
-    their vectors are kept until others are searched.
+    The passages of a pasted text and of files that are most similar to a query, the best first.
+
+    Passages are read once: their vectors are kept until others are searched, also where somebody stops the iterator.
+
+    Yields:
+        After every batch of passages the share that has been read, and of those the best.
     """
-    from .search import split_passages, unit_vectors
+    from .search import passages_of, read_text, unit_vectors
 
     query = words_of(query, "Query")
-    texts = {Path(path).name: read_file(path) for path in files or ()}
-    texts["pasted text"] = pasted or ""
-    texts = {name: text for name, text in texts.items() if text.strip()}
-    if not texts:
+    texts = [("pasted text", pasted or ""), *((Path(path).name, read_text(path)) for path in files or ())]
+    size = sum(len(text) for _, text in texts)
+    if not any(text.strip() for _, text in texts):
         raise ValueError("There is nothing to search: paste a text, or choose text files.")
-    size = sum(map(len, texts.values()))
     if size > MOST_CHARACTERS:
         raise ValueError(
             f"The texts have {size:,} characters, and the page reads up to {MOST_CHARACTERS:,}: give fewer."
         )
-    kept = {}
-    for n, (name, text) in enumerate(texts.items()):
-        progress(n / len(texts), f"Reading {name}")
-        if (read := served.vectors.get(text)) is None:
-            spans = split_passages(text)
-            # Each by itself, which every encoder can; `encode_passages` would need one whose vectors are means.
-            read = spans, unit_vectors(served.encoder, [text[begin:end] for begin, end in spans])
-        kept[text] = read
-    served.vectors.clear()  # of other texts
-    served.vectors.update(kept)
+    # Each passage by itself, which every encoder can; `encode_passages` would need one whose vectors are means.
+    passages = [passage for name, text in texts for passage in passages_of(text, name)]
     of_query = unit_vectors(served.encoder, [query])[0]
-    found = [
-        Passage(score, name, text[begin:end])
-        for name, text in texts.items()
-        for (begin, end), score in zip(kept[text][0], (kept[text][1] @ of_query).tolist(), strict=True)
-    ]
-    return sorted(found, reverse=True)[:top]
+    missing = list(dict.fromkeys(text for _, text in passages if text not in served.vectors))
+    for first in range(0, max(len(missing), 1), PASSAGES_AT_ONCE):
+        if batch := missing[first : first + PASSAGES_AT_ONCE]:
+            served.vectors.update(zip(batch, unit_vectors(served.encoder, batch), strict=True))
+        found = [(place, text) for place, text in passages if text in served.vectors]
+        scores = torch.stack([served.vectors[text] for _, text in found]) @ of_query
+        best = sorted(zip(scores.tolist(), *zip(*found, strict=True), strict=True), reverse=True)[:top]
+        yield len(found) / len(passages), [Passage(*x) for x in best]
+    read = {text for _, text in passages}
+    for text in served.vectors.keys() - read:
+        del served.vectors[text]
 
 
 # What each head reads

@@ -1,7 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Search by meaning: vectors of texts, and the passages of a long text."""
+"""Search by meaning: texts of files, the passages of a long text, and vectors of texts."""
 
+import codecs
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -11,6 +14,37 @@ import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
 # Of a passage, in characters: shorter paragraphs are joined, longer ones are cut.
 SHORTEST, LONGEST = 200, 1000
+# Bytes that no text has; beside white space there is the escape, of colours.
+CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+
+
+def read_text(path: str | Path) -> str:
+    """
+    The text in a file: UTF-8, UTF-16 with its mark in front, or else Windows' Latin-1.
+
+    Raises:
+        ValueError: if the file is binary.
+    """
+    data = Path(path).read_bytes()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", errors="replace")
+    if b"\0" not in data:
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            if not CONTROL.search(data):
+                return data.decode("cp1252", errors="replace")
+    raise ValueError(f"{Path(path).name} is no text: give text files, such as .txt, .md or .py.")
+
+
+def passages_of(text: str, name: str) -> Iterator[tuple[str, str]]:
+    """Of every passage of a text the place, `name:line`, and the passage itself."""
+    line, end = 1, 0
+    for first, last in split_passages(text):
+        line += text.count("\n", end, first)
+        yield f"{name}:{line}", text[first:last]
+        line += text.count("\n", first, last)
+        end = last
 
 
 def unit_vectors(encoder: SentenceTransformer, texts: list[str], batch_size: int = 32) -> Tensor:

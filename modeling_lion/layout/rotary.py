@@ -29,8 +29,8 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
         reach: tokens on both sides that the layers see through a window, and need the angles of.
     """
 
-    def __init__(self, config: PreTrainedConfig, layer_type: str | None = None):
-        super().__init__(config)
+    def __init__(self, config: PreTrainedConfig, layer_type: str | None = None, **kwargs):
+        super().__init__(config, **kwargs)  # `device`, before transformers 5.23
         has_window = layer_type == "sliding_attention" or layer_type == "linear_attention" and config.local_window > 0
         self.reach = reach_of(config, layer_type) if has_window else 0
 

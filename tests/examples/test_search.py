@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Search finds the right text, reads again only what has changed, and says what is missing; retrieval is fair."""
 
+import contextlib
 import json
 import re
 import zlib
@@ -66,15 +67,68 @@ def run(search, folder: Path, query: str, *more: str):
     return search.main([query, "--folder", str(folder), "--model", model, "--index_dir", str(folder.parent), *more])
 
 
+def test_files_as_people_have_them(search, folder, monkeypatch, capsys):
+    """Latin-1, binary under the name of a text, links out of the folder, lines of 100 kB and megabytes of text."""
+    (folder / "latin.txt").write_bytes("Où est le café, près de la gare".encode("latin-1"))
+    (folder / "wide.txt").write_text("Un thé au citron", encoding="utf-16")
+    (folder / "broken.md").write_bytes(b"\x00\x01\x02 delete")
+    (folder.parent / "secret.txt").write_text("the secret umbrella of nobody")
+    (folder / "link.txt").symlink_to(folder.parent / "secret.txt")
+    (folder / "long.txt").write_text("word " * 22_000)
+    pages = [f"Page {n} of the book.\n" + "Nothing happens on it. " * 40 for n in range(600)]
+    (folder / "book.txt").write_text("\n\n".join(pages) + "\n\nThe umbrella is opened at last.")
+    (best, *_) = run(search, folder, "où est le café, près de la gare")
+    assert (best.place, best.first_line) == ("latin.txt:1", "Où est le café, près de la gare")
+    assert run(search, folder, "un thé au citron")[0].place == "wide.txt:1"
+    (best, second, *_) = run(search, folder, "the umbrella is opened at last")
+    assert best.place == "book.txt:1801" and "secret" not in second.first_line
+    run(search, folder, "word", "--top", "3")
+    out = capsys.readouterr().out
+    assert "Left out: broken.md is no text" in out and max(map(len, out.splitlines())) < 150
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_what_was_read_before_a_run_was_stopped_is_kept(error, search, folder, tmp_path, monkeypatch):
+    """Ctrl-C ends the reading; what nobody sees coming loses what was read since the last time that it was saved."""
+    monkeypatch.setattr(search, "BATCH_CHARACTERS", 1)
+    monkeypatch.setattr(search, "SAVE_EVERY", -1)
+    source = (*search.files_of_folder(folder), tmp_path / "model", tmp_path / "index")
+
+    def encode(texts):
+        if search.bag.count == 2:
+            raise error
+        return search.bag(texts)
+
+    with contextlib.suppress(MemoryError):
+        search.Index(*source).read(encode, 60, show_progress=False)
+    assert len(search.Index(*source).vectors) == 2
+
+
+def test_a_hundred_thousand_passages(search, tmp_path):
+    """What is searched is one matrix, made once."""
+    (tmp_path / "text.txt").write_text("\n\n".join(f"{n} " + "a" * 200 for n in range(1000)))
+    (tmp_path / "model").mkdir()
+    index = search.Index([str(tmp_path / "text.txt")], str(tmp_path), tmp_path / "model", tmp_path / "index")
+    index.read(search.bag, 60, show_progress=False)
+    entries, vectors = index.found()
+    assert len(entries) == 1000 and vectors.shape == (1000, 4096)
+    assert index.search("1", search.bag)[0].score <= 1 and index.found()[1] is vectors
+
+
 def test_the_right_text_is_found_and_printed(search, folder, capsys):
     (best, *_) = run(search, folder, "delete everything in a folder")
     assert best.place == "tool.remove" and best.first_line == "Delete a folder and everything below it."
     (best,) = run(search, folder, "parse dates: a date from words", "--top", "1")
-    assert best.place == str(Path("deep") / "dates.md") and best.first_line == "# Dates"
+    assert best.place == str(Path("deep") / "dates.md:1") and best.first_line == "# Dates"
     out = capsys.readouterr().out
     assert "Searching 4 of 4 texts." in out and re.search(r"0\.\d\d  tool\.remove +Delete a folder", out)
     answers = run(search, folder, "everything", "--top", "99")
-    assert {answer.place for answer in answers} == {"tool", "tool.remove", "zip.txt", str(Path("deep") / "dates.md")}
+    assert {answer.place for answer in answers} == {
+        "tool",
+        "tool.remove",
+        "zip.txt:1",
+        str(Path("deep") / "dates.md:1"),
+    }
     assert [answer.score for answer in answers] == sorted((answer.score for answer in answers), reverse=True)
 
 
@@ -88,9 +142,9 @@ def test_only_what_has_changed_is_read_again(search, folder):
     (folder / "zip.txt").write_text("Now of umbrellas", encoding="utf-8")
     (folder / "new.txt").write_text("Also of umbrellas, and more", encoding="utf-8")
     assert texts_read("umbrellas") == 2
-    assert run(search, folder, "umbrellas")[0].place == "zip.txt"
+    assert run(search, folder, "umbrellas")[0].place == "zip.txt:1"
     (folder / "new.txt").unlink()
-    assert texts_read() == 0 and "new.txt" not in {x.place for x in run(search, folder, "umbrellas", "--top", "9")}
+    assert texts_read() == 0 and "new.txt:1" not in {x.place for x in run(search, folder, "umbrellas", "--top", "9")}
     (folder.parent / "model" / "weights").write_text("others")
     assert texts_read() == 4
 

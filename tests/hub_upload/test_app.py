@@ -129,16 +129,24 @@ def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monk
         encoder.encoder, "encode", lambda texts, **options: read.append(texts) or encode(texts, **options)
     )
     query = f"{OTHER} {'With its pride. ' * 15}".strip()
-    files, notes = [str(tmp_path / "lions.md")], []
-    (best, *others) = app_panels.search_texts(encoder, query, "A zebra.", files, progress=lambda *x: notes.append(x))
-    assert best.text == query and best.place == "lions.md" and best.score > 0.999
-    assert {x.place for x in others} == {"lions.md", "pasted text"} and len(others) == 2
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "lions.md").write_text("Of the same name.")
+    files = [str(tmp_path / "lions.md"), str(tmp_path / "other" / "lions.md")]
+    monkeypatch.setattr(app_panels, "PASSAGES_AT_ONCE", 3)
+    (half, _), (whole, (best, *others)) = app_panels.search_texts(encoder, query, "A zebra.", files)
+    assert (half, whole) == (0.75, 1)
+    assert best.text == query and best.place == "lions.md:3" and best.score > 0.999
+    assert {x.place for x in others} == {"lions.md:1", "pasted text:1"}
+    assert {x.text for x in others} >= {"A zebra.", "Of the same name."} and len(others) == 3
     assert [x.score for x in others] == sorted((x.score for x in others), reverse=True)
-    assert notes == [(0, "Reading lions.md"), (0.5, "Reading pasted text")]
-    assert len(read) == 3
-    app_panels.search_texts(encoder, "zebra", "A zebra.", files)
+    assert list(map(len, read)) == [1, 3, 1]
+    (_,) = app_panels.search_texts(encoder, "zebra", "A zebra.", files)
     assert read[3:] == [["zebra"]]
-    app_panels.search_texts(encoder, "zebra", "Another.", None)
+    stopped = app_panels.search_texts(encoder, "zebra", "\n\n".join("abcdef"[n] * 300 for n in range(6)), None)
+    next(stopped)
+    stopped.close()
+    assert len(encoder.vectors) == 4 + 3  # what was read stays
+    (_,) = app_panels.search_texts(encoder, "zebra", "Another.", None)
     assert set(encoder.vectors) == {"Another."}
 
 
@@ -233,8 +241,8 @@ LONG = "lion " * 200
         ("encoder", "compare_texts", [TEXT], "There are 1 texts, one a line: give 2 to 20"),
         ("encoder", "search_texts", ["", TEXT, None], "no text in “Query”"),
         ("encoder", "search_texts", ["lion", " ", []], "There is nothing to search"),
-        ("encoder", "search_texts", ["lion", "x" * 2_000_001, None], "have 2,000,001 characters"),
-        ("encoder", "search_texts", ["lion", None, ["picture.png"]], "picture.png is no text in UTF-8"),
+        ("encoder", "search_texts", ["lion", "x" * 5_000_001, None], "have 5,000,001 characters"),
+        ("encoder", "search_texts", ["lion", None, ["picture.png"]], "picture.png is no text: give"),
     ],
 )
 def test_what_cannot_be_done_is_a_sentence(served, tmp_path, monkeypatch, name, function, given, message):
