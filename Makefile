@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test test-slow test-all test-common lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
+.PHONY: demo test test-slow test-all test-common test-extras lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
 
 # Search; train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
 demo: $(VENV)/installed
@@ -55,6 +55,10 @@ results: $(VENV)/installed
 # transformers' own tests of models, on every mixer, kernel and recommended preset: seven minutes.
 test-common: $(VENV)/installed
 	$(BIN)/python tests/tools/common_tests.py --numprocesses auto --maxprocesses 4
+
+# Each extra alone, in a new environment, and what it is for: some twenty minutes.
+test-extras: $(VENV)/installed
+	$(BIN)/python tests/tools/try_extras.py
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -5,7 +5,7 @@ import copy
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -282,6 +282,11 @@ def context_length(config: PreTrainedConfig) -> int:
     return config.context_length if isinstance(config, LionConfig) else config.max_position_embeddings
 
 
+def longest_text(config: PreTrainedConfig) -> int | None:
+    """Tokens that the model has positions for, `None` without a limit, of a LION or a model of transformers."""
+    return config.longest_text if isinstance(config, LionConfig) else config.max_position_embeddings
+
+
 def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedConfig) -> PreTrainedModel:
     """The model of these arguments: trained weights, or new ones of this configuration."""
     options = {}
@@ -300,6 +305,52 @@ def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedC
         ignore_mismatched_sizes=model_args.ignore_mismatched_sizes,
         **options,
     )
+
+
+def set_labels(
+    config: PreTrainedConfig, names: list[str], model_args: ModelArguments, head: str, what: str = "training images"
+) -> None:
+    """
+    Give the model the classes `names`, unless it is a trained one that knows them all.
+
+    Args:
+        head: the end of the names of classes of models that have trained weights for the labels of `config`.
+        what: has these classes; for the message.
+
+    Raises:
+        ValueError: if it is a trained one that has other classes, and no new head was asked for.
+    """
+    has_head = any(name.endswith(head) for name in config.architectures or [head])
+    if model_args.model_name_or_path is not None and has_head:
+        known = list(config.id2label.values())
+        has_none = known == [f"LABEL_{i}" for i in range(len(known))]
+        unknown = set(names) - set(known)
+        if not unknown:
+            return
+        if not (has_none or model_args.ignore_mismatched_sizes):
+            raise ValueError(
+                f"The model does not have the classes {', '.join(sorted(unknown))} of the {what}. To train a head for "
+                "other labels, give --ignore_mismatched_sizes."
+            )
+    config.id2label = dict(enumerate(names))
+    config.label2id = {name: i for i, name in enumerate(names)}
+
+
+def label_ids(config: PreTrainedConfig, names: list[str], what: str) -> dict[int, int]:
+    """
+    From the label of each class in a dataset to its label in the model.
+
+    Args:
+        what: has the classes `names`, of which there may be fewer than the model has; for the message.
+
+    Raises:
+        ValueError: if the model does not have one of them.
+    """
+    ids = {label: i for i, label in config.id2label.items()}
+    if unknown := [name for name in names if name not in ids]:
+        known = ", ".join(list(ids)[:10]) + ", …" * (len(ids) > 10)
+        raise ValueError(f"The {what} have classes that the model has not: {', '.join(unknown)}; it has {known}.")
+    return {i: ids[name] for i, name in enumerate(names)}
 
 
 def early_stopping(model_args: ModelArguments) -> list[TrainerCallback]:
@@ -353,3 +404,17 @@ def save_metrics(trainer: Trainer, split: str, metrics: dict[str, float]) -> Non
     """Print the metrics and write them to `<split>_results.json` and `all_results.json` in the output folder."""
     trainer.log_metrics(split, metrics)
     trainer.save_metrics(split, metrics)
+
+
+def save_text(trainer: Trainer, name: str, text: str) -> None:
+    """Write a file in the output folder, in the first of many processes."""
+    if trainer.is_world_process_zero():
+        path = Path(trainer.args.output_dir, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(f"Wrote {path}.")
+
+
+def save_rows(trainer: Trainer, rows: Iterable[dict]) -> None:
+    """Write predictions.jsonl in the output folder: one of `rows` on each line."""
+    save_text(trainer, "predictions.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

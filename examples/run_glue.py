@@ -8,23 +8,22 @@ task of your own.
     python examples/run_glue.py examples/recipes/glue.yaml --train_file train.csv --validation_file test.csv \
         --model_name_or_path my-lion --output_dir my-classifier
 
-The data is nyu-mll/glue on the Hub, or your own --train_file and --validation_file (.csv, .json, .jsonl, .parquet)
-with the columns of the task. Without --task_name they have a column "label", of names, whole numbers, lists of either
-(any number of labels for a text) or, to regress on, fractions, and one column of texts, or two for pairs;
---text_columns names them. `--do_predict --predict_file texts.csv` labels texts: it writes predictions.jsonl.
+The data is nyu-mll/glue on the Hub, or your own --train_file and --validation_file (.csv, .json, .jsonl or .parquet,
+each of its own type) with the columns of the task. Without --task_name they have a column "label", of names, whole
+numbers, lists of either (any number of labels for a text) or, to regress on, fractions, and one column of texts, or
+two for pairs; --text_columns names them. `--do_predict --predict_file texts.csv` labels texts: it writes
+predictions.jsonl.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
 import common
 import numpy as np
 import torch
-from data_files import TABLES, check_files, load_files
+from data_files import TABLES, FileArguments, check_files, load_files, number_names
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value, load_dataset
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
@@ -85,22 +84,17 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 @dataclass
-class GlueArguments:
+class GlueArguments(FileArguments):
     task_name: str | None = field(
         default=None,
         metadata={"help": "The task. Not given: what the columns of your own data say.", "choices": list(TASKS)},
     )
-    train_file: str | None = field(default=None, metadata={"help": f"Training data of your own: {', '.join(TABLES)}."})
-    validation_file: str | None = field(default=None, metadata={"help": "Validation data of your own."})
-    predict_file: str | None = field(default=None, metadata={"help": "Texts to label, with --do_predict."})
     text_columns: list[str] | None = field(
         default=None, metadata={"help": "The column of the texts, or the two of pairs, in data of your own."}
     )
     max_seq_length: int | None = field(
         default=None, metadata={"help": "Tokens per example. Not given: the configuration's context length."}
     )
-    max_train_samples: int | None = field(default=None, metadata={"help": "Use only so many training examples."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Use only so many validation examples."})
 
 
 def load_data(
@@ -133,6 +127,24 @@ def check_columns(dataset: Dataset, columns: tuple[str, ...], name: str) -> None
         values = dataset[column][:]
         if None in values:
             raise ValueError(f"The {name} has no {column!r} in row {values.index(None) + 1}: fill it in.")
+
+
+def check_kinds(dataset: Dataset, task: Task, name: str, has_labels: bool = True) -> None:
+    """Raise a ValueError if columns hold what `task` does not, as a file of another type may; `name` says of which."""
+    for column in task.columns:
+        if "string" not in (dtype := getattr(dataset.features[column], "dtype", "lists")):
+            raise ValueError(
+                f"The {name} has {dtype} in the column {column!r}, where texts are read: put them into quotes, in "
+                ".jsonl (numbers in .csv have none)."
+            )
+    if not has_labels:
+        return
+    feature = dataset.features["label"]
+    if task.is_multi_label != isinstance(feature, List):
+        kinds = ("one label", "a list of labels") if task.is_multi_label else ("a list of labels", "one label")
+        raise ValueError("The {} has {} in each row, the task has {}: use one form.".format(name, *kinds))
+    if not task.labels and not getattr(feature, "dtype", "").startswith(("float", "int", "uint")):
+        raise ValueError(f"The {name} has the label {dataset[0]['label']!r}, no number, but the task is to regress.")
 
 
 def find_texts(dataset: Dataset, given: list[str] | None) -> tuple[str, ...]:
@@ -199,16 +211,11 @@ def number_labels(dataset: Dataset, task: Task, name: str) -> Dataset:
         dataset = dataset.cast_column("label", Value("int64"))
         dataset = dataset.map(lambda row: {"name": feature.names[row["label"]]}, remove_columns=["label"])
         dataset = dataset.rename_column("name", "label")
-    values = chain.from_iterable(dataset["label"]) if task.is_multi_label else dataset["label"]
-    found = {str(label) for label in values}
-    ids = {label: i for i, label in enumerate(task.labels)}
-    if not found <= ids.keys():
-        numbers = {str(i): i for i in range(len(task.labels))}
-        ids = numbers if found <= numbers.keys() else ids
-    if unknown := found - ids.keys():
-        raise ValueError(
-            f"{name} has the labels {', '.join(task.labels)}; the data has {', '.join(sorted(unknown)[:5])}."
-        )
+    places = {}
+    for row, labels in enumerate(dataset["label"], start=1):
+        for label in labels if task.is_multi_label else [labels]:
+            places.setdefault(str(label), f"row {row}")
+    ids = number_names(places, task.labels, name)
 
     def number(label) -> int | list[float]:
         if not task.is_multi_label:
@@ -249,13 +256,7 @@ def write_predictions(trainer: Trainer, task: Task, dataset: Dataset, rows: Data
             answers = [{"labels": [name for name, p in row.items() if p > 0.5], "scores": row} for row in scores]
         else:
             answers = [{"label": max(row, key=row.get), "scores": row} for row in scores]
-    if trainer.is_world_process_zero():
-        path = Path(trainer.args.output_dir, "predictions.jsonl")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8") as file:
-            for row, answer in zip(rows, answers, strict=True):
-                file.write(json.dumps(row | answer, ensure_ascii=False) + "\n")
-        print(f"The predictions are in {path}.")
+    common.save_rows(trainer, (row | answer for row, answer in zip(rows, answers, strict=True)))
 
 
 def main(args: list[str] | None = None) -> Trainer:
@@ -285,6 +286,7 @@ def main(args: list[str] | None = None) -> Trainer:
         print(f"Reading {' and '.join(texts)}: {task.problem_type.replace('_', ' ')} {', '.join(task.labels)}".strip())
     for split, dataset in datasets.items():
         check_columns(dataset, (*task.columns, "label"), f"{split} data")
+        check_kinds(dataset, task, f"{split} data")
         if task.labels and (glue_args.train_file or glue_args.validation_file):
             datasets[split] = number_labels(dataset, task, name)
     if task.labels:
@@ -334,6 +336,7 @@ def main(args: list[str] | None = None) -> Trainer:
     common.train_and_evaluate(trainer, checkpoint, evaluate)
     if to_label is not None:
         check_columns(to_label, task.columns, "predict data")
+        check_kinds(to_label, task, "predict data", has_labels=False)
         encoded = to_label.map(encode, batched=True, remove_columns=to_label.column_names)
         write_predictions(trainer, task, encoded, to_label)
     return trainer

@@ -18,6 +18,7 @@ from zlib import crc32
 import common
 import numpy as np
 import torch
+from data_files import read_image
 from datasets import ClassLabel, DatasetDict, load_dataset
 from datasets import Image as ImageColumn
 from PIL import Image
@@ -25,15 +26,10 @@ from tokenization_lion import lion_image_processor
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageClassification,
-    PreTrainedConfig,
     Trainer,
     TrainingArguments,
     set_seed,
 )
-from transformers.utils import logging
-
-
-logger = logging.get_logger(__name__)
 
 
 @dataclass
@@ -115,39 +111,6 @@ def load_images(
     return DatasetDict({split: datasets[split] for split in common.needed_splits(training_args)})
 
 
-def set_labels(config: PreTrainedConfig, names: list[str], model_args: common.ModelArguments) -> None:
-    """Give the model the classes `names`, unless it is a trained one that knows them all."""
-    if model_args.model_name_or_path is not None:
-        known = list(config.id2label.values())
-        has_none = known == [f"LABEL_{i}" for i in range(len(known))]
-        unknown = set(names) - set(known)
-        if not unknown:
-            return
-        if not (has_none or model_args.ignore_mismatched_sizes):
-            raise ValueError(
-                f"The model does not have the classes {', '.join(sorted(unknown))} of the training images. To train a "
-                "head for other labels, give --ignore_mismatched_sizes."
-            )
-    config.id2label = dict(enumerate(names))
-    config.label2id = {name: i for i, name in enumerate(names)}
-
-
-def label_ids(config: PreTrainedConfig, names: list[str], split: str) -> dict[int, int]:
-    """
-    From the label of each class in a dataset to its label in the model.
-
-    Raises:
-        ValueError: if the model does not have one of the classes `names`. The dataset may have fewer than the model.
-    """
-    ids = {label: i for i, label in config.id2label.items()}
-    if unknown := [name for name in names if name not in ids]:
-        known = ", ".join(list(ids)[:10]) + ", …" * (len(ids) > 10)
-        raise ValueError(
-            f"The {split} images have classes that the model has not: {', '.join(unknown)}; it has {known}."
-        )
-    return {i: ids[name] for i, name in enumerate(names)}
-
-
 class PixelValues:
     """
     Batches of images to batches of `pixel_values` and `labels`, optionally of random crops and mirror images.
@@ -165,7 +128,6 @@ class PixelValues:
         augment: bool,
         seed: int,
     ):
-        self.decoder = ImageColumn()
         self.processor = processor
         self.ids = ids
         self.mode = "L" if num_channels == 1 else "RGB"
@@ -177,7 +139,7 @@ class PixelValues:
 
     def __call__(self, examples: dict[str, list]) -> dict[str, list]:
         rows = zip(examples[self.data_args.image_column_name], examples[self.data_args.label_column_name], strict=True)
-        rows = [(image, self.ids[label]) for file, label in rows if (image := self.read(file)) is not None]
+        rows = [(image, self.ids[label]) for file, label in rows if (image := read_image(file, self.mode)) is not None]
         if not rows:
             raise ValueError("None of the images of a batch can be read; their files are named above.")
         images, labels = zip(*rows, strict=True)
@@ -185,17 +147,6 @@ class PixelValues:
             images = [self.change(image) for image in images]
         pixel_values = self.processor(list(images), return_tensors="pt")["pixel_values"]
         return {"pixel_values": list(pixel_values), "labels": list(labels)}
-
-    def read(self, file: dict) -> Image.Image | None:
-        """An image of its path or its bytes; `None`, with a warning, if it is damaged: training goes on without it."""
-        try:
-            if file["bytes"] is None:  # by way of its path, a damaged file would stay open
-                file = file | {"bytes": Path(file["path"]).read_bytes()}
-            return self.decoder.decode_example(file).convert(self.mode)
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
-            name = file["path"] or f"An image of {len(file['bytes'])} bytes"
-            logger.warning_once(f"{name} cannot be read ({error}). It is left out: fix or remove it.")
-            return None
 
     def change(self, image: Image.Image) -> Image.Image:
         numbers = random.Random(self.seed + crc32(image.tobytes(), int(self.epoch)))
@@ -255,8 +206,8 @@ def main(args: list[str] | None = None) -> Trainer:
     datasets = load_images(data_args, training_args, model_args.cache_dir)
     names = {split: dataset.features[data_args.label_column_name].names for split, dataset in datasets.items()}
     if training_args.do_train:
-        set_labels(config, names["train"], model_args)
-    ids = {split: label_ids(config, names[split], split) for split in names}
+        common.set_labels(config, names["train"], model_args, "ForImageClassification")
+    ids = {split: common.label_ids(config, names[split], f"{split} images") for split in names}
     model = common.load_model(AutoModelForImageClassification, model_args, config)
     if model_args.model_name_or_path is None:
         processor = lion_image_processor(config)

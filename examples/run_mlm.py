@@ -33,8 +33,6 @@ from transformers import (
     set_seed,
 )
 
-from modeling_lion import LionConfig
-
 
 SHUFFLE_BUFFER = 10_000
 
@@ -52,7 +50,7 @@ class MlmModelArguments(common.ModelArguments):
 @dataclass
 class DataTrainingArguments(common.DataArguments):
     train_file: str | None = field(default=None, metadata={"help": f"Training text: {', '.join(FILE_TYPES)}."})
-    validation_file: str | None = field(default=None, metadata={"help": "Validation text, of the same type."})
+    validation_file: str | None = field(default=None, metadata={"help": "Validation text."})
     validation_split_percentage: int = field(
         default=5, metadata={"help": "Without validation data: this share of the training data, from its start."}
     )
@@ -215,7 +213,7 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
     """A tokenizer of the texts of a dataset, with at most `vocab_size` entries."""
     column = text_column(dataset)
     texts = (example[column] for example in dataset)
-    longest = config.longest_text if isinstance(config, LionConfig) else config.max_position_embeddings
+    longest = common.longest_text(config)
     limit = {} if longest is None else {"model_max_length": longest}
     return LionTokenizer.train_from_iterator(texts, vocab_size, **limit)
 

@@ -344,6 +344,8 @@ class LionModel(LionPreTrainedModel):
             at 0 if not given, but not under `torch.compile`, where they must be given. `pooler_output` has one row per
             sequence.
         """
+        if not self.is_text and pixel_values is None and input_ids is not None and input_ids.is_floating_point():
+            input_ids, pixel_values = None, input_ids  # given by position, as to a ViT
         given = input_ids, inputs_embeds, pixel_values, position_ids, cu_seq_lens_q, kwargs.get("past_key_values")
         check_inputs(self.config, *given)
         if self.is_text:
@@ -584,6 +586,9 @@ class LionForQuestionAnswering(LionPreTrainedModel):
 
 @auto_docstring(custom_intro="LION with a head that scores each of several choices.")
 class LionForMultipleChoice(LionTextClassifier):
+    # The loss is a mean over this batch: the Trainer is to divide it where it accumulates gradients.
+    accepts_loss_kwargs = False
+
     def __init__(self, config: LionConfig):
         super().__init__(config, num_labels=1, add_pooling_layer=True)
 
@@ -669,6 +674,9 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
     main_input_name = "pixel_values"
     input_modalities = ("image",)
     _modalities = ("image",)
+
+    # The loss is a mean over this batch: the Trainer is to divide it where it accumulates gradients.
+    accepts_loss_kwargs = False
 
     def __init__(self, config: LionConfig):
         super().__init__(config)
@@ -771,6 +779,9 @@ class LionForSemanticSegmentation(LionPreTrainedModel):
     main_input_name = "pixel_values"
     input_modalities = ("image",)
     _modalities = ("image",)
+
+    # The loss is a mean over this batch: the Trainer is to divide it where it accumulates gradients.
+    accepts_loss_kwargs = False
 
     def __init__(self, config: LionConfig):
         super().__init__(config)

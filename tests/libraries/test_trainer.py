@@ -35,6 +35,7 @@ from modeling_lion import (
     LionForMaskedLM,
     LionForMultipleChoice,
     LionForQuestionAnswering,
+    LionForSemanticSegmentation,
     LionForSequenceClassification,
     LionForTokenClassification,
 )
@@ -249,11 +250,20 @@ def test_bf16(make_trainer, mixer):
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("task", ["mlm", "classification", "token", "image"])
+@pytest.mark.parametrize("task", ["mlm", "classification", "token", "image", "segmentation", "choice"])
 def test_gradient_accumulation_equals_the_big_batch(make_trainer, tmp_path, task):
     # Sequences differ in how many labels they have: only num_items_in_batch gives each label the same weight.
     if task == "image":
         model_class, config, rows = LionForImageClassification, image_config(), pictures(16)
+    elif task == "segmentation":
+        model_class, config = LionForSemanticSegmentation, image_config(num_labels=2)
+        rows = [row | {"labels": torch.full((8, 8), i % 2)} for i, row in enumerate(pictures(16))]
+    elif task == "choice":
+        model_class, config = LionForMultipleChoice, text_config()
+        rows = [
+            {"input_ids": torch.tensor([a["input_ids"], b["input_ids"]]), "labels": n % 2}
+            for n, (a, b) in enumerate(zip(sentences(16, length=9), sentences(16, length=9)[::-1], strict=True))
+        ]
     else:
         rows = sentences(16, length=9)
         model_class, config = LionForSequenceClassification, text_config()
@@ -268,12 +278,13 @@ def test_gradient_accumulation_equals_the_big_batch(make_trainer, tmp_path, task
         torch.manual_seed(0)
         trainer = make_trainer(
             model_class(config).double(),
-            [{name: x.double() if torch.is_tensor(x) else x for name, x in row.items()} for row in rows],
+            [{name: x.double() if name == "pixel_values" else x for name, x in row.items()} for row in rows],
             output_dir=str(tmp_path / str(size)),
             per_device_train_batch_size=size,
             gradient_accumulation_steps=steps,
             max_steps=4,
             optim="sgd",
+            max_grad_norm=0.0,
             learning_rate=0.1,
             collator=lambda rows: {
                 name: torch.stack([torch.as_tensor(row[name]) for row in rows]) for name in rows[0]

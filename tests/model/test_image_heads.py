@@ -242,3 +242,10 @@ def test_lion_reads_and_another_model_writes(encoder, mixer, kind, width, tmp_pa
 def test_a_configuration_without_maps_says_nothing_of_them():
     config = LionConfig()
     assert config.out_features is None and config.out_indices is None
+
+
+def test_pixels_may_be_given_by_position(find_case):
+    """As a ViT takes them."""
+    model = find_case("LionModel", "image").model("selective").eval()
+    pixels = torch.randn(2, model.config.num_channels, *model.config.image_shape, dtype=model.dtype)
+    assert torch.equal(model(pixels).last_hidden_state, model(pixel_values=pixels).last_hidden_state)

@@ -1,0 +1,431 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Fine-tune a LION model to find the answers to questions in texts, with the Trainer, and measure it as SQuAD does.
+
+    python examples/run_qa.py --train_file train-v1.1.json --validation_file dev-v1.1.json --do_train --do_eval \
+        --model_name_or_path my-lion --output_dir my-reader
+    python examples/run_qa.py --model_name_or_path my-reader --do_predict --predict_file questions.jsonl \
+        --output_dir my-answers
+
+Files have SQuAD's format (.json: "data", "paragraphs", "qas"), version 1.1 or 2.0, or are .json, .jsonl or .parquet
+with the columns "id", "question", "context" and "answers" ({"text": [...], "answer_start": [...]}, in characters).
+Each file may be of its own type. With --version_2_with_negative, questions may have no answer. Texts are read whole,
+however long they are; --max_seq_length cuts them into overlapping windows. `--do_predict --predict_file` writes
+predictions.json, {id: answer}, which SQuAD's own script reads, and nbest_predictions.json, with scores.
+"""
+
+import json
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import common
+import numpy as np
+from data_files import FILE_TYPES, TABLES, FileArguments, load_files, needed_files
+from datasets import Dataset
+from transformers import (
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    EvalPrediction,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+
+TYPES = tuple(name for name in TABLES if FILE_TYPES[name] != "csv")  # a cell of .csv holds no list
+KINDS = {list: "a list", str: "a text", int: "a whole number"}  # of values in files
+NO_ANSWER = 0  # the token to which both ends of no answer point: [CLS]
+POSITIONS = ("start_positions", "end_positions")  # the labels
+
+
+@dataclass
+class QaArguments(FileArguments):
+    version_2_with_negative: bool = field(
+        default=False, metadata={"help": "Questions may have no answer, as in version 2.0 of SQuAD."}
+    )
+    null_score_diff_threshold: float = field(
+        default=0.0,
+        metadata={"help": "No answer is given where its score is more than this above that of the best one."},
+    )
+    max_answer_length: int = field(default=30, metadata={"help": "Tokens of an answer, at most."})
+    n_best_size: int = field(default=20, metadata={"help": "Answers in nbest_predictions.json for each question."})
+    max_seq_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens of a question and a window of its text. Not given: texts are read whole."},
+    )
+    doc_stride: int = field(default=128, metadata={"help": "Tokens that two windows of a text share."})
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a text, with its answers and the characters of the text at which they start."""
+
+    id: str
+    question: str
+    context: str
+    answers: list[tuple[str, int]]
+
+
+def check_data_arguments(qa_args: QaArguments) -> None:
+    """Raise a ValueError for numbers that make no sense."""
+    for name in ("max_answer_length", "n_best_size"):
+        if getattr(qa_args, name) < 1:
+            raise ValueError(f"--{name} is {getattr(qa_args, name)}; give 1 or more.")
+    if qa_args.doc_stride < 0:
+        raise ValueError(f"--doc_stride is {qa_args.doc_stride}; give 0 or more.")
+
+
+def part(mapping: object, key: str, kind: type, place: str):
+    """`mapping[key]`; a ValueError if there is none of this type."""
+    value = mapping.get(key) if isinstance(mapping, dict) else None
+    if not isinstance(value, kind):
+        raise ValueError(f'{place} has no "{key}", {KINDS[kind]}: add it.')
+    return value
+
+
+def squad_rows(data: list, name: str) -> Iterator[tuple[str, dict]]:
+    """The questions of SQuAD's format as rows of a table, each with its place; a ValueError if a part is missing."""
+    for a, article in enumerate(data):
+        for p, paragraph in enumerate(part(article, "paragraphs", list, f"{name}: data[{a}]")):
+            place = f"{name}: data[{a}].paragraphs[{p}]"
+            context = part(paragraph, "context", str, place)
+            for q, row in enumerate(part(paragraph, "qas", list, place)):
+                yield f"{place}.qas[{q}]", {**row, "context": context} if isinstance(row, dict) else row
+
+
+def load_rows(file: str, name: str, split: str, cache_dir: str | None) -> Iterator[tuple[str, dict]]:
+    """The rows of a file, each with its place; a ValueError if it cannot be read."""
+    if Path(file).suffix == ".json":
+        try:
+            content = json.loads(Path(file).read_text(encoding="utf-8-sig"))
+        except json.JSONDecodeError as error:
+            if not error.msg.startswith("Extra data"):  # else a row on each line
+                raise ValueError(f"{name} cannot be read as json: {error}. Write or fetch it again.") from None
+            content = None
+        if isinstance(content, dict) and isinstance(data := content.get("data"), list):
+            is_table = bool(data) and isinstance(data[0], dict) and "question" in data[0]
+            rows = ((f"{name}: data[{n}]", row) for n, row in enumerate(data))
+            yield from rows if is_table else squad_rows(data, name)
+            return
+    rows = load_files({split: file}, cache_dir=cache_dir)[split]
+    yield from ((f"{name}, row {n}", row) for n, row in enumerate(rows, start=1))
+
+
+def read_question(row: dict, place: str, needs_answer: bool, is_version_2: bool) -> Question:
+    """A question from its row; a ValueError if something is missing or wrong."""
+    if not isinstance(row, dict) or not isinstance(row.get("id"), str | int):
+        raise ValueError(f'{place} has no "id", a text or a whole number: add it.')
+    place = f"{place} (id {row['id']!r})"
+    for key in ("question", "context"):
+        if not part(row, key, str, place).strip():
+            raise ValueError(f'{place} has an empty "{key}": fill it in, or remove the question.')
+    has_answer = needs_answer and not row.get("is_impossible")
+    answers = read_answers(row.get("answers"), place) if has_answer else []
+    if needs_answer and not answers and not is_version_2:
+        raise ValueError(f"{place} has no answer: give --version_2_with_negative, or remove the question.")
+    for answer, start in answers:
+        there = row["context"][start : start + len(answer)]
+        if start < 0 or not answer.strip() or there != answer:
+            raise ValueError(
+                f'{place} has the answer {answer!r} at "answer_start" {start}, where its text has {there!r}: correct '
+                "the place (in characters, from 0) or the answer."
+            )
+    return Question(str(row["id"]), row["question"], row["context"], answers)
+
+
+def read_answers(answers: object, place: str) -> list[tuple[str, int]]:
+    """Answers and their places, of a list of both (SQuAD) or a list of each (datasets); a ValueError for others."""
+    fields = (("text", str), ("answer_start", int))
+    if isinstance(answers, list):
+        rows = [[part(x, *field, f"{place}, answer {n},") for field in fields] for n, x in enumerate(answers, start=1)]
+        return [(text, start) for text, start in rows]
+    if not isinstance(answers, dict):
+        raise ValueError(f'{place} has no "answers": add them, as {{"text": [...], "answer_start": [...]}}.')
+    texts, starts = (part(answers, name, list, f'{place} in its "answers"') for name, _ in fields)
+    if len(texts) != len(starts):
+        raise ValueError(f"{place} has {len(texts)} answers and {len(starts)} places: give each answer its place.")
+    rows = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    return read_answers(rows, place)
+
+
+def load_questions(files: dict[str, str], is_version_2: bool, cache_dir: str | None) -> dict[str, list[Question]]:
+    """
+    The questions by split.
+
+    Args:
+        is_version_2: whether they may have no answer.
+
+    Raises:
+        ValueError: if there are none, or one is incomplete, named like another, or not answered by its text.
+    """
+    questions = {}
+    for split, file in files.items():
+        name, places = f"--{split}_file {file}", {}
+        questions[split] = []
+        for place, row in load_rows(file, name, split, cache_dir):
+            question = read_question(row, place, split != "predict", is_version_2)
+            if question.id in places:
+                other = places[question.id]
+                raise ValueError(f'{place} has the "id" {question.id!r} of {other}: give each question its own.')
+            places[question.id] = place
+            questions[split].append(question)
+        if not questions[split]:
+            raise ValueError(f"{name} has no questions: give a file that has some.")
+    return questions
+
+
+def check_room(questions: list[Question], tokenizer, limit: int, stride: int) -> None:
+    """Raise a ValueError if a question leaves no room for its text in `limit` tokens."""
+    special = len(tokenizer("", "")["input_ids"])
+    for question in questions:
+        length = len(tokenizer(question.question, add_special_tokens=False)["input_ids"])
+        if length + special + stride >= limit:
+            raise ValueError(
+                f"--max_seq_length {limit} leaves no room for the text of the question {question.id!r}: its {length} "
+                f"tokens, {special} special ones and --doc_stride {stride} are as many. Give more, or leave it out."
+            )
+
+
+def answer_tokens(
+    answer: str, start: int, starts: list[int], ends: list[int], is_first: bool, is_last: bool
+) -> tuple[int, int] | None:
+    """
+    The first and the last token of an answer in a window of its text, `None` if not all of it is there.
+
+    Args:
+        start: its first character. starts, ends: the characters of the tokens. is_first, is_last: whether the text
+            begins or ends in this window.
+    """
+    start, end = start + len(answer) - len(answer.lstrip()), start + len(answer.rstrip())
+    if not starts or not (is_first or starts[0] <= start) or not (is_last or end <= ends[-1]):
+        return None
+    first, last = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(starts, end)) - 1
+    return (first, last) if first <= last else None
+
+
+def encode_questions(questions: list[Question], tokenizer, qa_args: QaArguments, longest: int | None) -> Dataset:
+    """
+    Windows of the questions' texts (one for each, unless --max_seq_length is given), with the ends of the first
+    answers. "row" is the question of a window, "first" the first token of its text, and "starts" and "ends" are the
+    characters of the text's tokens.
+
+    Raises:
+        ValueError: if one is longer than the model's table of positions, or leaves no room for windows.
+    """
+    options = {"truncation": False, "verbose": False}
+    if qa_args.max_seq_length is not None:
+        check_room(questions, tokenizer, qa_args.max_seq_length, qa_args.doc_stride)
+        options = {"truncation": "only_second", "return_overflowing_tokens": True}
+        options |= {"max_length": qa_args.max_seq_length, "stride": qa_args.doc_stride}
+
+    def encode(rows: dict[str, list]) -> dict[str, list]:
+        encoding = tokenizer(rows["question"], rows["context"], return_offsets_mapping=True, **options)
+        samples = encoding.pop("overflow_to_sample_mapping", list(range(len(rows["id"]))))
+        all_offsets = encoding.pop("offset_mapping")
+        windows = dict(encoding) | {name: [] for name in ("row", "first", "starts", "ends", *POSITIONS)}
+        for window, (sample, offsets) in enumerate(zip(samples, all_offsets, strict=True)):
+            if longest is not None and len(offsets) > longest:
+                raise ValueError(
+                    f"The question {rows['id'][sample]!r} and its text have {len(offsets)} tokens, the model has "
+                    f"positions for {longest}: give --max_seq_length {longest}, or take a model without a table of "
+                    "positions."
+                )
+            tokens = [token for token, side in enumerate(encoding.sequence_ids(window)) if side == 1]
+            starts, ends = ([offsets[token][side] for token in tokens] for side in (0, 1))
+            first = tokens[0] if tokens else NO_ANSWER
+            is_first = window == 0 or samples[window - 1] != sample
+            is_last = window == len(samples) - 1 or samples[window + 1] != sample
+            found = None
+            if rows["answer"][sample] is not None:
+                found = answer_tokens(rows["answer"][sample], rows["start"][sample], starts, ends, is_first, is_last)
+            positions = (NO_ANSWER, NO_ANSWER) if found is None else (first + found[0], first + found[1])
+            values = (rows["row"][sample], first, starts, ends, *positions)
+            for name, value in zip(("row", "first", "starts", "ends", *POSITIONS), values, strict=True):
+                windows[name].append(value)
+        return windows
+
+    columns = {name: [getattr(question, name) for question in questions] for name in ("id", "question", "context")}
+    firsts = [question.answers[0] if question.answers else (None, None) for question in questions]
+    columns |= {"answer": [text for text, _ in firsts], "start": [start for _, start in firsts]}
+    rows = Dataset.from_dict(columns | {"row": list(range(len(questions)))})
+    return rows.map(encode, batched=True, remove_columns=rows.column_names, desc="tokenizing")
+
+
+def best_spans(start_logits: np.ndarray, end_logits: np.ndarray, longest: int, count: int) -> list[tuple]:
+    """
+    The `count` best spans of up to `longest` tokens, the best first: score, first token, last token. The score is the
+    logit of the first token as a start and that of the last one as an end, together.
+    """
+    width = min(longest, len(start_logits))
+    if width == 0:
+        return []
+    padded = np.concatenate([end_logits, np.full(width - 1, -np.inf)])
+    scores = start_logits[:, None] + np.lib.stride_tricks.sliding_window_view(padded, width)  # (first token, length)
+    scores = scores.ravel()
+    best = np.argpartition(-scores, count)[:count] if count < len(scores) else np.arange(len(scores))
+    best = best[np.argsort(-scores[best], kind="stable")]
+    best = best[np.isfinite(scores[best])]
+    return [(float(scores[i]), int(i // width), int(i // width + i % width)) for i in best]
+
+
+def best_texts(
+    context: str, window: dict[str, list[int]], start_logits: np.ndarray, end_logits: np.ndarray, qa_args: QaArguments
+) -> dict[str, float]:
+    """The best --n_best_size answers in a window of a text, each with the score of the best of its places."""
+    count = qa_args.n_best_size
+    while True:
+        spans, texts = best_spans(start_logits, end_logits, qa_args.max_answer_length, count), {}
+        for score, first, last in spans:
+            if text := context[window["starts"][first] : window["ends"][last]].strip():
+                texts.setdefault(text, score)
+        if len(texts) >= qa_args.n_best_size or len(spans) < count:
+            return texts
+        count *= 4  # some are the same text in several places
+
+
+def find_answers(
+    prediction: tuple[np.ndarray, np.ndarray], windows: Dataset, questions: list[Question], qa_args: QaArguments
+) -> list[dict[str, float]]:
+    """
+    For each question the best answers with their scores, the best first; with --version_2_with_negative "", no
+    answer, is one of them. Answers are pieces of the text; no answer scores what it has in the window where it has the
+    least.
+
+    Args:
+        prediction: start and end logits, a row for each of `windows`.
+    """
+    found: list[dict[str, float]] = [{} for _ in questions]
+    places = windows.select_columns(["row", "first", "starts", "ends"])
+    for window, start_logits, end_logits in zip(places, *prediction, strict=True):
+        answers = found[window["row"]]
+        tokens = slice(window["first"], window["first"] + len(window["starts"]))
+        logits = (x[tokens].astype(np.float64) for x in (start_logits, end_logits))
+        for text, score in best_texts(questions[window["row"]].context, window, *logits, qa_args).items():
+            answers[text] = max(score, answers.get(text, score))
+        if qa_args.version_2_with_negative:
+            null_score = float(start_logits[NO_ANSWER]) + float(end_logits[NO_ANSWER])
+            answers[""] = min(null_score, answers.get("", null_score))
+    best = []
+    for answers in found:
+        ranked = sorted(answers.items(), key=lambda pair: -pair[1])
+        best.append(dict(ranked[: qa_args.n_best_size]))
+        if qa_args.version_2_with_negative:
+            best[-1][""] = answers[""]
+    return best
+
+
+def choose(answers: dict[str, float], threshold: float) -> str:
+    """The answer that is given: the best one, or "" if that scores more than `threshold` above it."""
+    texts = [text for text in answers if text]
+    if not texts or "" in answers and answers[""] - answers[texts[0]] > threshold:
+        return ""
+    return texts[0]
+
+
+def words_of(answer: str) -> list[str]:
+    """What SQuAD compares: in lower case, without punctuation and articles."""
+    answer = "".join(character for character in answer.lower() if character not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", answer).split()
+
+
+def score(answer: str, truths: list[str], is_version_2: bool) -> tuple[float, float]:
+    """Exact match and F1 of an answer, the best over the true ones, by the definition of SQuAD's own scripts."""
+    if is_version_2:
+        truths = [truth for truth in truths if words_of(truth)] or [""]
+    exact, f1 = 0.0, 0.0
+    words = words_of(answer)
+    for truth in map(words_of, truths):
+        exact = max(exact, float(words == truth))
+        common_words = sum((Counter(words) & Counter(truth)).values())
+        if common_words:
+            f1 = max(f1, 2 * common_words / (len(words) + len(truth)))
+        elif is_version_2:
+            f1 = max(f1, float(words == truth))  # none, both
+    return exact, f1
+
+
+def measure(
+    windows: Dataset, questions: list[Question], qa_args: QaArguments
+) -> Callable[[EvalPrediction], dict[str, float]]:
+    """What the Trainer computes at an evaluation of these windows: in percent, as SQuAD does."""
+
+    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
+        found = find_answers(prediction.predictions, windows, questions, qa_args)
+        scores = [
+            score(
+                choose(answers, qa_args.null_score_diff_threshold),
+                [text for text, _ in question.answers],
+                qa_args.version_2_with_negative,
+            )
+            for question, answers in zip(questions, found, strict=True)
+        ]
+        return dict(zip(("exact_match", "f1"), (100 * np.mean(scores, axis=0)).tolist(), strict=True))
+
+    return compute_metrics
+
+
+def write_predictions(trainer: Trainer, windows: Dataset, questions: list[Question], qa_args: QaArguments) -> None:
+    """predictions.json and nbest_predictions.json in the output folder."""
+    prediction = trainer.predict(windows.remove_columns(list(POSITIONS))).predictions
+    chosen, best = {}, {}
+    for question, answers in zip(questions, find_answers(prediction, windows, questions, qa_args), strict=True):
+        chosen[question.id] = choose(answers, qa_args.null_score_diff_threshold)
+        weights = np.exp(np.array([*answers.values()]) - max(answers.values(), default=0.0))
+        best[question.id] = [
+            {"text": text, "score": value, "probability": weight}
+            for (text, value), weight in zip(answers.items(), (weights / weights.sum()).tolist(), strict=True)
+        ]
+    for name, content in (("predictions.json", chosen), ("nbest_predictions.json", best)):
+        common.save_text(trainer, name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def main(args: list[str] | None = None) -> Trainer:
+    """Run with these arguments, or those of the command line; returns the Trainer."""
+    classes = (common.ModelArguments, QaArguments, TrainingArguments)
+    model_args, qa_args, training_args = common.parse_arguments(classes, args)
+    common.check_arguments(model_args, training_args, can_predict=True)
+    check_data_arguments(qa_args)
+    if model_args.model_name_or_path is None:
+        raise ValueError("Answers to questions are for trained models: give --model_name_or_path.")
+    files = needed_files(qa_args, training_args, TYPES)
+    config = common.load_config(model_args)
+    checkpoint = common.find_checkpoint(training_args)
+    set_seed(training_args.seed)
+
+    questions = load_questions(files, qa_args.version_2_with_negative, model_args.cache_dir)
+    for split, count in (("train", qa_args.max_train_samples), ("validation", qa_args.max_eval_samples)):
+        if split in questions:
+            questions[split] = questions[split][:count]
+    # Tokens of answers are counted from the left. (Padding on either side gives the same results.)
+    tokenizer = AutoTokenizer.from_pretrained(
+        model_args.model_name_or_path, cache_dir=model_args.cache_dir, padding_side="right"
+    )
+    model = common.load_model(AutoModelForQuestionAnswering, model_args, config)
+    longest = common.longest_text(config)
+    windows = {split: encode_questions(rows, tokenizer, qa_args, longest) for split, rows in questions.items()}
+    compute_metrics = None
+    if training_args.do_eval:
+        compute_metrics = measure(windows["validation"], questions["validation"], qa_args)
+    trainer = Trainer(
+        model=model,
+        args=training_args,
+        data_collator=DataCollatorWithPadding(tokenizer),
+        train_dataset=windows.get("train"),
+        eval_dataset=windows.get("validation"),
+        processing_class=tokenizer,
+        compute_metrics=compute_metrics,
+        callbacks=common.early_stopping(model_args),
+    )
+    common.train_and_evaluate(trainer, checkpoint)
+    if training_args.do_predict:
+        write_predictions(trainer, windows["predict"], questions["predict"], qa_args)
+    return trainer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,339 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Train or fine-tune a LION model to say of each pixel what it is part of, on your own images, with the Trainer.
+
+    python examples/run_semantic_segmentation.py --train_dir photos/train --validation_dir photos/validation \
+        --config_name lion-image-small --do_train --do_eval --output_dir my-segmenter
+    python examples/run_semantic_segmentation.py --model_name_or_path my-segmenter --do_predict --predict_dir new \
+        --output_dir my-masks
+
+A folder has images/ and masks/ with a PNG of the same name for each image (images/a.jpg, masks/a.png): grey or with a
+palette, of the image's size, the number of a class in each pixel, 255 in pixels that do not count. classes.txt in the
+folder has a name in each line, from class 0 on; classes.json is a list of names. Images are resized to the model's
+size, and the mean IoU and the accuracy are those of the resized masks. `--do_predict --predict_dir` writes a PNG of
+the size of each image to predictions/ in the output folder, and the names of the classes to classes.txt beside them.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import common
+import numpy as np
+import torch
+from data_files import read_image
+from datasets import Dataset
+from PIL import Image
+from tokenization_lion import lion_image_processor
+from tqdm.auto import tqdm
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForSemanticSegmentation,
+    EvalPrediction,
+    PreTrainedConfig,
+    Trainer,
+    TrainingArguments,
+    default_data_collator,
+    set_seed,
+)
+
+
+IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+IGNORED = 255  # in masks: a pixel that does not count
+ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # EXIF: images that are stored lying on their side
+CHUNK = 64  # images whose logits are in memory at once in a prediction
+
+
+@dataclass
+class SegmentationArguments:
+    train_dir: str | None = field(default=None, metadata={"help": "Folder of images and masks to train on."})
+    validation_dir: str | None = field(default=None, metadata={"help": "Folder of images and masks to evaluate on."})
+    predict_dir: str | None = field(
+        default=None, metadata={"help": "Folder of images to make masks for, with --do_predict."}
+    )
+    classes_file: str | None = field(
+        default=None, metadata={"help": "Names of the classes. Not given: classes.txt or classes.json in the folder."}
+    )
+    max_train_samples: int | None = field(default=None, metadata={"help": "Use at most so many training images."})
+    max_eval_samples: int | None = field(default=None, metadata={"help": "Use at most so many validation images."})
+
+
+def needed_folders(arguments: SegmentationArguments, training_args: TrainingArguments) -> dict[str, Path]:
+    """The folders that the work needs; a ValueError or a FileNotFoundError for one that is not given or not there."""
+    if arguments.predict_dir is not None and not training_args.do_predict:
+        raise ValueError("Give --do_predict and --predict_dir together.")
+    if training_args.label_smoothing_factor:
+        raise ValueError("--label_smoothing_factor is not for masks: leave it out.")
+    work = {
+        "train": training_args.do_train,
+        "validation": training_args.do_eval,
+        "predict": training_args.do_predict,
+    }
+    folders = {split: getattr(arguments, f"{split}_dir") for split, is_asked in work.items() if is_asked}
+    for split, folder in folders.items():
+        if folder is None:
+            raise ValueError(f"--do_{'eval' if split == 'validation' else split} needs --{split}_dir.")
+        common.check_paths(**{f"{split}_dir": folder})
+        if not Path(folder).is_dir():
+            raise ValueError(f"--{split}_dir {folder} is a file: give the folder.")
+    return {split: Path(folder) for split, folder in folders.items()}
+
+
+def find_images(folder: Path) -> list[Path]:
+    """
+    The images in `folder` and its sub-folders, in order.
+
+    Raises:
+        ValueError: if there are none, or two of the same name but for the ending, which would have one mask.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder: put the images there.")
+    images, names = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGES), {}
+    if not images:
+        raise ValueError(f"{folder} has no images ({', '.join(IMAGES)}): put some there.")
+    for image in images:
+        if other := names.get(image.with_suffix("")):
+            raise ValueError(f"{other} and {image} would have the same mask: rename one.")
+        names[image.with_suffix("")] = image
+    return images
+
+
+def find_masks(folder: Path, images: list[Path]) -> list[Path]:
+    """The mask of each image; a ValueError if one has none."""
+    masks = [(folder / "masks" / image.relative_to(folder / "images")).with_suffix(".png") for image in images]
+    missing = [(image, mask) for image, mask in zip(images, masks, strict=True) if not mask.is_file()]
+    if missing:
+        image, mask = missing[0]
+        raise ValueError(f"{len(missing)} images have no mask, {image} for one: add {mask}, or remove the image.")
+    return masks
+
+
+def read_classes(folder: Path, classes_file: str | None) -> list[str] | None:
+    """
+    The names of the classes of a folder; `None` if it has no file of them.
+
+    Raises:
+        ValueError: if the file cannot be read, or has too few, too many or equal names.
+    """
+    files = [Path(classes_file)] if classes_file else [folder / name for name in ("classes.txt", "classes.json")]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        common.check_paths(classes_file=classes_file)
+        return None
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+        names = json.loads(text) if file.suffix == ".json" else text.strip().splitlines()
+    except ValueError as error:  # no UTF-8, no JSON
+        raise ValueError(f"{file} cannot be read ({error}): write a list of names, in UTF-8.") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise ValueError(f"{file} is no list of names: write one for each class, from class 0 on.")
+    names = [name.strip() for name in names]
+    if not 2 <= len(names) <= IGNORED:
+        raise ValueError(f"{file} has {len(names)} classes: give 2 to {IGNORED} (the background is one).")
+    if doubled := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{file} has the class {doubled!r} twice: give each its own name.")
+    return names
+
+
+def read_mask(file: str | Path) -> np.ndarray:
+    """The classes of the pixels, (height, width); a ValueError if it is no mask."""
+    try:
+        with Image.open(file) as image:
+            if image.mode not in ("1", "L", "P"):
+                raise ValueError(
+                    f"{file} is an image of mode {image.mode}, no mask: write the number of the class into each pixel "
+                    "of a grey PNG of 8 bits (mode L)."
+                )
+            return np.asarray(image).astype(np.uint8)
+    except (OSError, SyntaxError) as error:  # SyntaxError: a broken PNG
+        raise ValueError(f"{file} cannot be read ({error}): make it again, or remove it and its image.") from None
+
+
+def check_masks(images: list[Path], masks: list[Path], num_classes: int, is_quiet: bool) -> None:
+    """Raise a ValueError for a mask of another size than its image, or with a number that is no class."""
+    for image, mask in zip(images, tqdm(masks, desc="checking masks", disable=is_quiet), strict=True):
+        pixels = read_mask(mask)
+        numbers = np.flatnonzero(np.bincount(pixels.ravel(), minlength=IGNORED + 1))
+        if unknown := [int(number) for number in numbers if num_classes <= number < IGNORED]:
+            raise ValueError(
+                f"{mask} has the class {unknown[0]}; there are {num_classes}, 0 to {num_classes - 1}, and {IGNORED} "
+                "for pixels that do not count. Correct it, or name the class in classes.txt."
+            )
+        try:
+            with Image.open(image) as opened:
+                size = opened.size[::-1] if opened.getexif().get(ORIENTATION) in TURNED else opened.size
+        except (OSError, SyntaxError):
+            continue  # named and left out when it is read
+        if size != pixels.shape[::-1]:
+            raise ValueError(
+                f"{mask} has {pixels.shape[1]} × {pixels.shape[0]} pixels, {image} {size[0]} × {size[1]}: resize the "
+                "mask without interpolation."
+            )
+
+
+def load_processor(model_args: common.ModelArguments, config: PreTrainedConfig):
+    """The model's image processor, one for segmentation, with the saved colours if it had one for another task."""
+    if model_args.model_name_or_path is None:
+        return lion_image_processor(config, segmentation=True)
+    saved = AutoImageProcessor.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
+    if hasattr(saved, "post_process_semantic_segmentation"):
+        return saved
+    names = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std", "resample")
+    colours = {name: getattr(saved, name) for name in names if getattr(saved, name, None) is not None}
+    return lion_image_processor(config, segmentation=True, **colours)
+
+
+class Inputs:
+    """
+    Rows of images and masks to what the model takes. Images that cannot be read are named and left out.
+
+    Args:
+        ids: the model's number for each class of the masks, and for pixels that do not count.
+    """
+
+    def __init__(self, processor, ids: dict[int, int]):
+        self.processor = processor
+        self.ids = torch.zeros(IGNORED + 1, dtype=torch.int64)
+        for number, label in ids.items():
+            self.ids[number] = label
+
+    def __call__(self, rows: dict[str, list]) -> dict[str, list]:
+        images = [read_image({"path": path, "bytes": None}, "RGB") for path in rows["image"]]
+        read = [n for n, image in enumerate(images) if image is not None]
+        if not read:
+            raise ValueError("None of the images of a batch can be read; their files are named above.")
+        images = [images[n] for n in read]
+        if "mask" not in rows:
+            return {"pixel_values": list(self.processor(images, return_tensors="pt")["pixel_values"])}
+        masks = [read_mask(rows["mask"][n]) for n in read]
+        inputs = self.processor(images, segmentation_maps=masks, return_tensors="pt")
+        return {"pixel_values": list(inputs["pixel_values"]), "labels": list(self.ids[inputs["labels"]])}
+
+
+def count_pixels(ignore_index: int) -> Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]:
+    """
+    From logits of patches and labels to the pixels of each image and class that are right, predicted and there,
+    (batch, 3, classes): all that the metrics need. Without labels, the logits themselves.
+    """
+
+    def count(logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        if labels is None:
+            return logits
+        logits = torch.nn.functional.interpolate(
+            logits.float(), size=labels.shape[1:], mode="bilinear", align_corners=False
+        )
+        answers, counts = logits.argmax(dim=1), labels != ignore_index
+        num_classes = logits.shape[1]
+        images = torch.arange(len(labels), device=labels.device)[:, None, None].expand_as(labels)
+
+        def histogram(classes: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+            places = images[where] * num_classes + classes[where]
+            return torch.bincount(places, minlength=len(labels) * num_classes).view(-1, num_classes)
+
+        right = counts & (answers == labels)
+        return torch.stack([histogram(labels, right), histogram(answers, counts), histogram(labels, counts)], dim=1)
+
+    return count
+
+
+class Metrics:
+    """The mean IoU of the classes that are there or predicted, and the share of right pixels, batch by batch."""
+
+    def __init__(self):
+        self.counts = 0
+
+    def __call__(self, prediction: EvalPrediction, compute_result: bool) -> dict[str, float]:
+        self.counts = self.counts + prediction.predictions.sum(dim=0).double().cpu()
+        if not compute_result:
+            return {}
+        (right, predicted, there), self.counts = self.counts, 0
+        union = predicted + there - right
+        ious = (right / union)[union > 0]
+        return {
+            "mean_iou": float(ious.mean()) if len(ious) else 0.0,
+            "pixel_accuracy": float(right.sum() / there.sum().clamp(min=1)),
+        }
+
+
+def write_masks(trainer: Trainer, folder: Path, images: list[Path], inputs: Inputs) -> None:
+    """A PNG for each image, of its size, with the numbers of the model's classes, and classes.txt."""
+    out = Path(trainer.args.output_dir, "predictions")
+    total = range(0, len(images), CHUNK)
+    for start in tqdm(total, desc="predicting", disable=trainer.args.disable_tqdm):
+        read = [
+            (path, read_image({"path": str(path), "bytes": None}, "RGB")) for path in images[start : start + CHUNK]
+        ]
+        sizes = {path: image.size[::-1] for path, image in read if image is not None}
+        if not sizes:
+            continue
+        dataset = Dataset.from_dict({"image": [str(path) for path in sizes]}).with_transform(inputs)
+        logits = torch.from_numpy(trainer.predict(dataset).predictions).float()
+        masks = inputs.processor.post_process_semantic_segmentation(SimpleNamespace(logits=logits), [*sizes.values()])
+        if trainer.is_world_process_zero():
+            for path, mask in zip(sizes, masks, strict=True):
+                file = (out / path.relative_to(folder)).with_suffix(".png")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(mask.numpy().astype(np.uint8)).save(file)
+    names = trainer.model.config.id2label.values()
+    common.save_text(trainer, "predictions/classes.txt", "".join(f"{name}\n" for name in names))
+
+
+def main(args: list[str] | None = None) -> Trainer:
+    """Run with these arguments, or those of the command line; returns the Trainer."""
+    classes = (common.ModelArguments, SegmentationArguments, TrainingArguments)
+    model_args, arguments, training_args = common.parse_arguments(classes, args)
+    common.check_arguments(model_args, training_args, can_predict=True)
+    folders = needed_folders(arguments, training_args)
+    config = common.load_config(model_args)
+    checkpoint = common.find_checkpoint(training_args)
+    training_args.remove_unused_columns = False  # the files are what the pixel values are made of
+    training_args.batch_eval_metrics = True  # so that not all masks are in memory at once
+    set_seed(training_args.seed)
+
+    limits = {"train": arguments.max_train_samples, "validation": arguments.max_eval_samples}
+    labelled = {split: folder for split, folder in folders.items() if split != "predict"}
+    images = {split: find_images(folder / "images")[: limits[split]] for split, folder in labelled.items()}
+    masks = {split: find_masks(folder, images[split]) for split, folder in labelled.items()}
+    names = {split: read_classes(folder, arguments.classes_file) for split, folder in labelled.items()}
+    if training_args.do_train:
+        if names["train"] is None:
+            raise ValueError(
+                f"{folders['train']} has no classes.txt: write the name of each class into it, one in a line, from "
+                "class 0 on; or give --classes_file."
+            )
+        common.set_labels(config, names["train"], model_args, "ForSemanticSegmentation", "training masks")
+    known = [*config.id2label.values()]
+    if len(known) > IGNORED:
+        raise ValueError(f"The model has {len(known)} classes; masks of 8 bits hold up to {IGNORED}.")
+    processor = load_processor(model_args, config)
+    datasets = {}
+    for split in labelled:
+        own = names[split] or names.get("train") or known
+        check_masks(images[split], masks[split], len(own), training_args.disable_tqdm)
+        ids = common.label_ids(config, own, f"{split} masks") | {IGNORED: config.semantic_loss_ignore_index}
+        files = {"image": [str(file) for file in images[split]], "mask": [str(file) for file in masks[split]]}
+        datasets[split] = Dataset.from_dict(files).with_transform(Inputs(processor, ids))
+    model = common.load_model(AutoModelForSemanticSegmentation, model_args, config)
+    trainer = Trainer(
+        model=model,
+        args=training_args,
+        data_collator=default_data_collator,
+        train_dataset=datasets.get("train"),
+        eval_dataset=datasets.get("validation"),
+        processing_class=processor,
+        compute_metrics=Metrics(),
+        preprocess_logits_for_metrics=count_pixels(config.semantic_loss_ignore_index),
+        callbacks=common.early_stopping(model_args),
+    )
+    common.train_and_evaluate(trainer, checkpoint)
+    if training_args.do_predict:
+        folder = folders["predict"]
+        folder = folder / "images" if (folder / "images").is_dir() else folder
+        write_masks(trainer, folder, find_images(folder), Inputs(processor, {}))
+    return trainer
+
+
+if __name__ == "__main__":
+    main()

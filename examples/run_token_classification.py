@@ -1,0 +1,344 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Fine-tune a LION model on labels of words, such as named entities or parts of speech, with the Trainer.
+
+    python examples/run_token_classification.py --train_file train.conll --validation_file test.conll \
+        --model_name_or_path my-lion --do_train --do_eval --output_dir my-tagger
+    python examples/run_token_classification.py --model_name_or_path my-tagger --do_predict --predict_file new.conll \
+        --output_dir my-tags
+
+Files are CoNLL (.conll, .bio, .iob2, .tsv or .txt): a word on each line, its columns behind tabs or blanks, the tag
+last, and an empty line between sentences; or .json, .jsonl or .parquet with the columns "tokens" and "tags" (or
+"ner_tags"), of names or whole numbers. Each file may be of its own type. The first piece of a word has its label. Tags
+of the scheme BIO are measured by their entities (precision, recall, F1), others by accuracy and F1.
+`--do_predict --predict_file` writes predictions.jsonl: the words of each sentence, their labels and probabilities.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import common
+import numpy as np
+import torch
+from data_files import FILE_TYPES, TABLES, FileArguments, load_files, needed_files, number_names
+from datasets import ClassLabel, Dataset, List
+from sklearn.metrics import f1_score
+from transformers import (
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    DataCollatorForTokenClassification,
+    EvalPrediction,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+
+CONLL = (".conll", ".bio", ".iob2", ".tsv", ".txt")
+TYPES = (*CONLL, *(name for name in TABLES if FILE_TYPES[name] != "csv"))  # a cell of .csv holds no list
+BIO = re.compile(r"O|[BI]-.+")
+IGNORED = -100  # the label of what is no first piece of a word
+
+
+@dataclass
+class TokenArguments(FileArguments):
+    max_seq_length: int | None = field(
+        default=None,
+        metadata={"help": "Leave sentences of more tokens out of the training. Not given: train on all of them."},
+    )
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Words with their tags (none: to predict), and where they are from."""
+
+    words: list[str]
+    tags: list[str] | None
+    place: str
+
+
+def read_conll(file: str, name: str, has_tags: bool) -> Iterator[Sentence]:
+    """
+    The sentences of a file of words and their columns.
+
+    Raises:
+        ValueError: if a line has no tag, or another number of columns than the first.
+    """
+    words, tags, first, width = [], [], 0, None
+    with open(file, encoding="utf-8-sig") as lines:
+        for number, line in enumerate([*lines, ""], start=1):
+            line = line.strip(" \t\n")  # no other white space: it may be in words
+            columns = re.split(r"\t" if "\t" in line else " +", line)
+            if not line or columns[0] == "-DOCSTART-":
+                if words:
+                    yield Sentence(words, tags if has_tags else None, f"{name}, sentence from line {first},")
+                words, tags = [], []
+                continue
+            width = width or len(columns)
+            if has_tags and len(columns) < 2:
+                raise ValueError(f"{name} line {number}: {line!r} has no tag. Write the word, a tab and its tag.")
+            if len(columns) != width:
+                raise ValueError(
+                    f"{name} line {number}: {line!r} has {len(columns)} columns, the lines before it have {width}. "
+                    "Separate the columns by tabs if words have blanks in them."
+                )
+            first = first if words else number
+            words.append(columns[0].strip(" "))
+            tags.append(columns[-1].strip(" "))
+
+
+def read_table(dataset: Dataset, name: str, has_tags: bool) -> Iterator[Sentence]:
+    """
+    The sentences of a table with the columns "tokens" and "tags" or "ner_tags".
+
+    Raises:
+        ValueError: if a column is missing, or a row has no list of words, or not a tag for each.
+    """
+    column = next((column for column in ("tags", "ner_tags") if column in dataset.column_names), None)
+    if "tokens" not in dataset.column_names or has_tags and column is None:
+        raise ValueError(
+            f'{name} has the columns {", ".join(dataset.column_names)}: rename those of words and tags to "tokens" '
+            'and "tags".'
+        )
+    feature = dataset.features.get(column)
+    names = feature.feature.names if isinstance(feature, List) and isinstance(feature.feature, ClassLabel) else None
+    for number, row in enumerate(dataset, start=1):
+        words, tags, place = row["tokens"], row[column] if has_tags else None, f"{name}, row {number},"
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ValueError(f'{place} has the "tokens" {words!r:.80}. Give a list of words.')
+        if has_tags:
+            if not isinstance(tags, list) or not all(isinstance(tag, str | int) for tag in tags):
+                raise ValueError(f'{place} has the "{column}" {tags!r:.80}. Give a list of names or whole numbers.')
+            if len(tags) != len(words):
+                raise ValueError(f"{place} has {len(words)} words and {len(tags)} tags. Give each word one tag.")
+            tags = [str(tag) if names is None else names[tag] for tag in tags]
+        yield Sentence(words, tags, place)
+
+
+def load_sentences(files: dict[str, str], cache_dir: str | None) -> dict[str, list[Sentence]]:
+    """
+    The sentences by split.
+
+    Raises:
+        ValueError: if there are none, one has no words, or a file cannot be read.
+    """
+    sentences = {}
+    for split, file in files.items():
+        name, has_tags = f"--{split}_file {file}", split != "predict"
+        if Path(file).suffix in CONLL:
+            sentences[split] = list(read_conll(file, name, has_tags))
+        else:
+            dataset = load_files({split: file}, cache_dir=cache_dir)[split]
+            sentences[split] = list(read_table(dataset, name, has_tags))
+        if not sentences[split]:
+            raise ValueError(f"{name} has no sentences: give a file that has some.")
+        if empty := [sentence.place for sentence in sentences[split] if not sentence.words]:
+            raise ValueError(f"{empty[0]} has no words: remove it.")
+    return sentences
+
+
+def tag_places(sentences: list[Sentence]) -> dict[str, str]:
+    """The tags of sentences, each with the place where it is first."""
+    places = {}
+    for sentence in sentences:
+        for tag in sentence.tags:
+            places.setdefault(tag, sentence.place.rstrip(","))
+    return places
+
+
+def in_order(tags: list[str]) -> list[str]:
+    """By number, or by the name of the entity with the tag of no entity first."""
+    if all(tag.isdecimal() for tag in tags):
+        return sorted(tags, key=int)
+    return sorted(tags, key=lambda tag: (tag != "O", tag.partition("-")[::-1]))
+
+
+class Encoder:
+    """
+    Sentences as tokens, with the position of the first piece of each word.
+
+    Words are joined by blanks, since some tokenizers read a blank as the beginning of the word behind it. A word of
+    which the tokenizer leaves nothing, such as a control character, is read as an unknown one, so that it has a label.
+    """
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    def __call__(self, words: list[str]) -> dict[str, list[int]]:
+        encoding, firsts = self.encode(words)
+        if None in firsts:
+            unknown = self.tokenizer.unk_token or "?"
+            words = [unknown if first is None else word for word, first in zip(words, firsts, strict=True)]
+            encoding, firsts = self.encode(words)
+        return {name: encoding[name] for name in encoding} | {"firsts": firsts}
+
+    def encode(self, words: list[str]) -> tuple[dict, list[int | None]]:
+        encoding = self.tokenizer(" ".join(words), truncation=False, verbose=False)
+        firsts, start = [], 0
+        for word in words:
+            pieces = (encoding.char_to_token(place) for place in range(start, start + len(word)))
+            firsts.append(next((piece for piece in pieces if piece is not None), None))
+            start += len(word) + 1
+        return encoding, firsts
+
+
+def encode_split(
+    sentences: list[Sentence], encoder: Encoder, ids: dict[str, int] | None, longest: int | None
+) -> Dataset:
+    """
+    The tokens of sentences and, given the numbers of the tags, their labels. Sentences stay whole.
+
+    Raises:
+        ValueError: if one is longer than the model's table of positions.
+    """
+
+    def encode(row: dict) -> dict[str, list[int]]:
+        encoded = encoder(row["words"])
+        length = len(encoded["input_ids"])
+        if longest is not None and length > longest:
+            raise ValueError(
+                f"{row['place']} has {length} tokens, the model has positions for {longest}: split the sentence, or "
+                "take a model without a table of positions."
+            )
+        if ids is not None:
+            encoded["labels"] = [IGNORED] * length
+            for first, tag in zip(encoded["firsts"], row["tags"], strict=True):
+                encoded["labels"][first] = ids[tag]
+        return encoded
+
+    rows = Dataset.from_dict({name: [getattr(x, name) for x in sentences] for name in ("words", "tags", "place")})
+    return rows.map(encode, remove_columns=rows.column_names, desc="tokenizing")
+
+
+def leave_out_long(dataset: Dataset, sentences: list[Sentence], limit: int | None) -> Dataset:
+    """Sentences of up to `limit` tokens, for training; what is left out is printed."""
+    if limit is None:
+        return dataset
+    lengths = [len(tokens) for tokens in dataset["input_ids"]]
+    kept = [row for row, length in enumerate(lengths) if length <= limit]
+    if not kept:
+        raise ValueError(f"--max_seq_length is {limit}: every training sentence has more tokens.")
+    if len(kept) < len(lengths):
+        row = next(row for row, length in enumerate(lengths) if length > limit)
+        print(
+            f"{len(lengths) - len(kept)} sentences have more tokens than --max_seq_length {limit} and are left out of "
+            f"the training. {sentences[row].place} has {lengths[row]}."
+        )
+    return dataset.select(kept)
+
+
+def entities(tags: list[str]) -> set[tuple[str, int, int]]:
+    """
+    The entities in tags of the scheme BIO: type, first word, word behind the last one. As in CoNLL's evaluation, an
+    "I" that continues nothing of its type begins an entity.
+    """
+    spans, kind, first = set(), None, 0
+    for place, tag in enumerate([*tags, "O"]):
+        prefix, _, name = tag.partition("-")
+        continues = prefix == "I" and name == kind
+        if kind is not None and not continues:
+            spans.add((kind, first, place))
+        if not continues:
+            kind, first = (None if prefix == "O" else name), place
+    return spans
+
+
+def measure(names: list[str]) -> Callable[[EvalPrediction], dict[str, float]]:
+    """What the Trainer computes at an evaluation of labels of these names."""
+    has_entities = all(BIO.fullmatch(name) for name in names)
+
+    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
+        (answers, _), labels = prediction.predictions, prediction.label_ids
+        counts = labels != IGNORED
+        metrics = {"accuracy": float(np.mean(answers[counts] == labels[counts]))}
+        if not has_entities:
+            f1 = f1_score(labels[counts], answers[counts], average="macro", zero_division=0.0)
+            return metrics | {"f1_macro": float(f1)}
+        right = found = there = 0
+        for row, is_word in enumerate(counts):
+            predicted, true = (entities([names[i] for i in x[row][is_word]]) for x in (answers, labels))
+            right, found, there = right + len(predicted & true), found + len(predicted), there + len(true)
+        return metrics | {
+            "precision": right / found if found else 0.0,
+            "recall": right / there if there else 0.0,
+            "f1": 2 * right / (found + there) if found + there else 0.0,
+        }
+
+    return compute_metrics
+
+
+def most_likely(logits: torch.Tensor, labels: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """The labels and their probabilities, so that evaluation stores these and not all logits."""
+    scores, answers = logits.float().softmax(dim=-1).max(dim=-1)
+    return answers, scores
+
+
+def write_predictions(trainer: Trainer, names: list[str], dataset: Dataset, sentences: list[Sentence]) -> None:
+    """predictions.jsonl in the output folder: the words of each sentence, their labels and the probabilities."""
+    answers, scores = trainer.predict(dataset).predictions
+    rows = (
+        {
+            "tokens": sentence.words,
+            "labels": [names[i] for i in answers[row][firsts]],
+            "scores": scores[row][firsts].tolist(),
+        }
+        for row, (sentence, firsts) in enumerate(zip(sentences, dataset["firsts"], strict=True))
+    )
+    common.save_rows(trainer, rows)
+
+
+def main(args: list[str] | None = None) -> Trainer:
+    """Run with these arguments, or those of the command line; returns the Trainer."""
+    classes = (common.ModelArguments, TokenArguments, TrainingArguments)
+    model_args, token_args, training_args = common.parse_arguments(classes, args)
+    common.check_arguments(model_args, training_args, can_predict=True)
+    if model_args.model_name_or_path is None:
+        raise ValueError("Labels of words are for trained models: give --model_name_or_path.")
+    files = needed_files(token_args, training_args, TYPES)
+    config = common.load_config(model_args)
+    checkpoint = common.find_checkpoint(training_args)
+    set_seed(training_args.seed)
+
+    sentences = load_sentences(files, model_args.cache_dir)
+    for split, count in (("train", token_args.max_train_samples), ("validation", token_args.max_eval_samples)):
+        if split in sentences:
+            sentences[split] = sentences[split][:count]
+    if training_args.do_train:
+        tags = in_order([*tag_places(sentences["train"])])
+        common.set_labels(config, tags, model_args, "ForTokenClassification", "training sentences")
+    names = list(config.id2label.values())
+    ids = {
+        split: number_names(tag_places(sentences[split]), names, "The model")
+        for split in sentences
+        if split != "predict"
+    }
+    # Positions of words are counted from the left. (Padding on either side gives the same results.)
+    tokenizer = AutoTokenizer.from_pretrained(
+        model_args.model_name_or_path, cache_dir=model_args.cache_dir, padding_side="right"
+    )
+    model = common.load_model(AutoModelForTokenClassification, model_args, config)
+    encoder, longest = Encoder(tokenizer), common.longest_text(config)
+    datasets = {split: encode_split(rows, encoder, ids.get(split), longest) for split, rows in sentences.items()}
+    if training_args.do_train:
+        datasets["train"] = leave_out_long(datasets["train"], sentences["train"], token_args.max_seq_length)
+    trainer = Trainer(
+        model=model,
+        args=training_args,
+        data_collator=DataCollatorForTokenClassification(tokenizer),
+        train_dataset=datasets.get("train"),
+        eval_dataset=datasets.get("validation"),
+        processing_class=tokenizer,
+        compute_metrics=measure(names),
+        preprocess_logits_for_metrics=most_likely,
+        callbacks=common.early_stopping(model_args),
+    )
+    common.train_and_evaluate(trainer, checkpoint)
+    if training_args.do_predict:
+        write_predictions(trainer, names, datasets["predict"], sentences["predict"])
+    return trainer
+
+
+if __name__ == "__main__":
+    main()
