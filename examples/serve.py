@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import base64
 import contextlib
+import ctypes
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -43,6 +44,7 @@ import modeling_lion  # noqa: F401 (the Auto classes know LION from here on)
 
 BODY_BYTES_PER_TOKEN = 16  # of a request; JSON writes some characters in six bytes
 PADDING = 1.1  # tokens that are computed for each of a text; less takes more calls, which costs as much
+TRIM_EVERY = 10  # seconds between two times that free memory goes back to the system
 POLL = 0.25  # seconds between two looks at whether a client still waits
 
 
@@ -139,7 +141,7 @@ class Queue:
         self.encoder, self.metrics = encoder, metrics
         self.max_batch_tokens, self.max_queue_tokens = max_batch_tokens, max_queue_tokens
         self.waiting: deque[tuple[list[int], asyncio.Future]] = deque()
-        self.tokens, self.arrived = 0, asyncio.Event()
+        self.tokens, self.arrived, self.trimmed = 0, asyncio.Event(), 0.0
         self.thread = ThreadPoolExecutor(1)
 
     def put(self, rows: list[list[int]]) -> list[asyncio.Future]:
@@ -176,6 +178,9 @@ class Queue:
                 self.arrived.clear()
                 continue
             await self.answer(batch)
+            if time.monotonic() - self.trimmed > TRIM_EVERY:
+                self.trimmed = time.monotonic()
+                await asyncio.get_running_loop().run_in_executor(self.thread, trim_memory)
 
     async def answer(self, batch: list[tuple[list[int], asyncio.Future]]) -> None:
         """Embed a batch. Where that fails, each text by itself, so that one fails and not all."""
@@ -193,6 +198,12 @@ class Queue:
         for future, vector in zip(futures, vectors, strict=True):
             if not future.done():  # the client has gone
                 future.set_result(vector)
+
+
+def trim_memory() -> None:
+    """Give free memory back: batches of all sizes leave gaps between what glibc still uses, which else add up."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 class Metrics:
