@@ -77,17 +77,19 @@ def segment_attention(
     border_states: BorderStates,
     normalization: str,
     head_directions: str = "both",
+    returns_sums: bool = False,
     **kwargs,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor | tuple[Tensor, Tensor], None]:
     """
-    One segment's output: `attention`, that is `lion_attention` in any form, inside, and the border states for all
-    else.
+    The output of one segment: `attention` inside it, and the border states for everything outside.
 
     Args:
-        border_states: what the segment gets, from `pass_borders`. The others as in `lion_attention`.
+        attention: `lion_attention` in any form.
+        border_states: what the segment gets, from `pass_borders`.
+        query, key, value, log_decay, normalization, head_directions, returns_sums: as in `lion_attention`.
     """
     (numerator, denominator), _ = attention(
-        query, key, value, log_decay, normalization="separate", head_directions=head_directions, **kwargs
+        query, key, value, log_decay, head_directions=head_directions, returns_sums=True, **kwargs
     )
     with without_autocast(query):
         query = query.to(accumulation_dtype(query.dtype))
@@ -97,6 +99,6 @@ def segment_attention(
         ) @ border_states.backward
         outside_numerator, outside_denominator = split_ones(outside)
         numerator, denominator = numerator + outside_numerator, denominator + outside_denominator
-        if normalization == "separate":
+        if returns_sums:
             return (numerator, denominator), None
         return normalize(numerator, denominator, normalization, query.shape[-1]).to(value.dtype), None

@@ -144,8 +144,9 @@ def scan_attention(
     *,
     scans: Tensor,
     normalization: str,
+    returns_sums: bool = False,
     **kwargs,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
     """
     Attention along several scans at once, as if each were a set of heads; their numerators and denominators add.
 
@@ -154,10 +155,10 @@ def scan_attention(
         query, key, value: in raster order, `(batch, heads, length, dim)`.
         log_decay: in raster order, for `scans * heads` heads.
         scans: permutations of the raster order, `(scans, length)`.
+        normalization, returns_sums: as in `lion_attention`.
 
     Returns:
-        The output in raster order, `(batch, heads, length, value_dim)`, or for a `normalization` of "separate"
-        numerators and denominators, and the weights if the form gives any.
+        As `lion_attention`, in raster order.
     """
     heads, raster = query.shape[1], scans.argsort(dim=1)
 
@@ -174,14 +175,13 @@ def scan_attention(
         forward, forward if log_decay.backward is log_decay.forward else along_scans(log_decay.backward)
     )
     inputs = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value))
-    sums, weights = attention(*inputs, log_decay, normalization="separate", **kwargs)
+    sums, weights = attention(*inputs, log_decay, returns_sums=True, **kwargs)
     if weights is not None:
         weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
         weights = mean_in_raster_order(torch.cat(weights, dim=1))
-    if normalization == "separate" or weights is None:
+    if returns_sums or weights is None:
         sums = tuple(mean_in_raster_order(x) for x in sums)
-        is_separate = normalization == "separate"
-        return sums if is_separate else normalize(*sums, normalization, query.shape[-1]).to(value.dtype), weights
+        return sums if returns_sums else normalize(*sums, normalization, query.shape[-1]).to(value.dtype), weights
     weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
     with without_autocast(value):  # by way of the weights, so that they have a gradient
         output = weights @ value.to(weights.dtype)

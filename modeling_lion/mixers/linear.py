@@ -102,10 +102,11 @@ class LinearMixer(Mixer):
         """`lion_attention` in some form, for the tokens of a layout and with the options of the configuration."""
         return partial(
             layout.along(attention),
-            normalization="separate" if self.window else self.config.normalization,
+            normalization=self.config.normalization,
             chunk_size=self.config.chunk_size,
             cu_seqlens=layout.cu_seqlens,
             head_directions=self.head_directions,
+            returns_sums=self.window > 0,
         )
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor:

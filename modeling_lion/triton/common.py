@@ -131,32 +131,31 @@ def inverse_of(total, SMALLEST: tl.constexpr):
 
 
 @triton.jit
-def load_factor(inverse, tokens, bh, length, scale, NORMALIZE: tl.constexpr):
-    """c of some queries: 1 / denominators, or what all are scaled with."""
+def load_scale(denominators, tokens, bh, length, scale, NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr):
+    """c of some queries: 1 / denominator, or the `scale` of all; 0 beyond the length."""
     if NORMALIZE:
-        return tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+        total = tl.load(denominators + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+        return inverse_of(total, SMALLEST)
     else:
         return tl.zeros(tokens.shape, tl.float32) + scale
 
 
 @triton.jit
 def store_output(
-    output, accumulator, total, factors, bh, first, length, start, scale,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr,
+    output, accumulator, total, denominators, bh, first, length, start, scale,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr,
     SMALLEST: tl.constexpr,
 ):  # fmt: skip
     """
-    Columns from `start` of the output of some tokens, from their numerators and denominators; and, with the first
-    columns, `factors` `(bh, length)`: 1 / denominators, or the denominators if SEPARATE.
+    Store columns from `start` of the output of some tokens, given their numerators and denominators; and, with the
+    first columns, the denominators `(bh, length)`.
     """
-    tokens = first + tl.arange(0, ROWS)
-    mask = (tokens < length) & (start == 0)
-    if SEPARATE:
-        tl.store(factors + bh.to(tl.int64) * length + tokens, total, mask=mask)
-    elif NORMALIZE:
-        factor = inverse_of(total, SMALLEST)
-        tl.store(factors + bh.to(tl.int64) * length + tokens, factor, mask=mask)
-        accumulator *= factor[:, None]
+    if NORMALIZE:
+        tokens = first + tl.arange(0, ROWS)
+        mask = (tokens < length) & (start == 0)
+        tl.store(denominators + bh.to(tl.int64) * length + tokens, total, mask=mask)
+        if DIVIDES:
+            accumulator *= inverse_of(total, SMALLEST)[:, None]
     else:
         accumulator *= scale
     store_tile(output, accumulator, first, length, start, ROWS, WIDTH, DIM)

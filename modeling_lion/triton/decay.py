@@ -26,8 +26,8 @@ Gradients of the decays are what crosses each step (`DecayGradient` in cpu/decay
 with row and column sums of R inside the chunk, what queries take from and keys give to other chunks, and what passes
 the chunk from one side to the other. Sums of the diagonal tile are of float32 tiles, so that they cancel.
 
-If SEPARATE, the output is the numerators and the denominators stand apart. In the gradients c is 1 / den all the same,
-dy the gradient of the numerator times den, and delta that of the denominator times -den.
+Unless DIVIDES, the output is the numerators. In the gradients c is 1 / den all the same, dy the gradient of the
+numerator times den, and delta that of the denominator times -den.
 """
 
 from .common import (
@@ -35,7 +35,7 @@ from .common import (
     dots,
     head_of,
     held_tile,
-    load_factor,
+    load_scale,
     load_tile,
     product,
     store_output,
@@ -175,11 +175,11 @@ def chunk_of_program(tile, chunk_tiles, num_tiles):
 
 @triton.jit
 def states_kernel(
-    x, y, decays, inverse, delta, states, totals, given_states, given_totals, through, heads, length,
+    x, y, decays, denominators, delta, states, totals, given_states, given_totals, through, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     The states that reach every chunk, in both directions: `states` `(bh, chunks, 2, HEAD_DIM, VALUE_DIM)` and
@@ -235,12 +235,10 @@ def states_kernel(
         values = load_tile(y, tile * TILE, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         passes = through_tile(decays, tile, is_forward, TILE)
         if ADJOINT:
+            weight *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
             if NORMALIZE:
-                weight *= tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
                 ones = -tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
                 total = total * passes + tl.sum(xs * (weight * ones)[:, None], 0)
-            else:
-                weight *= scale
         xs *= weight[:, None]
         if NORMALIZE and not ADJOINT:
             total = total * passes + tl.sum(xs, 0)
@@ -293,16 +291,15 @@ def output_of_side(
 
 @triton.jit
 def output_kernel(
-    query, key, value, output, decays, factors, states, totals, heads, length,
+    query, key, value, output, decays, denominators, states, totals, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, COUNT_CUTS: tl.constexpr, SMALLEST: tl.constexpr,
+    NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, COUNT_CUTS: tl.constexpr, SMALLEST: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    VALUE_TILE columns of the output of one tile, KEYS keys at a time, and `factors` `(bh, length)`: 1 / denominators,
-    or the denominators if SEPARATE.
+    VALUE_TILE columns of the output of one tile, KEYS keys at a time, and the denominators `(bh, length)`.
     """
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     value_start = tl.program_id(0) % value_tiles * VALUE_TILE
@@ -344,8 +341,8 @@ def output_kernel(
         total += tl.sum(scores, 1)
         accumulator = product(scores, values, accumulator, PRECISION)
     store_output(
-        output, accumulator, total, factors, bh, begin, length, value_start, scale,
-        TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, SEPARATE, SMALLEST,
+        output, accumulator, total, denominators, bh, begin, length, value_start, scale,
+        TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, DIVIDES, SMALLEST,
     )  # fmt: skip
 
 
@@ -363,7 +360,7 @@ def rows_dot(x, y, first, length, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: 
 
 @triton.jit
 def query_gradient_of_side(
-    grad, dy, delta, factor, key, value, decays, tile, steps, length,
+    grad, dy, delta, row_scale, key, value, decays, tile, steps, length,
     IS_BEFORE: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr,
     VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, IS_NARROW: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -381,7 +378,7 @@ def query_gradient_of_side(
         g = dots(grad, tile * TILE, dy, value, first, length, TILE, KEYS, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
         g = (g - delta[:, None]) * weight[None, :]
         if IS_NARROW:
-            g *= factor[:, None]
+            g *= row_scale[:, None]
         accumulator = product(g, keys, accumulator, PRECISION)
         between = let_pass(between, decays, other, offset, IS_BEFORE, TILE, KEYS)
     return accumulator, between
@@ -389,12 +386,12 @@ def query_gradient_of_side(
 
 @triton.jit
 def query_gradient_kernel(
-    query, key, value, output, grad, d_query, decays, inverse, delta, states, totals, shares, heads, length,
+    query, key, value, output, grad, d_query, decays, denominators, delta, states, totals, shares, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr,
+    SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     The gradient of the queries of one tile, KEYS keys at a time, delta, and the queries' shares of the gradients of
@@ -411,28 +408,26 @@ def query_gradient_kernel(
     at = bh.to(tl.int64) * length + tokens
     is_narrow: tl.constexpr = key[0].dtype.element_ty == tl.float16
     dy = held_tile(grad, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
-    if SEPARATE:
-        along = tl.load(delta + at, mask=tokens < length, other=0.0)
-        factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
-    elif NORMALIZE:
+    row_scale = load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
+    if not NORMALIZE:
+        along = tl.zeros([TILE], tl.float32)
+    elif DIVIDES:
         y = load_tile(output, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM)
         whole = load_tile(grad, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM) if dy is None else dy
         along = tl.sum(whole.to(tl.float32) * y.to(tl.float32), 1)
-        factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
         tl.store(delta + at, along, mask=tokens < length)
     else:
-        along = tl.zeros([TILE], tl.float32)
-        factor = along + scale
+        along = tl.load(delta + at, mask=tokens < length, other=0.0)
     accumulator = tl.zeros([TILE, HEAD_TILE], tl.float32)
     for is_before in tl.static_range(2):
         steps = tile - first if is_before else end - 1 - tile
         side, between = query_gradient_of_side(
-            grad, dy, along, factor, key, value, decays, tile, steps, length,
+            grad, dy, along, row_scale, key, value, decays, tile, steps, length,
             is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, is_narrow, PRECISION,
         )  # fmt: skip
         row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
         if not is_narrow:
-            row_weight *= factor
+            row_weight *= row_scale
         if NEEDS_DECAY and not is_before:
             row_backward = rows_dot(query, side, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
         if HAS_STATES:
@@ -446,7 +441,7 @@ def query_gradient_kernel(
                 d = tl.arange(0, HEAD_TILE)
                 z = tl.load(totals + place * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
                 taken -= along[:, None] * z[None, :]
-            taken *= (factor * between)[:, None] if is_narrow else between
+            taken *= (row_scale * between)[:, None] if is_narrow else between
             if NEEDS_DECAY and not is_before:
                 share = rows_dot(query, taken, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
                 tl.store(share_of(shares, TAKEN_BACKWARD, share_stride) + at, share, mask=tokens < length)
@@ -459,7 +454,7 @@ def query_gradient_kernel(
     for offset in range(0, TILE, KEYS):
         others = begin + offset
         g = dots(grad, begin, dy, value, others, length, TILE, KEYS, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
-        g = (g - along[:, None]) * factor[:, None]
+        g = (g - along[:, None]) * row_scale[:, None]
         g *= mask_on_diagonal(decays, tile, 0, offset, TILE, KEYS, False, COUNT_CUTS)
         if NEEDS_DECAY:
             r = g * dots(query, begin, q, key, others, length, TILE, KEYS, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
@@ -499,11 +494,12 @@ def add_key_gradients(
 
 @triton.jit
 def key_gradient_kernel(
-    query, key, value, grad, d_key, d_value, decays, inverse, delta, states, totals, shares, heads, length,
+    query, key, value, grad, d_key, d_value, decays, denominators, delta, states, totals, shares, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, SMALLEST: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     The gradients of keys and values of one tile, QUERIES queries at a time, and the keys' shares of the gradients of
@@ -533,7 +529,8 @@ def key_gradient_kernel(
             other, offset, others = neighbor(tile, step, is_before, TILE, QUERIES)
             from_border = FACTOR_FROM_END if is_before else FACTOR_FROM_START
             weight = load_decays(decays, from_border, other, offset, QUERIES) * between
-            weight *= load_factor(inverse, others + tl.arange(0, QUERIES), bh, length, scale, NORMALIZE)
+            queries = others + tl.arange(0, QUERIES)
+            weight *= load_scale(denominators, queries, bh, length, scale, NORMALIZE, SMALLEST)
             d_keys, d_values, _ = add_key_gradients(
                 d_keys, d_values, key, value, keys, values, begin, row_weight[:, None] * weight[None, :], query, grad,
                 delta, others, bh, length, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES,
@@ -574,7 +571,7 @@ def key_gradient_kernel(
     for offset in range(0, TILE, QUERIES):
         weights = mask_on_diagonal(decays, tile, offset, 0, QUERIES, TILE, True, COUNT_CUTS)
         queries = begin + offset + tl.arange(0, QUERIES)
-        weights *= load_factor(inverse, queries, bh, length, scale, NORMALIZE)[None, :]
+        weights *= load_scale(denominators, queries, bh, length, scale, NORMALIZE, SMALLEST)[None, :]
         d_keys, d_values, r = add_key_gradients(
             d_keys, d_values, key, value, keys, values, begin, weights, query, grad, delta, begin + offset, bh, length,
             HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES, NORMALIZE, PRECISION,

@@ -24,7 +24,7 @@ Letters as in triton/decay.py.
 from .common import (
     LOG2_E,
     head_of,
-    load_factor,
+    load_scale,
     load_state,
     load_tile,
     product,
@@ -141,11 +141,11 @@ def weights_inside(
 
 @triton.jit
 def diagonal_states_kernel(
-    x, y, forward, backward, inverse, delta, states, totals, given_states, given_totals, through, heads, length,
+    x, y, forward, backward, denominators, delta, states, totals, given_states, given_totals, through, heads, length,
     num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     As `states_kernel` in triton/decay.py, with chunks of one tile; `through` is `(bh, chunks, 2, value tiles,
@@ -193,7 +193,7 @@ def diagonal_states_kernel(
         values = load_tile(y, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         if ADJOINT:
             tokens = begin + tl.arange(0, TILE)
-            xs *= load_factor(inverse, tokens, bh, length, scale, NORMALIZE)[:, None]
+            xs *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)[:, None]
             if NORMALIZE:
                 along = tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
                 total = total * passes - tl.sum(xs * along[:, None], 0)
@@ -234,10 +234,10 @@ def add_states(
 
 @triton.jit
 def diagonal_output_kernel(
-    query, key, value, output, forward, backward, factors, states, totals, heads, length, num_tiles, scale,
+    query, key, value, output, forward, backward, denominators, states, totals, heads, length, num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr,
-    SEPARATE: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
+    DIVIDES: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """As `output_kernel` in triton/decay.py."""
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
@@ -259,16 +259,16 @@ def diagonal_output_kernel(
             HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, TILE, True, NORMALIZE, PRECISION,
         )  # fmt: skip
     store_output(
-        output, accumulator, total, factors, bh, begin, length, value_start, scale,
-        TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, SEPARATE, SMALLEST,
+        output, accumulator, total, denominators, bh, begin, length, value_start, scale,
+        TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, DIVIDES, SMALLEST,
     )  # fmt: skip
 
 
 @triton.jit
 def diagonal_value_gradient_kernel(
-    query, key, grad, d_value, forward, backward, inverse, states, heads, length, num_tiles, scale,
+    query, key, grad, d_value, forward, backward, denominators, states, heads, length, num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
-    TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr,
+    TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """VALUE_TILE columns of Aᵀ (c dy) of one tile; `states` are the adjoint ones."""
@@ -282,7 +282,8 @@ def diagonal_value_gradient_kernel(
     weights = weights_inside(
         query, key, forward, backward, begin, length, HEAD_DIM, HEAD_TILE, TILE, PRECISION
     )  # fmt: skip
-    weights *= load_factor(inverse, begin + tl.arange(0, TILE), bh, length, scale, NORMALIZE)[:, None]
+    tokens = begin + tl.arange(0, TILE)
+    weights *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)[:, None]
     dy = load_tile(grad, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
     gradient = tl.dot(tl.trans(weights.to(dy.dtype)), dy, input_precision=PRECISION)
     if HAS_STATES:
@@ -311,11 +312,11 @@ def times_slice_of_state(
 
 @triton.jit
 def diagonal_gradient_kernel(
-    query, key, value, grad, d_query, d_key, d_forward, d_backward, forward, backward, inverse, delta, states,
+    query, key, value, grad, d_query, d_key, d_forward, d_backward, forward, backward, denominators, delta, states,
     totals, d_states, d_totals, through, heads, length, num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     THROUGH_TILES: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """HEAD_TILE columns of the gradients of queries, keys and both log decays of one tile."""
     slices: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
@@ -326,17 +327,17 @@ def diagonal_gradient_kernel(
     grad, d_query, d_key = head_of(grad, bh, heads), head_of(d_query, bh, heads), head_of(d_key, bh, heads)
     forward, backward = head_of(forward, bh, heads), head_of(backward, bh, heads)
     begin = tile * TILE
-    factor = load_factor(inverse, begin + tl.arange(0, TILE), bh, length, scale, NORMALIZE)
+    tokens = begin + tl.arange(0, TILE)
+    row_scale = load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
     g = tl.zeros([TILE, TILE], tl.float32)
     for value_start in range(0, VALUE_DIM, VALUE_TILE):
         dy = load_tile(grad, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         values = load_tile(value, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         g = product(dy, tl.trans(values), g, PRECISION)
     if NORMALIZE:
-        tokens = begin + tl.arange(0, TILE)
         along = tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
         g -= along[:, None]
-    g *= factor[:, None]
+    g *= row_scale[:, None]
 
     q = load_tile(query, begin, length, start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
     k = load_tile(key, begin, length, start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
@@ -379,7 +380,7 @@ def diagonal_gradient_kernel(
                 taken -= along[:, None] * z[None, :]
                 given += tl.load(d_totals + rows + d, mask=d < HEAD_DIM, other=0.0)[None, :]
             log_decay = forward if direction == 0 else backward
-            taken *= factor[:, None] * border_factor(
+            taken *= row_scale[:, None] * border_factor(
                 log_decay, begin, length, start, direction, True, TILE, HEAD_TILE, HEAD_DIM
             )  # fmt: skip
             given *= border_factor(log_decay, begin, length, start, direction, False, TILE, HEAD_TILE, HEAD_DIM)

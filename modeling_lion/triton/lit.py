@@ -9,20 +9,20 @@ The sequence is cut into a few slices that are summed up at the same time; whoev
 always in the same order. Letters as in triton/decay.py.
 """
 
-from .common import head_of, inverse_of, load_state, load_tile, product, store_tile, tl, triton
+from .common import head_of, inverse_of, load_scale, load_state, load_tile, product, store_tile, tl, triton
 
 
 @triton.jit
 def partial_states_kernel(
-    x, y, output, inverse, delta, states, totals, heads, length, slice_tiles, num_slices, scale,
+    x, y, output, denominators, delta, states, totals, heads, length, slice_tiles, num_slices, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     FULL_VALUE_TILE: tl.constexpr, TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr,
-    SEPARATE: tl.constexpr, PRECISION: tl.constexpr,
+    DIVIDES: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     One tile of the state of one slice of the sequence: `states` `(bh, slices, HEAD_DIM, VALUE_DIM)` and `totals`
-    `(bh, slices, HEAD_DIM)`, float32. Forward: x = k, y = v. Adjoint: x = q, y = dy; writes delta `(bh, length)`, too,
-    or reads it if SEPARATE.
+    `(bh, slices, HEAD_DIM)`, float32. Forward: x = k, y = v. Adjoint: x = q, y = dy; also writes delta `(bh, length)`,
+    or reads it unless DIVIDES.
     """
     head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
@@ -40,20 +40,18 @@ def partial_states_kernel(
         xs = load_tile(x, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
         ys = load_tile(y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         if ADJOINT:
+            row_scale = load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
             if NORMALIZE:
                 at = bh.to(tl.int64) * length + tokens
-                if SEPARATE:
-                    along = tl.load(delta + at, mask=tokens < length, other=0.0)
-                else:
+                if DIVIDES:
                     dy = load_tile(y, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
                     outputs = load_tile(output, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
                     along = tl.sum(dy.to(tl.float32) * outputs.to(tl.float32), 1)
                     tl.store(delta + at, along, mask=(tokens < length) & (state_tile == 0))
-                factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
-                total -= tl.sum(xs.to(tl.float32) * (factor * along)[:, None], 0)
-                xs = (xs.to(tl.float32) * factor[:, None]).to(ys.dtype)
-            else:
-                xs = (xs.to(tl.float32) * scale).to(ys.dtype)
+                else:
+                    along = tl.load(delta + at, mask=tokens < length, other=0.0)
+                total -= tl.sum(xs.to(tl.float32) * (row_scale * along)[:, None], 0)
+            xs = (xs.to(tl.float32) * row_scale[:, None]).to(ys.dtype)
         elif NORMALIZE:
             total += tl.sum(xs.to(tl.float32), 0)
         state = product(tl.trans(xs.to(ys.dtype)), ys, state, PRECISION)
@@ -91,14 +89,13 @@ def whole_totals(totals, bh, num_slices, d, HEAD_DIM: tl.constexpr):
 
 @triton.jit
 def lit_output_kernel(
-    query, output, factors, states, totals, heads, length, program_tiles, num_programs, num_slices, scale,
+    query, output, denominators, states, totals, heads, length, program_tiles, num_programs, num_slices, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
-    TILE: tl.constexpr, NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, SMALLEST: tl.constexpr,
+    TILE: tl.constexpr, NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, SMALLEST: tl.constexpr,
     IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The output of some tiles, VALUE_TILE columns of it, and `factors` `(bh, length)`: 1 / denominators, or the
-    denominators if SEPARATE.
+    The output of some tiles, VALUE_TILE columns of it, and the denominators `(bh, length)`.
     """
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     value_start = tl.program_id(0) % value_tiles * VALUE_TILE
@@ -116,12 +113,11 @@ def lit_output_kernel(
         q = load_tile(query, start, length, 0, TILE, HEAD_TILE, HEAD_DIM)
         y = tl.dot(q.to(state.dtype), state, input_precision=PRECISION)
         if NORMALIZE:
-            factor = tl.sum(q.to(tl.float32) * z[None, :], 1)
-            if not SEPARATE:
-                factor = inverse_of(factor, SMALLEST)
-                y *= factor[:, None]
+            total = tl.sum(q.to(tl.float32) * z[None, :], 1)
             mask = (tokens < length) & (value_start == 0)
-            tl.store(factors + bh.to(tl.int64) * length + tokens, factor, mask=mask)
+            tl.store(denominators + bh.to(tl.int64) * length + tokens, total, mask=mask)
+            if DIVIDES:
+                y *= inverse_of(total, SMALLEST)[:, None]
         else:
             y *= scale
         store_tile(output, y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
@@ -129,11 +125,11 @@ def lit_output_kernel(
 
 @triton.jit
 def lit_gradient_kernel(
-    query, key, value, grad, d_query, d_key, d_value, inverse, delta, states, totals, d_states, d_totals,
+    query, key, value, grad, d_query, d_key, d_value, denominators, delta, states, totals, d_states, d_totals,
     heads, length, program_tiles, num_programs, num_slices, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     FULL_HEAD_TILE: tl.constexpr, FULL_VALUE_TILE: tl.constexpr, STATE_TILES: tl.constexpr, TILE: tl.constexpr,
-    NORMALIZE: tl.constexpr, IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr, IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     dq = c (dy Sᵀ - delta zᵀ), dk = v dSᵀ + dz and dv = k dS of some tiles: HEAD_TILE columns of the first two and
@@ -161,9 +157,7 @@ def lit_gradient_kernel(
         if NORMALIZE:
             at = bh.to(tl.int64) * length + tokens
             gradient -= tl.load(delta + at, mask=tokens < length, other=0.0)[:, None] * z[None, :]
-            gradient *= tl.load(inverse + at, mask=tokens < length, other=0.0)[:, None]
-        else:
-            gradient *= scale
+        gradient *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)[:, None]
         store_tile(d_query, gradient, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
 
     state = whole_state(d_states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)

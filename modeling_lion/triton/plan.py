@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from ..attention.decay import is_per_channel
+from ..attention.numerics import smallest_denominator
 from .config import CONFIGS, DIAGONAL, DIAGONAL_TILE, PARALLEL_UP_TO
 
 
@@ -14,6 +15,7 @@ ENOUGH_PROGRAMS = 264
 MOST_SLICES, LEAST_SLICE = 8, 512
 # Tokens of one program that applies a state.
 TOKENS_PER_PROGRAM = 512
+SMALLEST = smallest_denominator(torch.float32)
 
 
 def launch(kernel, programs: int, *args, **options) -> None:
@@ -70,14 +72,13 @@ class Plan:
         query: `(batch, heads, length, head_dim)`; value: `(batch, heads, length, value_dim)`.
         log_decay: forward, `None` where nothing decays; `(batch, heads, length, head_dim)` per channel.
         is_whole: whether the whole sequence is one chunk, rather than chunks of the configured size.
-        normalization: of `lion_attention`.
+        division: what the output is (attention/custom_operator.py).
     """
 
-    def __init__(self, query: Tensor, value: Tensor, log_decay: Tensor | None, is_whole: bool, normalization: str):
+    def __init__(self, query: Tensor, value: Tensor, log_decay: Tensor | None, is_whole: bool, division: str):
         self.query = query
-        self.is_separate = normalization == "separate"
-        self.has_denominators = normalization != "none"
-        self.output_dtype = torch.float32 if self.is_separate else value.dtype
+        self.has_denominators, self.divides = division != "none", division != "later"
+        self.output_dtype = value.dtype if self.divides else torch.float32
         self.batch, self.heads, self.length, _ = query.shape
         self.head_dim, self.value_dim = int(query.shape[-1]), int(value.shape[-1])
         self.bh = self.batch * self.heads
@@ -113,6 +114,7 @@ class Plan:
             "VALUE_DIM": self.value_dim,
             "TILE": self.tile,
             "NORMALIZE": self.has_denominators,
+            "SMALLEST": SMALLEST,
             "PRECISION": precision(value.dtype),
         }
 

@@ -341,8 +341,8 @@ GRADIENTS = [
     Mutant(
         "directions: a second derivative forgets them",
         "modeling_lion/attention/custom_operator.py",
-        "arguments = ctx.chunk_size, ctx.normalization, ctx.head_directions",
-        'arguments = ctx.chunk_size, ctx.normalization, "both"',
+        "arguments = ctx.chunk_size, ctx.division, ctx.head_directions",
+        'arguments = ctx.chunk_size, ctx.division, "both"',
         f"{KERNELS}::test_gradients_that_are_differentiated_are_the_same",
     ),
     Mutant(
@@ -369,7 +369,7 @@ GRADIENTS = [
     Mutant(
         "chunk: values have no gradient from other blocks",
         "modeling_lion/cpu/chunk.py",
-        '    scratch.product(scratch.operand("scaled", part.scaled_key), d_sum_operand, x.dv, adds=True)\n',
+        "    scratch.product(part.scaled_key, d_sum_operand, x.dv, adds=True)\n",
         "",
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
@@ -397,8 +397,8 @@ GRADIENTS = [
     Mutant(
         "parallel: values have the gradient of undecayed scores",
         "modeling_lion/cpu/parallel.py",
-        'scratch.operand("scores", multiply_(scores, mask))',
-        'scratch.operand("scores", scores)',
+        "multiply_(scores, mask).transpose(1, 2)",
+        "scores.transpose(1, 2)",
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
     Mutant(
@@ -447,16 +447,16 @@ DIRECTIONS = [
         f"{KERNELS}::test_the_directions_may_differ",
     ),
     Mutant(
-        "separate: denominators have no gradient",
+        "sums: denominators have no gradient",
         "modeling_lion/cpu/common.py",
         "d[:, :length] = grad_denominator",
         "d[:, :length] = 0",
         f"{KERNELS}::test_numerators_and_denominators",
     ),
     Mutant(
-        "separate: numerators are divided",
+        "sums: numerators are divided",
         "modeling_lion/cpu/common.py",
-        'if normalization != "separate":',
+        'if division != "later":',
         "if True:",
         f"{KERNELS}::test_numerators_and_denominators",
     ),
