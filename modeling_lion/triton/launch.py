@@ -3,13 +3,13 @@
 The kernels on a GPU: operators (attention/custom_operator.py) that allocate memory and launch Triton kernels.
 
 The device code is in triton/decay.py (D and S), triton/diagonal.py, triton/lit.py, triton/rnn.py and
-triton/feature_map.py, which need triton and are imported lazily, with the first CUDA tensor. Sizes and options of the
-launches are in triton/plan.py.
+triton/feature_map.py, which need triton and are imported with the first CUDA tensor. triton/plan.py has the sizes and
+options of the launches.
 
-Launches of Triton kernels, forward and backward: D and S 2 and 3 in the full form, 3 and 4 in chunks; LIT 2 and 2;
-with decays per channel 2 and 3.
-Torch bounds the log decays before and adds up the gradients of both directions behind. There are no atomics,
-so that results repeat bit by bit, and no synchronization with the host, so that CUDA graphs can capture them.
+Number of launches, forward and backward: 2 and 3 for D and S in the full form, 3 and 4 in chunks; 2 and 2 for LIT; 2
+and 3 with decays per channel. Before and after them, torch bounds the log decays and sums the gradients of both
+directions. There are no atomics, so results are reproducible bit by bit, and no synchronization with the host, so CUDA
+graphs can capture them.
 """
 
 from collections.abc import Callable
@@ -29,22 +29,22 @@ from .plan import SMALLEST, Plan, launch, longest_full_form, padded, with_stride
 
 FLOOR = log_decay_floor(torch.float32)
 TILES_PER_PROGRAM = 16
-# Numbers that a program of the feature map holds.
+# Elements of a program of the feature map.
 MAPPED_AT_ONCE = 2048
 
 
 def with_short_strides(x: Tensor) -> Tensor:
-    """A tensor whose last dimension is the innermost one, and in which a tile spans less than 2^31 numbers."""
+    """`x`, or a copy whose last dimension is the innermost one and in which a tile spans less than 2^31 elements."""
     return x if x.stride(-1) == 1 and x.stride(-2) < 2**24 else x.contiguous()
 
 
 def empty_like(x: Tensor) -> Tensor:
-    """Memory in the layout of x, but for a last dimension that is not the innermost one."""
+    """Memory in the layout of x, unless its last dimension is not the innermost one."""
     return torch.empty_like(with_short_strides(x))
 
 
 def with_token_dim(x: Tensor | None) -> Tensor | None:
-    """Log decays `(heads,)` as `(1, heads, 1)`; others as they are."""
+    """Log decays `(heads,)` as `(1, heads, 1)`; others unchanged."""
     return x.view(1, -1, 1) if is_per_head(x) else x
 
 
@@ -73,14 +73,14 @@ def decay_outputs(plan, query, key, value, forward, backward, output, denominato
 
 
 def decays_with_strides(plan: Plan, decays: Tensor) -> tuple:
-    """As the kernels take them: strides of batch, head, tile and kind, 0 where one serves all."""
+    """`decays` with strides of batch, head, tile and kind, 0 where one entry serves all."""
     batch, heads, _, width = decays.shape
     tile_stride = plan.tile if width > plan.tile else 0
     return decays, decays.stride(0) if batch > 1 else 0, decays.stride(1) if heads > 1 else 0, tile_stride, width
 
 
 def launch_states(plan, x, y, decays, states, totals, denominator=None, delta=None, given=(None,) * 3) -> None:
-    """The states that reach each chunk, of keys and values; given `delta` the adjoint ones, of queries and dy."""
+    """The states that reach each chunk, from keys and values; with `delta` the adjoint states, from queries and dy."""
     from .decay import states_kernel
 
     options = plan.state_options("states", 2 * plan.bh)
@@ -135,7 +135,7 @@ def decay_gradients(
 
 
 def launch_partial_states(plan, x, y, output, denominator, delta, states, totals, is_adjoint: bool) -> None:
-    """Sums over slices of the sequence, of keys and values; or adjoint ones, of queries and gradients, and delta."""
+    """Sums over slices of the sequence, from keys and values; or adjoint, from queries and gradients, and delta."""
     from .lit import partial_states_kernel
 
     options = plan.state_options("lit_states", plan.bh * plan.num_slices)
@@ -269,7 +269,9 @@ def compute_rnn(query, key, value, forward, backward, chunk_size, division, head
 
 
 def launch_silu_norm(x: Tensor, grad: Tensor | None = None) -> Tensor:
-    """The feature map of `(..., head_dim)` (mixers/feature_map.py); given the gradient of its result, that of x."""
+    """
+    The feature map of `(..., head_dim)` (mixers/feature_map.py); with the gradient of its result, the gradient of x.
+    """
     from .feature_map import silu_norm_kernel
 
     x = x.contiguous()
@@ -299,8 +301,8 @@ def allocate_saved(query, key, value, forward, backward, chunk_size, division, h
 
 def launch_attention(query, key, value, forward, backward, chunk_size, division, head_directions, *, is_whole):
     """
-    As `attention_operator` describes it. `is_whole`: the whole sequence is one chunk, which is the parallel form;
-    otherwise chunks have the configured size, and not `chunk_size`.
+    The forward of `attention_operator`. `is_whole`: one chunk for the whole sequence, which is the parallel form;
+    otherwise chunks have the tuned size, not `chunk_size`.
     """
     plan = Plan(query, value, forward, is_whole, division)
     forward, backward = close_directions(forward, backward, plan.heads, head_directions)
@@ -325,7 +327,7 @@ def launch_attention_gradients(
 ):  # fmt: skip
     plan = Plan(query, value, forward, is_whole, division)
     if not plan.divides:
-        # As if divided: scaled with the denominators, gradients of half precision keep their range.
+        # As for divided outputs: scaled with the denominators, gradients in half precision stay in range.
         denominator = torch.where(is_zero_denominator(denominator), 1.0, denominator)
         grad, delta = (grad * denominator.unsqueeze(-1)).to(value.dtype), -grad_denominator * denominator
     elif plan.is_diagonal:
@@ -354,7 +356,7 @@ def launch_attention_gradients(
 
 
 def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
-    """The operator `lion::triton_<name>`; `plain` is the body (attention/plain.py) of the same results."""
+    """The operator `lion::triton_<name>`; `plain` is the body (attention/plain.py) that computes the same."""
     functions = (
         partial(function, is_whole=is_whole)
         for function in (launch_attention, launch_attention_gradients, allocate_saved)
@@ -366,7 +368,7 @@ def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
 triton_parallel = triton_operator("parallel", parallel_body, is_whole=True)
 triton_chunk = triton_operator("chunk", chunk_body, is_whole=False)
 triton_diagonal = triton_operator("diagonal", diagonal_chunk_body, is_whole=False)
-# For inference: gradients are those of the plain body.
+# For inference: gradients come from the plain body.
 triton_rnn = attention_operator("triton_rnn", compute_rnn, None, rnn_body, lambda *inputs: (), 0, empty_like)
 register_kernels(
     "triton",

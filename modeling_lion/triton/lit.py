@@ -1,12 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-LION-LIT on a GPU: nothing decays, so one state S = kᵀ [v|1] of all tokens serves every query, at any length.
+LION-LIT on a GPU: without decays, one state S = kᵀ [v|1] of all tokens serves every query, at any length.
 
     forward    partial states · output
     backward   partial adjoint states dS = (c q)ᵀ [dy|-delta] · gradients
 
-The sequence is cut into a few slices that are summed up at the same time; whoever uses a state adds its partial sums,
-always in the same order. Letters as in triton/decay.py.
+The sequence is cut into a few slices that are summed in parallel; every program that uses a state adds the partial
+sums, always in the same order. Letters as in triton/decay.py.
 """
 
 from .common import head_of, inverse_of, load_scale, load_state, load_tile, product, store_tile, tl, triton
@@ -68,8 +68,8 @@ def whole_state(
     states, bh, num_slices, d, e, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, IS_BFLOAT16: tl.constexpr,
 ):  # fmt: skip
     """
-    The state of all slices, at the rows and columns that d and e give, one of them `(n, 1)`, the other `(1, m)`;
-    rounded to bfloat16 if that is what it is multiplied with.
+    The state of all slices at rows d and columns e, one of them `(n, 1)`, the other `(1, m)`; rounded to bfloat16 if
+    its product is with bfloat16.
     """
     states += bh.to(tl.int64) * num_slices * HEAD_DIM * VALUE_DIM
     state = load_state(states, d, e, HEAD_DIM, VALUE_DIM)
@@ -133,7 +133,7 @@ def lit_gradient_kernel(
 ):  # fmt: skip
     """
     dq = c (dy Sᵀ - delta zᵀ), dk = v dSᵀ + dz and dv = k dS of some tiles: HEAD_TILE columns of the first two and
-    VALUE_TILE of the third. The three go by one after the other: no two states have to be held at the same time.
+    VALUE_TILE columns of the third, one after the other, so that only one state is held at a time.
     """
     state_tile = tl.program_id(0) % STATE_TILES
     program = tl.program_id(0) // STATE_TILES % num_programs

@@ -1,10 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The recurrent form on a GPU, for inference: one kernel for both directions, with states that never leave the registers.
+The recurrent form on a GPU, for inference: one kernel for both directions, with states that stay in registers.
 
     forward   S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ      backward  S_i = λ_{i+1} S_{i+1} + k_i v_iᵀ      z likewise, v = 1
 
-Each direction gives q_i (S_i - k_i v_iᵀ / 2), so that token i, which is in both states, counts once
+Each direction computes q_i (S_i - k_i v_iᵀ / 2), so that token i, which is in both states, counts once
 (attention/plain.py).
 """
 
@@ -71,4 +71,4 @@ def rnn_kernel(
                 keeps = tl.exp(tl.load(decay_pointer + i * decay_stride).to(tl.float32))
                 state *= keeps
                 total *= keeps
-        tl.debug_barrier()  # what one thread of the program wrote, another one reads
+        tl.debug_barrier()  # other threads of the program read what each has written
