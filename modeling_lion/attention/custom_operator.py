@@ -88,7 +88,7 @@ def attention_operator(
     def setup_context(ctx, inputs, output):
         *tensors, ctx.chunk_size, ctx.division, ctx.head_directions = inputs
         output, denominator, *saved = output
-        if saved and saved[0].dim() > 1:
+        if saved and saved[0].dim() > 1:  # a wider output, not `(0,)`
             output = saved[0]
         results = () if compute_gradients is None else (output, denominator, *saved[1:])
         save_for_backward(ctx, *tensors, *results)

@@ -65,6 +65,11 @@ def is_per_channel(log_decay: Tensor | None) -> bool:
     return log_decay is not None and log_decay.dim() == 4
 
 
+def with_channel_dim(log_decay: Tensor) -> Tensor:
+    """Log decays of tokens, `(..., length)`, as `(..., length, 1)`; log decays per channel unchanged."""
+    return log_decay if is_per_channel(log_decay) else log_decay.unsqueeze(-1)
+
+
 def log_decay_floor(dtype: torch.dtype) -> float:
     """Stands for -inf: its exp is exactly 0 in `dtype`, but sums and differences of many are finite."""
     return -750.0 if dtype == torch.float64 else -110.0

@@ -25,6 +25,7 @@ from .decay import (
     decay_mask,
     over_tokens,
     reads_forward,
+    with_channel_dim,
 )
 from .numerics import accumulation_dtype, needs_grad, normalize
 
@@ -143,7 +144,8 @@ def rnn_body(query, key, value, forward, backward, chunk_size):
     if forward is None:
         forward = backward = query.new_zeros(1, 1, query.shape[2])
     # Both directions in one recurrence over (direction, batch, heads): the second reads the sequence backwards.
-    inputs = ((query, query), (key, key), (with_ones(value),) * 2, (forward, backward))
+    log_decays = with_channel_dim(forward), with_channel_dim(backward)
+    inputs = ((query, query), (key, key), (with_ones(value),) * 2, log_decays)
     ahead, back = recur(*(torch.stack((x, y.flip(2))) for x, y in inputs))
     own = (query * key).sum(-1, keepdim=True) * with_ones(value)
     return split_ones(ahead + back.flip(2) - own)
@@ -151,12 +153,12 @@ def rnn_body(query, key, value, forward, backward, chunk_size):
 
 def one_way_rnn_body(query, key, value, forward, backward, chunk_size):
     """`rnn_body` for heads of alternating directions: one recurrence, in which odd heads read from the end."""
-    is_forward = reads_forward(query.shape[1], query.device).view(-1, 1)
+    is_forward = reads_forward(query.shape[1], query.device).view(-1, 1, 1)
 
     def turned(x: Tensor) -> Tensor:
-        return x.where(is_forward if x.dim() == 3 else is_forward.unsqueeze(-1), x.flip(2))
+        return x.where(is_forward, x.flip(2))
 
-    own = forward.where(is_forward if forward.dim() == 3 else is_forward.unsqueeze(-1), backward)
+    own = with_channel_dim(forward).where(is_forward, with_channel_dim(backward))
     output = recur(*(turned(x).unsqueeze(0) for x in (query, key, with_ones(value), own)))
     return split_ones(turned(output.squeeze(0)))
 
@@ -164,12 +166,11 @@ def one_way_rnn_body(query, key, value, forward, backward, chunk_size):
 def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
     """
     q_i S_i with S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ, `(directions, batch, heads, length, value_dim)`. The arguments have
-    the same leading dimensions; log decays have no channels, or `head_dim`.
+    the same leading dimensions; log decays have 1 or `head_dim` channels.
     """
-    decay = (log_decay.unsqueeze(-1) if log_decay.dim() == 4 else log_decay).exp()
     state = key.new_zeros(*key.shape[:3], key.shape[-1], value.shape[-1])
     outputs = []
-    for inputs in zip(*(x.split(RNN_STEPS, dim=3) for x in (query, key, value, decay)), strict=True):
+    for inputs in zip(*(x.split(RNN_STEPS, dim=3) for x in (query, key, value, log_decay.exp())), strict=True):
         output, state = without_saving(recurrence, *inputs, state)(*inputs, state)
         outputs.append(output)
     return torch.cat(outputs, dim=3)

@@ -97,6 +97,7 @@ class DiagonalDecays:
         # Heads that read one way compute both directions here, one of them 0.
         self.cut = Cut(query, key, value, (-(-length // chunk), chunk), ways=2)
         self.tile = min(TILE, chunk)
+        # An operator gets other objects than its caller passes, even for one tensor.
         self.is_symmetric = forward.is_set_to(backward) and head_directions == "both"
         log_decays = close_directions(forward, backward, heads, head_directions)
         self.log_decays = slices_of_all(self.cut.pairs, *log_decays)

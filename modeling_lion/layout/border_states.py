@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..attention.decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, is_per_channel, over_tokens
+from ..attention.decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, over_tokens, with_channel_dim
 from ..attention.numerics import accumulation_dtype, normalize, without_autocast
 from ..attention.plain import split_ones, with_ones
 
@@ -38,7 +38,7 @@ class BorderStates:
 def segment_factors(log_decay: LogDecay, query: Tensor, head_directions: str) -> ChunkSums:
     """The decay between each token and the borders of a segment, `(1 or b, 1 or h, length, 1 or head_dim)`."""
     log_decays = over_tokens(finite_log_decay(log_decay, query, head_directions=head_directions), query)
-    sums = chunk_sums(*(x if is_per_channel(x) else x.unsqueeze(-1) for x in log_decays), dim=-2)
+    sums = chunk_sums(*map(with_channel_dim, log_decays), dim=-2)
     return ChunkSums(*(x.exp() for x in sums))
 
 

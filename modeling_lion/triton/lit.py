@@ -9,7 +9,7 @@ The sequence is cut into a few slices that are summed in parallel; every program
 sums, always in the same order. Letters as in triton/decay.py.
 """
 
-from .common import head_of, inverse_of, load_scale, load_state, load_tile, product, store_tile, tl, triton
+from .common import head_of, load_scale, load_state, load_tile, product, store_output, store_tile, tl, triton
 
 
 @triton.jit
@@ -109,18 +109,15 @@ def lit_output_kernel(
         z = whole_totals(totals, bh, num_slices, d, HEAD_DIM)
     begin = program * program_tiles * TILE
     for start in range(begin, tl.minimum(begin + program_tiles * TILE, length), TILE):
-        tokens = start + tl.arange(0, TILE)
         q = load_tile(query, start, length, 0, TILE, HEAD_TILE, HEAD_DIM)
         y = tl.dot(q.to(state.dtype), state, input_precision=PRECISION)
+        total = tl.zeros([TILE], tl.float32)
         if NORMALIZE:
-            total = tl.sum(q.to(tl.float32) * z[None, :], 1)
-            mask = (tokens < length) & (value_start == 0)
-            tl.store(denominators + bh.to(tl.int64) * length + tokens, total, mask=mask)
-            if DIVIDES:
-                y *= inverse_of(total, SMALLEST)[:, None]
-        else:
-            y *= scale
-        store_tile(output, y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
+            total += tl.sum(q.to(tl.float32) * z[None, :], 1)
+        store_output(
+            output, y, total, denominators, bh, start, length, value_start, scale,
+            TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, DIVIDES, SMALLEST,
+        )  # fmt: skip
 
 
 @triton.jit
