@@ -55,10 +55,10 @@ from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, p
 from .initialization import init_own_weights, start_by_fan_in
 from .layout.input_checks import check_inputs
 from .layout.layout import PLAIN_LAYOUT, Layout
-from .layout.processes import SequenceParallelModel, shared_layout
 from .layout.rotary import rotary_embeddings, rotary_tables
 from .layout.scans import image_layout
 from .layout.segments import encode_in_segments
+from .layout.sequence_parallel import SequenceParallelModel, shared_layout
 from .layout.text import real_tokens, text_layout
 from .loading import check_config, check_mixer_weights, explain_damaged_weights
 from .mixers.linear import LinearMixer

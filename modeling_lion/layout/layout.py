@@ -5,7 +5,7 @@ One object per call, made before the first layer.
 
 `Layout` is for one sequence per row. Its subclasses are for rows of packed sequences (below), the patches of an image
 (layout/scans.py), a segment of a long text (layout/segments.py), and a sequence that several processes share
-(layout/processes.py).
+(layout/sequence_parallel.py).
 """
 
 import dataclasses

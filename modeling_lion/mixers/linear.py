@@ -7,12 +7,11 @@ subclasses have decays (mixers/linear_decay.py).
 from collections.abc import Callable
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from ..attention.decay import NO_DECAY, LogDecay, is_per_channel, is_per_head
+from ..attention.decay import NO_DECAY, LogDecay
 from ..attention.implementation_names import linear_form
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
@@ -23,7 +22,8 @@ from ..layout.rotary import rotate
 from .feature_map import FEATURE_MAPS, Hedgehog
 from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer
-from .short_conv import ShortConv, absent
+from .padding import absent, make_padding_absent
+from .short_conv import ShortConv
 
 
 logger = logging.get_logger(__name__)
@@ -33,7 +33,7 @@ class LinearMixer(Mixer):
     """
     LION-LIT, the bidirectional Linear Transformer without decays (SPEC §2), and the base of all linear mixers.
 
-    Padding is folded into keys and log decays here (`make_padding_absent`): attention does not know of it. A subclass
+    Padding is folded into keys and log decays here (mixers/padding.py): attention does not know of it. A subclass
     with decays overrides `log_decay` and has "decay" in the names of its parameters.
     """
 
@@ -137,20 +137,3 @@ class LinearMixer(Mixer):
         log λ of each token, for both directions, in a shape of `LogDecay`, float32 or float64; `None` without decays.
         """
         return None
-
-
-def make_padding_absent(key: Tensor, log_decay: Tensor | None, is_real: Tensor) -> tuple[Tensor, Tensor | None]:
-    """
-    Keys and log decays with which a padded token has no effect: key 0 and λ = 1 (SPEC §4).
-
-    Args:
-        key: `(batch, length, heads, head_dim)`.
-        log_decay: `(heads,)`, `(batch, heads, length)`, `(batch, heads, length, head_dim)`, or `None`.
-        is_real: False for padding, `(batch, length)`, bool.
-    """
-    key = key * is_real[:, :, None, None].to(key.dtype)
-    if log_decay is not None:
-        log_decay = log_decay.view(1, -1, 1) if is_per_head(log_decay) else log_decay
-        by_head = is_real[:, None, :, None] if is_per_channel(log_decay) else is_real[:, None]
-        log_decay = torch.where(by_head, log_decay, 0)
-    return key, log_decay

@@ -39,13 +39,6 @@ class ShortConv(nn.Module):
             return F.silu(convolve(x, self.weight.to(x.dtype), borders))
 
 
-def absent(x: Tensor, is_real: Tensor | None) -> Tensor:
-    """
-    `x`, `(batch, length, channels)`, set to 0 where `is_real`, `(batch, length)`, is False; unchanged for `None`.
-    """
-    return x if is_real is None else x * is_real.unsqueeze(-1).to(x.dtype)
-
-
 def convolve(x: Tensor, weight: Tensor, borders: BorderTaps | None = None) -> Tensor:
     """
     Σ_o w_o x_{i+o} for `(batch, length, channels)`, x = 0 outside; contiguous. `weight` is that of a `ShortConv`.
