@@ -91,6 +91,6 @@ def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[st
             f"`feature_map` than {config.feature_map!r}, `local_window` than {config.local_window}, `conv_kernel` "
             f"than {config.conv_kernel} or `layer_types` than {config.layer_types}: they differ in "
             f"{', '.join(sorted(others)[:3])}{', …' if len(others) > 3 else ''}. Load them with the configuration "
-            "they were saved with. To start these anew on purpose, make the model from the configuration and call "
+            "they were saved with. To initialise these on purpose, make the model from the configuration and call "
             "load_state_dict(state_dict, strict=False)."
         )

@@ -20,7 +20,7 @@ CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 def read_text(path: str | Path) -> str:
     """
-    The text in a file: UTF-8, UTF-16 with its mark in front, or else Windows' Latin-1.
+    The text in a file: UTF-8, UTF-16 with a byte order mark, or otherwise Windows' Latin-1.
 
     Raises:
         ValueError: if the file is binary.
@@ -38,7 +38,7 @@ def read_text(path: str | Path) -> str:
 
 
 def passages_of(text: str, name: str) -> Iterator[tuple[str, str]]:
-    """Of every passage of a text the place, `name:line`, and the passage itself."""
+    """The passages of a text: for each its place, `name:line`, and the passage."""
     line, end = 1, 0
     for first, last in split_passages(text):
         line += text.count("\n", end, first)
@@ -48,15 +48,15 @@ def passages_of(text: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def unit_vectors(encoder: SentenceTransformer, texts: list[str], batch_size: int = 32) -> Tensor:
-    """What an encoder makes of texts: `(number of texts, size)`, float32, of length 1, on the CPU."""
+    """The vectors of texts by an encoder: `(number of texts, size)`, float32, of length 1, on the CPU."""
     options = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
     return encoder.encode(texts, normalize_embeddings=True, **options).float().cpu()
 
 
 def split_passages(text: str) -> list[tuple[int, int]]:
     """
-    Where the passages of a text begin and end, in characters: paragraphs, of which short ones are joined with what
-    follows, and long ones cut, behind a sentence or a word if there is one. Nothing but white space is left out.
+    Where the passages of a text begin and end, in characters. They are paragraphs: short ones are joined with the
+    next, and long ones are cut, after a sentence or a word if possible. Nothing but white space is left out.
     """
     borders = [0, *(place for x in re.finditer(r"\n\s*\n", text) for place in x.span()), len(text)]
     spans, begin = [], None

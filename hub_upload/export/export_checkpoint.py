@@ -47,23 +47,23 @@ def export_checkpoint(
     revision: str | None = None,
 ) -> list[Comparison]:
     """
-    Write a checkpoint as a graph that takes any batch and any length, and compare it with torch.
+    Write a checkpoint as a graph for any batch size and length, and compare it with torch.
 
     Args:
-        checkpoint: folder, Trainer output or Hub repository; of an encoder of sentence-transformers, its modules
-            come along.
-        output_dir: is made only if everything succeeds: `model.onnx` or `openvino_model.xml` and `.bin`, config.json,
+        checkpoint: folder, Trainer output or Hub repository; for an encoder of sentence-transformers, its modules are
+            copied.
+        output_dir: created only if everything succeeds: `model.onnx` or `openvino_model.xml` and `.bin`, config.json,
             tokenizer or image processor.
         to: `"onnx"` or `"openvino"`.
-        dtype: `"float32"`; `"float16"`, weights in half precision, computed with in float32; `"int8"`, weights, and
-            activations where the runtime has them, of linear layers, without those that make decays and learnt
-            feature maps; `"bfloat16"` (OpenVINO), computed in where the CPU can.
-        attn_implementation: of linear attention: `"auto"` chooses by the length when the graph runs.
-        lengths: of texts whose time is measured; as far as the model has positions.
+        dtype: `"float32"`; `"float16"`: weights in half precision, computation in float32; `"int8"`: weights, and
+            activations if the runtime supports them, of linear layers other than those of decays and learnt feature
+            maps; `"bfloat16"` (OpenVINO): computation in bfloat16 if the CPU supports it.
+        attn_implementation: of linear attention: `"auto"` chooses by the length at run time.
+        lengths: of the texts to time, if the model has positions for them.
         revision: of a Hub repository.
 
     Raises:
-        ValueError: for what cannot be exported, and if the graph does not compute what the model does (`compare`).
+        ValueError: for models that cannot be exported, and if the graph differs from the model (`compare`).
         ImportError: if a package is not installed.
         FileExistsError: if the output folder is not empty.
     """
@@ -100,7 +100,7 @@ def export_checkpoint(
 
 
 def check_exportable(model: LionPreTrainedModel, attn_implementation: str) -> None:
-    """Raise a ValueError for a model of which there is no graph."""
+    """Raise a ValueError for a model that cannot be exported."""
     name = type(model).__name__
     if name in REFUSED:
         raise ValueError(f"A {name} cannot be exported: {REFUSED[name]}.")
@@ -110,8 +110,8 @@ def check_exportable(model: LionPreTrainedModel, attn_implementation: str) -> No
 
 def save_modules(source: Path, folder: Path) -> str | None:
     """
-    Copy what sentence-transformers saves beside a model, with a first module that runs the graph; the class of the
-    encoder, `None` where the source is of no such encoder.
+    Copy the files of sentence-transformers, with a first module that runs the graph. Returns the class of the encoder;
+    `None` if the source is not an encoder of sentence-transformers.
     """
     names = sentence_files(source)
     if not names:
@@ -127,13 +127,13 @@ def save_modules(source: Path, folder: Path) -> str | None:
 
 
 def trace_sizes(config: LionConfig) -> tuple[dict[str, torch.Tensor], dict[str, dict[int, Dim]]]:
-    """Inputs to trace the model with, and which of their dimensions stay free."""
+    """Inputs to trace the model with, and their dynamic dimensions."""
     batch = Dim("batch")
     if config.modality == "image":
         return random_inputs(config, 2, 1), {"pixel_values": {0: batch}}
     limit, chunk = config.longest_text, config.chunk_size
-    # More than a chunk, of which the graph would be another with a chunk to spare. Nothing of it is left in the graph,
-    # which takes shorter texts, too.
+    # More than a chunk: otherwise the graph would have a spare chunk. The minimum is not part of the graph, which also
+    # takes shorter texts.
     shortest = chunk + 1 if limit is None or limit > 2 * chunk else 2
     length = Dim("length", min=shortest, max=limit)
     inputs = random_inputs(config, 2, min(5 * chunk + 7, limit or 5 * chunk + 7))
@@ -142,7 +142,7 @@ def trace_sizes(config: LionConfig) -> tuple[dict[str, torch.Tensor], dict[str, 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what the exporters of torch and transformers say of themselves."""
+    """Suppress messages of the exporters of torch and transformers."""
     names = ("transformers", "torch.onnx", "torch.export", "onnxscript", "onnx_ir", "root")
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
@@ -159,7 +159,9 @@ def quiet() -> Iterator[None]:
 
 @torch.no_grad()
 def write_onnx(model: LionPreTrainedModel, path: Path, dtype: str) -> None:
-    """The graph of a model in float32 or with narrower weights; weights of more than a gigabyte are beside it."""
+    """
+    Write the graph of a model in float32 or with narrower weights; more than a gigabyte of weights goes beside it.
+    """
     import onnx_ir
     from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
@@ -183,12 +185,12 @@ def write_onnx(model: LionPreTrainedModel, path: Path, dtype: str) -> None:
 
 def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
     """
-    Save a graph whose products with constant weights are of int8, the activations by their range in each call.
-    Products with a matrix for each head stay as they are: ONNX Runtime has none of those in int8.
+    Save a graph with int8 products with constant weights; activations are quantised by their range in each call.
+    Products with a matrix per head are not changed: ONNX Runtime does not support them in int8.
 
     Args:
-        excluded: names of nodes that stay as they are.
-        is_large: whether weights go beside the graph.
+        excluded: names of nodes that are not changed.
+        is_large: whether weights go into a file beside the graph.
     """
     import onnx_ir
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -210,8 +212,8 @@ def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
 
 def unfuse_residual_norms(graph) -> None:
     """
-    Add residuals by Sum before a LayerNormalization. ONNX Runtime would fuse an Add with it, into an operator that
-    takes four times as long as both on a CPU (7.0 against 1.5 ms at 2048 x 768).
+    Replace Add by Sum for residuals before a LayerNormalization. ONNX Runtime would fuse both into an operator that
+    takes four times as long on a CPU (7.0 against 1.5 ms at 2048 x 768).
     """
     for node in graph.graph:
         before = node.inputs[0].producer() if node.op_type == "LayerNormalization" else None
@@ -220,7 +222,7 @@ def unfuse_residual_norms(graph) -> None:
 
 
 def decay_weights(model: LionPreTrainedModel) -> list[Tensor]:
-    """Of the layers that make decays, which stay float32 (SPEC §5)."""
+    """The weights of the layers that compute decays, which stay float32 (SPEC §5)."""
     return [p.detach() for name, p in model.named_parameters() if "decay" in name and p.dim() > 1]
 
 
@@ -236,7 +238,7 @@ def constants(node) -> list:
 
 
 def halve_weights(graph, kept: list[Tensor]) -> None:
-    """Store weights in float16 and widen them before they are used, which a runtime does once, when it loads."""
+    """Store weights in float16, with casts to float32 that a runtime computes once, when it loads the graph."""
     import numpy
     import onnx_ir
 
@@ -259,11 +261,11 @@ def halve_weights(graph, kept: list[Tensor]) -> None:
 
 
 def write_openvino(graph: Path, path: Path, dtype: str) -> None:
-    """A graph of ONNX as OpenVINO's files, in place of it. The precision to compute in is stored with it."""
+    """Replace an ONNX graph by OpenVINO's files, which also store the precision to compute in."""
     import openvino
 
     model = openvino.Core().read_model(graph)
-    # Else a CPU with bfloat16 products would compute everything with them, decays included.
+    # Otherwise a CPU with bfloat16 products would use them for everything, also for decays.
     model.set_rt_info("bf16" if dtype == "bfloat16" else "f32", PRECISION)
     openvino.save_model(model, path, compress_to_fp16=False)
     del model  # maps the weights

@@ -140,7 +140,8 @@ def finite_log_decay(
 
     forward = finite(log_decay.forward)
     backward = forward if log_decay.backward is log_decay.forward else finite(log_decay.backward)
-    if cu_seqlens is not None or is_per_head(forward) != is_per_head(backward):
+    is_one = backward is forward
+    if cu_seqlens is not None or not is_one and is_per_head(forward) != is_per_head(backward):
         forward, backward = over_tokens(LogDecay(forward, backward), query)
     if backward.shape != forward.shape:
         forward, backward = torch.broadcast_tensors(forward, backward)

@@ -144,7 +144,8 @@ def check_arguments(
                 f"{tuple(x.shape)}."
             )
     forward, backward = log_decay
-    if forward is not None and backward is not None and is_per_channel(forward) != is_per_channel(backward):
+    are_two = forward is not backward and forward is not None and backward is not None
+    if are_two and is_per_channel(forward) != is_per_channel(backward):
         raise ValueError("Either both log decays have the channels of the keys, or neither has.")
     if form not in (*FORMS, "eager"):
         raise ValueError(f'form is {form!r}; give "auto", "parallel", "chunk", "rnn" or "eager".')

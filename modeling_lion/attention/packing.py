@@ -69,5 +69,5 @@ def places_without_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
     leads = ~is_real & (own == 0)  # padding before the first real token
     leading = before(leads)
     leading = leading[:, end] - leading[:, first]
-    behind = torch.where(leads, token, token - own + total)
-    return torch.where(is_real, first + leading + own, behind)
+    after = torch.where(leads, token, token - own + total)
+    return torch.where(is_real, first + leading + own, after)

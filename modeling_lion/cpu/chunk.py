@@ -51,6 +51,7 @@ from .common import (
 )
 from .decay_mask import (
     DecayGradient,
+    MaskSums,
     base2_sums,
     one_way_base2_sums,
     one_way_rows,
@@ -272,15 +273,16 @@ class TokenDecays:
             by_way = (sums.from_start, sums.from_end, sums.to_end, sums.to_start)
         # By slice: the factors of queries in each direction, then those of keys, (bh, n, c, 1) each.
         factors = torch.stack(by_way, dim=2).exp2_().unsqueeze(-1).expand(batch, heads, -1, *chunks, 1)
-        self.factors = [x.unbind(1) for (x,) in slices_of_all(cut.pairs, factors)]
+        by_slice = slices_of_all(cut.pairs, factors, *() if is_fixed else for_mask.tensors())
+        self.factors = [of_slice[0].unbind(1) for of_slice in by_slice]
         self.gradient: DecayGradient | None = None
         self.tables = self.mask_sums = None
         if is_fixed:
             tables = factors.new_empty(heads, 1, cut.chunk, cut.chunk)
-            write_mask(tables, for_mask.split(heads)[0], Scratch(query))
+            write_mask(tables, MaskSums(*(x[0] for x in for_mask.tensors())), Scratch(query))
             self.tables = tables.split(cut.pairs)
         else:
-            self.mask_sums = for_mask.split(cut.pairs)
+            self.mask_sums = [MaskSums(*of_slice[1:]) for of_slice in by_slice]
 
     def start_gradient(self, like: Tensor) -> None:
         """From now on, collect the gradients of the log decays."""
@@ -395,7 +397,7 @@ def compute_in_chunks(
         work = workspaces(s, len(out))
         decays = decays_of_all.of_slice(s, work)
         q, k, v = cut.read(inputs, scratch)
-        numerator, found = cut.target(out, scratch, "numerator")
+        numerator, unpadded = cut.target(out, scratch, "numerator")
         sums, states = work.states or (None, None)
         for part in work.parts:
             q_n, k_n, v_n, num, den = part.of(q, k, v, numerator, work.denominator)
@@ -418,7 +420,7 @@ def compute_in_chunks(
                     den.transpose(1, 2).baddbmm_(column.transpose(1, 2), part.scaled_query.transpose(1, 2))
         if has_denominators:
             den_out.copy_(work.denominator.view(len(out), -1)[:, : cut.length])
-        finish(out, found, den_out, division, cut.head_dim)
+        finish(out, unpadded, den_out, division, cut.head_dim)
     return rounded(output, denominator, given, division, denominator.new_empty(0))
 
 
@@ -458,7 +460,7 @@ def compute_gradients_in_chunks(
         work = workspaces(s, len(dy))
         decays = decays_of_all.of_slice(s, work)
         n, d = output_gradients(dy, d_denominator, y, den, division, chunks, scratch)
-        results, found = zip(*map(cut.target, outs, [scratch] * 3, ("dq", "dk", "dv")), strict=True)
+        results, unpadded = zip(*map(cut.target, outs, [scratch] * 3, ("dq", "dk", "dv")), strict=True)
         of_all = Operands(*cut.read((q, k, v), scratch), scratch.operand("n", n), d, *results)
         sums, states, d_states = work.states or (None, None, None)
         for part in work.parts:
@@ -481,7 +483,7 @@ def compute_gradients_in_chunks(
                     scales = decays.factors(part)
                     scale_both(x, *scales, part, scratch)
                 add_between_chunks(x, *scales, states, sums, decays, part, scratch)
-        scratch.deliver(found, outs)
+        scratch.deliver(unpadded, outs)
     if not needs_decay:
         return *gradients, grad.new_empty(0), grad.new_empty(0)
     return *gradients, *decays_of_all.gradients(forward, backward)

@@ -47,9 +47,9 @@ class MaskSums(NamedTuple):
         """Those of some chunks, from `(bh, n, ...)`."""
         return MaskSums(self.exponents[:, n], None if self.cuts is None else self.cuts[:, n])
 
-    def split(self, pairs: int) -> "list[MaskSums]":
-        """The slices of `(batch, heads, ...)`, `(bh, ...)` each (`slices_of_all`)."""
-        return [MaskSums(*x) for x in slices_of_all(pairs, *(self if self.cuts is not None else self[:1]))]
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Those that there are."""
+        return self[:1] if self.cuts is None else self
 
 
 def base2_chunk_sums(forward: Tensor, backward: Tensor) -> ChunkSums:
@@ -258,7 +258,7 @@ class ChunkedMask:
         forward, backward = (pad(x, (0, padding)).unflatten(-1, (num_chunks, chunk)) for x in log_decay)
         is_one_way = head_directions == "alternate"
         sums, for_mask, *_ = (one_way_base2_sums if is_one_way else base2_sums)(forward, backward)
-        self.mask_sums = for_mask.split(pairs)
+        self.mask_sums = [MaskSums(*x) for x in slices_of_all(pairs, *for_mask.tensors())]
         # Factors of keys up to the border of chunk n, through the chunks between: (..., n, chunks, chunk).
         forward_up_to, backward_up_to = (x.double().sum(-1).cumsum(-1) * LOG2_E for x in (forward, backward))
         forward_through = pad(forward_up_to, (1, 0))[..., :-1].unsqueeze(-1) - forward_up_to.unsqueeze(-2)
@@ -284,11 +284,11 @@ class ChunkedMask:
         mask = scratch("mask", len(sums.exponents), last - first, size, num_chunks * size)
         write_mask(self.diagonal(mask, first), sums, scratch, first_head(s, self.pairs, self.shape[1]))
         for n, out in zip(range(first, last), mask.unbind(1), strict=True):
-            before, behind = n * size, (n + 1) * size
+            before, after = n * size, (n + 1) * size
             if n > 0:
                 torch.mul(self.forward_rows[s][n], self.keys[s][n][..., :before], out=out[..., :before])
             if n < num_chunks - 1:
-                torch.mul(self.backward_rows[s][n], self.keys[s][n][..., behind:], out=out[..., behind:])
+                torch.mul(self.backward_rows[s][n], self.keys[s][n][..., after:], out=out[..., after:])
         return mask.flatten(1, 2)[:, : stop - start, : self.length]
 
     def diagonal(self, x: Tensor, first: int) -> Tensor:
@@ -314,10 +314,10 @@ class ChunkedMask:
 
     def gradient(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
         before = self.by_row.new_ones(self.shape[2], self.shape[2]).tril_(-1)  # [n, m]: m comes before n
-        behind = before.T
+        after = before.T
         pairs = self.by_column.sum(-1)
         shares = self.inside.shares
-        for way, (ahead, back) in enumerate(((before, behind), (behind, before))):
+        for way, (ahead, back) in enumerate(((before, after), (after, before))):
             shares.query[:, :, :, way].add_((self.by_row * ahead.unsqueeze(1)).sum(-1))
             shares.key[:, :, :, way].add_((self.by_column * ahead.unsqueeze(-1)).sum(2))
             shares.through[:, :, :, way].add_(((back @ pairs) * ahead).sum(-1))

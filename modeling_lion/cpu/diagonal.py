@@ -20,7 +20,6 @@ channel: what the keys up to t give to later queries, less what queries up to t 
 """
 
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,17 +66,23 @@ def running_sums_(x: Tensor, is_backward: bool) -> Tensor:
     return x
 
 
-class BlockProducts(NamedTuple):
-    """The decay from each token to the borders of its block, `(bh, p, c, d)` each; names as in `ChunkSums`."""
+class BlockProducts:
+    """
+    The decay from each token to the borders of its block.
 
-    from_start: Tensor
-    to_end: Tensor
-    from_end: Tensor
-    to_start: Tensor
+    Attributes:
+        memory: of all of them, `(4, bh, p, c, d)`.
+        from_start, to_end, from_end, to_start: `(bh, p, c, d)` each, named as in `ChunkSums`.
+    """
 
-    def of_halves(self, half: int) -> "BlockProducts":
-        """The first and the second halves of blocks of 2 * half tokens, a pair of `(blocks, half, d)` each."""
-        return BlockProducts(*[halves(x, half) for x in self])
+    def __init__(self, memory: Tensor):
+        self.memory = memory
+        self.from_start, self.to_end, self.from_end, self.to_start = memory
+
+    def of_halves(self, half: int) -> list[tuple[Tensor, Tensor]]:
+        """The first and the second halves of blocks of 2 * half tokens, `(blocks, half, d)` each, in that order."""
+        first, second = self.memory.view(4, -1, 2, half, self.memory.shape[-1]).unbind(2)
+        return list(zip(first, second, strict=True))
 
     def double(self, half: int) -> None:
         """From blocks of `half` tokens to blocks of twice as many."""
@@ -139,8 +144,7 @@ class DiagonalDecaysOfSlice:
     def in_tokens(self, part: Part) -> BlockProducts:
         """The products of blocks of one token."""
         cut, pairs = self.cut, part.shape[0]
-        names = ("from start", "to end", "from end", "to start")
-        left = BlockProducts(*[self.scratch(name, *part.shape, cut.head_dim) for name in names])
+        left = BlockProducts(self.scratch("left", 4, *part.shape, cut.head_dim))
         left.from_start.fill_(1)
         left.from_end.fill_(1)
         tokens = slice(part.chunks.start * cut.chunk, min(part.chunks.stop * cut.chunk, cut.length))
@@ -205,7 +209,7 @@ class DiagonalDecaysOfSlice:
         scratch, tile, size = self.scratch, self.tile, self.cut.chunk
         q, k = scratch.wide("q", q), scratch.wide("k", k)
         left = self.in_tokens(part)
-        per_chunk = size // tile
+        per_chunk, in_tiles = size // tile, (-1, tile, self.cut.head_dim)
         tiles = scratch("tiles", len(q) * per_chunk, tile, tile)
         own = torch.sum(torch.mul(q, k, out=scratch("Q", *q.shape)), -1)
         tiles.zero_().diagonal(0, 1, 2).copy_(own.view(-1, tile))
@@ -217,17 +221,16 @@ class DiagonalDecaysOfSlice:
         for half in halvings(size):
             scaled = self.scale_halves(q, k, half, left)
             if half < tile:
-                scaled_q, scaled_k = (x.view(-1, tile, self.cut.head_dim) for x in scaled)
+                scaled_q, scaled_k = scaled[0].view(in_tiles), scaled[1].view(in_tiles)
                 mask = self.masks[half]
                 product = scratch.product(scaled_q, scaled_k.transpose(1, 2), scratch("tile", *tiles.shape))
                 tiles.addcmul_(product, mask)
                 if g is not None:
                     d_product = scratch.operand("tile", torch.mul(g_tiles, mask, out=product))
-                    d_q, d_k = (x.view(-1, tile, self.cut.head_dim) for x in d_scaled)
-                    scratch.product(d_product, scaled_k, d_q)
-                    scratch.product(d_product.transpose(1, 2), scaled_q, d_k)
+                    scratch.product(d_product, scaled_k, d_scaled[0].view(in_tiles))
+                    scratch.product(d_product.transpose(1, 2), scaled_q, d_scaled[1].view(in_tiles))
             else:
-                scaled_q, scaled_k = (halves(x, half) for x in scaled)
+                scaled_q, scaled_k = halves(scaled[0], half), halves(scaled[1], half)
                 for i, j in ((0, 1), (1, 0)):
                     out = blocks(part.scores, half, i, j)
                     product = scratch("block", out.shape[:2].numel(), half, half)
@@ -236,9 +239,8 @@ class DiagonalDecaysOfSlice:
                     if g is not None:
                         product.view(out.shape).copy_(blocks(g, half, i, j))
                         d_product = scratch.operand("block", product)
-                        d_q, d_k = (halves(x, half) for x in d_scaled)
-                        scratch.product(d_product, scaled_k[j], d_q[i])
-                        scratch.product(d_product.transpose(1, 2), scaled_q[i], d_k[j])
+                        scratch.product(d_product, scaled_k[j], halves(d_scaled[0], half)[i])
+                        scratch.product(d_product.transpose(1, 2), scaled_q[i], halves(d_scaled[1], half)[j])
             if g is not None:
                 from_start, to_end, from_end, to_start = left.of_halves(half)
                 for outs, d, (first, second), ahead in (

@@ -138,8 +138,8 @@ class SharedLayout(Layout):
     def exchange(self, sent: BorderStates) -> BorderStates:
         """The states that this segment receives, after it sent its own; differentiable."""
         shape = (*sent.forward.shape[:2], *sent.forward_keep.shape[2:])
-        keeps = (x.expand(shape) for x in (sent.forward_keep, sent.backward_keep))
-        return BorderStates(*ExchangeBorders.apply(sent.forward, sent.backward, *keeps, self.group))
+        factors = (x.expand(shape) for x in (sent.forward_keep, sent.backward_keep))
+        return BorderStates(*ExchangeBorders.apply(sent.forward, sent.backward, *factors, self.group))
 
 
 def shared_layout(

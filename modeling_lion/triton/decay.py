@@ -92,8 +92,8 @@ def decays_kernel(
     tl.store(out + FACTOR_TO_END * width, tl.exp2(tl.cumsum(at * LOG2_E, 1, reverse=True)), mask=mask)
     store_sums(out, SUM_FROM_START, CUTS_FROM_START, before, width, mask, FLOOR, COUNT_CUTS)
     at = load_log_decay(backward, tokens, length)
-    behind = tl.where(within < TILE - 1, load_log_decay(backward, tokens + 1, length), 0.0)
-    tl.store(out + FACTOR_FROM_END * width, tl.exp2(tl.cumsum(behind * LOG2_E, 1, reverse=True)), mask=mask)
+    after = tl.where(within < TILE - 1, load_log_decay(backward, tokens + 1, length), 0.0)
+    tl.store(out + FACTOR_FROM_END * width, tl.exp2(tl.cumsum(after * LOG2_E, 1, reverse=True)), mask=mask)
     tl.store(out + FACTOR_TO_START * width, tl.exp2(tl.cumsum(at * LOG2_E, 1)), mask=mask)
     store_sums(out, SUM_TO_START, CUTS_TO_START, at, width, mask, FLOOR, COUNT_CUTS)
 
@@ -633,14 +633,14 @@ def decay_gradient_kernel(
             others = other * TILE + tl.arange(0, TILE)
             forward += tl.sum(load_share(shares, GIVEN_FORWARD, share_stride, others, length))
             backward += tl.sum(load_share(shares, TAKEN_BACKWARD, share_stride, others, length))
-        forward_keeps, backward_keeps = 1.0, 1.0
+        forward_decay, backward_decay = 1.0, 1.0
         for other in range(first, end):
-            forward_keeps *= through_tile(decays, other, True, TILE)
-            backward_keeps *= through_tile(decays, other, False, TILE)
+            forward_decay *= through_tile(decays, other, True, TILE)
+            backward_decay *= through_tile(decays, other, False, TILE)
         place = (bh.to(tl.int64) * num_chunks + chunk) * 2 * STATE_TILES
         for state_tile in tl.static_range(STATE_TILES):
-            forward += tl.load(through + place + state_tile) * forward_keeps
-            backward += tl.load(through + place + STATE_TILES + state_tile) * backward_keeps
+            forward += tl.load(through + place + state_tile) * forward_decay
+            backward += tl.load(through + place + STATE_TILES + state_tile) * backward_decay
     at = bh.to(tl.int64) * length + tokens
     tl.store(d_forward + at, forward, mask=tokens < length)
     tl.store(d_backward + at, backward, mask=tokens < length)

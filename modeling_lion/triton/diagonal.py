@@ -55,8 +55,8 @@ def load_steps(
     at_forward = load_log_decays(forward, begin, length, start, 0, TILE, SLICE, DIM)
     before = load_log_decays(forward, begin, length, start, -1, TILE, SLICE, DIM)
     at_backward = load_log_decays(backward, begin, length, start, 0, TILE, SLICE, DIM)
-    behind = load_log_decays(backward, begin, length, start, 1, TILE, SLICE, DIM)
-    return at_forward, before, at_backward, behind
+    after = load_log_decays(backward, begin, length, start, 1, TILE, SLICE, DIM)
+    return at_forward, before, at_backward, after
 
 
 @triton.jit
@@ -77,11 +77,11 @@ def sums_in_halves(x, half, TILE: tl.constexpr, SLICE: tl.constexpr, REVERSE: tl
 @triton.jit
 def factors_of_halves(steps, half, TILE: tl.constexpr, SLICE: tl.constexpr):
     """What queries and keys are scaled with between halves of `half` tokens, `(TILE, SLICE)` each."""
-    at_forward, before, at_backward, behind = steps
+    at_forward, before, at_backward, after = steps
     token = tl.arange(0, TILE)[:, None]
     is_second = (token // half) % 2 == 1
     from_start = sums_in_halves(tl.where(token % half > 0, before, 0.0), half, TILE, SLICE, False)
-    from_end = sums_in_halves(tl.where(token % half < half - 1, behind, 0.0), half, TILE, SLICE, True)
+    from_end = sums_in_halves(tl.where(token % half < half - 1, after, 0.0), half, TILE, SLICE, True)
     of_query = tl.exp2(tl.where(is_second, from_start, from_end))
     to_start = sums_in_halves(at_backward, half, TILE, SLICE, False)
     to_end = sums_in_halves(at_forward, half, TILE, SLICE, True)

@@ -68,7 +68,7 @@ def rnn_kernel(
                 if NORMALIZE:
                     tl.store(first_denominators + i, denominator)
             if HAS_DECAY:
-                keeps = tl.exp(tl.load(decay_pointer + i * decay_stride).to(tl.float32))
-                state *= keeps
-                total *= keeps
+                decay = tl.exp(tl.load(decay_pointer + i * decay_stride).to(tl.float32))
+                state *= decay
+                total *= decay
         tl.debug_barrier()  # other threads of the program read what each has written
