@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Run what `lion export` wrote, in ONNX Runtime or OpenVINO, as a function of tensors."""
+"""Run exported graphs in ONNX Runtime or OpenVINO, as functions of tensors."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -15,12 +15,12 @@ import modeling_lion  # noqa: F401, registers the configuration
 
 FILES = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
-# Where OpenVINO's file says what to compute in.
+# The place of the precision in OpenVINO's file.
 PRECISION = ["runtime_options", "INFERENCE_PRECISION_HINT"]
 
 
 def check_installed(extra: str, modules: Iterable[str]) -> None:
-    """Raise an ImportError that says how to install what is missing, with an extra of this package."""
+    """Raise an ImportError that says how to install a missing package, by an extra of this package."""
     if missing := [name for name in modules if find_spec(name) is None]:
         raise ImportError(
             f"{', '.join(missing)} cannot be imported: pip install 'lion-transformers[{extra}]', or in a checkout "
@@ -33,8 +33,8 @@ class ExportedModel(nn.Module):
     A folder of `lion export` as a function of tensors on the CPU, with the names of inputs and outputs of the model.
 
     Args:
-        folder: with `model.onnx` or `openvino_model.xml`.
-        threads: how many compute; as many as torch has by default.
+        folder: contains `model.onnx` or `openvino_model.xml`.
+        threads: number of threads; by default as many as torch uses.
 
     Raises:
         ValueError: if there is neither file in the folder.
@@ -64,10 +64,10 @@ class ExportedModel(nn.Module):
         return_dict: bool = True,
     ) -> ModelOutput:
         """
-        The outputs of the model by their names, float32. A mask or token types that are not given are all 1 and all 0.
+        The outputs of the model by their names, float32. The mask defaults to 1 everywhere, token types to 0.
 
         Raises:
-            ValueError: if an input that the graph takes is missing.
+            ValueError: if another input of the graph is missing.
         """
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         given["pixel_values"] = pixel_values

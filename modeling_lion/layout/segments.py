@@ -2,9 +2,9 @@
 """
 A text that is too long for the memory, in segments: what `encode_long` does.
 
-Embeddings, projections and MLPs see tokens one by one. Linear attention needs of the other segments their border
-states (layout/border_states.py). Short convolutions, and softmax within a window, need the hidden states of the few
-tokens on both sides that they reach (layout/halo.py).
+Embeddings, projections and MLPs see tokens one by one. Linear attention needs the border states of the other segments
+(layout/border_states.py). Short convolutions and softmax within a window need the hidden states of a few tokens on
+both sides (layout/halo.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -24,18 +24,18 @@ from .text import text_layout
 from .without_gaps import WithoutGaps
 
 
-# Put back where the tokens were at a time, so that no second tensor of all hidden states is needed.
+# Channels that are put back into the original order at a time, so that hidden states need not be held twice.
 RESTORED_CHANNELS = 64
 
 
 @dataclass
 class SegmentLayout(Layout):
     """
-    A segment of one sequence a row; tokens beside it come with their positions and rotary tables.
+    A segment of one sequence per row; positions and rotary tables include those of the halo.
 
     Attributes:
-        halo: the tokens beside it that the layer reaches; `None` if it reaches none.
-        border_states: what the segment gets of the others; `None` where nothing is attended to, or only in a window.
+        halo: the tokens on both sides that the layer reaches; `None` if it reaches none.
+        border_states: what the segment receives; `None` without linear attention, and while states are collected.
     """
 
     halo: Halo | None = None
@@ -66,12 +66,12 @@ def encode_in_segments(
     """
     The encoder of a `LionModel` without its pooler; see `LionModel.encode_long` for the arguments.
 
-    The first pass of a linear layer collects the states at segment borders, the second computes the outputs and writes
-    them over the inputs; layers with a window have the second only. Besides one tensor of hidden states, memory holds
-    one segment and those states.
+    A linear layer takes two passes: the first collects border states, the second computes the outputs and writes them
+    over the inputs; layers with a window take the second only. Besides one tensor of hidden states, memory holds the
+    activations of one segment and the border states.
 
     Returns:
-        The hidden states `(batch, length, hidden_size)`, and which tokens are real.
+        The hidden states `(batch, length, hidden_size)`, and the mask of real tokens.
     """
     if not model.is_text:
         raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')
@@ -95,7 +95,7 @@ def encode_in_segments(
     without_gaps = None
     if any(reach_of(model.config, layer_type) for layer_type in model.config.layer_types_in_use):
         without_gaps = WithoutGaps.of(is_real)
-    if without_gaps is not None:  # so that the neighbours of a segment are real ones
+    if without_gaps is not None:  # so that halos hold real tokens
         position_ids = without_gaps.reorder(position_ids.expand_as(input_ids))
         token_type_ids = None if token_type_ids is None else without_gaps.reorder(token_type_ids)
         input_ids, is_real = without_gaps.reorder(input_ids), without_gaps.is_real
@@ -147,7 +147,7 @@ def encode_in_segments(
 
 
 def states_of_layer(layer: nn.Module, hidden_states: Tensor, layout: Layout) -> BorderStates:
-    """What a linear layer gives the other segments of a sequence, of the hidden states that it gets."""
+    """The border states that a linear layer sends from a segment, given its hidden states."""
     _, key, value, log_decay = layer.attention.mixer(layer.normed(hidden_states), layout).inputs
     return segment_states(key, value, log_decay, layer.attention.config.head_directions)
 
@@ -161,8 +161,8 @@ def halos(
     layer: nn.Module, hidden_states: Tensor, is_real: Tensor | None, segments: tuple[Tensor, ...]
 ) -> Iterator[Halo | None]:
     """
-    What a layer reaches on both sides of each segment, in the order of the sequence; `None` if it reaches none. A
-    segment may be overwritten once it has been passed.
+    The halo of each segment, in the order of the sequence; `None` if the layer reaches no tokens outside. A segment
+    may be overwritten once the next halo is asked for.
     """
     radius = layer.attention.mixer.reach
     before, first = hidden_states[:, :0], 0

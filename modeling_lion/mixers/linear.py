@@ -1,18 +1,17 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Linear mixers make queries, keys, values and log decays, and `lion_attention` computes with them: LION-LIT is
-`LinearMixer` itself, and its subclasses decay (mixers/linear_decay.py).
+Linear mixers make the queries, keys, values and log decays of `lion_attention`. `LinearMixer` itself is LION-LIT; its
+subclasses have decays (mixers/linear_decay.py).
 """
 
 from collections.abc import Callable
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from ..attention.decay import NO_DECAY, LogDecay, is_per_channel, is_per_head
+from ..attention.decay import NO_DECAY, LogDecay
 from ..attention.implementation_names import linear_form
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
@@ -23,7 +22,8 @@ from ..layout.rotary import rotate
 from .feature_map import FEATURE_MAPS, Hedgehog
 from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer
-from .short_conv import ShortConv, absent
+from .padding import absent, make_padding_absent
+from .short_conv import ShortConv
 
 
 logger = logging.get_logger(__name__)
@@ -31,10 +31,10 @@ logger = logging.get_logger(__name__)
 
 class LinearMixer(Mixer):
     """
-    LION-LIT, where nothing decays (SPEC §2): the bidirectional Linear Transformer. The base of all linear mixers.
+    LION-LIT, the bidirectional Linear Transformer without decays (SPEC §2), and the base of all linear mixers.
 
-    This is also where padding ends: from here on a padded token is one without effect (`make_padding_absent`). A
-    subclass that decays overrides `log_decay` and has "decay" in the names of its parameters.
+    Padding is folded into keys and log decays here (mixers/padding.py): attention does not know of it. A subclass
+    with decays overrides `log_decay` and has "decay" in the names of its parameters.
     """
 
     has_heads_first = True
@@ -44,7 +44,7 @@ class LinearMixer(Mixer):
         super().__init__(config, layer_idx)
         feature_map, sizes = FEATURE_MAPS[config.feature_map], (config.num_attention_heads, config.head_dim)
         self.feature_map = feature_map(*sizes) if isinstance(feature_map, type) else feature_map
-        # What is learnt differs for queries and keys.
+        # A learnt map has different weights for queries and keys.
         self.key_feature_map = Hedgehog(*sizes) if feature_map is Hedgehog else None
         self.head_directions = config.head_directions
         self.window = config.local_window
@@ -65,8 +65,8 @@ class LinearMixer(Mixer):
         attention: Callable | None = None,
     ) -> AttentionCall:
         """
-        `Mixer.forward`. The inputs are query, key (after the feature map) and value, and the log decays, with `scans *
-        heads` heads: a scan is one order in which the tokens are read (layout/scans.py), with decays of its own.
+        `Mixer.forward`. The inputs are query and key, after the feature map, value, and the log decays, of `scans *
+        heads` heads: a scan is an order in which tokens are read (layout/scans.py), with its own decays.
         """
         around = layout.surround(hidden_states, self.reach)
         projected = self.project(around, layout.border_taps)
@@ -74,9 +74,9 @@ class LinearMixer(Mixer):
             projected = [around.own(x) for x in projected]
         query, key, value = [x.unflatten(-1, (-1, self.head_dim)) for x in projected]
         window, gate = None, None
-        if self.window:  # the gate stays float32 in a model loaded in float16
+        if self.window:  # the gate stays float32 if the model is loaded in float16
             gate = self.window_gate(hidden_states.to(self.window_gate.weight.dtype))
-        with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
+        with without_autocast(hidden_states):  # which on a GPU would widen queries and keys, but not values
             query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
             if self.window:
                 outer = key, value
@@ -99,13 +99,16 @@ class LinearMixer(Mixer):
         return AttentionCall(attention, inputs, window)
 
     def bound(self, attention: Callable, layout: Layout) -> Callable:
-        """`lion_attention` in some form, for the tokens of a layout and with the options of the configuration."""
+        """
+        `attention`, which is `lion_attention` in some form, for a layout and with the options of the configuration.
+        """
         return partial(
             layout.along(attention),
-            normalization="separate" if self.window else self.config.normalization,
+            normalization=self.config.normalization,
             chunk_size=self.config.chunk_size,
             cu_seqlens=layout.cu_seqlens,
             head_directions=self.head_directions,
+            returns_sums=self.window > 0,
         )
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
@@ -116,36 +119,21 @@ class LinearMixer(Mixer):
         return self.bound(self.eager_attention, layout)(*call.inputs)[1]
 
     def project(self, around: Surrounded, border_taps: BorderTaps | None) -> list[Tensor]:
-        """Queries, keys and values, convolved if the mixer does it, `(batch, tokens, hidden_size)` each."""
+        """Queries, keys and values, convolved if configured, `(batch, tokens, hidden_size)` each."""
         without_gaps = None if self.q_conv is None else around.without_gaps
         hidden_states, is_real = around.hidden_states, around.is_real
-        if without_gaps is not None:  # before the projections: one tensor for three
+        if without_gaps is not None:  # before the projections, to reorder one tensor instead of three
             hidden_states, is_real = without_gaps.reorder(hidden_states), without_gaps.is_real
         projected = [proj(hidden_states) for proj in (self.q_proj, self.k_proj, self.v_proj)]
         if self.q_conv is None:
             return projected
         pairs = zip(projected, (self.q_conv, self.k_conv, self.v_conv), strict=True)
-        # By name, since hooks take whatever comes by position for tensors.
+        # By name, since hooks expect positional arguments to be tensors.
         convolved = [conv(absent(x, is_real), borders=border_taps) for x, conv in pairs]
         return convolved if without_gaps is None else [without_gaps.restore(x) for x in convolved]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
-        """log λ of each token, for both directions, in one of the shapes of `LogDecay`; float32 or wider."""
+        """
+        log λ of each token, for both directions, in a shape of `LogDecay`, float32 or float64; `None` without decays.
+        """
         return None
-
-
-def make_padding_absent(key: Tensor, log_decay: Tensor | None, is_real: Tensor) -> tuple[Tensor, Tensor | None]:
-    """
-    Keys and log decays with which a padded token is exactly an absent one: its key is 0, its λ is 1 (SPEC §4).
-
-    Args:
-        key: `(batch, length, heads, head_dim)`.
-        log_decay: `(heads,)`, `(batch, heads, length)`, `(batch, heads, length, head_dim)`, or `None`.
-        is_real: which tokens are, `(batch, length)`, bool.
-    """
-    key = key * is_real[:, :, None, None].to(key.dtype)
-    if log_decay is not None:
-        log_decay = log_decay.view(1, -1, 1) if is_per_head(log_decay) else log_decay
-        by_head = is_real[:, None, :, None] if is_per_channel(log_decay) else is_real[:, None]
-        log_decay = torch.where(by_head, log_decay, 0)
-    return key, log_decay

@@ -12,15 +12,9 @@ from attention_forms import FORMS, auto, naive
 from hub_checkpoints import TEXTS, text_checkpoint
 from hub_upload_lion import ExportedModel, export_checkpoint
 from hub_upload_lion.cli import main
-from hub_upload_lion.export import export_checkpoint as export_module
-from hub_upload_lion.export.export_checkpoint import (
-    compare,
-    in_numbers_of,
-    quiet,
-    random_inputs,
-    write_onnx,
-    write_openvino,
-)
+from hub_upload_lion.export import compare_with_torch
+from hub_upload_lion.export.compare_with_torch import compare, in_dtype_of, random_inputs
+from hub_upload_lion.export.export_checkpoint import quiet, write_onnx, write_openvino
 from onnx import numpy_helper
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
@@ -241,13 +235,13 @@ def test_the_command_exports_an_encoder_of_sentence_transformers(tmp_path, capsy
 def test_a_graph_that_is_off_by_more_than_rounding_is_refused(dtype, tmp_path, monkeypatch):
     """The error that a graph may have is that of torch in the same numbers, and no constant."""
     model, errors = tiny(LionForMaskedLM, num_hidden_layers=2), {"added": 0.0}
-    rounded = in_numbers_of(model, dtype)
+    rounded = in_dtype_of(model, dtype)
 
     def graph(**inputs):
         outputs = rounded(**inputs)
         return {name: x.float() + errors["added"] for name, x in outputs.items()}
 
-    monkeypatch.setattr(export_module, "ExportedModel", lambda *args, **kwargs: graph)
+    monkeypatch.setattr(compare_with_torch, "ExportedModel", lambda *args, **kwargs: graph)
     (*found,) = compare(model, tmp_path, dtype, ())
     assert all(row.error <= row.tolerance <= row.scale / 4 for row in found)
     assert (found[-1].error > 0) == (dtype in ("float16", "int8"))

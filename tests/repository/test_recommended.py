@@ -13,7 +13,7 @@ from hub_checkpoints import IMAGE_PRESETS, RECOMMENDED, TEXTS, preset_checkpoint
 from hub_upload_lion import ExportedModel
 from hub_upload_lion.app.page import build_app
 from hub_upload_lion.cli import main
-from hub_upload_lion.export.export_checkpoint import random_inputs
+from hub_upload_lion.export.compare_with_torch import random_inputs
 from PIL import Image
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BitsAndBytesConfig, Trainer, TrainingArguments, pipeline
