@@ -223,6 +223,21 @@ def test_compile(name, saved):
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="Inductor compiles C++")
+@pytest.mark.parametrize("name", ["lion-text-base", "checkpoint"])
+def test_inductor_compiles_once_for_every_length(name, saved):
+    torch.compiler.reset()
+    model = AutoModel.from_pretrained(saved(name), num_hidden_layers=1).eval()
+    compiled = torch.compile(model, dynamic=True, fullgraph=True)
+    for length in (700, 50, 350):
+        inputs = random_inputs(model.config, 1, length)
+        with torch.compiler.set_stance("default" if length == 700 else "fail_on_recompile"), torch.no_grad():
+            actual = compiled(**inputs).last_hidden_state
+        torch.testing.assert_close(actual, states(model, inputs), atol=1e-5, rtol=1e-4)
+    torch.compiler.reset()
+
+
 @EVERY_TEXT
 def test_long_texts(name, saved):
     """As one pass gives them; layers that see all tokens at once say that they cannot."""
