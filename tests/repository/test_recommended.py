@@ -19,6 +19,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BitsAndBytesConfig, Trainer, TrainingArguments, pipeline
 
 from modeling_lion import LionModel
+from modeling_lion.layout import segments
 
 
 # peft asks transformers 5.23 for what that has renamed; exporters use what torch calls deprecated.
@@ -155,6 +156,19 @@ def test_sentence_transformers(name, saved, tmp_path):
     encoder.save(str(tmp_path))
     again = SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS[:3], convert_to_tensor=True)
     torch.testing.assert_close(again, vectors, atol=1e-6, rtol=1e-6)
+
+
+def test_sentence_transformers_reads_long_texts_in_segments(saved, monkeypatch):
+    encoder = SentenceTransformer(str(saved("checkpoint")), device="cpu")
+    texts = [TEXTS[0] * 20, TEXTS[1]]
+    expected, seen = encoder.encode(texts, convert_to_tensor=True), []
+    encode_long = encoder[0].auto_model.encode_long
+    monkeypatch.setattr(segments, "LONGEST_IN_ONE_PASS", 64)
+    monkeypatch.setattr(
+        LionModel, "encode_long", lambda self, ids, *args, **options: seen.append(ids.shape) or encode_long(ids, *args)
+    )
+    torch.testing.assert_close(encoder.encode(texts, convert_to_tensor=True), expected, atol=5e-6, rtol=1e-5)
+    assert len(seen) == 1 and seen[0][1] > 64
 
 
 @EVERY
