@@ -84,7 +84,7 @@ def export_checkpoint(
         to: `"onnx"` or `"openvino"`.
         dtype: `"float32"`; `"float16"`, weights in half precision, computed with in float32; `"int8"`, weights, and
             activations where the runtime has them, of linear layers, without those that make decays and learnt
-            feature maps; `"bfloat16"` (OpenVINO), computed in where the CPU can.
+            feature maps, and tables of embeddings; `"bfloat16"` (OpenVINO), computed in where the CPU can.
         attn_implementation: of linear attention: `"auto"` chooses by the length when the graph runs.
         lengths: of texts whose time is measured; as far as the model has positions.
         revision: of a Hub repository.
@@ -234,6 +234,7 @@ def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
     import onnx_ir
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    narrow_tables(graph)
     of_heads = [node.name for node in graph.graph if any(x.ndim > 2 for x in constants(node))]
     proto = onnx_ir.to_proto(graph)
     del proto.graph.value_info[:]  # shapes of products that the quantiser writes differently
@@ -247,6 +248,33 @@ def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
             nodes_to_exclude=[*excluded, *of_heads],
             use_external_data_format=is_large,
         )
+
+
+def narrow_tables(graph) -> None:
+    """Store tables of embeddings as int8 with a step for each row, and widen the rows that are read."""
+    import numpy
+    import onnx_ir
+
+    for node in list(graph.graph):
+        table = node.inputs[0].const_value if node.op_type == "Gather" else None
+        if table is None or len(table.shape) != 2 or table.size < FEW or table.dtype != onnx_ir.DataType.FLOAT:
+            continue
+        weights = table.numpy()
+        steps = abs(weights).max(1, keepdims=True).clip(numpy.finfo(numpy.float32).tiny) / 127
+        name, (_, ids), (rows,) = node.inputs[0].name, node.inputs, node.outputs
+        found = []
+        for kind, values in (("int8", (weights / steps).round().astype(numpy.int8)), ("steps", steps)):
+            value = onnx_ir.val(f"{name}_{kind}", const_value=onnx_ir.tensor(values))
+            graph.graph.register_initializer(value)
+            found.append(onnx_ir.node("Gather", [value, ids], {"axis": 0}))
+        cast = onnx_ir.node("Cast", [found[0].outputs[0]], {"to": onnx_ir.DataType.FLOAT.value})
+        wide = onnx_ir.node("Mul", [cast.outputs[0], found[1].outputs[0]])
+        wide.outputs[0].shape, wide.outputs[0].type = rows.shape, rows.type
+        graph.graph.insert_before(node, [*found, cast, wide])
+        rows.replace_all_uses_with(wide.outputs[0])
+        graph.graph.remove(node, safe=True)
+    for name in [name for name, value in graph.graph.initializers.items() if not value.uses()]:
+        del graph.graph.initializers[name]
 
 
 def unfuse_residual_norms(graph) -> None:
@@ -390,9 +418,12 @@ def in_numbers_of(model: LionPreTrainedModel, dtype: str) -> LionPreTrainedModel
         return rounded.half()
     for name, layer in rounded.named_modules():
         if isinstance(layer, nn.Linear) and "decay" not in name:
-            weight = layer.weight.detach()  # it may be tied to word embeddings, which are not rounded
+            weight = layer.weight.detach()  # it may be tied to word embeddings, which may be rounded otherwise
             layer.weight = nn.Parameter(round_to_int8(weight, weight.abs().amax(1, keepdim=True), 127))
             layer.register_forward_pre_hook(lambda layer, args: (round_to_int8(*args, range_of(*args), 255),))
+        elif isinstance(layer, nn.Embedding) and layer.weight.numel() >= FEW:
+            weight = layer.weight.detach()
+            layer.weight = nn.Parameter(round_to_int8(weight, weight.abs().amax(1, keepdim=True), 127))
     return rounded
 
 

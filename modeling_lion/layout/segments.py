@@ -28,8 +28,8 @@ from .without_gaps import WithoutGaps
 
 # Put back where the tokens were at a time, so that no second tensor of all hidden states is needed.
 RESTORED_CHANNELS = 64
-# Tokens at once. What a layer makes of so many, rows of some 3,000 numbers in float32, is less than the 32 MB from which
-# on the C library gives memory back at once: with 16,384, a fifth of the time went to fetching it anew, page by page.
+# Tokens at once. What a layer makes of so many, rows of some 3,000 numbers in float32, is less than the 32 MB from
+# which on the C library gives memory back at once: with 16,384, a fifth of the time went to fetching it anew.
 SEGMENT_LENGTH = 2048
 # A forward pass reads longer texts in segments by itself.
 LONGEST_IN_ONE_PASS = 16384
@@ -163,11 +163,11 @@ def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, 
         options.get(name, getattr(model.config, name)) for name in ("output_attentions", "output_hidden_states")
     )
     return (
-        input_ids.shape[1] > LONGEST_IN_ONE_PASS
+        is_readable(input_ids)  # first: a graph is for all lengths
+        and input_ids.shape[1] > LONGEST_IN_ONE_PASS
         and not (model.training or torch.is_grad_enabled() or asks_for_more)
         and type(layout) is Layout
         and "full_attention" not in model.config.layer_types_in_use
-        and is_readable(input_ids)
         and not torch.is_autocast_enabled(input_ids.device.type)
         and not any(has_forward_hooks(layer) for layer in model.layers)
     )
