@@ -69,6 +69,12 @@ KNOWN_NAMES = {
     "return_unused_kwargs",
     *default_generation_parameters(),
 }
+# What AutoTokenizer and AutoImageProcessor are given for themselves, and pass on to the configuration.
+OF_PREPROCESSORS = {
+    *("padding_side", "truncation_side", "model_max_length", "tokenizer_type", "vocab", "vocab_file"),
+    *(f"{name}_token" for name in ("bos", "cls", "eos", "mask", "pad", "sep", "unk")),
+    *("image_mean", "image_std"),
+}
 # How one vector may be made of a sequence.
 POOLINGS = {"text": ("cls", "mean", "late"), "image": ("cls", "mean", "cls_mean", "prefix", "attention")}
 # `max_position_embeddings` without any positions: other libraries want a positive number there, and
@@ -454,7 +460,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         that is not stored has the default of LION 0.1, `published_fields`.
         """
         if not kwargs.get("return_unused_kwargs"):  # else they are for the model, too, which refuses what it lacks
-            cls.check_names(kwargs)
+            cls.check_names(kwargs.keys() - OF_PREPROCESSORS)
         # To the constructor, which fills in what depends on them.
         given = {name: kwargs.pop(name) for name in cls.__annotations__ if name in kwargs}
         if "max_position_embeddings" in given:
