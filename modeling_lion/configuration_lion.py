@@ -69,6 +69,12 @@ KNOWN_NAMES = {
     "return_unused_kwargs",
     *default_generation_parameters(),
 }
+# Arguments of AutoTokenizer and AutoImageProcessor, which pass them on to the configuration.
+OF_PREPROCESSORS = {
+    *("padding_side", "truncation_side", "model_max_length", "tokenizer_type", "vocab", "vocab_file"),
+    *(f"{name}_token" for name in ("bos", "cls", "eos", "mask", "pad", "sep", "unk")),
+    *("image_mean", "image_std"),
+}
 # Ways to reduce a sequence to one vector.
 POOLINGS = {"text": ("cls", "mean", "late"), "image": ("cls", "mean", "cls_mean", "prefix", "attention")}
 # `max_position_embeddings` of models without positions: other libraries expect a positive number, and
@@ -457,7 +463,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         only. Fields that are not stored get the defaults of LION 0.1, `published_fields`.
         """
         if not kwargs.get("return_unused_kwargs"):  # else some are for the model, which checks them
-            cls.check_names(kwargs)
+            cls.check_names(kwargs.keys() - OF_PREPROCESSORS)
         # Pass them to the constructor, which sets the fields that depend on them.
         given = {name: kwargs.pop(name) for name in cls.__annotations__ if name in kwargs}
         if "max_position_embeddings" in given:

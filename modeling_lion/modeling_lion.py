@@ -57,7 +57,7 @@ from .layout.input_checks import check_inputs
 from .layout.layout import PLAIN_LAYOUT, Layout
 from .layout.rotary import rotary_embeddings, rotary_tables
 from .layout.scans import image_layout
-from .layout.segments import encode_in_segments
+from .layout.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
 from .layout.sequence_parallel import SequenceParallelModel, shared_layout
 from .layout.text import real_tokens, text_layout
 from .loading import check_config, check_mixer_weights, explain_damaged_weights
@@ -354,6 +354,9 @@ class LionModel(LionPreTrainedModel):
             if self.sequence_group is not None:
                 wants_weights = kwargs.get("output_attentions", self.config.output_attentions)
                 layout = shared_layout(self.config, inputs, layout, position_ids, self.sequence_group, wants_weights)
+            if inputs_embeds is None and goes_in_segments(self, input_ids, layout, kwargs):
+                like_ids = [None if x is None else x.expand_as(input_ids) for x in (token_type_ids, position_ids)]
+                return self.encode_long(input_ids, attention_mask, *like_ids, show_progress=False)
             hidden_states = self.embeddings(input_ids, token_type_ids, layout.position_ids, inputs_embeds)
             layout.rotary_tables = rotary_tables(self.rotary_embeddings, hidden_states, layout)
         else:
@@ -382,13 +385,14 @@ class LionModel(LionPreTrainedModel):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         *,
-        segment_length: int = 16384,
+        segment_length: int = SEGMENT_LENGTH,
         show_progress: bool = True,
     ) -> BaseModelOutputWithPooling:
         """
         Encode a text of any length. The result is that of `forward`, but besides the hidden states it takes the memory
         of one segment only: a million tokens fit where a single forward pass would not. For inference; nothing is
-        truncated.
+        truncated. `forward` calls this for texts of more than 16,384
+        tokens (`goes_in_segments`).
 
         Args:
             input_ids, attention_mask, token_type_ids, position_ids: as in `forward`, `(batch, length)`.

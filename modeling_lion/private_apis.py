@@ -84,6 +84,14 @@ def has_backward_hooks(module: nn.Module) -> bool:
     return bool(module._backward_hooks)
 
 
+def has_forward_hooks(module: nn.Module) -> bool:
+    """
+    Whether somebody sees or changes what a module is given or gives: by hooks, or as accelerate does, by a forward of
+    its own, which moves weights. Not told otherwise.
+    """
+    return bool(module._forward_hooks or module._forward_pre_hooks or hasattr(module, "_hf_hook"))
+
+
 def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:
     """
     The gradient of the scores of a softmax over the last dimension, w ∘ (grad - Σ grad ∘ w), in the memory of `grad`.

@@ -16,7 +16,7 @@ from modeling_lion import LionPreTrainedModel
 from ..sample_inputs import pad_sequences
 from ..timing import cpu_seconds
 from ..verify import COARSEST
-from .exported import ExportedModel
+from .exported import FEW, ExportedModel
 
 
 # The tolerance, as a multiple of torch's rounding error in the same dtype; errors were measured up to 2, 0.8 and 1
@@ -143,9 +143,12 @@ def in_dtype_of(model: LionPreTrainedModel, dtype: str) -> LionPreTrainedModel:
         return rounded.half()
     for name, layer in rounded.named_modules():
         if isinstance(layer, nn.Linear) and "decay" not in name:
-            weight = layer.weight.detach()  # it may be tied to word embeddings, which are not rounded
+            weight = layer.weight.detach()  # a copy: it may be tied to word embeddings
             layer.weight = nn.Parameter(round_to_int8(weight, weight.abs().amax(1, keepdim=True), 127))
             layer.register_forward_pre_hook(lambda layer, args: (round_to_int8(*args, range_of(*args), 255),))
+        elif isinstance(layer, nn.Embedding) and layer.weight.numel() >= FEW:
+            weight = layer.weight.detach()
+            layer.weight = nn.Parameter(round_to_int8(weight, weight.abs().amax(1, keepdim=True), 127))
     return rounded
 
 

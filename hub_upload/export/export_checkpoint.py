@@ -22,7 +22,7 @@ from ..checkpoint import copy_file, find_checkpoint, load_model, load_preprocess
 from ..sentence_modules import MODULES, encoder_class, read_modules, sentence_files
 from ..verify import print_table
 from .compare_with_torch import Comparison, compare, random_inputs
-from .exported import FILES, PRECISION, check_installed
+from .exported import FEW, FILES, PRECISION, check_installed
 
 
 DTYPES = {"onnx": ("float32", "float16", "int8"), "openvino": ("float32", "float16", "bfloat16", "int8")}
@@ -32,8 +32,6 @@ REFUSED = {
     "LionForMultipleChoice": "its inputs have a dimension of choices: export a LionForSequenceClassification",
     "LionForMaskedImageModeling": "it takes a mask of patches: export the encoder, saved as LionModel",
 }
-# Weights with fewer elements stay float32 in float16 and int8 graphs.
-FEW = 4096
 
 
 def export_checkpoint(
@@ -57,7 +55,7 @@ def export_checkpoint(
         to: `"onnx"` or `"openvino"`.
         dtype: `"float32"`; `"float16"`: weights in half precision, computation in float32; `"int8"`: weights, and
             activations if the runtime supports them, of linear layers other than those of decays and learnt feature
-            maps; `"bfloat16"` (OpenVINO): computation in bfloat16 if the CPU supports it.
+            maps, and of tables of embeddings; `"bfloat16"` (OpenVINO): computation in bfloat16 if the CPU supports it.
         attn_implementation: of linear attention: `"auto"` chooses by the length at run time.
         lengths: of the texts to time, if the model has positions for them.
         revision: of a Hub repository.
@@ -195,6 +193,7 @@ def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
     import onnx_ir
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    narrow_tables(graph)
     of_heads = [node.name for node in graph.graph if any(x.ndim > 2 for x in constants(node))]
     proto = onnx_ir.to_proto(graph)
     del proto.graph.value_info[:]  # shapes of products that the quantiser writes differently
@@ -208,6 +207,33 @@ def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
             nodes_to_exclude=[*excluded, *of_heads],
             use_external_data_format=is_large,
         )
+
+
+def narrow_tables(graph) -> None:
+    """Store tables of embeddings as int8 with a step for each row, and widen the rows that are read."""
+    import numpy
+    import onnx_ir
+
+    for node in list(graph.graph):
+        table = node.inputs[0].const_value if node.op_type == "Gather" else None
+        if table is None or len(table.shape) != 2 or table.size < FEW or table.dtype != onnx_ir.DataType.FLOAT:
+            continue
+        weights = table.numpy()
+        steps = abs(weights).max(1, keepdims=True).clip(numpy.finfo(numpy.float32).tiny) / 127
+        name, (_, ids), (rows,) = node.inputs[0].name, node.inputs, node.outputs
+        found = []
+        for kind, values in (("int8", (weights / steps).round().astype(numpy.int8)), ("steps", steps)):
+            value = onnx_ir.val(f"{name}_{kind}", const_value=onnx_ir.tensor(values))
+            graph.graph.register_initializer(value)
+            found.append(onnx_ir.node("Gather", [value, ids], {"axis": 0}))
+        cast = onnx_ir.node("Cast", [found[0].outputs[0]], {"to": onnx_ir.DataType.FLOAT.value})
+        wide = onnx_ir.node("Mul", [cast.outputs[0], found[1].outputs[0]])
+        wide.outputs[0].shape, wide.outputs[0].type = rows.shape, rows.type
+        graph.graph.insert_before(node, [*found, cast, wide])
+        rows.replace_all_uses_with(wide.outputs[0])
+        graph.graph.remove(node, safe=True)
+    for name in [name for name, value in graph.graph.initializers.items() if not value.uses()]:
+        del graph.graph.initializers[name]
 
 
 def unfuse_residual_norms(graph) -> None:

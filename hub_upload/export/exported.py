@@ -12,9 +12,15 @@ from transformers.modeling_outputs import ModelOutput
 
 import modeling_lion  # noqa: F401, registers the configuration
 
+from ..checkpoint import copy_file
+
 
 FILES = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
+# Weights with fewer elements stay float32 in float16 and int8 graphs.
+FEW = 4096
+# How the names of the files of a graph begin, with those of its weights.
+GRAPH_FILES = ("model.onnx", "openvino_model.")
 # The place of the precision in OpenVINO's file.
 PRECISION = ["runtime_options", "INFERENCE_PRECISION_HINT"]
 
@@ -80,9 +86,16 @@ class ExportedModel(nn.Module):
         outputs = self.compute({name: given[name].cpu().contiguous().numpy() for name in self.input_names})
         return ModelOutput(zip(self.output_names, map(torch.from_numpy, outputs), strict=True))
 
-    def save_pretrained(self, *args, **kwargs) -> None:
-        """Raise a ValueError: graphs are copied as a folder, not saved."""
-        raise ValueError(f"An exported model is no checkpoint: copy the folder {self.folder} as it is.")
+    def save_pretrained(self, save_directory: str | Path, **kwargs) -> None:
+        """Copy the graph, its weights and the configuration to a folder: `SentenceTransformer.save` asks for it."""
+        target = Path(save_directory)
+        target.mkdir(parents=True, exist_ok=True)
+        if target.resolve() == self.folder.resolve():
+            return
+        self.config.save_pretrained(target)
+        for file in sorted(self.folder.iterdir()):
+            if file.name.startswith(GRAPH_FILES):
+                copy_file(file, target / file.name)
 
 
 def open_onnx(path: Path, threads: int):
