@@ -79,6 +79,11 @@ def has_backward_hooks(module: nn.Module) -> bool:
     return bool(module._backward_hooks)
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether somebody watches what a module, or a part of it, gets or gives."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+
+
 def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:
     """
     The gradient of the scores of a softmax over the last dimension, in the memory of `grad`: w ∘ (grad - Σ grad ∘ w).

@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig
 
 from .border_taps import BorderTaps
 from .halo import Surrounded
+from .tiles import Tile, cut_into_tiles, in_tiles
 from .without_gaps import WithoutGaps
 
 
@@ -39,6 +40,7 @@ class Layout:
         masks: what mixers of softmax made of padding and packing (`Mixer.layer_mask`), by type of layers.
         border_taps: what short convolutions need at borders inside of rows; `None` where there are none.
         without_gaps: what they need where tokens are padded between real ones; `None` where none are.
+        has_tiles: whether what sees tokens one by one computes some at a time (layout/tiles.py).
     """
 
     is_real: Tensor | None = None
@@ -48,6 +50,7 @@ class Layout:
     masks: dict[str, Any] = field(default_factory=dict)
     border_taps: BorderTaps | None = None
     without_gaps: WithoutGaps | None = None
+    has_tiles: bool = False
 
     cu_seqlens = None  # borders of packed sequences
     is_segment = False  # whether mixers see tokens beside these
@@ -59,6 +62,20 @@ class Layout:
     def positions_around(self, reach: int) -> Tensor:
         """`position_ids` of the tokens that `surround` gives."""
         return self.position_ids
+
+    def by_token(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        """`function` of tensors `(batch, length, ...)`, which it computes token by token."""
+        if not self.has_tiles:
+            return function(*tensors)
+        (found,) = self.by_tile(lambda tile: [function(*map(tile.of, tensors))], tensors[0])
+        return found
+
+    def by_tile(self, function: Callable[[Tile], list[Tensor]], tokens: Tensor) -> list[Tensor]:
+        """`in_tiles`, for all of `tokens`, `(batch, length, ...)`; as one tile where it computes all at once."""
+        batch, length = tokens.shape[:2]
+        if not self.has_tiles:
+            return function(Tile(slice(None), 0, length))
+        return in_tiles(function, cut_into_tiles(batch, length), batch, length)
 
     def along(self, attention: Callable) -> Callable:
         """`attention`, in any form of `lion_attention`, as it is computed for these tokens."""

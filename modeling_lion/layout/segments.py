@@ -21,6 +21,7 @@ from .halo import Halo, Surrounded, reach_of
 from .input_checks import check_inputs
 from .layout import Layout
 from .text import text_layout
+from .tiles import is_faster_in_tiles
 from .without_gaps import WithoutGaps
 
 
@@ -114,6 +115,7 @@ def encode_in_segments(
     with logging.tqdm(
         total=sum(passes) * len(segments), desc="Encoding", unit="segment", disable=not show_progress
     ) as progress:
+        has_tiles = is_faster_in_tiles(model, segments[0])
 
         def each_segment(layer):
             has_window = layer.attention.mixer.window
@@ -127,7 +129,7 @@ def encode_in_segments(
                     for layer_type, embedding in model.rotary_embeddings.items()
                     if layer_type == layer.layer_type
                 }
-                yield segment, SegmentLayout(mask, position, rotary_tables=tables, halo=halo)
+                yield segment, SegmentLayout(mask, position, rotary_tables=tables, has_tiles=has_tiles, halo=halo)
                 progress.update()
 
         for layer, num_passes in zip(model.layers, passes, strict=True):

@@ -511,11 +511,8 @@ ROTARY = [
     Mutant(
         "rotary: queries and keys are turned behind the feature map",
         "modeling_lion/mixers/linear.py",
-        """            query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
-            if self.window:""",
-        """            query, key = (self.feature_map(x) for x in (query, key))
-            query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
-            if self.window:""",
+        "query, key = near = rotate(query, key, tables, heads_dim=2)",
+        "query, key = near = rotate(self.feature_map(query), self.feature_map(key), tables, heads_dim=2)",
         "test_rotary.py",
     ),
     Mutant(
@@ -676,8 +673,8 @@ WINDOWS = [
     Mutant(
         "local window: padded keys of a segment's neighbours are seen",
         "modeling_lion/mixers/linear.py",
-        "query, *outer, gate, around.is_real, around.before,",
-        "query, *outer, gate, None if around.before else around.is_real, around.before,",
+        "near_query, *outer, gate, around.is_real, around.before,",
+        "near_query, *outer, gate, None if around.before else around.is_real, around.before,",
         "test_local_window.py::test_long_texts_in_segments",
     ),
     Mutant(
@@ -704,8 +701,8 @@ WINDOWS = [
     Mutant(
         "hybrid: every layer gets the rotary positions of the first type",
         "modeling_lion/mixers/softmax.py",
-        "layout.rotary_tables.get(self.layer_type), heads_dim=1)",
-        "next(iter(layout.rotary_tables.values()), None), heads_dim=1)",
+        "tables = layout.rotary_tables.get(self.layer_type)",
+        "tables = next(iter(layout.rotary_tables.values()), None)",
         "test_hybrid.py test_warm_start.py",
     ),
     Mutant(
@@ -949,8 +946,8 @@ MODELS = [
     Mutant(
         "model: no LayerNorm after the MLP",
         "modeling_lion/modeling_lion.py",
-        "return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states), memory",
-        "return hidden_states, memory",
+        "return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states)",
+        "return hidden_states",
         "test_softmax.py",
     ),
     Mutant(
