@@ -58,6 +58,8 @@ MEASURED = (
     "million",
     "packing",
     "windows",
+    "pieces",
+    "global_layers",
     "retrieval",
     "transfer",
     "quality",
@@ -327,6 +329,29 @@ def windows(read: Read) -> str:
         if row["memory"] and sdpa["memory"]:
             cell += f" ({sdpa['memory'] / 2**30:.2f} → {row['memory'] / 2**30:.2f} GiB)"
         rows[f"ModernBERT-{model}, {layers} layers, {dtype}, {what}"][f"{length:,} tokens"] = cell
+    return grid(rows)
+
+
+def pieces(read: Read) -> str:
+    """A whole text ÷ a BERT that reads it in pieces, by length."""
+    found, rows = latest(read("pieces"), "group", "dtype", "length", "model"), defaultdict(dict)
+    for (group, dtype, length, model), row in found.items():
+        peer = found[group, dtype, length, "MiniLM" if group == "checkpoint" else "BERT"]
+        if row is peer:
+            continue
+        name = f"{model} ÷ {peer['model']}" + ("" if group == "checkpoint" else f", {group}")
+        cell = f"{row['median'] / peer['median']:.2f} ({duration(row['median'])})"
+        rows[f"{name}, {dtype}"][f"{length:,} tokens"] = cell
+    return grid(rows)
+
+
+def global_layers(read: Read) -> str:
+    """What a small ModernBERT keeps with linear global layers: masked-LM loss, and marks that are far away."""
+    found, rows = latest(read("global_layers"), "model", "length"), defaultdict(dict)
+    for (model, length), row in found.items():
+        rows[model][f"masked-LM loss, {length:,} tokens"] = f"{row['loss']:.3f}"
+    for (model, length), row in found.items():
+        rows[model][f"far marks right, {length:,}"] = f"{100 * row['right']:.0f} %"
     return grid(rows)
 
 
@@ -653,6 +678,8 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "million": million,
     "packing": packing,
     "windows": windows,
+    "pieces": pieces,
+    "global layers": global_layers,
     "retrieval": retrieval,
     "transfer": transfer,
     "scores": scores,

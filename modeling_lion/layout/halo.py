@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from .tiles import Tile
+from .tiles import TokenTile
 from .without_gaps import WithoutGaps
 
 
@@ -34,10 +34,10 @@ class Surrounded(NamedTuple):
         """Whether there are tokens beside the segment."""
         return self.before > 0 or self.after > 0
 
-    def tile(self, tile: Tile, reach: int) -> "Surrounded":
+    def tile(self, tile: TokenTile, reach: int) -> "Surrounded":
         """A tile of the tokens of the call, with `reach` more on both sides, as far as there are any."""
         first, end = self.before + tile.first, self.before + tile.end
-        wider = Tile(tile.rows, max(0, first - reach), min(self.hidden_states.shape[1], end + reach))
+        wider = TokenTile(tile.rows, max(0, first - reach), min(self.hidden_states.shape[1], end + reach))
         sides = first - wider.first, wider.end - end
         return Surrounded(wider.of(self.hidden_states), wider.of(self.is_real), self.without_gaps, *sides)
 

@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig
 
 from .border_taps import BorderTaps
 from .halo import Surrounded
-from .tiles import Tile, cut_into_tiles, in_tiles
+from .tiles import TokenTile, cut_into_tiles, in_tiles
 from .without_gaps import WithoutGaps
 
 
@@ -70,11 +70,11 @@ class Layout:
         (found,) = self.by_tile(lambda tile: [function(*map(tile.of, tensors))], tensors[0])
         return found
 
-    def by_tile(self, function: Callable[[Tile], list[Tensor]], tokens: Tensor) -> list[Tensor]:
+    def by_tile(self, function: Callable[[TokenTile], list[Tensor]], tokens: Tensor) -> list[Tensor]:
         """`in_tiles`, for all of `tokens`, `(batch, length, ...)`; as one tile where it computes all at once."""
         batch, length = tokens.shape[:2]
         if not self.has_tiles:
-            return function(Tile(slice(None), 0, length))
+            return function(TokenTile(slice(None), 0, length))
         return in_tiles(function, cut_into_tiles(batch, length), batch, length)
 
     def along(self, attention: Callable) -> Callable:

@@ -23,7 +23,7 @@ from ..private_apis import has_hooks, is_transformed
 TILE_TOKENS = 1024
 
 
-class Tile(NamedTuple):
+class TokenTile(NamedTuple):
     """Tokens `first` to `end` of the `rows` of a batch: some of one row, or all of several rows."""
 
     rows: slice
@@ -41,17 +41,19 @@ class Tile(NamedTuple):
         return None if tables is None else tuple(map(self.of, tables))
 
 
-def cut_into_tiles(batch: int, length: int) -> list[Tile]:
+def cut_into_tiles(batch: int, length: int) -> list[TokenTile]:
     """Tiles of at most `TILE_TOKENS` tokens, about equally large, in the order of the batch."""
     if length > TILE_TOKENS:
         num_tiles, step = cut_evenly(length, TILE_TOKENS)
         borders = [(n * step, min(n * step + step, length)) for n in range(num_tiles)]
-        return [Tile(slice(row, row + 1), *pair) for row in range(batch) for pair in borders]
+        return [TokenTile(slice(row, row + 1), *pair) for row in range(batch) for pair in borders]
     _, rows = cut_evenly(batch, TILE_TOKENS // max(1, length))
-    return [Tile(slice(row, row + rows), 0, length) for row in range(0, batch, rows)]
+    return [TokenTile(slice(row, row + rows), 0, length) for row in range(0, batch, rows)]
 
 
-def in_tiles(function: Callable[[Tile], Sequence[Tensor]], tiles: list[Tile], batch: int, length: int) -> list[Tensor]:
+def in_tiles(
+    function: Callable[[TokenTile], Sequence[Tensor]], tiles: list[TokenTile], batch: int, length: int
+) -> list[Tensor]:
     """
     What `function` gives for all tokens.
 

@@ -20,7 +20,7 @@ from ..layout.border_taps import BorderTaps
 from ..layout.halo import Surrounded, reach_of
 from ..layout.layout import PLAIN_LAYOUT, Layout, PositionEmbeddings
 from ..layout.rotary import rotate
-from ..layout.tiles import Tile
+from ..layout.tiles import TokenTile
 from .feature_map import FEATURE_MAPS, Hedgehog
 from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer
@@ -119,7 +119,7 @@ class LinearMixer(Mixer):
         if self.q_conv is not None and tokens.without_gaps is not None:  # its order knows no tiles
             return self.features_of(tokens, layout.border_taps, tables)
 
-        def of_tile(tile: Tile) -> list[Tensor]:
+        def of_tile(tile: TokenTile) -> list[Tensor]:
             some, borders = tokens.tile(tile, self.config.conv_kernel // 2), layout.border_taps
             if borders is not None:
                 borders = borders.between(tile.first - some.before, tile.end + some.after)

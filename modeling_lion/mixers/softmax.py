@@ -25,7 +25,7 @@ from ..attention.tracing import is_readable
 from ..layout.halo import reach_of
 from ..layout.layout import PLAIN_LAYOUT, Layout
 from ..layout.rotary import rotate
-from ..layout.tiles import Tile
+from ..layout.tiles import TokenTile
 from .mixer import AttentionCall, Mixer
 
 
@@ -168,7 +168,7 @@ class SoftmaxMixer(Mixer):
         """Queries, keys and values, `(batch, heads, length, head_dim)`."""
         tables = layout.rotary_tables.get(self.layer_type)
 
-        def of_tile(tile: Tile) -> list[Tensor]:
+        def of_tile(tile: TokenTile) -> list[Tensor]:
             states, projections = tile.of(hidden_states), (self.q_proj, self.k_proj, self.v_proj)
             query, key, value = (self.split_heads(proj(states)) for proj in projections)
             turned = rotate(query, key, tile.of_tables(tables), heads_dim=1)
