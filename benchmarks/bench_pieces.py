@@ -15,10 +15,11 @@ pieces and the time is multiplied: it does not depend on the others. Before that
 `difference` is the largest one. Rows go to pieces.csv.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
-from bench_deploy import make_encoder
+from bench_deploy import PIECE, InPieces, make_encoder
 from bench_models import make_model
 from measure import (
     ENCODER_LAYERS,
@@ -33,7 +34,6 @@ from report import write_page
 from torch import Tensor, nn
 
 
-PIECE, BATCH = 256, 8
 PIECES_AT_MOST = 8192
 # The first of each group reads pieces.
 GROUPS = {"2 layers of 768": ("BERT", "LION-LIT", "LION-S", "LION"), "checkpoint": ENCODERS}
@@ -59,14 +59,8 @@ def make_ids(length: int) -> Tensor:
 
 
 @torch.no_grad()
-def read_pieces(model: nn.Module, ids: Tensor) -> None:
-    for batch in ids[:, :PIECES_AT_MOST].view(-1, PIECE).split(BATCH):
-        model(batch)
-
-
-@torch.no_grad()
-def read_whole(model: nn.Module, ids: Tensor) -> None:
-    model(ids)
+def encode(model: Callable, ids: Tensor) -> None:
+    model(input_ids=ids)
 
 
 def check_equal(model: nn.Module, ids: Tensor, dtype: str) -> float:
@@ -103,7 +97,8 @@ def main(args: list[str] | None = None) -> None:
         differences = {name: check_equal(models[name], make_ids(min(lengths)), args.dtype) for name in others}
         for length in lengths:
             ids = make_ids(length)
-            steps = {name: partial(read_pieces if name == peer else read_whole, models[name], ids) for name in models}
+            steps = {peer: partial(encode, InPieces(models[peer]), ids[:, :PIECES_AT_MOST])}
+            steps |= {name: partial(encode, models[name], ids) for name in others}
             seconds = interleaved(steps, args.repeats)
             seconds[peer] = [x * length / min(length, PIECES_AT_MOST) for x in seconds[peer]]
             rows = [{"model": name} | cases[length] | summary(seconds[name]) for name in models]

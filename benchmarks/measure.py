@@ -43,6 +43,8 @@ COLORS = {
     "ViT": "#30343b",
     "ModernBERT": "#8a8f98",
     "ModernBERT-base": "#b5977a",
+    "ModernBERT-base exact": "#8c5a2b",
+    "BERT in pieces": "#a0a4ab",
     "LION-ModernBERT-base": "#0f8b8d",
     "LION": "#101c70",
     "LION-LIT": "#e07b28",
