@@ -31,6 +31,7 @@ from measure import (
     LIONS,
     PASSES,
     RESULTS,
+    WINDOWS,
     duration,
     latest,
     markdown_table,
@@ -175,18 +176,24 @@ def models(read: Read, table: str = "models", modes: tuple[str, ...] = ("train",
     return grid(cells)
 
 
+def ratio_of_day(row: dict, peer: dict | None) -> str:
+    """Of two times that were measured on one day."""
+    return short(row["median"] / peer["median"]) if peer and peer["day"] == row["day"] else ""
+
+
 def hybrid(read: Read) -> str:
-    """ModernBERT-base beside the LION of its shape, by length and number of layers."""
+    """ModernBERT-base, also with windows in linear time, beside the LION of its shape, by length and layers."""
     found = latest(read("models", modality="document"), "layers", "size", "mode", "model")
     table = defaultdict(dict)
     for layers, size, mode, _ in sorted(found):
-        peer, lion = (found.get((layers, size, mode, model)) for model in BASE)
+        peer, windows, lion = (found.get((layers, size, mode, model)) for model in (BASE[0], WINDOWS, BASE[1]))
         if peer and lion and peer["day"] == lion["day"]:
             name = {"train": "training step", "infer": "inference"}[mode]
             gibibytes = [f"{row['peak_memory_bytes'] / 2**30:.1f}" for row in (peer, lion)]
             table[f"{size:,} tokens, {layers} layers"] |= {
                 f"{name}: ModernBERT": duration(peer["median"]),
                 f"{name}: LION ÷ ModernBERT": short(lion["median"] / peer["median"]),
+                f"{name}: LION ÷ lion_local": ratio_of_day(lion, windows),
                 f"{name}: GiB, ModernBERT / LION": " / ".join(gibibytes),
             }
     return grid(table)

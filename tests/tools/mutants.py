@@ -500,6 +500,44 @@ SEGMENTS = [
     ),
 ]
 
+TILES = [
+    Mutant(
+        "tiles: a convolution does not see the next tile",
+        "modeling_lion/mixers/linear.py",
+        "tokens.tile(tile, self.config.conv_kernel // 2)",
+        "tokens.tile(tile, 0)",
+        "test_tiles.py::test_equals_all_at_once",
+    ),
+    Mutant(
+        "tiles: all have the borders of the first one",
+        "modeling_lion/mixers/linear.py",
+        "borders.between(tile.first - some.before, tile.end + some.after)",
+        "borders.between(0, some.hidden_states.shape[1])",
+        "test_tiles.py",
+    ),
+    Mutant(
+        "tiles: all have the positions of the first one",
+        "modeling_lion/layout/tiles.py",
+        "tuple(map(self.of, tables))",
+        "tuple(x[:, : self.end - self.first] for x in tables)",
+        "test_tiles.py::test_equals_all_at_once",
+    ),
+    Mutant(
+        "tiles: of a segment, they begin with its neighbours",
+        "modeling_lion/layout/halo.py",
+        "first, end = self.before + tile.first, self.before + tile.end",
+        "first, end = tile.first, tile.end",
+        "test_tiles.py::test_long_texts_in_segments test_segments.py",
+    ),
+    Mutant(
+        "tiles: hooks get some tokens at a time",
+        "modeling_lion/layout/tiles.py",
+        "return not any(has_hooks(part)",
+        "return not any(False and has_hooks(part)",
+        "test_tiles.py::test_what_waits_for_all_tokens_gets_them",
+    ),
+]
+
 ROTARY = [
     Mutant(
         "rotary: channels that are not turned change places between queries and keys",
@@ -1724,6 +1762,7 @@ MUTANTS = [
         + GRADIENTS
         + DIRECTIONS
         + SEGMENTS
+        + TILES
         + ROTARY
         + WINDOWS
         + TRANSFORMERS_WINDOWS
