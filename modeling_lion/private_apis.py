@@ -80,8 +80,12 @@ def has_backward_hooks(module: nn.Module) -> bool:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether somebody watches what a module, or a part of it, gets or gives."""
-    return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    """
+    Whether somebody watches what a module, or a part of it, gets or gives; or accelerate fetches its weights for every
+    call, by a hook of its own kind.
+    """
+    parts = module.modules()
+    return any(part._forward_hooks or part._forward_pre_hooks or hasattr(part, "_hf_hook") for part in parts)
 
 
 def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig
 
 from .border_taps import BorderTaps
 from .halo import Surrounded
-from .tiles import TokenTile, cut_into_tiles, in_tiles
+from .tiles import ALL_TOKENS, TokenTile, cut_into_tiles, in_tiles
 from .without_gaps import WithoutGaps
 
 
@@ -65,16 +65,14 @@ class Layout:
 
     def by_token(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         """`function` of tensors `(batch, length, ...)`, which it computes token by token."""
-        if not self.has_tiles:
-            return function(*tensors)
         (found,) = self.by_tile(lambda tile: [function(*map(tile.of, tensors))], tensors[0])
         return found
 
     def by_tile(self, function: Callable[[TokenTile], list[Tensor]], tokens: Tensor) -> list[Tensor]:
         """`in_tiles`, for all of `tokens`, `(batch, length, ...)`; as one tile where it computes all at once."""
-        batch, length = tokens.shape[:2]
         if not self.has_tiles:
-            return function(TokenTile(slice(None), 0, length))
+            return function(ALL_TOKENS)
+        batch, length = tokens.shape[:2]
         return in_tiles(function, cut_into_tiles(batch, length), batch, length)
 
     def along(self, attention: Callable) -> Callable:

@@ -116,7 +116,8 @@ class LinearMixer(Mixer):
         """
         tokens = around._replace(before=0, after=0) if self.window else around
         tables = layout.rotary_tables.get(self.layer_type)
-        if self.q_conv is not None and tokens.without_gaps is not None:  # its order knows no tiles
+        has_order = self.q_conv is not None and tokens.without_gaps is not None  # which knows no tiles
+        if has_order or not layout.has_tiles:
             return self.features_of(tokens, layout.border_taps, tables)
 
         def of_tile(tile: TokenTile) -> list[Tensor]:

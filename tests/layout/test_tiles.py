@@ -163,6 +163,9 @@ def test_what_waits_for_all_tokens_gets_them(small_tiles):
         model(**inputs)
         assert whole == [(2, LENGTH)] * 2 and max(seen) <= 16
         seen.clear()
+        setattr(model.layers[0].mlp.up_proj, "_hf_hook", object())  # noqa: B010 (as accelerate does)
+        model(**inputs)
+        assert seen == [2 * LENGTH]
         chunked = make_model("selective", chunk_size_feed_forward=45)
         seen = tokens_of_mlp(chunked)
         chunked(**inputs)
