@@ -60,6 +60,7 @@ from .layout.scans import image_layout
 from .layout.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
 from .layout.sequence_parallel import SequenceParallelModel, shared_layout
 from .layout.text import real_tokens, text_layout
+from .layout.tiles import is_faster_in_tiles
 from .loading import check_config, check_mixer_weights, explain_damaged_weights
 from .mixers.linear import LinearMixer
 from .mixers.linear_decay import DecayMixer, DiagonalMixer, SelectiveMixer
@@ -136,7 +137,7 @@ class LionAttention(nn.Module):
             output, weights = call.window.join(output, weights)
         if self.mixer.has_heads_first:
             output = output.transpose(1, 2)
-        return self.project(output.flatten(2)), weights, call.memory
+        return layout.by_token(self.project, output.flatten(2)), weights, call.memory
 
     def project(self, output: Tensor) -> Tensor:
         if self.layer_norm is not None:
@@ -168,14 +169,22 @@ class LionLayer(GradientCheckpointingLayer):
         """The hidden states, and the memory for the next layer: see `LionAttention`."""
         # The normed states are not assigned to a variable, so that inference frees them early.
         mixed, _, memory = self.attention(self.normed(hidden_states), layout, memory, **kwargs)
+        return layout.by_token(self.add_and_feed_forward, hidden_states, mixed), memory
+
+    def add_and_feed_forward(self, hidden_states: Tensor, mixed: Tensor) -> Tensor:
+        """All that follows attention, whose output is `mixed`."""
         hidden_states = hidden_states + self.dropout(mixed)
-        del mixed
         if not self.is_pre_norm:
             hidden_states = self.attention_norm(hidden_states)
         hidden_states = hidden_states + self.dropout(
             apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
         )
-        return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states), memory
+        return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states)
+
+    def computed_in_tiles(self) -> list[nn.Module]:
+        """The modules that get some tokens at a time where a layout has tiles."""
+        wholes = self, self.attention, self.attention.mixer
+        return [part for whole in wholes for part in whole.children() if part not in wholes]
 
     def normed(self, hidden_states: Tensor) -> Tensor:
         """The input of attention."""
@@ -366,6 +375,7 @@ class LionModel(LionPreTrainedModel):
             layout = image_layout(self.config, hidden_states, patch_grid(self.config, pixel_values), is_real)
         for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
             layout.masks[layer_type] = layout.mask(mixer_class(self.config, layer_type), self.config, hidden_states)
+        layout.has_tiles = is_faster_in_tiles(self, hidden_states)
         memory = None
         for layer in self.layers:
             # Tensors that may need gradients go by position: checkpointing would lose those passed by name.

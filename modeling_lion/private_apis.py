@@ -84,12 +84,13 @@ def has_backward_hooks(module: nn.Module) -> bool:
     return bool(module._backward_hooks)
 
 
-def has_forward_hooks(module: nn.Module) -> bool:
+def has_hooks(module: nn.Module) -> bool:
     """
-    Whether somebody sees or changes what a module is given or gives: by hooks, or as accelerate does, by a forward of
-    its own, which moves weights. Not told otherwise.
+    Whether somebody watches what a module, or a part of it, gets or gives; or accelerate fetches its weights for every
+    call, by a hook of its own kind.
     """
-    return bool(module._forward_hooks or module._forward_pre_hooks or hasattr(module, "_hf_hook"))
+    parts = module.modules()
+    return any(part._forward_hooks or part._forward_pre_hooks or hasattr(part, "_hf_hook") for part in parts)
 
 
 def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:

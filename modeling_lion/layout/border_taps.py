@@ -54,6 +54,14 @@ class BorderTaps:
         is_inside = (window == inside) & (sequence(inside) == sequence(tokens).unsqueeze(1))
         return cls(tokens, is_repeated.unsqueeze(-1), inside, is_inside.unsqueeze(-1))
 
+    def between(self, first: int, end: int) -> "BorderTaps":
+        """Those of tokens `first` to `end`, of which the taps of the outermost ones may reach over both ends."""
+        chosen = (self.tokens >= first) & (self.tokens < end)
+        window = self.window[chosen] - first
+        is_inside = self.is_inside[chosen] & (window >= 0).unsqueeze(-1) & (window < end - first).unsqueeze(-1)
+        window = window.clamp(0, end - first - 1)
+        return BorderTaps(self.tokens[chosen] - first, self.is_repeated[chosen], window, is_inside)
+
     def convolve(self, x: Tensor, weight: Tensor) -> Tensor:
         """The convolution at `tokens`, `(batch, m, channels)`; 0 at repetitions."""
         window = x.index_select(1, self.window.flatten()).unflatten(1, self.window.shape)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from .tiles import TokenTile
 from .without_gaps import WithoutGaps
 
 
@@ -32,6 +33,13 @@ class Surrounded(NamedTuple):
     def has_others(self) -> bool:
         """Whether there is a halo."""
         return self.before > 0 or self.after > 0
+
+    def tile(self, tile: TokenTile, reach: int) -> "Surrounded":
+        """A tile of the tokens of the call, with `reach` more on both sides, as far as there are any."""
+        first, end = self.before + tile.first, self.before + tile.end
+        wider = TokenTile(tile.rows, max(0, first - reach), min(self.hidden_states.shape[1], end + reach))
+        sides = first - wider.first, wider.end - end
+        return Surrounded(wider.of(self.hidden_states), wider.of(self.is_real), self.without_gaps, *sides)
 
     def own(self, x: Tensor) -> Tensor:
         """`(batch, tokens, ...)` without the halo."""

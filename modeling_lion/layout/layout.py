@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig
 
 from .border_taps import BorderTaps
 from .halo import Surrounded
+from .tiles import ALL_TOKENS, TokenTile, cut_into_tiles, in_tiles
 from .without_gaps import WithoutGaps
 
 
@@ -39,6 +40,7 @@ class Layout:
         masks: attention masks of softmax mixers by layer type (`SoftmaxMixer.layer_mask`).
         border_taps: for short convolutions at borders inside rows; `None` if there are none.
         without_gaps: for short convolutions, with padding between real tokens; `None` without such padding.
+        has_tiles: whether to compute token by token in tiles (layout/tiles.py).
     """
 
     is_real: Tensor | None = None
@@ -48,6 +50,7 @@ class Layout:
     masks: dict[str, Any] = field(default_factory=dict)
     border_taps: BorderTaps | None = None
     without_gaps: WithoutGaps | None = None
+    has_tiles: bool = False
 
     cu_seqlens = None  # borders of packed sequences
     is_segment = False  # whether mixers see tokens outside of this layout
@@ -61,6 +64,18 @@ class Layout:
     def positions_around(self, reach: int) -> Tensor:
         """`position_ids` of the tokens that `surround` returns."""
         return self.position_ids
+
+    def by_token(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        """`function` of tensors `(batch, length, ...)`, which it computes token by token."""
+        (found,) = self.by_tile(lambda tile: [function(*map(tile.of, tensors))], tensors[0])
+        return found
+
+    def by_tile(self, function: Callable[[TokenTile], list[Tensor]], tokens: Tensor) -> list[Tensor]:
+        """`in_tiles`, for all of `tokens`, `(batch, length, ...)`; as one tile where it computes all at once."""
+        if not self.has_tiles:
+            return function(ALL_TOKENS)
+        batch, length = tokens.shape[:2]
+        return in_tiles(function, cut_into_tiles(batch, length), batch, length)
 
     def along(self, attention: Callable) -> Callable:
         """`attention`, which is `lion_attention` in any form, adapted to this layout."""

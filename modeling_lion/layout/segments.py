@@ -17,12 +17,13 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from ..attention.tracing import is_readable
-from ..private_apis import has_forward_hooks
+from ..private_apis import has_hooks
 from .border_states import BorderStates, pass_borders, segment_attention, segment_states
 from .halo import Halo, Surrounded, reach_of
 from .input_checks import check_inputs
 from .layout import Layout
 from .text import text_layout
+from .tiles import is_faster_in_tiles
 from .without_gaps import WithoutGaps
 
 
@@ -121,6 +122,7 @@ def encode_in_segments(
     with logging.tqdm(
         total=sum(passes) * len(segments), desc="Encoding", unit="segment", disable=not show_progress
     ) as progress:
+        has_tiles = is_faster_in_tiles(model, segments[0])
 
         def each_segment(layer):
             has_window = layer.attention.mixer.window
@@ -134,7 +136,7 @@ def encode_in_segments(
                     for layer_type, embedding in model.rotary_embeddings.items()
                     if layer_type == layer.layer_type
                 }
-                yield segment, SegmentLayout(mask, position, rotary_tables=tables, halo=halo)
+                yield segment, SegmentLayout(mask, position, rotary_tables=tables, has_tiles=has_tiles, halo=halo)
                 progress.update()
 
         for layer, num_passes in zip(model.layers, passes, strict=True):
@@ -169,7 +171,7 @@ def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, 
         and type(layout) is Layout
         and "full_attention" not in model.config.layer_types_in_use
         and not torch.is_autocast_enabled(input_ids.device.type)
-        and not any(has_forward_hooks(layer) for layer in model.layers)
+        and not has_hooks(model.layers)
     )
 
 

@@ -17,8 +17,9 @@ from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
 from ..layout.border_taps import BorderTaps
 from ..layout.halo import Surrounded, reach_of
-from ..layout.layout import PLAIN_LAYOUT, Layout
+from ..layout.layout import PLAIN_LAYOUT, Layout, PositionEmbeddings
 from ..layout.rotary import rotate
+from ..layout.tiles import TokenTile
 from .feature_map import FEATURE_MAPS, Hedgehog
 from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer
@@ -69,22 +70,15 @@ class LinearMixer(Mixer):
         heads` heads: a scan is an order in which tokens are read (layout/scans.py), with its own decays.
         """
         around = layout.surround(hidden_states, self.reach)
-        projected = self.project(around, layout.border_taps)
-        if around.has_others and not self.window:
-            projected = [around.own(x) for x in projected]
-        query, key, value = [x.unflatten(-1, (-1, self.head_dim)) for x in projected]
-        window, gate = None, None
-        if self.window:  # the gate stays float32 if the model is loaded in float16
+        query, key, value, *near = self.features(around, layout)
+        window = None
+        if self.window:  # the gate stays float32 in a model loaded in float16
             gate = self.window_gate(hidden_states.to(self.window_gate.weight.dtype))
-        with without_autocast(hidden_states):  # which on a GPU would widen queries and keys, but not values
-            query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
-            if self.window:
-                outer = key, value
-                query, key, value = (around.own(x) for x in (query, key, value))
-                window = LocalWindow(
-                    query, *outer, gate, around.is_real, around.before, self.window, layout.cu_seqlens
-                )
-            query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
+            outer = near[1], value
+            query, key, value, near_query = map(around.own, (query, key, value, near[0]))
+            window = LocalWindow(
+                near_query, *outer, gate, around.is_real, around.before, self.window, layout.cu_seqlens
+            )
         if self.head_directions == "alternate" and query.shape[2] % 2:
             raise ValueError(
                 f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[2]} heads to a "
@@ -117,6 +111,36 @@ class LinearMixer(Mixer):
             "more in the full form, which takes time and memory quadratic in the length."
         )
         return self.bound(self.eager_attention, layout)(*call.inputs)[1]
+
+    def features(self, around: Surrounded, layout: Layout) -> list[Tensor]:
+        """
+        Queries and keys after the feature map, and values, of the tokens of the call, `(batch, length, heads, ...)`
+        each. Where there is a window, of the tokens around, too, and also queries and keys before the feature map.
+        """
+        tokens = around._replace(before=0, after=0) if self.window else around
+        tables = layout.rotary_tables.get(self.layer_type)
+        has_order = self.q_conv is not None and tokens.without_gaps is not None  # which knows no tiles
+        if has_order or not layout.has_tiles:
+            return self.features_of(tokens, layout.border_taps, tables)
+
+        def of_tile(tile: TokenTile) -> list[Tensor]:
+            some, borders = tokens.tile(tile, self.config.conv_kernel // 2), layout.border_taps
+            if borders is not None:
+                borders = borders.between(tile.first - some.before, tile.end + some.after)
+            return self.features_of(some, borders, tile.of_tables(tables))
+
+        return layout.by_tile(of_tile, tokens.own(tokens.hidden_states))
+
+    def features_of(
+        self, around: Surrounded, border_taps: BorderTaps | None, tables: PositionEmbeddings | None
+    ) -> list[Tensor]:
+        """`features`, of tokens with as many around as the convolution reaches."""
+        projected = [around.own(x) for x in self.project(around, border_taps)]
+        query, key, value = [x.unflatten(-1, (-1, self.head_dim)) for x in projected]
+        with without_autocast(around.hidden_states):  # on a GPU it would widen queries and keys only
+            query, key = near = rotate(query, key, tables, heads_dim=2)
+            query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
+        return [query, key, value, *(near if self.window else ())]
 
     def project(self, around: Surrounded, border_taps: BorderTaps | None) -> list[Tensor]:
         """Queries, keys and values, convolved if configured, `(batch, tokens, hidden_size)` each."""

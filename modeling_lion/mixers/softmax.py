@@ -25,6 +25,7 @@ from ..attention.tracing import is_readable
 from ..layout.halo import reach_of
 from ..layout.layout import PLAIN_LAYOUT, Layout
 from ..layout.rotary import rotate
+from ..layout.tiles import TokenTile
 from .mixer import AttentionCall, Mixer
 
 
@@ -165,8 +166,15 @@ class SoftmaxMixer(Mixer):
 
     def project(self, hidden_states: Tensor, layout: Layout) -> tuple[Tensor, ...]:
         """Queries, keys and values, `(batch, heads, length, head_dim)`."""
-        query, key, value = (self.split_heads(proj(hidden_states)) for proj in (self.q_proj, self.k_proj, self.v_proj))
-        return *rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=1), value
+        tables = layout.rotary_tables.get(self.layer_type)
+
+        def of_tile(tile: TokenTile) -> list[Tensor]:
+            states, projections = tile.of(hidden_states), (self.q_proj, self.k_proj, self.v_proj)
+            query, key, value = (self.split_heads(proj(states)) for proj in projections)
+            turned = rotate(query, key, tile.of_tables(tables), heads_dim=1)
+            return [x.transpose(1, 2) for x in (*turned, value)]
+
+        return tuple(x.transpose(1, 2) for x in layout.by_tile(of_tile, hidden_states))
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
         return self.weights_of(call.inputs, layout, layout.masks.get(self.layer_type))

@@ -500,6 +500,44 @@ SEGMENTS = [
     ),
 ]
 
+TILES = [
+    Mutant(
+        "tiles: a convolution does not see the next tile",
+        "modeling_lion/mixers/linear.py",
+        "tokens.tile(tile, self.config.conv_kernel // 2)",
+        "tokens.tile(tile, 0)",
+        "test_tiles.py::test_equals_all_at_once",
+    ),
+    Mutant(
+        "tiles: all have the borders of the first one",
+        "modeling_lion/mixers/linear.py",
+        "borders.between(tile.first - some.before, tile.end + some.after)",
+        "borders.between(0, some.hidden_states.shape[1])",
+        "test_tiles.py",
+    ),
+    Mutant(
+        "tiles: all have the positions of the first one",
+        "modeling_lion/layout/tiles.py",
+        "tuple(map(self.of, tables))",
+        "tuple(x[:, : self.end - self.first] for x in tables)",
+        "test_tiles.py::test_equals_all_at_once",
+    ),
+    Mutant(
+        "tiles: of a segment, they begin with its neighbours",
+        "modeling_lion/layout/halo.py",
+        "first, end = self.before + tile.first, self.before + tile.end",
+        "first, end = tile.first, tile.end",
+        "test_tiles.py::test_long_texts_in_segments test_segments.py",
+    ),
+    Mutant(
+        "tiles: hooks get some tokens at a time",
+        "modeling_lion/layout/tiles.py",
+        "return not any(has_hooks(part)",
+        "return not any(False and has_hooks(part)",
+        "test_tiles.py::test_what_waits_for_all_tokens_gets_them",
+    ),
+]
+
 ROTARY = [
     Mutant(
         "rotary: channels that are not turned change places between queries and keys",
@@ -511,11 +549,8 @@ ROTARY = [
     Mutant(
         "rotary: queries and keys are turned behind the feature map",
         "modeling_lion/mixers/linear.py",
-        """            query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
-            if self.window:""",
-        """            query, key = (self.feature_map(x) for x in (query, key))
-            query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
-            if self.window:""",
+        "query, key = near = rotate(query, key, tables, heads_dim=2)",
+        "query, key = near = rotate(self.feature_map(query), self.feature_map(key), tables, heads_dim=2)",
         "test_rotary.py",
     ),
     Mutant(
@@ -676,8 +711,8 @@ WINDOWS = [
     Mutant(
         "local window: padded keys of a segment's neighbours are seen",
         "modeling_lion/mixers/linear.py",
-        "query, *outer, gate, around.is_real, around.before,",
-        "query, *outer, gate, None if around.before else around.is_real, around.before,",
+        "near_query, *outer, gate, around.is_real, around.before,",
+        "near_query, *outer, gate, None if around.before else around.is_real, around.before,",
         "test_local_window.py::test_long_texts_in_segments",
     ),
     Mutant(
@@ -704,8 +739,8 @@ WINDOWS = [
     Mutant(
         "hybrid: every layer gets the rotary positions of the first type",
         "modeling_lion/mixers/softmax.py",
-        "layout.rotary_tables.get(self.layer_type), heads_dim=1)",
-        "next(iter(layout.rotary_tables.values()), None), heads_dim=1)",
+        "tables = layout.rotary_tables.get(self.layer_type)",
+        "tables = next(iter(layout.rotary_tables.values()), None)",
         "test_hybrid.py test_warm_start.py",
     ),
     Mutant(
@@ -949,8 +984,8 @@ MODELS = [
     Mutant(
         "model: no LayerNorm after the MLP",
         "modeling_lion/modeling_lion.py",
-        "return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states), memory",
-        "return hidden_states, memory",
+        "return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states)",
+        "return hidden_states",
         "test_softmax.py",
     ),
     Mutant(
@@ -1727,6 +1762,7 @@ MUTANTS = [
         + GRADIENTS
         + DIRECTIONS
         + SEGMENTS
+        + TILES
         + ROTARY
         + WINDOWS
         + TRANSFORMERS_WINDOWS
