@@ -176,11 +176,6 @@ def models(read: Read, table: str = "models", modes: tuple[str, ...] = ("train",
     return grid(cells)
 
 
-def ratio_of_day(row: dict, peer: dict | None) -> str:
-    """Of two times that were measured on one day."""
-    return short(row["median"] / peer["median"]) if peer and peer["day"] == row["day"] else ""
-
-
 def hybrid(read: Read) -> str:
     """ModernBERT-base, also with windows in linear time, beside the LION of its shape, by length and layers."""
     found = latest(read("models", modality="document"), "layers", "size", "mode", "model")
@@ -190,12 +185,14 @@ def hybrid(read: Read) -> str:
         if peer and lion and peer["day"] == lion["day"]:
             name = {"train": "training step", "infer": "inference"}[mode]
             gibibytes = [f"{row['peak_memory_bytes'] / 2**30:.1f}" for row in (peer, lion)]
-            table[f"{size:,} tokens, {layers} layers"] |= {
+            cells = table[f"{size:,} tokens, {layers} layers"]
+            cells |= {
                 f"{name}: ModernBERT": duration(peer["median"]),
                 f"{name}: LION ÷ ModernBERT": short(lion["median"] / peer["median"]),
-                f"{name}: LION ÷ lion_local": ratio_of_day(lion, windows),
-                f"{name}: GiB, ModernBERT / LION": " / ".join(gibibytes),
             }
+            if windows and windows["day"] == lion["day"]:
+                cells[f"{name}: LION ÷ lion_local"] = short(lion["median"] / windows["median"])
+            cells[f"{name}: GiB, ModernBERT / LION"] = " / ".join(gibibytes)
     return grid(table)
 
 
