@@ -60,7 +60,6 @@ MEASURED = (
     "packing",
     "windows",
     "pieces",
-    "global_layers",
     "retrieval",
     "transfer",
     "quality",
@@ -346,16 +345,6 @@ def pieces(read: Read) -> str:
         name = f"{model} ÷ {peer['model']}" + ("" if group == "checkpoint" else f", {group}")
         cell = f"{row['median'] / peer['median']:.2f} ({duration(row['median'])})"
         rows[f"{name}, {dtype}"][f"{length:,} tokens"] = cell
-    return grid(rows)
-
-
-def global_layers(read: Read) -> str:
-    """What a small ModernBERT keeps with linear global layers: masked-LM loss, and marks that are far away."""
-    found, rows = latest(read("global_layers"), "model", "length"), defaultdict(dict)
-    for (model, length), row in found.items():
-        rows[model][f"masked-LM loss, {length:,} tokens"] = f"{row['loss']:.3f}"
-    for (model, length), row in found.items():
-        rows[model][f"far marks right, {length:,}"] = f"{100 * row['right']:.0f} %"
     return grid(rows)
 
 
@@ -683,7 +672,6 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "packing": packing,
     "windows": windows,
     "pieces": pieces,
-    "global layers": global_layers,
     "retrieval": retrieval,
     "transfer": transfer,
     "scores": scores,
