@@ -60,7 +60,6 @@ MEASURED = (
     "packing",
     "windows",
     "pieces",
-    "global_layers",
     "retrieval",
     "transfer",
     "quality",
@@ -176,11 +175,6 @@ def models(read: Read, table: str = "models", modes: tuple[str, ...] = ("train",
     return grid(cells)
 
 
-def ratio_of_day(row: dict, peer: dict | None) -> str:
-    """Of two times that were measured on one day."""
-    return short(row["median"] / peer["median"]) if peer and peer["day"] == row["day"] else ""
-
-
 def hybrid(read: Read) -> str:
     """ModernBERT-base, also with windows in linear time, beside the LION of its shape, by length and layers."""
     found = latest(read("models", modality="document"), "layers", "size", "mode", "model")
@@ -190,12 +184,14 @@ def hybrid(read: Read) -> str:
         if peer and lion and peer["day"] == lion["day"]:
             name = {"train": "training step", "infer": "inference"}[mode]
             gibibytes = [f"{row['peak_memory_bytes'] / 2**30:.1f}" for row in (peer, lion)]
-            table[f"{size:,} tokens, {layers} layers"] |= {
+            cells = table[f"{size:,} tokens, {layers} layers"]
+            cells |= {
                 f"{name}: ModernBERT": duration(peer["median"]),
                 f"{name}: LION ÷ ModernBERT": short(lion["median"] / peer["median"]),
-                f"{name}: LION ÷ lion_local": ratio_of_day(lion, windows),
-                f"{name}: GiB, ModernBERT / LION": " / ".join(gibibytes),
             }
+            if windows and windows["day"] == lion["day"]:
+                cells[f"{name}: LION ÷ lion_local"] = short(lion["median"] / windows["median"])
+            cells[f"{name}: GiB, ModernBERT / LION"] = " / ".join(gibibytes)
     return grid(table)
 
 
@@ -349,16 +345,6 @@ def pieces(read: Read) -> str:
         name = f"{model} ÷ {peer['model']}" + ("" if group == "checkpoint" else f", {group}")
         cell = f"{row['median'] / peer['median']:.2f} ({duration(row['median'])})"
         rows[f"{name}, {dtype}"][f"{length:,} tokens"] = cell
-    return grid(rows)
-
-
-def global_layers(read: Read) -> str:
-    """What a small ModernBERT keeps with linear global layers: masked-LM loss, and marks that are far away."""
-    found, rows = latest(read("global_layers"), "model", "length"), defaultdict(dict)
-    for (model, length), row in found.items():
-        rows[model][f"masked-LM loss, {length:,} tokens"] = f"{row['loss']:.3f}"
-    for (model, length), row in found.items():
-        rows[model][f"far marks right, {length:,}"] = f"{100 * row['right']:.0f} %"
     return grid(rows)
 
 
@@ -686,7 +672,6 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "packing": packing,
     "windows": windows,
     "pieces": pieces,
-    "global layers": global_layers,
     "retrieval": retrieval,
     "transfer": transfer,
     "scores": scores,
