@@ -48,7 +48,7 @@ bench-gpu-models: $(VENV)/installed_gpu
 	timeout 580 $(BIN)/python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 \
 		--image_sizes 224 --batch_size 256 --repeats 50 --minutes 7 --output_dir outputs/gpu
 
-# Every mixer on every task, 3 seeds each, into docs/results.md; it goes on where it was stopped. SCALE=gpu is larger.
+# Every mixer on every task, 3 seeds each, into the tables of docs/; it goes on where it was stopped. SCALE=gpu is larger.
 results: $(VENV)/installed
 	$(BIN)/python benchmarks/bench_quality.py --scale $(or $(SCALE),cpu)
 

@@ -50,7 +50,7 @@ from measure import (
     peak_memory,
     summary,
 )
-from report import write_page
+from report import write_pages
 from torch import nn
 
 from configuration_lion import lion_preset
@@ -236,7 +236,7 @@ def main(args: list[str] | None = None) -> None:
             for row in rows.values():
                 print(*list(row.values())[:7], f"error {row['error']}", flush=True)
             append_rows(args.output_dir / "deploy.csv", list(rows.values()))
-    write_page(args.output_dir)
+    write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from measure import (
     summary,
     table_of,
 )
-from report import write_page
+from report import write_pages
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -252,7 +252,7 @@ def main(args: list[str] | None = None) -> None:
             if on_gpu:
                 torch.cuda.empty_cache()
     if not on_gpu:
-        write_page(args.output_dir)
+        write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

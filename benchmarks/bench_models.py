@@ -49,7 +49,7 @@ from measure import (
     summary,
     table_of,
 )
-from report import write_page
+from report import write_pages
 
 from configuration_lion import lion_preset, published_fields
 from modeling_lion import (
@@ -258,7 +258,7 @@ def main(args: list[str] | None = None) -> None:
             torch.compiler.reset()
             torch.cuda.empty_cache()
     if not on_gpu:
-        write_page(args.output_dir)
+        write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

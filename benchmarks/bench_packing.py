@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 from measure import append_rows, interleaved, is_measured, make_parser, summary
-from report import write_page
+from report import write_pages
 from tokenization_lion import LionTokenizer
 from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, TokenBudgetBatchSampler
 from transformers import DataCollatorForLanguageModeling
@@ -108,7 +108,7 @@ def main(args: list[str] | None = None) -> None:
             measured = {"share_of_padding": 1 - sum(lengths) / computed} | summary(seconds[case["batches"]])
             append_rows(path, [case | measured | settings])
             print(f"{mixer}, {case['batches']}: {sum(lengths) / measured['median']:.0f} real tokens/s", flush=True)
-    write_page(args.output_dir)
+    write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

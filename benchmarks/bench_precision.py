@@ -32,7 +32,7 @@ from bench_deploy import RUNTIMES, open_encoder, write_graphs
 from bench_quality import ROOT, SCALES, load_data, make_config, make_model, make_trainer
 from bench_retrieval import PACKAGES, PIECE, RANGES, batches, collect, encode, mean_of_pieces, ndcg, pieces
 from measure import append_rows, make_parser
-from report import write_page
+from report import write_pages
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -149,7 +149,7 @@ def main(args: list[str] | None = None) -> None:
                     rows.append(row)
                     print(*rows[-1].values(), flush=True)
             append_rows(args.output_dir / "precision.csv", rows)
-    write_page(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from mamba_peers import MAMBA_PEERS, BidirectionalMamba, use_mamba
 from measure import RESULTS, TRAINING_FIELDS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
-from report import write_page
+from report import write_pages
 from transformers import Trainer, TrainingArguments, set_seed
 
 
@@ -623,7 +623,7 @@ def main(args: list[str] | None = None) -> None:
                 torch.set_num_threads(1)  # CPU time of one thread is disturbed least; a GPU is timed by the clock
             measure_speed(task, names, experiment, data, args)
     torch.set_num_threads(threads)
-    write_page(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

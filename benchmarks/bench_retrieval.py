@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 import torch
 from measure import append_rows, in_new_process, is_measured, make_parser, peak_memory
-from report import write_page
+from report import write_pages
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
@@ -332,7 +332,7 @@ def main(args: list[str] | None = None) -> None:
             for method in methods:
                 of_method = [f"{row['ndcg']:.3f}" for row in rows if row["method"] == method]
                 print(f"{name}, {method}: nDCG@10 {', '.join(of_method)}; {sum(seconds):.0f} s", flush=True)
-    write_page(args.output_dir)
+    write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

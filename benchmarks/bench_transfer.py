@@ -38,7 +38,7 @@ import torch
 from bench_quality import ROOT, Data, Experiment, accuracy, docstring_files, load_data, make_trainer
 from bench_retrieval import weights_hash
 from measure import append_rows, make_parser, read_rows
-from report import best_rate, pack_bits, write_page
+from report import best_rate, pack_bits, write_pages
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import (
@@ -509,7 +509,7 @@ def main(args: list[str] | None = None) -> None:
         torch.set_num_threads(args.threads)
         measure_task(task, args)
     torch.set_num_threads(threads)
-    write_page(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ MODERNBERT_SIZES = {
 PUBLISHED = {"mixer_initializer_range": 0.02}
 PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text-large")
 MIXERS = {"lit": "lit", "d": "decay", "s": "selective"}
-# What is not here is a default of LionConfig; what every part of that recipe gains is in docs/results.md.
+# What is not here is a default of LionConfig; what each part of it gains is in docs/research/ablations.md.
 PRESETS = {
     f"lion-{size}": SIZES[size] | {"intermediate_size": GATED_SIZES[SIZES[size]["intermediate_size"]]}
     for size in RECOMMENDED_SIZES
