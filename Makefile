@@ -4,11 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test test-slow test-all test-common test-extras lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
+.PHONY: demo docs test test-slow test-all test-common test-extras lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
 
 # Search; train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py --output_dir outputs/demo
+
+# The site, in outputs/site: every page, link and anchor is checked, and nothing is fetched.
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # What a person runs while working: minutes. Tests of exports, compilers, processes, runtimes and whole scripts are
 # marked `slow`; test-all runs them, too.
