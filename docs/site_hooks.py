@@ -84,7 +84,9 @@ class TransformersDocstrings(griffe.Extension):
         if docstring := obj.docstring:
             value = self.BOILERPLATE.sub("\n", self.OTHER_PAGES.sub("", docstring.value))
             value = self.POOLER.sub(r"\1One vector for each sequence, as `config.pooling` says.", value)
-            while (joined := self.LONG_HEAD.sub(r"\1 \2", value)) != value:  # griffe wants an argument's head on one line
+            while (
+                joined := self.LONG_HEAD.sub(r"\1 \2", value)
+            ) != value:  # griffe wants an argument's head on one line
                 value = joined
             value = self.TYPE.sub(lambda match: match[1] + re.sub(r"[`*]", "", match[2]) + match[3], value)
             docstring.value = self.OTHER_NAMES.sub(r"`\1`", value)
