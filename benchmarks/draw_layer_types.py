@@ -40,7 +40,7 @@ def draw() -> plt.Figure:
     )
     model = AutoModel.from_config(config, attn_implementation="eager").eval()
     weights = model(torch.arange(1, 49).unsqueeze(0), output_attentions=True).attentions
-    figure, axes = plt.subplots(1, len(panels), figsize=(14, 3.8), layout="constrained")
+    figure, axes = plt.subplots(1, len(panels), figsize=(14, 4.6), layout="constrained")
     for axis, (title, (layer, head)) in zip(axes, panels.items(), strict=True):
         rows = weights[layer][0, head]
         image = axis.imshow((rows / rows.amax(-1, keepdim=True)).numpy(), cmap="Blues", vmin=0, vmax=1)

@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FIGURE = re.compile(r"([\d.,]*\d)[^\d<]{0,12}<!-- = (.*?) -->", re.DOTALL)
+FIGURE = re.compile(r"(\.?[\d.,]*\d)[^\d<]{0,12}<!-- = (.*?) -->", re.DOTALL)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 # Where a number with a decimal point needs no row: elsewhere on these pages, versions and constants.
 FIRST_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "start").glob("*.md"))]
