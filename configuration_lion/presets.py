@@ -88,6 +88,17 @@ def lion_preset(name: str, **overrides) -> LionConfig:
 
     Raises:
         ValueError: if there is no preset of this name, or no such field.
+
+    Example:
+
+    ```python
+    >>> from configuration_lion import lion_preset
+
+    >>> config = lion_preset("lion-text-base", num_labels=10)
+    >>> config.hidden_size, config.mixer_type, config.head_directions
+    (768, 'selective', 'alternate')
+
+    ```
     """
     if name not in PRESETS:
         raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")

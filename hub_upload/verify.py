@@ -147,6 +147,9 @@ def verify_checkpoint(
         seed: of random inputs.
         revision: of a Hub repository.
 
+    Returns:
+        The errors by kernel, dtype and padding; `passed` of the result says whether all are within their tolerance.
+
     Raises:
         ValueError: if it is no LION checkpoint, a dtype is not one of `ALLOWANCE`, or `file` cannot be read.
         OSError: if it does not exist.

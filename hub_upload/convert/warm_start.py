@@ -218,6 +218,19 @@ def warm_start_from_softmax(
 
     Raises:
         ValueError: if the class has no counterpart, or an override changes the shape of a weight.
+
+    Example:
+
+    ```python
+    >>> from hub_upload_lion import warm_start_from_softmax
+    >>> from transformers import BertConfig, BertModel
+
+    >>> sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    >>> lion, report = warm_start_from_softmax(BertModel(BertConfig(**sizes)))
+    >>> lion.config.mixer_type, lion.config.feature_map
+    ('lit', 'hedgehog')
+
+    ```
     """
     source = model_or_folder if isinstance(model_or_folder, PreTrainedModel) else load_encoder(model_or_folder)
     name = type(source).__name__

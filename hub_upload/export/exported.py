@@ -39,6 +39,13 @@ class ExportedModel(nn.Module):
     Raises:
         ValueError: if there is neither file in the folder.
         ImportError: if the runtime is not installed.
+
+    Example:
+
+    ```python
+    model = ExportedModel("my-lion-onnx")
+    hidden_states = model(input_ids=torch.tensor([[5, 6, 7]])).last_hidden_state  # (1, 3, hidden_size)
+    ```
     """
 
     def __init__(self, folder: str | Path, threads: int | None = None):

@@ -72,6 +72,9 @@ def create_bundle(
         file: a text or an image to compare the kernels on; random inputs without one.
         max_shard_size: size above which the weights are split into several files.
 
+    Returns:
+        The folder, as a `Bundle`.
+
     Raises:
         ValueError: if the checkpoint must not be published; the message says every reason.
         OSError: if a file does not exist or is damaged, or `target` is in use (`FileExistsError`).

@@ -2,6 +2,7 @@
 """What is shipped: the wheel, the wheel away from the checkout, and the rules for code that goes to the Hub."""
 
 import ast
+import doctest
 import inspect
 import json
 import os
@@ -166,3 +167,13 @@ def test_public_names_are_documented(name, value):
     inherited = {n for n, _ in own if any(hasattr(base, n) for base in value.__mro__[1:])} if own else set()
     missing = [n for n, f in functions if not f.__doc__ and n not in inherited and not n.startswith("validate_")]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, value in public_objects() if ">>>" in (value.__doc__ or "")],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_examples_of_public_names_run(name, value):
+    (test,) = doctest.DocTestFinder(recurse=False).find(value, name, globs={})
+    assert doctest.DocTestRunner(verbose=False).run(test).failed == 0
