@@ -203,7 +203,7 @@ def times_in_turn(encoders: dict[str, nn.Module], length: int, runtime: str, dty
 
 def main(args: list[str] | None = None) -> None:
     parser: argparse.ArgumentParser = make_parser(__doc__, "BERT and LION-S, short documents", goes_on=False)
-    parser.add_argument("--layers", type=int, help="of all models; default: two, and three with windows")
+    parser.add_argument("--layers", type=int, help="layers of all models (default: 2, or 3 with windows)")
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 2048, 4096, 8192, 32768])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--models", nargs="+", choices=list(LAYERS), default=list(LAYERS))

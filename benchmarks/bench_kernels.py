@@ -229,8 +229,12 @@ def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "lengths to 1024 only", has_gpu=True)
     parser.add_argument("--lengths", type=int, nargs="+", help=f"default: {LENGTHS}")
     parser.add_argument("--batch_size", type=int, default=8)
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="on a CPU")
-    parser.add_argument("--seconds", type=float, help="per length and pass; on a CPU, of softmax attention alone")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16"], default="float32", help="dtype of the inputs, on a CPU"
+    )
+    parser.add_argument(
+        "--seconds", type=float, help="time limit for each length and pass; on a CPU, of softmax attention alone"
+    )
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     on_gpu = args.device == "cuda"

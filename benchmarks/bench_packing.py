@@ -65,7 +65,7 @@ def make_epoch(model: torch.nn.Module, batches: list[dict]) -> Callable[[], None
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "fewer sequences and repeats")
     parser.add_argument("--sequences", type=int, default=512)
-    parser.add_argument("--max_tokens", type=int, default=4096, help="of a packed row")
+    parser.add_argument("--max_tokens", type=int, default=4096, help="tokens of a packed row")
     parser.add_argument("--hidden_size", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--mixers", nargs="*", default=["lit", "decay", "selective"])

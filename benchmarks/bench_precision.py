@@ -124,8 +124,12 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--model", default=str(MODEL), help="folder of the LION of `retrieval`")
     parser.add_argument("--teacher", help="folder of its teacher; not given: all-MiniLM-L6-v2 from PyPI")
-    parser.add_argument("--documents", type=int, nargs="+", default=[40, 25, 12], help="by length")
-    parser.add_argument("--packages", nargs="+", default=PACKAGES, help="import names, of the documents")
+    parser.add_argument(
+        "--documents", type=int, nargs="+", default=[40, 25, 12], help="documents in each range of lengths"
+    )
+    parser.add_argument(
+        "--packages", nargs="+", default=PACKAGES, help="packages whose documentation is searched (import names)"
+    )
     parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
     args = parser.parse_args(args)
     if len(args.documents) > len(RANGES):

@@ -265,11 +265,15 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument(
         "--encoders", nargs="+", choices=list(READINGS), default=[x for x in READINGS if x not in TRAINED]
     )
-    parser.add_argument("--documents", type=int, nargs=len(RANGES), default=[40, 25, 12, 5, 2], help="by length")
+    parser.add_argument(
+        "--documents", type=int, nargs=len(RANGES), default=[40, 25, 12, 5, 2], help="documents per range"
+    )
     parser.add_argument(
         "--packages", nargs="*", default=PACKAGES, help="import names; not given: " + ", ".join(PACKAGES)
     )
-    parser.add_argument("--trained_dir", type=Path, default=TRAINED_DIR, help="of the encoders that are trained here")
+    parser.add_argument(
+        "--trained_dir", type=Path, default=TRAINED_DIR, help="folder of the encoders that are trained here"
+    )
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     if args.quick:

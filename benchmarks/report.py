@@ -700,7 +700,7 @@ def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
 def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results_dir", type=Path, default=RESULTS)
-    parser.add_argument("--scale", default="cpu", help="of what mixers learn: cpu or gpu")
+    parser.add_argument("--scale", default="cpu", help="scale of the trainings: cpu or gpu")
     args = parser.parse_args(args)
     write_pages(args.results_dir, args.scale)
 

@@ -281,10 +281,10 @@ def verification_table(verification: Verification) -> list[list[str]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="folder, Trainer output or Hub repository")
-    parser.add_argument("--file", type=Path, help="a text or an image to compute on (random inputs without one)")
+    parser.add_argument("--file", type=Path, help="a text or image file to compute on (default: random inputs)")
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, metavar="DTYPE", help="default: " + " ".join(DTYPES))
-    parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
-    parser.add_argument("--revision", help="of the Hub repository")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs")
+    parser.add_argument("--revision", help="branch, tag or commit of a Hub repository")
 
 
 def run(args: argparse.Namespace) -> int:
