@@ -175,7 +175,7 @@ def test_all_models_of_a_task_run_once_and_are_reported(bench, arguments, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_masked_language_model_is_trained_converted_and_healed(bench, arguments, tmp_path):
+def test_a_masked_language_model_is_trained_converted_and_distilled(bench, arguments, tmp_path):
     bench.main([*arguments, "--tasks", "mlm", "--models", "teacher", "LION", "--seeds", "0"])
     rows = bench.read_rows(tmp_path / "out" / "transfer.csv")
     before = {row["model"]: row["test_loss"] for row in rows if row["learning_rate"] == 0}
