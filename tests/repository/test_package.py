@@ -6,6 +6,7 @@ import doctest
 import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -153,6 +154,12 @@ def public_objects():
     for package in (configuration_lion, hub_upload_lion, modeling_lion, tokenization_lion):
         for name in package.__all__:
             yield f"{package.__name__}.{name}", getattr(package, name)
+
+
+def test_public_names_are_on_the_reference_pages():
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md"))
+    shown = set(re.findall(r"^::: [\w.]+\.(\w+)$", pages, flags=re.MULTILINE))
+    assert {name.split(".")[-1] for name, value in public_objects() if callable(value)} <= shown
 
 
 @pytest.mark.parametrize(("name", "value"), list(public_objects()), ids=lambda x: x if isinstance(x, str) else "")
