@@ -29,7 +29,7 @@ from typing import NamedTuple
 import bitsandbytes_log  # noqa: F401 (before transformers)
 import torch
 from docstrings import docstrings, module_name, python_files, split_paragraphs
-from hub_upload_lion.app.search import LONGEST, passages_of, read_text, unit_vectors
+from hub_upload_lion.app.search import passages_of, read_text, unit_vectors
 from safetensors import safe_open
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
@@ -37,6 +37,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from modeling_lion.attention.numerics import has_fast_bfloat16
+from modeling_lion.layout.passages import LONGEST
 
 
 MODEL = Path(__file__).parents[1] / "checkpoints" / "lion-minilm-l6"

@@ -18,7 +18,7 @@ from . import modeling_lion
 from .attention.report import AttentionReport
 from .attention.transformers_windows import register_lion_local
 from .configuration_lion import AUTO_MODELS, LionConfig
-from .layout.segments import encode_passages
+from .layout.passages import EncodedPassages, encode_passages, split_passages
 from .modeling_lion import *  # noqa: F403 (the names in its `__all__`)
 from .portable_code import write_portable_code
 
@@ -51,9 +51,11 @@ def __getattr__(name: str):
 __all__ = [
     *modeling_lion.__all__,
     "AttentionReport",
+    "EncodedPassages",
     "LionConfig",
     "LionTokenizer",
     "encode_passages",
     "lion_image_processor",
     "lion_preset",  # noqa: F405 (see `__getattr__`)
+    "split_passages",
 ]

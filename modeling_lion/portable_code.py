@@ -31,7 +31,11 @@ TOKENIZATION = {
     "tokenization_lion.image_processing_grayscale": "modeling_lion",
 }
 # What LION's own weights need none of.
-NOT_SHIPPED = ("modeling_lion.attention.transformers_windows", "modeling_lion.portable_code")
+NOT_SHIPPED = (
+    "modeling_lion.attention.transformers_windows",
+    "modeling_lion.layout.passages",
+    "modeling_lion.portable_code",
+)
 CONFIGURATION = ("modeling_lion.configuration_lion", "modeling_lion.private_apis")
 GROUPS = ("configuration_lion", "modeling_lion", "triton_lion")
 LICENCE = "# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.\n"

@@ -9,11 +9,9 @@ from pathlib import Path
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
+from modeling_lion import split_passages
 
 
-# Of a passage, in characters: shorter paragraphs are joined, longer ones are cut.
-SHORTEST, LONGEST = 200, 1000
 # Bytes that no text has; beside white space there is the escape, of colours.
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
@@ -51,28 +49,3 @@ def unit_vectors(encoder: SentenceTransformer, texts: list[str], batch_size: int
     """What an encoder makes of texts: `(number of texts, size)`, float32, of length 1, on the CPU."""
     options = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
     return encoder.encode(texts, normalize_embeddings=True, **options).float().cpu()
-
-
-def split_passages(text: str) -> list[tuple[int, int]]:
-    """
-    Where the passages of a text begin and end, in characters: paragraphs, of which short ones are joined with what
-    follows, and long ones cut, behind a sentence or a word if there is one. Nothing but white space is left out.
-    """
-    borders = [0, *(place for x in re.finditer(r"\n\s*\n", text) for place in x.span()), len(text)]
-    spans, begin = [], None
-    for first, end in zip(borders[::2], borders[1::2], strict=True):
-        paragraph = text[first:end]
-        if not paragraph.strip():
-            continue
-        end = first + len(paragraph.rstrip())
-        begin = first + len(paragraph) - len(paragraph.lstrip()) if begin is None else begin
-        while end - begin > LONGEST:
-            piece = text[begin + SHORTEST : begin + LONGEST]
-            ends = (max((x.end() for x in re.finditer(mark, piece)), default=0) for mark in (r"[.!?]\s", r"\s"))
-            cut = begin + SHORTEST + next((x for x in ends if x), len(piece))
-            spans.append((begin, cut))
-            begin = cut
-        if end - begin >= SHORTEST:
-            spans.append((begin, end))
-            begin = None
-    return spans if begin is None else [*spans, (begin, len(text.rstrip()))]

@@ -1,13 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-A text that is too long for the memory, in segments: what `encode_long` and `encode_passages` do.
+A text that is too long for the memory, in segments: what `encode_long` does.
 
 Embeddings, projections and MLPs see tokens one by one. Linear attention needs of the other segments their border
 states (layout/border_states.py). Short convolutions, and softmax within a window, need the hidden states of the few
 tokens on both sides that they reach (layout/halo.py).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -150,46 +150,6 @@ def states_of_layer(layer: nn.Module, hidden_states: Tensor, layout: Layout) -> 
     """What a linear layer gives the other segments of a sequence, of the hidden states that it gets."""
     _, key, value, log_decay = layer.attention.mixer(layer.normed(hidden_states), layout).inputs
     return segment_states(key, value, log_decay, layer.attention.config.head_directions)
-
-
-def encode_passages(
-    model: PreTrainedModel,
-    input_ids: Tensor,
-    spans: Iterable[tuple[int, int]],
-    *,
-    segment_length: int = 16384,
-    show_progress: bool = False,
-) -> Tensor:
-    """
-    One vector for each passage of a text of any length, from one pass over all of it ("late chunking"): the mean of
-    the hidden states of its tokens, which have seen the text around the passage. For inference.
-
-    Args:
-        model: a `LionModel` of text, as `encode_long` takes it.
-        input_ids: `(1, length)`, the whole text.
-        spans: of every passage the index of its first token and of the one behind its last. They may overlap.
-        segment_length, show_progress: as in `encode_long`.
-
-    Returns:
-        `(number of passages, hidden_size)` in the number format of the model.
-
-    Raises:
-        ValueError: if there is more than one text, if a span is empty or not within the text, or as in `encode_long`.
-    """
-    if input_ids.dim() != 2 or len(input_ids) != 1:
-        raise ValueError(f"`input_ids` must be one text, (1, length); got {tuple(input_ids.shape)}.")
-    spans, length = list(spans), input_ids.shape[1]
-    for first, end in spans:
-        if not 0 <= first < end <= length:
-            raise ValueError(
-                f"`spans` has ({first}, {end}), which is no passage of the {length} tokens: give the index of the "
-                "first token and of the one behind the last."
-            )
-    encoded = model.encode_long(input_ids, segment_length=segment_length, show_progress=show_progress)
-    (hidden_states,) = encoded.last_hidden_state
-    if not spans:
-        return hidden_states[:0]
-    return torch.stack([hidden_states[first:end].mean(0) for first, end in spans])
 
 
 def what_is_full(config: PreTrainedConfig) -> str:

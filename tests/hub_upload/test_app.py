@@ -13,7 +13,6 @@ from hub_upload_lion.app import page as app
 from hub_upload_lion.app import panels as app_panels
 from hub_upload_lion.app.figures import mask_figure, reach_figure, similarity_figure, time_figure
 from hub_upload_lion.app.panels import load_served
-from hub_upload_lion.app.search import LONGEST, SHORTEST, split_passages
 from hub_upload_lion.cli import main
 from PIL import Image
 from sentence_transformers import SentenceTransformer
@@ -106,18 +105,6 @@ def test_texts_are_compared_by_the_encoder(served):
     expected = torch.nn.functional.normalize(torch.stack(vectors), dim=1)
     assert_close(cosines, expected @ expected.T, rtol=1e-4, atol=1e-5)
     assert cosines[0, 2] > cosines[0, 1] and len(similarity_figure(texts, cosines).axes[0].texts) == 9
-
-
-def test_passages_are_the_text():
-    sentence = "A lion roars at night. "
-    text = "\n\n \n".join([sentence * 3, "\t" + sentence * 12, sentence * 100, "x" * 2500, sentence]) + "\n\n"
-    spans = split_passages(text)
-    assert "".join("".join(text[a:b] for a, b in spans).split()) == "".join(text.split())
-    assert all(0 < b - a <= LONGEST and text[a:b].strip() for a, b in spans)
-    assert all(b - a >= SHORTEST for a, b in spans[:-1]) and spans == sorted(spans)
-    cut = [text[a:b] for a, b in spans if b - a > 900 and "lion" in text[a:b]]
-    assert cut and all(x.rstrip().endswith("night.") for x in cut)
-    assert split_passages(" \n\n ") == [] and split_passages("Roar") == [(0, 4)]
 
 
 def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monkeypatch):

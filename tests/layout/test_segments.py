@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import logging
 
-from modeling_lion import LionConfig, LionModel, encode_passages
+from modeling_lion import LionConfig, LionModel
 
 
 LENGTH = 90
@@ -106,28 +106,3 @@ def test_refusals():
     image = LionModel(LionConfig(modality="image", image_size=32, num_hidden_layers=1))
     with pytest.raises(ValueError, match="reads text"):
         image.encode_long(inputs["input_ids"])
-
-
-@pytest.mark.parametrize("window", [0, 4])
-def test_passages_are_the_means_of_a_forward_pass(window):
-    fields = {"feature_map": "hedgehog", "local_window": window, "position_embedding_type": "cyclic"} if window else {}
-    model = make_model("selective", **fields).float()
-    input_ids = make_inputs("none")["input_ids"][:1]
-    spans = [(0, 1), (1, 40), (30, 90), (89, 90), (0, 90)]
-    with torch.no_grad():
-        (states,) = model(input_ids).last_hidden_state
-    expected = torch.stack([states[first:end].mean(0) for first, end in spans])
-    actual = encode_passages(model, input_ids, spans, segment_length=32)
-    torch.testing.assert_close(actual, expected, atol=5e-6, rtol=0)
-    assert encode_passages(model, input_ids, []).shape == (0, 32)
-    # The text around a passage counts.
-    assert (actual[1] - encode_passages(model, input_ids[:, 1:40], [(0, 39)])[0]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("span", [(-1, 4), (5, 5), (80, 91), (7, 6)])
-def test_no_passage(span):
-    model, input_ids = make_model("decay"), make_inputs("none")["input_ids"]
-    with pytest.raises(ValueError, match=rf"`spans` has \({span[0]}, {span[1]}\).*of the 90 tokens"):
-        encode_passages(model, input_ids[:1], [(0, 1), span])
-    with pytest.raises(ValueError, match="one text"):
-        encode_passages(model, input_ids, [(0, 1)])

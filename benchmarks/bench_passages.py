@@ -1,0 +1,224 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Passages that know their document: does it help to read a document in one pass, and what does it cost?
+
+    pip install ".[distill]"                              # the teacher, all-MiniLM-L6-v2
+    python benchmarks/bench_passages.py                   # half an hour of a CPU core
+    python benchmarks/bench_passages.py --trained "pieces" "pieces with names" "one pass" "one pass with names" \
+        --seeds 0 1 2                                     # and what trainings of 60 steps make of each reading: hours
+
+Documents are guides in the source distributions of packages on PyPI (`PACKAGES`). A query is the first sentence of a
+passage, which is taken out of it, with the name of the document in front or without (examples/passages.py). Rows go to
+passages.csv: one for each encoder, way to read (`passages.READINGS`) and place of the passage in its document.
+
+`--trained` trains by train_passages.py on documents of another kind, the docstrings of installed packages and the
+manual pages of this machine (`training_documents`). Each control sees the same documents in as many steps. It begins
+with checkpoints/lion-minilm-l6, with that and softmax in a third of its layers or windows alone, or with its teacher,
+which reads pieces only (`STARTS`).
+"""
+
+import json
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import torch
+from measure import append_rows, interleaved, is_measured, make_parser
+from report import write_pages
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
+
+import documents as sources  # noqa: E402
+import passages  # noqa: E402
+import train_passages  # noqa: E402
+from bench_retrieval import weights_hash  # noqa: E402
+from distill_from_softmax import find_teacher  # noqa: E402
+from hub_upload_lion.sentence_modules import copy_modules  # noqa: E402
+
+
+CHECKPOINTS = ROOT / "checkpoints"
+DATA_DIR = ROOT / "outputs" / "passages"
+PACKAGES = (
+    *("alembic", "black", "buildbot", "celery", "cherrypy", "coverage", "dask", "distributed", "django", "docutils"),
+    *("fabric", "flask", "gunicorn", "invoke", "kombu", "mako", "nox", "paramiko", "peewee", "pylint", "pymongo"),
+    *("pyramid", "scrapy", "sphinx", "twisted", "urllib3", "waitress", "wtforms", "zope.interface"),
+)
+OF_A_PACKAGE = 6
+CHARACTERS = 3_000, 40_000  # of a document
+PLACES = 0, 2_000, 8_000, CHARACTERS[1]  # characters in front of a passage
+TRAINING_CHARACTERS = 3_000, 60_000
+TRAINING_PACKAGES = (
+    *("asyncio", "concurrent", "email", "http", "json", "logging", "multiprocessing", "unittest", "urllib", "xml"),
+    *("importlib", "tkinter", "ctypes", "datasets", "gradio", "huggingface_hub", "IPython", "jinja2", "joblib"),
+    *("matplotlib", "mpmath", "networkx", "numpy", "pandas", "pydantic", "selenium", "sklearn", "tornado"),
+    *("accelerate", "peft", "onnx", "onnxruntime", "openvino", "sentence_transformers", "tokenizers", "httpx"),
+    *("fsspec", "rich", "click", "typer", "hypothesis", "pytest", "PIL", "fontTools", "pygments", "setuptools", "pip"),
+    *("fastapi", "starlette", "uvicorn", "trio", "anyio", "attr", "dill", "jsonschema", "nbformat", "nbclient"),
+    *("jupyter_client", "traitlets", "prompt_toolkit", "jedi", "parso", "yaml", "tqdm", "narwhals", "pyarrow"),
+    *("bitsandbytes", "tensorboard", "pyparsing", "psutil", "regex", "wcwidth", "websocket", "werkzeug", "zmq"),
+    *("debugpy", "pexpect", "gradio_client", "onnxscript", "onnx_ir"),
+)
+MANUALS = Path("/usr/share/man")
+MAX_MANUALS = 700
+HELD_OUT = 100  # of the training documents, to choose by
+ALL, NAMED = list(passages.READINGS), ["pieces with names", "one pass with names"]
+PIECES = [name for name in ALL if name.startswith("pieces")]
+# What is measured without a training, by the name of the encoder.
+UNTRAINED = {"all-MiniLM-L6-v2": PIECES, "lion-minilm-l6": ALL, "lion-minilm-l6-passages": ALL}
+# What a training begins with: the type of each layer, `None` for those of the checkpoint.
+STARTS = {
+    "lion-minilm-l6": None,
+    "softmax in a third": ["linear_attention", "linear_attention", "full_attention"] * 2,
+    "windows alone": ["sliding_attention"] * 6,
+    "all-MiniLM-L6-v2": None,
+}
+TIMED_DOCUMENTS, TIMED_REPEATS = 20, 3
+
+
+def write_documents(path: Path, documents: list[sources.Document]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(document._asdict(), ensure_ascii=False) + "\n" for document in documents]
+    path.write_text("".join(lines), encoding="utf-8", errors="replace")
+
+
+def test_documents(packages: tuple[str, ...], cache_dir: Path) -> list[sources.Document]:
+    """Some guides of each package, at random."""
+    chosen = []
+    for package in packages:
+        found = list(sources.without_repeats(sources.documents_of_source(package, cache_dir), CHARACTERS))
+        chosen += random.Random(package).sample(found, min(OF_A_PACKAGE, len(found)))
+    return chosen
+
+
+def training_documents(cache_dir: Path) -> tuple[Path, Path]:
+    """Files of documents to train on, and held-out ones: docstrings by module, and manual pages if there are any."""
+    files = cache_dir / "train.jsonl", cache_dir / "validation.jsonl"
+    if not all(file.is_file() for file in files):
+        found = [x for package in TRAINING_PACKAGES for x in sources.documents_of_package(package)]
+        documents = list(sources.without_repeats(found, TRAINING_CHARACTERS))
+        if MANUALS.is_dir():
+            manuals = sources.documents_of_manuals(MANUALS, MAX_MANUALS)
+            documents += sources.without_repeats(manuals, TRAINING_CHARACTERS)
+        random.Random(0).shuffle(documents)
+        write_documents(files[1], documents[:HELD_OUT])
+        write_documents(files[0], documents[HELD_OUT:])
+    return files
+
+
+def make_start(name: str, teacher: str, output_dir: Path) -> str:
+    """The folder that a training begins with."""
+    source = teacher if name == "all-MiniLM-L6-v2" else str(CHECKPOINTS / "lion-minilm-l6")
+    if STARTS[name] is None:
+        return source
+    folder = output_dir / name.replace(" ", "-")
+    if not (folder / "model.safetensors").is_file():
+        window = AutoConfig.from_pretrained(source).local_window
+        config = AutoConfig.from_pretrained(source, layer_types=STARTS[name], sliding_window=window)
+        # Weights of linear layers only, such as feature maps, are left out of the others; none is missing.
+        model = AutoModel.from_pretrained(source, config=config, add_pooling_layer=False)
+        copy_modules(Path(source), folder)
+        AutoTokenizer.from_pretrained(source).save_pretrained(folder)
+        model.save_pretrained(folder)
+    return str(folder)
+
+
+def train(args, name: str, reading: str, seed: int, teacher: str) -> str:
+    """The folder of an encoder that was trained for a way to read."""
+    folder = args.data_dir / f"{name} {reading} {args.steps} {seed}".replace(" ", "-")
+    if not (folder / "all_results.json").is_file():
+        train_file, _ = training_documents(args.data_dir)
+        train_passages.main(
+            [
+                *("--model_name_or_path", make_start(name, teacher, args.data_dir), "--reading", reading),
+                *("--train_file", str(train_file), "--do_train", "--max_steps", str(args.steps), "--seed", str(seed)),
+                *("--per_device_train_batch_size", "6", "--learning_rate", "5e-5", "--lr_scheduler_type", "cosine"),
+                *("--teacher_name_or_path", teacher, "--bf16", "--use_cpu", "--save_strategy", "no"),
+                *("--report_to", "none", "--output_dir", str(folder)),
+            ]
+        )
+    return str(folder)
+
+
+def load(folder: str) -> tuple[nn.Module, passages.PreTrainedTokenizerBase]:
+    model = AutoModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32).eval()
+    return model, AutoTokenizer.from_pretrained(folder)
+
+
+def time_readings(folder: str, documents: list[passages.Document], readings: list[str]) -> dict[str, float]:
+    """The time of each way to read some documents ÷ that of their pieces, both in turns."""
+    model, tokenizer = load(folder)
+    rows = {x: passages.make_rows(tokenizer, documents, x, passages.LONGEST_DOCUMENT) for x in ("pieces", *readings)}
+    calls = {x: partial(passages.encode_rows, model, rows[x], tokenizer.pad_token_id) for x in rows}
+    seconds = {x: median(times) for x, times in interleaved(calls, TIMED_REPEATS).items()}
+    return {x: seconds[x] / seconds["pieces"] for x in readings}
+
+
+def by_place(
+    documents: list[passages.Document], queries: list[passages.Query]
+) -> Iterator[tuple[int, int, list[int]]]:
+    """For each range of `PLACES` the indices of the queries whose passages have as much text in front."""
+    in_front = [sum(map(len, x.passages[:n])) for x in documents for n in range(len(x.passages))]
+    for low, high in zip(PLACES, PLACES[1:], strict=False):
+        yield low, high, [n for n, query in enumerate(queries) if low <= in_front[query.passage] < high]
+
+
+def main(args: list[str] | None = None) -> None:
+    parser = make_parser(__doc__, "a few documents of two packages")
+    parser.add_argument("--encoders", nargs="*", choices=list(UNTRAINED), default=list(UNTRAINED))
+    parser.add_argument("--teacher", help="folder of the softmax encoder; not given: all-MiniLM-L6-v2 from PyPI")
+    parser.add_argument("--trained", nargs="*", choices=ALL, default=[], help="ways to read that are trained for")
+    parser.add_argument("--starts", nargs="*", choices=list(STARTS), default=["lion-minilm-l6"], help="of trainings")
+    parser.add_argument("--steps", type=int, default=60, help="of a training")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0], help="of trainings")
+    parser.add_argument("--data_dir", type=Path, default=DATA_DIR, help="of documents and trained encoders")
+    args = parser.parse_args(args)
+    torch.set_num_threads(args.threads)
+    teacher = find_teacher(args.teacher)
+
+    file = args.data_dir / f"guides{'-quick' * args.quick}.jsonl"
+    if not file.is_file():
+        write_documents(file, test_documents(PACKAGES[:2] if args.quick else PACKAGES, args.data_dir / "sources"))
+    everything = passages.read_documents(file)
+    documents, queries = passages.take_queries(everything, random.Random(0), 0.5, at_most=train_passages.MOST_QUERIES)
+    places = list(by_place(documents, queries))
+    count = {"documents": len(documents), "candidates": sum(len(x.passages) for x in documents)}
+    print(f"{count['documents']} documents, {count['candidates']:,} passages, {len(queries):,} queries", flush=True)
+
+    folders = {name: str(CHECKPOINTS / name) for name in UNTRAINED} | {"all-MiniLM-L6-v2": teacher}
+    cases = [(name, reading, None, None) for name in args.encoders for reading in UNTRAINED[name]]
+    for start in args.starts:
+        readings = [x for x in args.trained if start != "all-MiniLM-L6-v2" or x in PIECES]
+        cases += [(start, reading, args.steps, seed) for seed in args.seeds for reading in readings]
+    path, ratios = args.output_dir / "passages.csv", defaultdict(dict)
+    for name, reading, steps, seed in cases:
+        folder = folders[name] if steps is None else train(args, name, reading, seed, teacher)
+        about = {"encoder": name, "reading": reading, "steps": steps, "seed": seed, "weights": weights_hash(folder)}
+        about |= count
+        if is_measured(path, [about]) and not args.again:
+            continue
+        if steps is None and name not in ratios:
+            ratios[name] = time_readings(folder, documents[:TIMED_DOCUMENTS], UNTRAINED[name])
+        found = passages.score_queries(*load(folder), documents, queries, reading)
+        rows = []
+        for low, high, chosen in places:
+            row = about | {"min_place": low, "max_place": high, "queries": len(chosen)}
+            for what, values in found.items():
+                key = what.replace(",", "").replace(" ", "_")
+                row[key], row[f"{key}_error"] = passages.mean_and_error(values[chosen])
+            rows.append(row | {"time_of_pieces": ratios[name].get(reading) if steps is None else None})
+        append_rows(path, rows)
+        means = ", ".join(f"{what} {values.mean():.3f}" for what, values in found.items())
+        print(f"{name}, {reading}, {steps or 'no'} steps: {means}", flush=True)
+    write_pages(args.output_dir)
+
+
+if __name__ == "__main__":
+    main()

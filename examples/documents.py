@@ -1,0 +1,179 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Documents with names, one JSON object a line, for train_passages.py: {"name": …, "text": …}.
+
+    python examples/documents.py --output_file documents.jsonl --folder ~/notes          # .txt, .md and .rst files
+    python examples/documents.py --output_file documents.jsonl --package numpy scipy     # docstrings, by module
+    python examples/documents.py --output_file documents.jsonl --source sqlalchemy       # guides that PyPI has
+    python examples/documents.py --output_file documents.jsonl --manuals /usr/share/man  # manual pages, by man
+
+A document is left out if most of its paragraphs are in another one.
+"""
+
+import argparse
+import gzip
+import json
+import random
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from docstrings import docstrings, module_name, split_paragraphs
+from tqdm import tqdm
+
+
+TEXT_FILES = (".txt", ".md", ".rst")
+# Of source distributions: where guides are, and files that are none.
+GUIDES = re.compile(r"(^|/)(docs?|documentation|manual|guide)s?/", re.IGNORECASE)
+NO_GUIDES = re.compile(
+    r"licen[cs]e|changelog|changes|release|history|requirements|authors|whatsnew|news", re.IGNORECASE
+)
+LINE_OF_SIGNS = re.compile(r"^\s*([-=~*#^+.:\"'`_])\1{2,}\s*$", re.MULTILINE)
+MANUAL_SECTIONS = range(1, 9)
+
+
+class Document(NamedTuple):
+    name: str
+    text: str
+
+
+def documents_of_folder(folder: str | Path) -> Iterator[Document]:
+    """Text files in a folder and below, by their path without its ending."""
+    for path in sorted(Path(folder).rglob("*")):
+        if path.suffix in TEXT_FILES and path.is_file() and not NO_GUIDES.search(path.name):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            yield Document(name_of(text, path.relative_to(folder)), LINE_OF_SIGNS.sub("", text))
+
+
+def name_of(text: str, path: Path) -> str:
+    """The first heading of a text in Markdown or reStructuredText, else the name of its file."""
+    heading = re.search(r"^#+ +(\S.*?) *#*$|^([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", text[:3000], re.MULTILINE)
+    found = heading and (heading[1] or heading[2])
+    return found.strip("`* ") if found else path.stem.replace("_", " ").replace("-", " ")
+
+
+def documents_of_package(package: str) -> Iterator[Document]:
+    """
+    The docstrings of each module of an installed package, with the names of what they are of.
+
+    Raises:
+        ValueError: if no Python files of that import name are installed.
+    """
+    from search import files_of_package  # needs sentence-transformers, as nothing else here does
+
+    files, folder = files_of_package(package)
+    for file in files:
+        module = module_name(file, folder)
+        lines = []
+        for found in sorted(docstrings(file, module), key=lambda docstring: docstring.line):
+            text = "\n\n".join(split_paragraphs(LINE_OF_SIGNS.sub("", found.text)))
+            lines.append(text if found.name == module else f"{found.name.removeprefix(f'{module}.')}: {text}")
+        if lines:
+            yield Document(module, "\n\n".join(lines))
+
+
+def documents_of_source(package: str, cache_dir: Path) -> Iterator[Document]:
+    """
+    The guides in the source distribution of a package, which pip downloads.
+
+    Raises:
+        RuntimeError: if pip finds none.
+    """
+    folder = cache_dir / package
+    if not folder.is_dir():
+        with tempfile.TemporaryDirectory() as download:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+            result = subprocess.run([*command, "--dest", download, package], capture_output=True, text=True)
+            if result.returncode:
+                raise RuntimeError(f"pip download {package} failed: {result.stderr.strip()[-500:]}")
+            (archive,) = Path(download).iterdir()
+            unpack(archive, folder)
+    for document in documents_of_folder(folder):
+        yield Document(f"{package}: {document.name}", document.text)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """The guides of a source distribution, into a folder."""
+    folder.mkdir(parents=True)
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as file:
+            file.extractall(folder, [x for x in file.namelist() if is_guide(x)])
+    else:
+        with tarfile.open(archive) as file:
+            file.extractall(folder, [x for x in file.getmembers() if x.isfile() and is_guide(x.name)], filter="data")
+
+
+def is_guide(path: str) -> bool:
+    return path.endswith(TEXT_FILES) and GUIDES.search(path) is not None
+
+
+def documents_of_manuals(folder: str | Path, limit: int) -> Iterator[Document]:
+    """So many English manual pages below a folder, at random, as `man` formats them."""
+    files = [file for section in MANUAL_SECTIONS for file in sorted(Path(folder, f"man{section}").glob("*.gz"))]
+    files = [file for file in files if not file.is_symlink() and not file.name.startswith("gcloud")]
+    random.Random(0).shuffle(files)
+    for file in tqdm(files[:limit], desc="Manual pages"):
+        if gzip.decompress(file.read_bytes()).startswith(b".so "):  # another name of a page
+            continue
+        environment = {"MANWIDTH": "10000", "MANROFFOPT": "-c", "LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+        page = subprocess.run(["man", "-l", str(file)], capture_output=True, env=environment)
+        text = re.sub(r".\x08", "", page.stdout.decode("utf-8", "replace"))
+        parts = file.name.removesuffix(".gz").rpartition(".")
+        lines = text.strip().split("\n")[1:-1]  # without the page's head and foot
+        yield Document(f"{parts[0]}({parts[2]})", "\n".join(line.strip() for line in lines))
+
+
+def without_repeats(documents: Iterable[Document], characters: tuple[int, int]) -> Iterator[Document]:
+    """Those whose length is in a range, and at most half of whose paragraphs were in an earlier one."""
+    seen: set[int] = set()
+    for document in documents:
+        if characters[0] <= len(document.text) < characters[1]:
+            paragraphs = {hash(text) for text in split_paragraphs(document.text) if len(text) > 40}
+            if 2 * len(paragraphs & seen) <= len(paragraphs):
+                seen |= paragraphs
+                yield document
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run with these arguments, or those of the command line; returns how many documents were written."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output_file", required=True, type=Path)
+    parser.add_argument("--folder", nargs="*", default=[], help="with text files")
+    parser.add_argument("--package", nargs="*", default=[], help="import names of installed packages")
+    parser.add_argument("--source", nargs="*", default=[], help="names of packages on PyPI")
+    parser.add_argument("--manuals", help="folder of manual pages")
+    parser.add_argument("--max_manuals", type=int, default=1000)
+    parser.add_argument("--characters", type=int, nargs=2, default=[1_500, 200_000], help="of a document")
+    parser.add_argument("--cache_dir", type=Path, default=Path("outputs/documents"), help="for source distributions")
+    arguments = parser.parse_args(args)
+
+    def found() -> Iterator[Document]:
+        for folder in arguments.folder:
+            yield from documents_of_folder(folder)
+        for package in tqdm(arguments.package, desc="Packages", disable=not arguments.package):
+            yield from documents_of_package(package)
+        for package in tqdm(arguments.source, desc="Sources", disable=not arguments.source):
+            yield from documents_of_source(package, arguments.cache_dir)
+        if arguments.manuals:
+            yield from documents_of_manuals(arguments.manuals, arguments.max_manuals)
+
+    documents = list(without_repeats(found(), tuple(arguments.characters)))
+    if not documents:
+        raise ValueError("No documents of this length were found: see --characters, and say where to look.")
+    arguments.output_file.parent.mkdir(parents=True, exist_ok=True)
+    with arguments.output_file.open("w", encoding="utf-8", errors="replace") as file:
+        for document in documents:
+            file.write(json.dumps(document._asdict(), ensure_ascii=False) + "\n")
+    size = sum(len(document.text) for document in documents)
+    print(f"Wrote {len(documents):,} documents with {size:,} characters to {arguments.output_file}.")
+    return len(documents)
+
+
+if __name__ == "__main__":
+    main()

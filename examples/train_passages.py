@@ -1,0 +1,219 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Train a sentence encoder to find passages that know their document: read in one pass, with the text around them.
+
+    python examples/documents.py --folder ~/notes --output_file documents.jsonl
+    python examples/train_passages.py --model_name_or_path checkpoints/lion-minilm-l6 --train_file documents.jsonl \
+        --do_train --learning_rate 5e-5 --max_steps 500 --output_dir outputs/passages
+
+A step reads some documents, each in one pass; a passage is the mean of its tokens. The first sentence is taken out of
+--query_share of the passages, and is a query, half of them with the document's name in front. Three losses are added:
+
+1. contrastive over all passages of the step, most of which are of the same document;
+2. contrastive over the documents of the step, whose vector is the mean of all tokens (--document_weight);
+3. one minus the cosine to a teacher's embedding of "name: passage" (--teacher_weight, with --teacher_name_or_path).
+
+--reading says how documents are read, in training and evaluation; "pieces" are passages by themselves. A step of any
+length fits into memory: --mini_batch_tokens are in it at a time, and where there are more, all are read twice. The
+output folder loads with SentenceTransformer. --do_eval gives nDCG@10 on a --validation_file.
+"""
+
+import random
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import bitsandbytes_log  # noqa: F401 (before transformers)
+import torch
+from common import EpochCallback, check_paths, find_checkpoint, parse_arguments, save_metrics, train
+from hub_upload_lion.sentence_modules import copy_modules, encoder_folder
+from passages import (
+    READINGS,
+    Document,
+    Row,
+    batches_of,
+    encode_rows,
+    in_order,
+    make_rows,
+    mean_and_error,
+    read_documents,
+    score_queries,
+    take_queries,
+    text_rows,
+    vectors_of_rows,
+)
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import Dataset
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainingArguments, set_seed
+
+import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
+
+
+MOST_QUERIES = 8  # of a document that is evaluated
+
+
+@dataclass
+class PassageArguments:
+    model_name_or_path: str = field(
+        metadata={"help": "Folder or Hub name of a sentence encoder: its model is trained."}
+    )
+    train_file: str | None = field(default=None, metadata={"help": "JSONL with `name` and `text` (see documents.py)."})
+    validation_file: str | None = field(default=None, metadata={"help": "The same, of documents to evaluate on."})
+    reading: str = field(default="one pass", metadata={"help": "How documents are read.", "choices": list(READINGS)})
+    document_tokens: int = field(
+        default=2048, metadata={"help": "Tokens of a document that are read in a step: passages from a random one on."}
+    )
+    query_share: float = field(default=0.5, metadata={"help": "Of passages that begin with a sentence."})
+    named_share: float = field(default=0.5, metadata={"help": "Of queries that have the document's name in front."})
+    temperature: float = field(default=0.05, metadata={"help": "Of the contrastive losses."})
+    document_weight: float = field(default=0.2, metadata={"help": "Of the loss over documents."})
+    teacher_name_or_path: str | None = field(default=None, metadata={"help": "A sentence encoder for the third loss."})
+    teacher_weight: float = field(default=1.0, metadata={"help": "Of the third loss."})
+    mini_batch_tokens: int = field(default=16384, metadata={"help": "Tokens that are in memory at a time."})
+
+
+@dataclass
+class PassageTrainingArguments(TrainingArguments):
+    per_device_train_batch_size: int = field(default=8, metadata={"help": "Documents of a step."})
+    label_names: list[str] | None = field(default_factory=list)
+    remove_unused_columns: bool = False
+
+
+class Documents(Dataset):
+    """Documents by number, so many tokens of each, from a passage on that the seed and the epoch choose."""
+
+    def __init__(self, documents: list[Document], tokenizer: PreTrainedTokenizerBase, tokens: int, seed: int):
+        self.documents, self.tokens, self.seed = documents, tokens, seed
+        self.epoch = torch.zeros((), dtype=torch.long).share_memory_()
+        self.lengths = [
+            [len(ids) for ids in tokenizer(x.passages, add_special_tokens=False, verbose=False)["input_ids"]]
+            for x in documents
+        ]
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def __getitem__(self, number: int) -> tuple[Document, int]:
+        name, passages = self.documents[number].name, self.documents[number].passages
+        generator = random.Random(f"{self.seed} {int(self.epoch)} {number}")
+        lengths = self.lengths[number]
+        starts = [n for n in range(len(passages)) if n == 0 or sum(lengths[n:]) >= self.tokens // 2]
+        first = end = generator.choice(starts)
+        count = 0
+        while end < len(passages) and (end == first or count + lengths[end] <= self.tokens):
+            count += lengths[end]
+            end += 1
+        return Document(name, passages[first:end]), generator.getrandbits(32)
+
+
+class PassageTrainer(Trainer):
+    """The losses of this file's first lines."""
+
+    def __init__(self, *args, options: PassageArguments, teacher: nn.Module | None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.options, self.teacher = options, teacher
+        self.parts: dict[str, list[float]] = {}
+
+    def vectors(self, model: nn.Module, rows: list[Row]) -> Tensor:
+        """Of the rows, with gradients; of more than `mini_batch_tokens` only one batch is in memory at a time."""
+        batches = list(batches_of(rows, self.options.mini_batch_tokens))
+        read = partial(vectors_of_rows, model, pad_token_id=self.processing_class.pad_token_id)
+        if sum(len(row.input_ids) for row in rows) > self.options.mini_batch_tokens:
+            read = partial(checkpoint, read, use_reentrant=False)  # reads a batch again for its gradients
+        return in_order([read(batch) for batch in batches], batches)
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        options, tokenizer = self.options, self.processing_class
+        originals = [document for document, _ in inputs["documents"]]
+        generator = random.Random(inputs["documents"][0][1])
+        documents, queries = take_queries(originals, generator, options.query_share)
+        rows = make_rows(tokenizer, documents, options.reading, options.document_tokens + 256)
+        vectors = self.vectors(model, rows)
+        num_passages = sum(len(document.passages) for document in documents)
+        passages, wholes = vectors[:num_passages], vectors[num_passages:]
+        losses = {}
+        if queries:
+            texts = [query.words(generator.random() < options.named_share) for query in queries]
+            found = self.vectors(model, text_rows(tokenizer, texts, 256))
+            answers = torch.tensor([query.passage for query in queries], device=found.device)
+            losses["passages"] = F.cross_entropy(found @ passages.T / options.temperature, answers)
+            if len(wholes) > 1 and options.document_weight:
+                owners = torch.tensor([n for n, document in enumerate(documents) for _ in document.passages])
+                answers = owners.to(answers.device)[answers]
+                loss = F.cross_entropy(found @ wholes.T / options.temperature, answers)
+                losses["documents"] = options.document_weight * loss
+        if self.teacher is not None:
+            rows = make_rows(tokenizer, originals, "pieces with names", 512)
+            with torch.autocast(self.args.device.type, torch.bfloat16, self.args.bf16):
+                targets = encode_rows(self.teacher, rows, tokenizer.pad_token_id)
+            losses["teacher"] = options.teacher_weight * (1 - (passages * targets).sum(-1)).mean()
+        for name, loss in losses.items():
+            self.parts.setdefault(name, []).append(loss.item())
+        loss = sum(losses.values(), start=0 * passages.sum())
+        return (loss, None) if return_outputs else loss
+
+    def log(self, logs, *args, **kwargs):
+        if "loss" in logs:
+            logs |= {f"loss_{name}": sum(values) / len(values) for name, values in self.parts.items()}
+            self.parts = {}
+        super().log(logs, *args, **kwargs)
+
+
+def evaluate(
+    model: nn.Module, tokenizer: PreTrainedTokenizerBase, documents: list[Document], reading: str
+) -> dict[str, float]:
+    """The means of `score_queries` and their standard errors, for at most `MOST_QUERIES` queries of a document."""
+    documents, queries = take_queries(documents, random.Random(0), 0.5, at_most=MOST_QUERIES)
+    metrics = {"queries": len(queries), "candidates": sum(len(document.passages) for document in documents)}
+    for name, values in score_queries(model.eval(), tokenizer, documents, queries, reading).items():
+        key = name.replace(",", "").replace(" ", "_")
+        metrics[key], metrics[f"{key}_error"] = mean_and_error(values)
+    return metrics
+
+
+def main(args: list[str] | None = None) -> dict[str, float]:
+    """Run with these arguments, or those of the command line; returns the metrics of the evaluation."""
+    options, training_args = parse_arguments((PassageArguments, PassageTrainingArguments), args)
+    check_paths(train_file=options.train_file, validation_file=options.validation_file)
+    for name, work in (("train_file", training_args.do_train), ("validation_file", training_args.do_eval)):
+        if work and getattr(options, name) is None:
+            raise ValueError(f"--do_{'train' if work == 'train_file' else name.split('_')[0]} needs --{name}.")
+    set_seed(training_args.seed)
+    resumed = find_checkpoint(training_args)
+    model = AutoModel.from_pretrained(options.model_name_or_path, add_pooling_layer=False)
+    tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
+    teacher = None
+    if options.teacher_name_or_path is not None:
+        teacher = AutoModel.from_pretrained(options.teacher_name_or_path).eval().requires_grad_(False)
+        teacher.to(training_args.device)
+    dataset = None
+    if training_args.do_train:
+        documents = [x for x in read_documents(options.train_file) if x.passages]
+        dataset = Documents(documents, tokenizer, options.document_tokens, training_args.seed)
+    trainer = PassageTrainer(
+        model=model,
+        args=training_args,
+        data_collator=lambda documents: {"documents": documents},
+        train_dataset=dataset,
+        processing_class=tokenizer,
+        callbacks=[] if dataset is None else [EpochCallback(dataset.epoch)],
+        options=options,
+        teacher=teacher,
+    )
+    if training_args.do_train:
+        train(trainer, resumed)
+        with encoder_folder(options.model_name_or_path) as source:
+            if source is not None and trainer.is_world_process_zero():
+                copy_modules(source, Path(training_args.output_dir))
+    if training_args.do_eval:
+        found = evaluate(model, tokenizer, read_documents(options.validation_file), options.reading)
+        metrics = {f"eval_{name}": value for name, value in found.items()}
+        save_metrics(trainer, "eval", metrics)
+        return metrics
+    return {}
+
+
+if __name__ == "__main__":
+    main()

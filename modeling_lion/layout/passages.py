@@ -1,0 +1,291 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Passages of documents: where they begin and end, and vectors that know the document around them ("late chunking").
+
+A document is read in one pass, which a linear encoder does at about the price of its passages. The vector of a passage
+is the mean of its tokens.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
+
+
+Spans = Sequence[tuple[int, int]]
+# Of a passage, in characters: shorter paragraphs are joined, longer ones are cut.
+SHORTEST, LONGEST = 500, 1500
+# Short documents are packed up to so many tokens: more at once do not fit into a CPU's caches, and take longer.
+PACKED_TOKENS = 2048
+
+
+def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) -> list[tuple[int, int]]:
+    """
+    Split a text into passages by its paragraphs.
+
+    Paragraphs that are shorter than `shortest` are joined with the next ones. Those that are longer than `longest` are
+    cut at the end of a sentence, else between words. Nothing but white space is left out.
+
+    Args:
+        text: paragraphs are separated by empty lines.
+        shortest, longest: in characters.
+
+    Returns:
+        Of every passage the index of its first character and of the one behind its last, in their order.
+    """
+    borders = [0, *(place for x in re.finditer(r"\n\s*\n", text) for place in x.span()), len(text)]
+    spans, begin = [], None
+    for first, end in zip(borders[::2], borders[1::2], strict=True):
+        paragraph = text[first:end]
+        if not paragraph.strip():
+            continue
+        end = first + len(paragraph.rstrip())
+        begin = first + spaces_in_front(paragraph) if begin is None else begin
+        while end - begin > longest:
+            piece = text[begin + shortest : begin + longest]
+            ends = (max((x.end() for x in re.finditer(mark, piece)), default=0) for mark in (r"[.!?]\s", r"\s"))
+            cut = begin + shortest + next((x for x in ends if x), len(piece))
+            spans.append((begin, cut - spaces_in_front(text[begin:cut][::-1])))
+            begin = cut + spaces_in_front(text[cut:end])
+        if end - begin >= shortest:
+            spans.append((begin, end))
+            begin = None
+    return spans if begin is None else [*spans, (begin, len(text.rstrip()))]
+
+
+def spaces_in_front(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+@dataclass(frozen=True)
+class EncodedPassages:
+    """
+    Vectors of passages, as `encode_passages` returns them. Rows are in the order of documents and their passages.
+
+    Attributes:
+        vectors: `(passages, size)`, float32, contiguous: what vector indexes take. Of length 1 if the encoder ends
+            with a normalization.
+        documents: `(passages,)`, int64, the index of each passage's document.
+        spans: `(passages, 2)`, int64, the first character of a passage in its document and the one behind its last.
+        document_vectors: `(documents, size)`, float32, one vector for each document as a whole.
+    """
+
+    vectors: np.ndarray
+    documents: np.ndarray
+    spans: np.ndarray
+    document_vectors: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """
+    Tokens that are read together: a document, or a part of a long one.
+
+    Attributes:
+        document: the index of the document.
+        input_ids: with special tokens.
+        passages: indices of the passages in it, among those of the document.
+        spans: `(passages, 2)`, the first token of each and the one behind its last.
+    """
+
+    document: int
+    input_ids: list[int]
+    passages: np.ndarray
+    spans: np.ndarray
+
+
+def token_rows(
+    tokenizer: PreTrainedTokenizerBase, document: int, text: str, spans: Spans, name: str | None, longest: int
+) -> Iterator[TokenRow]:
+    """
+    A document in rows of at most `longest` tokens, cut in front of a passage where that is possible.
+
+    Args:
+        document: its index.
+        spans, name: as `encode_passages` takes them, of this document.
+
+    Raises:
+        ValueError: if a span is not within the text, or has no tokens.
+    """
+    options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
+    encoded = tokenizer(text, return_offsets_mapping=True, **options)
+    ids, offsets = np.array(encoded["input_ids"], int), np.array(encoded["offset_mapping"], int).reshape(-1, 2)
+    characters = np.array(spans, int).reshape(-1, 2)
+    starts = np.searchsorted(offsets[:, 1], characters[:, 0], side="right")
+    ends = np.searchsorted(offsets[:, 0], characters[:, 1], side="left")
+    is_within = (characters[:, 0] >= 0) & (characters[:, 1] <= len(text))
+    for first, end in characters[(starts >= ends) | ~is_within][:1].tolist():
+        raise ValueError(
+            f"`passages` has ({first}, {end}) in document {document}, which is no passage of its {len(text):,} "
+            "characters: give the index of the first character and of the one behind the last."
+        )
+    if name is not None:
+        in_front = tokenizer(f"{name}: ", **options)["input_ids"]
+        named = np.unique(starts) if len(starts) else np.zeros(1, int)
+        ids = np.insert(ids, named.repeat(len(in_front)), np.tile(in_front, len(named)))
+        starts = starts + len(in_front) * np.searchsorted(named, starts)
+        ends = ends + len(in_front) * np.searchsorted(named, ends)
+    room = longest - 2  # without special tokens
+    borders = [0]
+    while len(ids) - borders[-1] > room:
+        limit = borders[-1] + room
+        borders.append(max(starts[(starts > borders[-1]) & (starts <= limit)], default=limit))
+    row_of_passage = np.searchsorted(borders, starts, side="right") - 1
+    for row, (first, end) in enumerate(zip(borders, [*borders[1:], len(ids)], strict=True)):
+        (passages,) = np.nonzero(row_of_passage == row)
+        within = np.stack((starts[passages], np.minimum(ends[passages], end)), axis=1) - first + 1
+        input_ids = [tokenizer.cls_token_id, *ids[first:end].tolist(), tokenizer.sep_token_id]
+        yield TokenRow(document, input_ids, passages, within)
+
+
+class PassageEncoder:
+    """
+    A LION, its tokenizer, and the modules that follow the mean of tokens.
+
+    Args:
+        encoder: as `encode_passages` takes it.
+
+    Raises:
+        ValueError: if this is no LION for inference that averages its tokens, with a fast tokenizer.
+    """
+
+    def __init__(self, encoder: Any):
+        if isinstance(encoder, (str, Path)):
+            from sentence_transformers import SentenceTransformer  # an extra, which other encoders do not need
+
+            encoder = SentenceTransformer(str(encoder))
+        if isinstance(encoder, tuple):
+            (self.model, self.tokenizer), self.modules = encoder, []
+        else:
+            transformer, pooling, *self.modules = encoder
+            self.model, self.tokenizer = transformer.auto_model, encoder.tokenizer
+            if getattr(pooling, "pooling_mode", None) not in ("mean", ("mean",)):
+                raise ValueError(
+                    "The vector of a passage is the mean of its tokens, and this encoder has another pooling "
+                    f"({pooling}): give one whose `pooling_mode` is 'mean'."
+                )
+        if getattr(self.model.config, "model_type", None) != "lion":
+            raise ValueError(f"The encoder is a {type(self.model).__name__}: give a LION, which reads long documents.")
+        if not getattr(self.tokenizer, "is_fast", False):
+            raise ValueError(
+                f"{type(self.tokenizer).__name__} does not say which characters a token has: give a fast tokenizer."
+            )
+        if self.model.training:
+            raise ValueError("`encode_passages` is for inference: call eval() on the encoder first.")
+
+    def hidden_states(self, rows: Sequence[TokenRow], segment_length: int) -> list[Tensor]:
+        """Of each row `(length, hidden_size)`: all packed into one sequence, or one row in segments."""
+        device = self.model.device
+        lengths = [len(row.input_ids) for row in rows]
+        input_ids = torch.tensor([[token for row in rows for token in row.input_ids]], device=device)
+        if len(rows) > 1:
+            position_ids = torch.cat([torch.arange(length, device=device) for length in lengths])[None]
+            (states,) = self.model(input_ids=input_ids, position_ids=position_ids).last_hidden_state
+        elif lengths[0] > segment_length and "full_attention" not in self.model.config.layer_types_in_use:
+            encoded = self.model.encode_long(input_ids, segment_length=segment_length, show_progress=False)
+            (states,) = encoded.last_hidden_state
+        else:
+            (states,) = self.model(input_ids=input_ids).last_hidden_state
+        return states.split(lengths)
+
+    def finish(self, means: Tensor) -> np.ndarray:
+        """What the encoder makes of means of tokens, `(vectors, hidden_size)`."""
+        features = {"sentence_embedding": means}
+        for module in self.modules:
+            features = module(features)
+        return np.ascontiguousarray(features["sentence_embedding"].float().cpu().numpy())
+
+
+@torch.inference_mode()
+def encode_passages(
+    encoder: Any,
+    documents: Sequence[str],
+    passages: Sequence[Spans] | Callable[[str], Spans] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    segment_length: int = 16384,
+    max_document_tokens: int = 131072,
+    show_progress: bool = False,
+) -> EncodedPassages:
+    """
+    Encode the passages of documents, each document in one pass ("late chunking"): the vector of a passage is the mean
+    of its tokens, which have read the text around it.
+
+    Short documents are packed without padding. Those of more than `segment_length` tokens are computed in segments
+    (`LionModel.encode_long`), with the same result and less memory.
+
+    Args:
+        encoder: a `SentenceTransformer` around a LION, its folder or name on the Hub, or a tuple of a `LionModel` and
+            its tokenizer. It must average its tokens.
+        documents: texts of any length.
+        passages: of every document the first character of each passage and the one behind its last; passages may
+            overlap. Or a function that finds them in a text. `None` means `split_passages`.
+        names: of the documents. Each passage is read with the name in front (`"name: "`), as an encoder must have
+            learnt to use it; `None` reads documents as they are.
+        segment_length: tokens of a document that are computed at once.
+        max_document_tokens: documents with more tokens are read in parts, which bounds the memory.
+        show_progress: whether to draw a progress bar.
+
+    Returns:
+        Vectors of the passages and of the documents, in order.
+
+    Raises:
+        ValueError: if the encoder does not fit, numbers of documents, passages and names differ, or a passage is not
+            within its document or has no tokens.
+
+    Example:
+
+        >>> encoded = encode_passages("checkpoints/lion-minilm-l6", ["A lion sleeps.\n\nIt roars.", "An owl."])
+        >>> encoded.vectors.shape, encoded.documents.tolist()
+        ((2, 384), [0, 1])
+    """
+    if isinstance(documents, str):
+        raise ValueError("`documents` is one text: give a list of texts.")
+    for name, value, least in (("segment_length", segment_length, 1), ("max_document_tokens", max_document_tokens, 3)):
+        if value < least:
+            raise ValueError(f"`{name}` is {value}: give at least {least}.")
+    find = split_passages if passages is None else passages
+    spans = [list(find(text)) for text in documents] if callable(find) else [list(x) for x in find]
+    for name, values in (("passages", spans), ("names", names)):
+        if values is not None and len(values) != len(documents):
+            raise ValueError(f"`{name}` has {len(values)} entries for {len(documents)} documents: give one for each.")
+    model = PassageEncoder(encoder)
+    longest = min(max_document_tokens, model.model.config.longest_text or max_document_tokens)
+    size = model.model.config.hidden_size
+    passage_means = [torch.zeros(len(found), size) for found in spans]
+    document_sums, token_counts = torch.zeros(len(documents), size), torch.zeros(len(documents), 1)
+
+    def read(rows: list[TokenRow]) -> None:
+        for row, states in zip(rows, model.hidden_states(rows, segment_length), strict=True):
+            for passage, (first, end) in zip(row.passages.tolist(), row.spans.tolist(), strict=True):
+                passage_means[row.document][passage] = states[first:end].float().mean(0)
+            document_sums[row.document] += states.float().sum(0).cpu()
+            token_counts[row.document] += len(states)
+
+    waiting: list[TokenRow] = []
+    for number, text in enumerate(
+        logging.tqdm(documents, desc="Encoding", unit="document", disable=not show_progress)
+    ):
+        for row in token_rows(model.tokenizer, number, text, spans[number], names and names[number], longest):
+            if waiting and sum(len(x.input_ids) for x in (*waiting, row)) > PACKED_TOKENS:
+                read(waiting)
+                waiting = []
+            waiting.append(row)
+    if waiting:
+        read(waiting)
+    return EncodedPassages(
+        model.finish(torch.cat(passage_means) if passage_means else torch.zeros(0, size)),
+        np.repeat(np.arange(len(spans)), [len(found) for found in spans]),
+        np.array([span for found in spans for span in found], int).reshape(-1, 2),
+        model.finish(document_sums / token_counts.clamp(min=1)),
+    )
