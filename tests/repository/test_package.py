@@ -181,6 +181,7 @@ def test_public_names_are_documented(name, value):
     [(name, value) for name, value in public_objects() if ">>>" in (value.__doc__ or "")],
     ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_examples_of_public_names_run(name, value):
+def test_examples_of_public_names_run(name, value, monkeypatch):
+    monkeypatch.chdir(ROOT)
     (test,) = doctest.DocTestFinder(recurse=False).find(value, name, globs={})
     assert doctest.DocTestRunner(verbose=False).run(test).failed == 0
