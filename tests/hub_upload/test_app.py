@@ -268,4 +268,4 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
     without = lambda name: None if name == "gradio" else find_spec(name)
     monkeypatch.setattr("hub_upload_lion.export.exported.find_spec", without)
     assert main(["app"]) == 1
-    assert "gradio cannot be imported: pip install 'lion-transformers[app]'" in capsys.readouterr().err
+    assert "gradio cannot be imported: in a clone of the repository, pip install '.[app]'" in capsys.readouterr().err
