@@ -65,7 +65,7 @@ def tokens(served, *texts):
 
 def test_facts_say_what_the_attention_is(served):
     assert "LION-S is linear attention with a decay" in app_panels.facts(served("hybrid"))
-    assert "Luna in the backbone of LION is attention by way of a memory" in app_panels.facts(served("luna"))
+    assert "Luna in the backbone of LION is attention through a memory" in app_panels.facts(served("luna"))
     assert "Softmax attention in the backbone of LION is attention as in BERT" in app_panels.facts(served("full"))
 
 
