@@ -155,16 +155,16 @@ def held_out_sentences(file: str, count: int, seed: int = 1) -> list[tuple[str, 
 def search_part(output: Path, model: Path, seconds: float) -> dict:
     heading("0  Search the docstrings of the standard library with a trained LION")
     files, folder = search.files_of_package(None)
-    index = search.Index(files, folder, model, output / "search.safetensors")
-    encode = search.load_encoder(model)
-    index.read(encode, seconds)
+    index = search.Index(files, folder, search.MatrixVectors(output / "search"))
+    encoder = search.SentenceEncoder(model, in_pieces=True)
+    index.read(encoder, seconds)
     print(index)
-    answers = {query: index.search(query, encode, top=3) for query in QUERIES}
+    answers = {query: index.search(query, encoder, top=3) for query in QUERIES}
     for query, found in answers.items():
         search.print_answers(query, found)
     print("\nyour own queries: python examples/search.py")
     found = {query: [answer._asdict() for answer in found] for query, found in answers.items()}
-    return {"texts": len(index.found()[0]), "answers": found}
+    return {"texts": len(index.vectors.keys), "answers": found}
 
 
 def text_part(output: Path, effort: Effort) -> tuple[dict, Trainer]:

@@ -3,7 +3,7 @@
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
@@ -35,14 +35,20 @@ def read_text(path: str | Path) -> str:
     raise ValueError(f"{Path(path).name} is no text: give text files, such as .txt, .md or .py.")
 
 
-def passages_of(text: str, name: str) -> Iterator[tuple[str, str]]:
-    """Of every passage of a text the place, `name:line`, and the passage itself."""
+def places_of(text: str, spans: Sequence[tuple[int, int]], name: str) -> Iterator[str]:
+    """Of every passage of a text, in their order, the place: `name:line`."""
     line, end = 1, 0
-    for first, last in split_passages(text):
+    for first, _ in spans:
         line += text.count("\n", end, first)
-        yield f"{name}:{line}", text[first:last]
-        line += text.count("\n", first, last)
-        end = last
+        end = first
+        yield f"{name}:{line}"
+
+
+def passages_of(text: str, name: str) -> Iterator[tuple[str, str]]:
+    """Of every passage of a text the place and the passage itself."""
+    spans = split_passages(text)
+    for place, (first, end) in zip(places_of(text, spans, name), spans, strict=True):
+        yield place, text[first:end]
 
 
 def unit_vectors(encoder: SentenceTransformer, texts: list[str], batch_size: int = 32) -> Tensor:

@@ -3,18 +3,23 @@
 
 import contextlib
 import json
+import os
 import re
 import zlib
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hub_checkpoints import text_checkpoint
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import ndcg_score
 
+from modeling_lion import encode_passages
 
+
+KINDS = list(import_module("search").VECTORS.values())
 TEXTS = {
     "zip.txt": "Compressed archives\n\nHow to open and read a zip archive of files.",
     "deep/dates.md": "# Dates\n\nTurn a date into words and parse a date from words.",
@@ -27,18 +32,23 @@ TEXTS = {
 
 
 class BagOfWords:
-    """Unit vectors of the words of a text, and how many texts it was given."""
+    """Unit vectors of the words of passages, and how many passages it was given."""
 
     def __init__(self):
         self.count = 0
 
-    def __call__(self, texts: list[str]) -> torch.Tensor:
-        self.count += len(texts)
-        vectors = torch.zeros(len(texts), 4096)
-        for vector, text in zip(vectors, texts, strict=True):
-            for word in re.findall("[a-z]+", text.lower()):
-                vector[zlib.crc32(word.encode()) % 4096] += 1
-        return torch.nn.functional.normalize(vectors, dim=1)
+    def vector(self, text: str) -> torch.Tensor:
+        vector = torch.zeros(4096)
+        for word in re.findall("[a-z]+", text.lower()):
+            vector[zlib.crc32(word.encode()) % 4096] += 1
+        return torch.nn.functional.normalize(vector, dim=0)
+
+    def encode_query(self, query):
+        return self.vector(query)
+
+    def encode_documents(self, documents):
+        self.count += sum(len(document.spans) for document in documents)
+        return [torch.stack([self.vector(x.text[first:end]) for first, end in x.spans]) for x in documents]
 
 
 @pytest.fixture
@@ -46,7 +56,7 @@ def search(monkeypatch):
     """The script, whose encoder is a bag of words, in `search.bag`."""
     module = import_module("search")
     bag = BagOfWords()
-    monkeypatch.setattr(module, "load_encoder", lambda folder: bag)
+    monkeypatch.setattr(module, "SentenceEncoder", lambda folder, in_pieces: bag)
     monkeypatch.setattr(module, "bag", bag, raising=False)
     return module
 
@@ -87,32 +97,78 @@ def test_files_as_people_have_them(search, folder, monkeypatch, capsys):
     assert "Left out: broken.md is no text" in out and max(map(len, out.splitlines())) < 150
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_what_was_read_before_a_run_was_stopped_is_kept(error, search, folder, tmp_path, monkeypatch):
+def test_what_was_read_before_a_run_was_stopped_is_kept(error, kind, search, folder, tmp_path, monkeypatch):
     """Ctrl-C ends the reading; what nobody sees coming loses what was read since the last time that it was saved."""
     monkeypatch.setattr(search, "BATCH_CHARACTERS", 1)
     monkeypatch.setattr(search, "SAVE_EVERY", -1)
-    source = (*search.files_of_folder(folder), tmp_path / "model", tmp_path / "index")
 
-    def encode(texts):
+    def encode_documents(documents, encode=search.bag.encode_documents):
         if search.bag.count == 2:
             raise error
-        return search.bag(texts)
+        return encode(documents)
 
+    monkeypatch.setattr(search.bag, "encode_documents", encode_documents)
+    index = search.Index(*search.files_of_folder(folder), kind(tmp_path / "index"))
     with contextlib.suppress(MemoryError):
-        search.Index(*source).read(encode, 60, show_progress=False)
-    assert len(search.Index(*source).vectors) == 2
+        index.read(search.bag, 60, show_progress=False)
+    assert len(kind(tmp_path / "index").keys) == 2
 
 
-def test_a_hundred_thousand_passages(search, tmp_path):
-    """What is searched is one matrix, made once."""
-    (tmp_path / "text.txt").write_text("\n\n".join(f"{n} " + "a" * 200 for n in range(1000)))
-    (tmp_path / "model").mkdir()
-    index = search.Index([str(tmp_path / "text.txt")], str(tmp_path), tmp_path / "model", tmp_path / "index")
-    index.read(search.bag, 60, show_progress=False)
-    entries, vectors = index.found()
-    assert len(entries) == 1000 and vectors.shape == (1000, 4096)
-    assert index.search("1", search.bag)[0].score <= 1 and index.found()[1] is vectors
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_are_kept(kind, tmp_path):
+    """Added, removed, saved and loaded, in any order; the best are the nearest by cosine."""
+    generator = torch.Generator().manual_seed(0)
+    make = lambda n: torch.nn.functional.normalize(torch.randn(n, 16, generator=generator), dim=-1)
+    documents = {f"document {n}": make(n % 5 + 1) for n in range(100)}
+    vectors = kind(tmp_path / "deep" / "index")
+    assert vectors.keys == set()
+    for key, rows in documents.items():
+        vectors.add(key, rows)
+    for key in ("document 7", "document 60"):
+        vectors.remove(key)
+        del documents[key]
+    vectors.save()
+    for kept in (vectors, kind(tmp_path / "deep" / "index")):
+        kept.add("last", documents.setdefault("last", make(3)))
+        assert kept.keys == set(documents)
+        for key, n in (("last", 2), ("document 3", 1), ("document 99", 4)):
+            query = documents[key][n]
+            (score, *place), *more = kept.search(query, 5)
+            assert place == [key, n] and score == pytest.approx(1, abs=1e-5)
+            (expected, _) = (torch.cat(list(documents.values())) @ query).sort(descending=True)
+            assert [score for score, *_ in more] == pytest.approx(expected[1:5].tolist(), abs=1e-5)
+    assert len(kept.search(query, 10_000)) == sum(map(len, documents.values()))
+    assert not [path for path in (tmp_path / "deep").iterdir() if path.name.endswith(str(os.getpid()))]
+
+
+def test_documents_of_long_files(search, tmp_path, monkeypatch):
+    """Parts have all passages, each at its place."""
+    monkeypatch.setattr(search, "LONGEST_DOCUMENT", 5000)
+    (tmp_path / "book.txt").write_text("\n\n".join(f"Page {n}. " + "Nothing happens. " * 40 for n in range(50)))
+    parts = list(search.documents_of(str(tmp_path / "book.txt"), str(tmp_path)))
+    assert len(parts) > 5 and all(x.name == "book" and len(x.text) <= 5000 for x in parts)
+    spans = [(x.text, *span) for x in parts for span in x.spans]
+    places = [entry.place for x in parts for entry in x.entries]
+    assert places == [f"book.txt:{2 * n + 1}" for n in range(50)]
+    assert [text[first:end].split(". ")[0] for text, first, end in spans] == [f"Page {n}" for n in range(50)]
+
+
+@pytest.mark.parametrize("in_pieces", [True, False])
+def test_passages_are_read_with_their_names(in_pieces, tmp_path):
+    search = import_module("search")
+    encoder = search.SentenceEncoder(text_checkpoint(tmp_path / "model", "LionModel", pooling="mean"), in_pieces)
+    text = "A lion sleeps. It roars."
+    document = search.Document("lion", text, ((0, 14), (15, 24)), ())
+    (vectors,) = encoder.encode_documents([document])
+    if in_pieces:
+        expected = encoder.encoder.encode(["lion: A lion sleeps.", "lion: It roars."], normalize_embeddings=True)
+    else:
+        expected = encode_passages(encoder.encoder, [text], [document.spans], names=["lion"]).vectors
+        expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    torch.testing.assert_close(vectors, torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
+    assert encoder.encode_query("lion").shape == (vectors.shape[1],)
 
 
 def test_the_right_text_is_found_and_printed(search, folder, capsys):
@@ -121,7 +177,7 @@ def test_the_right_text_is_found_and_printed(search, folder, capsys):
     (best,) = run(search, folder, "parse dates: a date from words", "--top", "1")
     assert best.place == str(Path("deep") / "dates.md:1") and best.first_line == "# Dates"
     out = capsys.readouterr().out
-    assert "Searching 4 of 4 texts." in out and re.search(r"0\.\d\d  tool\.remove +Delete a folder", out)
+    assert "Searching 4 of 4 passages." in out and re.search(r"0\.\d\d  tool\.remove +Delete a folder", out)
     answers = run(search, folder, "everything", "--top", "99")
     assert {answer.place for answer in answers} == {
         "tool",
@@ -132,11 +188,12 @@ def test_the_right_text_is_found_and_printed(search, folder, capsys):
     assert [answer.score for answer in answers] == sorted((answer.score for answer in answers), reverse=True)
 
 
-def test_only_what_has_changed_is_read_again(search, folder):
+@pytest.mark.parametrize("index", ["file", "usearch"])
+def test_only_what_has_changed_is_read_again(index, search, folder):
     def texts_read(query: str = "zip") -> int:
         before = search.bag.count
-        run(search, folder, query)
-        return search.bag.count - before - 1  # the query
+        run(search, folder, query, "--index", index)
+        return search.bag.count - before
 
     assert texts_read() == 4 and texts_read() == 0
     (folder / "zip.txt").write_text("Now of umbrellas", encoding="utf-8")
@@ -152,7 +209,7 @@ def test_only_what_has_changed_is_read_again(search, folder):
 def test_reading_stops_and_goes_on(search, folder, monkeypatch, capsys):
     monkeypatch.setattr(search, "BATCH_CHARACTERS", 1)  # one text a batch
     found = {answer.place for answer in run(search, folder, "anything", "--seconds", "-1")}
-    assert len(found) == 1 and "Searching 1 of 4 texts; run again to read on." in capsys.readouterr().out
+    assert len(found) == 1 and "Searching 1 of 4 passages; run again to read on." in capsys.readouterr().out
     more = {answer.place for answer in run(search, folder, "anything", "--seconds", "-1")}
     assert len(more) == 2 and found < more
     assert len(run(search, folder, "anything")) == 4
@@ -197,12 +254,12 @@ def test_a_missing_model_is_said(tmp_path):
 
 def test_packages_have_their_import_names(search):
     files, folder = search.files_of_package("json")
-    names = {entry.place for file in files for entry in search.entries_of(file, folder)}
+    names = {entry.place for file in files for x in search.documents_of(file, folder) for entry in x.entries}
     assert {"json", "json.dumps", "json.decoder.JSONDecoder.raw_decode"} <= names
     assert not [name for name in names if "._" in name]
     files, folder = search.files_of_package("zipfile")
-    (entry,) = [entry for file in files for entry in search.entries_of(file, folder) if entry.place == "zipfile"]
-    assert entry.text == "zipfile: Read and write ZIP files."
+    (found,) = [x for file in files for x in search.documents_of(file, folder) if x.name == "zipfile"]
+    assert found.text == "Read and write ZIP files."
 
 
 def test_the_demo_begins_with_a_search(search, tmp_path, monkeypatch, capsys):
