@@ -107,6 +107,26 @@ def test_every_page_is_in_the_navigation():
     assert {name for name in named - pages if not name.startswith("project/")} == {"index.md"}
 
 
+def test_pages_that_code_names_exist():
+    """Comments and docstrings, and what make and CI say."""
+    folders = (
+        "benchmarks",
+        "configuration_lion",
+        "examples",
+        "hub_upload",
+        "modeling_lion",
+        "tests",
+        "tokenization",
+        "training",
+    )
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".ipynb")]
+    files += [ROOT / "Makefile", ROOT / "pyproject.toml", ROOT / "SPEC.md"]
+    named = {
+        (path.name, page) for path in files for page in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text("utf-8"))
+    }
+    assert len(named) > 4 and [(name, page) for name, page in named if not (ROOT / page).exists()] == []
+
+
 def test_quoted_errors_exist():
     """The messages of troubleshooting.md are in the code; those of other libraries say whose they are."""
     quoted = re.findall(r"^\| (`` .*? ``|`[^`]+`) (\(\w+\) )?\|", TEXTS["docs/troubleshooting.md"], flags=re.MULTILINE)
