@@ -175,9 +175,9 @@ def warm_start_config(
 def nearest_to_softmax(fields: dict, overrides: dict) -> dict:
     """
     The fields with which linear layers begin and end nearest to softmax attention, as measured on MiniLM
-    (docs/guides/convert.md): learnt features, and in texts a window of softmax in every head, where the overrides
-    leave room for them. A table of positions is read again from its beginning, which changes nothing for a text that fits
-    it, and lets longer ones in. With a window and positions, decays have nothing to add: there are none.
+    (docs/guides/convert.md): learnt features, and for texts a softmax window in every head, unless overridden. A
+    position table repeats after its end, which changes nothing for texts that fit it and admits longer ones. With a
+    window and positions there are no decays: they add nothing.
     """
     mixer_type = overrides.get("mixer_type")
     chosen = {"feature_map": "elu" if mixer_type == "diagonal" else "hedgehog"}  # with a decay for each of D channels
