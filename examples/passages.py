@@ -236,7 +236,8 @@ def score_queries(
         of_queries = encode_rows(model, texts, tokenizer.pad_token_id)
         found[name] = ndcg(of_queries @ passages.T, answers)
     none = torch.full((len(queries), len(documents)), -1.0)
-    best = none.index_reduce(1, owners, of_queries @ passages.T, "amax")
+    scores = of_queries @ passages.T
+    best = none.scatter_reduce(1, owners.expand_as(scores), scores, "amax")
     found["documents, best passage"] = ndcg(best, owners[answers])
     found["documents, one vector"] = ndcg(of_queries @ wholes.T, owners[answers])
     return found

@@ -166,6 +166,8 @@ def evaluate(
 ) -> dict[str, float]:
     """The means of `score_queries` and their standard errors, for at most `MOST_QUERIES` queries of a document."""
     documents, queries = take_queries(documents, random.Random(0), 0.5, at_most=MOST_QUERIES)
+    if not queries:
+        raise ValueError("No passage of the validation file begins with a sentence and has more behind it.")
     metrics = {"queries": len(queries), "candidates": sum(len(document.passages) for document in documents)}
     for name, values in score_queries(model.eval(), tokenizer, documents, queries, reading).items():
         key = name.replace(",", "").replace(" ", "_")

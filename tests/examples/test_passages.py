@@ -1,0 +1,242 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Training for passages: documents as people have them, queries that passages do not contain, and the losses."""
+
+import gzip
+import io
+import json
+import random
+import shutil
+import tarfile
+import zipfile
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+from hub_checkpoints import text_checkpoint
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from transformers import AutoModel, AutoTokenizer
+
+from modeling_lion import encode_passages
+
+
+ANIMALS = ["lion", "owl", "wolf", "bear", "crane", "otter", "lynx", "hare"]
+SENTENCES = [
+    "It sleeps in the shade of tall trees all day.",
+    "It hunts at dawn, with its pride, in the grass.",
+    "It roars at night, loudly, over the whole plain.",
+]
+FILLER = " It hunts and sleeps, and roars at dawn, in the shade with its pride, night by night by night, day by day."
+
+
+@pytest.fixture
+def documents():
+    return import_module("documents")
+
+
+@pytest.fixture
+def passages():
+    return import_module("passages")
+
+
+@pytest.fixture
+def example():
+    return import_module("train_passages")
+
+
+@pytest.fixture
+def start(tmp_path):
+    """The folder of a small encoder."""
+    transformer = Transformer(str(text_checkpoint(tmp_path / "model", "LionModel", pooling="mean")))
+    modules = [transformer, Pooling(32, pooling_mode="mean"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "encoder"))
+    return str(tmp_path / "encoder")
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Documents about animals, whose passages are told apart by the name and the sentence."""
+    lines = [{"name": f"the {x}", "passages": [f"{sentence}{FILLER}" for sentence in SENTENCES]} for x in ANIMALS]
+    path = tmp_path / "documents.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+# Documents
+
+
+def write(path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+TEXT = "\n\n".join(f"Paragraph {n} of a text about lions, which roar at night and hunt at dawn." for n in range(40))
+
+
+def test_documents_of_a_folder_have_names(documents, tmp_path):
+    write(tmp_path / "notes" / "big_cats.md", f"# Lions & others\n\n{TEXT}")
+    write(tmp_path / "notes" / "deep" / "sea-birds.txt", TEXT.replace("lions", "gulls"))
+    write(tmp_path / "notes" / "guide.rst", "Wolves\n======\n\n" + TEXT.replace("lions", "wolves"))
+    write(tmp_path / "notes" / "copy.txt", TEXT)  # most of its paragraphs are in another one
+    write(tmp_path / "notes" / "short.txt", "Too short.")
+    write(tmp_path / "notes" / "CHANGELOG.md", TEXT.replace("lions", "changes"))
+    output = tmp_path / "out" / "documents.jsonl"
+    assert documents.main(["--folder", str(tmp_path / "notes"), "--output_file", str(output)]) == 3
+    found = {x["name"]: x["text"] for x in map(json.loads, output.read_text().splitlines())}
+    assert set(found) == {"Lions & others", "sea birds", "Wolves"} and "====" not in found["Wolves"]
+    with pytest.raises(ValueError, match="No documents of this length"):
+        documents.main(["--folder", str(tmp_path / "out"), "--output_file", str(output)])
+
+
+def test_documents_of_a_package_are_modules(documents):
+    found = {document.name: document.text for document in documents.documents_of_package("json")}
+    assert "json.decoder" in found and "JSONDecoder.raw_decode: Decode a JSON document" in found["json.decoder"]
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+def test_guides_of_source_distributions(documents, tmp_path, kind):
+    files = {
+        "pkg/docs/start.rst": TEXT,
+        "pkg/README.md": TEXT,
+        "pkg/docs/conf.py": "x = 1",
+        "pkg/doc/deep/a.txt": TEXT,
+    }
+    archive = tmp_path / f"pkg-1.0.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(archive, "w") as writer:
+            for name, text in files.items():
+                writer.writestr(name, text)
+    else:
+        with tarfile.open(archive, "w:gz") as writer:
+            for name, text in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(text)
+                writer.addfile(member, io.BytesIO(text.encode()))
+    documents.unpack(archive, tmp_path / "guides")
+    found = sorted(str(x.relative_to(tmp_path / "guides")) for x in (tmp_path / "guides").rglob("*") if x.is_file())
+    assert found == ["pkg/doc/deep/a.txt", "pkg/docs/start.rst"]
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="`man` is not installed")
+def test_manual_pages(documents, tmp_path):
+    (tmp_path / "man1").mkdir()
+    page = '.TH LION 1 2026 "" ""\n.SH NAME\nlion \\- roar\n.SH DESCRIPTION\nIt roars at\nnight.\n'
+    (tmp_path / "man1" / "lion.1.gz").write_bytes(gzip.compress(page.encode()))
+    (tmp_path / "man1" / "cat.1.gz").write_bytes(gzip.compress(b".so man1/lion.1\n"))
+    (found,) = documents.documents_of_manuals(tmp_path, 10)
+    assert found.name == "lion(1)" and "It roars at night." in found.text
+
+
+# Queries and rows
+
+
+def test_queries_are_not_in_their_passages(passages, file):
+    originals = passages.read_documents(file)
+    documents, queries = passages.take_queries(originals, random.Random(0), 1.0, at_most=2)
+    assert len(queries) == 2 * len(ANIMALS)
+    texts = [passage for document in documents for passage in document.passages]
+    owners = [document.name for document in documents for _ in document.passages]
+    for query in queries:
+        assert query.text in SENTENCES and query.text not in texts[query.passage]
+        assert query.name == owners[query.passage] and query.words(True) == f"{query.name}: {query.text}"
+    kept = [
+        passages.first_sentence(x) for x in ("A lion. It roars.", "x = {1: 2, 3: 4, 5: [6, 7, 8], 9: 10}. " + FILLER)
+    ]
+    assert kept == [None, None]  # too short behind it; no words
+
+
+@pytest.mark.parametrize("line", ['{"name": "a"}', "[1]", "no json", '{"text": "a"}'])
+def test_damaged_documents(passages, tmp_path, line):
+    write(tmp_path / "documents.jsonl", '{"name": "a", "text": "b"}\n' + line)
+    with pytest.raises(ValueError, match="documents.jsonl, line 2: give"):
+        passages.read_documents(tmp_path / "documents.jsonl")
+
+
+@pytest.mark.parametrize("reading", ["pieces", "pieces with names", "one pass", "one pass with names"])
+def test_rows_are_what_users_encode(passages, start, file, reading):
+    """The vectors that are trained and scored are those of `encode` and of `encode_passages`."""
+    documents = passages.read_documents(file)[:3]
+    model, tokenizer = AutoModel.from_pretrained(start).eval(), AutoTokenizer.from_pretrained(start)
+    rows = passages.make_rows(tokenizer, documents, reading, 512)
+    actual = passages.encode_rows(model, rows, tokenizer.pad_token_id).numpy()
+    is_whole, is_named = passages.READINGS[reading]
+    served = SentenceTransformer(start, device="cpu").eval()
+    if not is_whole:
+        texts = [f"{x.name}: {passage}" if is_named else passage for x in documents for passage in x.passages]
+        np.testing.assert_allclose(actual, served.encode(texts), atol=5e-6, rtol=0)
+        return
+    fronts = ["" if is_named else f"{x.name}: " for x in documents]
+    texts = [front + " ".join(x.passages) for front, x in zip(fronts, documents, strict=True)]
+    spans = [
+        [(text.index(passage), text.index(passage) + len(passage)) for passage in x.passages]
+        for text, x in zip(texts, documents, strict=True)
+    ]
+    names = [x.name for x in documents] if is_named else None
+    expected = encode_passages(served, texts, spans, names=names)
+    np.testing.assert_allclose(actual[: len(expected)], expected.vectors, atol=5e-6, rtol=0)
+    np.testing.assert_allclose(actual[len(expected) :], expected.document_vectors, atol=5e-6, rtol=0)
+
+
+def test_scores_are_ranks(passages):
+    scores = torch.tensor([[0.9, 0.5, 0.1], [0.9, 0.5, 0.1], [0.2, 0.2, 0.2]])
+    found = passages.ndcg(scores, torch.tensor([0, 1, 2]))
+    torch.testing.assert_close(found, torch.tensor([1.0, 1 / np.log2(3), 0.5], dtype=torch.float64))
+    assert passages.ndcg(torch.ones(1, 11), torch.tensor([0])) == 0
+
+
+# Training
+
+
+@pytest.fixture
+def train(example, start, file, tmp_path):
+    """Train with these arguments besides; returns the metrics and the folder."""
+
+    def run(name: str, *args: str) -> tuple[dict, str]:
+        output = str(tmp_path / name)
+        found = example.main(
+            ["--model_name_or_path", start, "--train_file", file, "--validation_file", file, "--do_train"]
+            + ["--do_eval", "--output_dir", output, "--learning_rate", "5e-3", "--per_device_train_batch_size", "4"]
+            + ["--query_share", "1", "--use_cpu", "--report_to", "none", "--disable_tqdm", "True"]
+            + ["--dataloader_pin_memory", "False", "--save_strategy", "no", *args]
+        )
+        return found, output
+
+    return run
+
+
+@pytest.mark.parametrize("reading", ["pieces with names", "one pass with names"])
+def test_training_finds_passages(train, start, reading):
+    """Sentences say which passage of a document, and names which document."""
+    before, _ = train("before", "--reading", reading, "--max_steps", "1", "--learning_rate", "0")
+    after, folder = train("after", "--reading", reading, "--max_steps", "25", "--teacher_name_or_path", start)
+    assert before["eval_queries"] >= 8 and before["eval_candidates"] == 24
+    assert after["eval_with_names"] > before["eval_with_names"] + 0.2
+    served = SentenceTransformer(folder, device="cpu")
+    assert isinstance(served[-1], Normalize) and served.encode("It roars").shape == (32,)
+
+
+def test_few_tokens_in_memory_are_the_same_training(train, start):
+    """A step of SGD, so that weights differ by as much as gradients do."""
+    args = ("--reading", "one pass", "--max_steps", "1", "--optim", "sgd", "--learning_rate", "1")
+    weights = lambda folder: AutoModel.from_pretrained(folder, add_pooling_layer=False).state_dict()
+    whole, few = (weights(train(f"{n}", *args, "--mini_batch_tokens", str(n))[1]) for n in (10_000, 60))
+    distance = lambda others: max((others[name] - weight).abs().max() for name, weight in whole.items())
+    assert distance(few) <= 1e-3 * distance(weights(start))
+
+
+@pytest.mark.slow
+def test_a_stopped_training_goes_on(train):
+    args = ("--max_steps", "4", "--lr_scheduler_type", "constant", "--save_strategy", "steps", "--save_steps", "2")
+    _, whole = train("whole", *args)
+    _, stopped = train("stopped", *args)
+    shutil.rmtree(f"{stopped}/checkpoint-4")
+    train("stopped", *args, "--resume_from_checkpoint")
+    first, second = (AutoModel.from_pretrained(folder).state_dict() for folder in (whole, stopped))
+    assert all(torch.equal(first[name], weight) for name, weight in second.items())
+
+
+def test_what_is_missing_is_said(example, start, tmp_path):
+    for args, message in ((["--do_train"], "--do_train needs --train_file"), (["--do_eval"], "--validation_file")):
+        with pytest.raises(ValueError, match=message):
+            example.main(["--model_name_or_path", start, "--output_dir", str(tmp_path / "out"), *args])
