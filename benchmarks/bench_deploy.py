@@ -2,7 +2,9 @@
 """
 What a document costs on a CPU: encoders of base width in torch (float32, bfloat16, int8), ONNX Runtime and OpenVINO,
 LION-LIT, LION-S, the recommended recipe and ModernBERT's shape with LION-S, beside BERT and ModernBERT-base, each
-exported with its own tools: LION by `lion export`, the others by the exporter of transformers.
+exported with its own tools: LION by `lion export`, the others by the exporter of transformers. "BERT in pieces" reads
+a document in pieces of 256 tokens, eight at a time; "ModernBERT-base exact" has the weights and the results of
+ModernBERT-base, made by `lion convert --linear_layers none`, so that its windows take linear time.
 
     python benchmarks/bench_deploy.py              # 128 to 32,768 tokens: most of an hour
     python benchmarks/bench_deploy.py --quick      # two models, short documents
@@ -28,7 +30,8 @@ from pathlib import Path
 
 import torch
 from bench_models import make_model
-from deploy_report import LAYERS, MEASURED_LAYERS
+from deploy_report import EXACT, LAYERS, MEASURED_LAYERS, PIECES
+from hub_upload_lion import warm_start_from_softmax
 from hub_upload_lion.export.export_checkpoint import (
     DTYPES,
     quiet,
@@ -52,6 +55,7 @@ from measure import (
 )
 from report import write_pages
 from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
 
 from configuration_lion import lion_preset
 from modeling_lion import LionModel, LionPreTrainedModel
@@ -63,6 +67,7 @@ RUNTIMES += [(runtime, dtype) for runtime, dtypes in DTYPES.items() for dtype in
 LONG, SLOW = 2048, 60.0
 # The published ModernBERT has no more positions. (BERT has 512; this one has a table for all.)
 MODERN_BERT_POSITIONS = 8192
+PIECE, PIECES_AT_ONCE = 256, 8
 # A name, a runtime and a dtype.
 Case = tuple[str, str, str]
 # As different runtimes say it.
@@ -75,16 +80,47 @@ def make_encoder(name: str, layers: int | None, longest: int) -> nn.Module:
     if name == "LION":
         torch.manual_seed(0)
         encoder = LionModel(lion_preset("lion-text-base", num_hidden_layers=layers))
+    elif name == EXACT:
+        theirs = make_encoder(BASE[0], layers, longest)
+        encoder, _ = warm_start_from_softmax(theirs, linear_layers="none")
+        check_equal(encoder, theirs)
     else:
-        text = f"{name} text" if name in ("LION-LIT", "LION-S") else name
+        text = f"{name} text" if name in ("LION-LIT", "LION-S") else "BERT" if name == PIECES else name
         encoder = make_model(text, layers, longest).base_model
     encoder.pooler = None
     return encoder.eval()
 
 
+@torch.no_grad()
+def check_equal(ours: nn.Module, theirs: nn.Module) -> None:
+    """A ValueError if two encoders differ by more than rounding."""
+    ours, theirs = (encoder(**document(300, batch=2)).last_hidden_state for encoder in (ours.eval(), theirs.eval()))
+    if not (error := relative_error(ours, theirs)) < 1e-4:
+        raise ValueError(f"The conversion differs from its source by {error:.1e} of the largest output.")
+
+
+class InPieces:
+    """An encoder of short texts for a longer one, `(1, length)`: its pieces are texts of their own."""
+
+    def __init__(self, encode: Callable):
+        self.encode = encode
+
+    def __call__(self, **inputs: torch.Tensor) -> BaseModelOutput:
+        if inputs["input_ids"].shape[1] <= PIECE:
+            return self.encode(**inputs)
+        batches = zip(*(x.view(-1, PIECE).split(PIECES_AT_ONCE) for x in inputs.values()), strict=True)
+        states = [self.encode(**dict(zip(inputs, batch, strict=True))).last_hidden_state for batch in batches]
+        return BaseModelOutput(torch.cat(states).flatten(0, 1).unsqueeze(0))
+
+
+def reader(name: str, encode: Callable) -> Callable:
+    """How a model reads a document: whole, or in pieces."""
+    return InPieces(encode) if name == PIECES else encode
+
+
 def can_read(name: str, length: int) -> bool:
     """The published ModernBERT has positions for 8192 tokens."""
-    return name != BASE[0] or length <= MODERN_BERT_POSITIONS
+    return name not in (BASE[0], EXACT) or length <= MODERN_BERT_POSITIONS
 
 
 def document(length: int, batch: int = 1) -> dict[str, torch.Tensor]:
@@ -169,7 +205,7 @@ def encode_alone(case: Case, layers: int | None, lengths: list[int], folder: Pat
     """
     name, runtime, dtype = case
     encoder = make_encoder(name, layers, max(lengths)) if runtime == "torch" else None
-    encode = open_encoder(encoder, runtime, dtype, folder)
+    encode = reader(name, open_encoder(encoder, runtime, dtype, folder))
     del encoder  # of which a copy may have been made
     gc.collect()
     limit_memory()
@@ -195,7 +231,9 @@ def encode_alone(case: Case, layers: int | None, lengths: list[int], folder: Pat
 def times_in_turn(encoders: dict[str, nn.Module], length: int, runtime: str, dtype: str, folders, repeats: int):
     """By model the columns for the time of a document; `folders` are those of the models."""
     functions = {
-        name: partial(hidden_states, open_encoder(encoder, runtime, dtype, folders[name]), document(length))
+        name: partial(
+            hidden_states, reader(name, open_encoder(encoder, runtime, dtype, folders[name])), document(length)
+        )
         for name, encoder in encoders.items()
     }
     return {name: summary(seconds) for name, seconds in interleaved(functions, repeats).items()}

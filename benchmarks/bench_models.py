@@ -2,10 +2,10 @@
 """
 Whole models side by side: LION-LIT, -D and -S against transformers' BERT, ModernBERT and ViT, with scaled dot product
 attention; training step and inference, time and peak memory. "ModernBERT" has as many layers as the others,
-"ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published model, and so has
-"LION-ModernBERT-base", the preset with LION-S for the layers that see all tokens. These two are also measured as
-classifiers of documents, without a decoder to the vocabulary. The encoder in checkpoints/ is measured beside a BERT of
-its teacher's size, with positions for as many tokens, one text at a time.
+"ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published model, and so has "LION-
+ModernBERT-base", the preset with LION-S for the layers that see all tokens. These two are also measured as classifiers
+of documents, without a decoder to the vocabulary, beside the first one with its windows in linear time. The encoder in
+checkpoints/ is measured beside a BERT of its teacher's size, with positions for as many tokens, one text at a time.
 
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
@@ -38,6 +38,7 @@ from measure import (
     BASE_LAYERS,
     ENCODER_LAYERS,
     ENCODERS,
+    WINDOWS,
     append_rows,
     gpu,
     host_seconds,
@@ -87,11 +88,11 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
         special_tokens = {f"{name}_token_id": i for i, name in enumerate(("pad", "bos", "eos", "cls", "sep"))}
         config = transformers.ModernBertConfig(vocab_size=30522, **special_tokens, **options)
         return transformers.ModernBertForMaskedLM(config)
-    if name == "ModernBERT-base":
-        longest = max(size, 8192)
-        config = transformers.ModernBertConfig(max_position_embeddings=longest, **options)
-        classes = transformers.ModernBertForMaskedLM, transformers.ModernBertForSequenceClassification
-        return classes[is_document](config)
+    if name in (BASE[0], WINDOWS):
+        config = transformers.ModernBertConfig(max_position_embeddings=max(size, 8192), num_hidden_layers=layers)
+        classes = transformers.AutoModelForMaskedLM, transformers.AutoModelForSequenceClassification
+        implementation = "lion_local" if name == WINDOWS else "sdpa"
+        return classes[is_document].from_config(config, attn_implementation=implementation)
     if name == "LION-ModernBERT-base":
         config = lion_preset("lion-modernbert-base", num_hidden_layers=layers)
         return (LionForMaskedLM, LionForSequenceClassification)[is_document](config)
@@ -152,12 +153,12 @@ def make_step(
 
 MODES = ("train", "infer")
 PEERS = {"text": ["BERT", "ModernBERT", "ModernBERT-base"], "image": ["ViT"], "document": [], "encoder": []}
-PAIRS = {"document": BASE, "encoder": ENCODERS}
+GROUPS = {"document": (BASE[0], WINDOWS, BASE[1]), "encoder": ENCODERS}
 
 
 def names(modality: str) -> list[str]:
-    if modality in PAIRS:
-        return [f"{name} {modality}" for name in PAIRS[modality]]
+    if modality in GROUPS:
+        return [f"{name} {modality}" for name in GROUPS[modality]]
     hybrid = [BASE[1]] if modality == "text" else []
     return PEERS[modality] + hybrid + [f"LION-{mixer} {modality}" for mixer in ("LIT", "D", "S")]
 
@@ -179,7 +180,8 @@ def step_alone(name: str, layers: int, modality: str, size: int, mode: str, dtyp
 
 
 def layers_of(name: str, args: argparse.Namespace) -> int:
-    return args.base_layers if short(name) in BASE else ENCODER_LAYERS if short(name) in ENCODERS else args.layers
+    is_base = short(name) in GROUPS["document"]
+    return args.base_layers if is_base else ENCODER_LAYERS if short(name) in ENCODERS else args.layers
 
 
 def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dict]:
@@ -239,7 +241,7 @@ def main(args: list[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     if args.quick:
         args.layers, args.repeats, args.text_lengths, args.image_sizes = 1, 3, [128, 1024], [224]
-        args.models, args.document_lengths = [name for name in args.models if name not in BASE], []
+        args.models, args.document_lengths = [x for x in args.models if x not in GROUPS["document"]], []
         args.encoder_lengths = [128, 1024]
 
     on_gpu = args.device == "cuda"

@@ -7,9 +7,12 @@ from measure import BASE, BASE_LAYERS, COLORS, duration, latest, markdown_table
 
 
 # Of the whole models, and of those that are measured.
-LAYERS = dict.fromkeys(("BERT", "LION-LIT", "LION-S", "LION"), 12) | dict.fromkeys(BASE, BASE_LAYERS)
+# A BERT that reads pieces of a document, and ModernBERT's own layers computed by LION, with windows in linear time.
+PIECES, EXACT = "BERT in pieces", "ModernBERT-base exact"
+LAYERS = dict.fromkeys(("BERT", PIECES, "LION-LIT", "LION-S", "LION"), 12)
+LAYERS |= dict.fromkeys((BASE[0], EXACT, BASE[1]), BASE_LAYERS)
 SHOWN = ("BERT", "LION", *BASE)  # in the picture
-MEASURED_LAYERS = {name: 3 if name in BASE else 2 for name in LAYERS}
+MEASURED_LAYERS = {name: 3 if layers == BASE_LAYERS else 2 for name, layers in LAYERS.items()}
 RUNTIME_NAMES = {"torch": "torch", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
 CORE_HOUR = 0.04  # dollars: an assumption
 # What a score is, and its decimals.
@@ -33,12 +36,15 @@ def documents(rows: list[dict]) -> str:
     models = [name for name in LAYERS if any(name in key for key in found)]
     lengths, runtimes = (list(dict.fromkeys(x)) for x in zip(*((k[0], k[1:3]) for k in found), strict=True))
     lengths.sort()
-    tables = ["Time for a document, and its ratio to that of BERT in the same row:"]
+    tables = [
+        "Time for a document, and its ratio to that of BERT in the same row; beyond 512 tokens, where a BERT in "
+        "pieces was measured, also the ratio to that:"
+    ]
     lines = []
     for length in lengths:
         for runtime in runtimes:
             row = {name: found[(length, *runtime, name)] for name in models if (length, *runtime, name) in found}
-            cells = [time_cell(row.get(name), row.get("BERT")) for name in models]
+            cells = [time_cell(row.get(name), row.get("BERT"), row.get(PIECES)) for name in models]
             lines.append([f"{length:,}", in_words(*runtime), *cells])
     tables.append(markdown_table(["tokens", "", *models], lines))
 
@@ -99,13 +105,18 @@ def draw_documents(rows: list[dict], plt):
     return figure
 
 
-def time_cell(row: dict | None, peer: dict | None) -> str:
+def time_cell(row: dict | None, peer: dict | None, pieces: dict | None = None) -> str:
+    """
+    The time of a row, its ratio to that of a peer and, beyond 512 tokens, where BERT ends, to that of BERT in pieces.
+    """
     if row is None:
         return ""
-    seconds, of_peer = whole_seconds(row), peer and whole_seconds(peer)
+    seconds, of_peer, of_pieces = (x and whole_seconds(x) for x in (row, peer, pieces))
     if seconds is None:
         return "no memory"
-    return duration(seconds) + (f", {seconds / of_peer:.2f}" if of_peer and row is not peer else "")
+    text = duration(seconds) + (f", {seconds / of_peer:.2f}" if of_peer and row is not peer else "")
+    is_beside = of_pieces and row is not pieces and row is not peer and row["length"] > 512
+    return text + (f" ({seconds / of_pieces:.2f} ÷ pieces)" if is_beside else "")
 
 
 def fastest_cell(rows: list[dict | None]) -> str:

@@ -31,6 +31,8 @@ LIONS = ("LION-LIT", "LION-D", "LION-S")
 # The published ModernBERT, and the preset of its shape; measured in 22 layers, and in a period of three.
 BASE = ("ModernBERT-base", "LION-ModernBERT-base")
 BASE_LAYERS = 22
+# The published ModernBERT again, with its windows in linear time.
+WINDOWS = "ModernBERT-base, lion_local"
 # The encoder in checkpoints/, and a BERT of its teacher's size.
 ENCODERS = ("MiniLM", "lion-minilm-l6")
 ENCODER_LAYERS = 6
@@ -43,6 +45,9 @@ COLORS = {
     "ViT": "#30343b",
     "ModernBERT": "#8a8f98",
     "ModernBERT-base": "#b5977a",
+    "ModernBERT-base exact": "#8c5a2b",
+    WINDOWS: "#8c5a2b",
+    "BERT in pieces": "#a0a4ab",
     "LION-ModernBERT-base": "#0f8b8d",
     "LION": "#101c70",
     "LION-LIT": "#e07b28",

@@ -31,6 +31,7 @@ from measure import (
     LIONS,
     PASSES,
     RESULTS,
+    WINDOWS,
     duration,
     latest,
     markdown_table,
@@ -62,6 +63,8 @@ MEASURED = (
     "million",
     "packing",
     "windows",
+    "pieces",
+    "global_layers",
     "serve",
     "retrieval",
     "transfer",
@@ -178,18 +181,24 @@ def models(read: Read, table: str = "models", modes: tuple[str, ...] = ("train",
     return grid(cells)
 
 
+def ratio_of_day(row: dict, peer: dict | None) -> str:
+    """Of two times that were measured on one day."""
+    return short(row["median"] / peer["median"]) if peer and peer["day"] == row["day"] else ""
+
+
 def hybrid(read: Read) -> str:
-    """ModernBERT-base beside the LION of its shape, by length and number of layers."""
+    """ModernBERT-base, also with windows in linear time, beside the LION of its shape, by length and layers."""
     found = latest(read("models", modality="document"), "layers", "size", "mode", "model")
     table = defaultdict(dict)
     for layers, size, mode, _ in sorted(found):
-        peer, lion = (found.get((layers, size, mode, model)) for model in BASE)
+        peer, windows, lion = (found.get((layers, size, mode, model)) for model in (BASE[0], WINDOWS, BASE[1]))
         if peer and lion and peer["day"] == lion["day"]:
             name = {"train": "training step", "infer": "inference"}[mode]
             gibibytes = [f"{row['peak_memory_bytes'] / 2**30:.1f}" for row in (peer, lion)]
             table[f"{size:,} tokens, {layers} layers"] |= {
                 f"{name}: ModernBERT": duration(peer["median"]),
                 f"{name}: LION ÷ ModernBERT": short(lion["median"] / peer["median"]),
+                f"{name}: LION ÷ lion_local": ratio_of_day(lion, windows),
                 f"{name}: GiB, ModernBERT / LION": " / ".join(gibibytes),
             }
     return grid(table)
@@ -342,6 +351,29 @@ def serve(read: Read) -> str:
         for name, side in (("this server", "lion"), ("padded", "padded")):
             rate = row[f"{side}_per_second"]
             rows[name][column] = f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
+    return grid(rows)
+
+
+def pieces(read: Read) -> str:
+    """A whole text ÷ a BERT that reads it in pieces, by length."""
+    found, rows = latest(read("pieces"), "group", "dtype", "length", "model"), defaultdict(dict)
+    for (group, dtype, length, model), row in found.items():
+        peer = found[group, dtype, length, "MiniLM" if group == "checkpoint" else "BERT"]
+        if row is peer:
+            continue
+        name = f"{model} ÷ {peer['model']}" + ("" if group == "checkpoint" else f", {group}")
+        cell = f"{row['median'] / peer['median']:.2f} ({duration(row['median'])})"
+        rows[f"{name}, {dtype}"][f"{length:,} tokens"] = cell
+    return grid(rows)
+
+
+def global_layers(read: Read) -> str:
+    """What a small ModernBERT keeps with linear global layers: masked-LM loss, and marks that are far away."""
+    found, rows = latest(read("global_layers"), "model", "length"), defaultdict(dict)
+    for (model, length), row in found.items():
+        rows[model][f"masked-LM loss, {length:,} tokens"] = f"{row['loss']:.3f}"
+    for (model, length), row in found.items():
+        rows[model][f"far marks right, {length:,}"] = f"{100 * row['right']:.0f} %"
     return grid(rows)
 
 
@@ -625,6 +657,8 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "packing": packing,
     "windows": windows,
     "serve": serve,
+    "pieces": pieces,
+    "global layers": global_layers,
     "retrieval": retrieval,
     "transfer": transfer,
     "scores": scores,

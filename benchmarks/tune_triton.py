@@ -58,7 +58,7 @@ DIMS = (64, 128, 32, 256)
 CASES = [("chunk", "LIT"), ("chunk", "D"), ("chunk", "S"), ("parallel", "D"), ("parallel", "S")]
 CASES += [("rnn", "LIT"), ("rnn", "S"), ("feature_map", "LIT")]
 # For scans and segments, which divide by themselves.
-CASES += [("chunk separate", "LIT"), ("chunk separate", "S"), ("parallel separate", "S"), ("rnn separate", "S")]
+CASES += [("chunk later", "LIT"), ("chunk later", "S"), ("parallel later", "S"), ("rnn later", "S")]
 CASES += [("chunk", "diagonal")]  # which has no options to tune
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 RNN_LENGTH = 256
@@ -117,18 +117,28 @@ def make_inputs(mixer: str, length: int, dim: int, dtype: torch.dtype, device: s
 
 def run_passes(form: str, inputs: list) -> None:
     """A forward and a backward pass. The RNN form has only the first."""
-    form, *separate = form.split()
-    normalization = "separate" if separate else "sum"
+    form, *later = form.split()
+    division = "later" if later else "sum"
     if form == "rnn":
-        triton_launch.compute_rnn(*inputs, 0, normalization, "both")
+        triton_launch.compute_rnn(*inputs, 0, division, "both")
     elif form == "feature_map":
         triton_launch.launch_silu_norm(inputs[0])
         triton_launch.launch_silu_norm(inputs[0], inputs[0])
     else:
         options = {"is_whole": form == "parallel"}
-        output, factor, _, *saved = triton_launch.launch_attention(*inputs, 0, normalization, "both", **options)
+        output, denominator, _, *saved = triton_launch.launch_attention(*inputs, 0, division, "both", **options)
         triton_launch.launch_attention_gradients(
-            output, factor, *inputs, output, factor, saved, 0, normalization, "both", inputs[3] is not None, **options
+            output,
+            denominator,
+            *inputs,
+            output,
+            denominator,
+            saved,
+            0,
+            division,
+            "both",
+            inputs[3] is not None,
+            **options,
         )
 
 

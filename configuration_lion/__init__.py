@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The configuration, which lives in modeling_lion since it is published with the model's code, and the presets."""
+"""The configuration (defined in modeling_lion, since it is published with the code of the model) and the presets."""
 
 from modeling_lion.configuration_lion import AUTO_MODELS, LionConfig, published_fields
 

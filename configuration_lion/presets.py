@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Configurations by name: those that we recommend, and the published ones (arXiv 2502.16249)."""
+"""Configurations by name: recommended ones, and the published ones (arXiv 2502.16249)."""
 
 from modeling_lion.configuration_lion import LionConfig, published_fields
 
 
-# Of MLPs as published; the recommended ones are gated, with three matrices for two: with two thirds of the size, they
-# have as many parameters.
+# Sizes of the published MLPs. Recommended MLPs are gated and have three matrices instead of two: with two thirds of
+# the size, they have as many parameters.
 SIZES = {
     "image-tiny": {"modality": "image", "hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768},
     "image-small": {"modality": "image", "hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536},
@@ -22,8 +22,8 @@ SIZES = {
 }
 GATED_SIZES = {1536: 1024, 3072: 2048, 4096: 2752}
 RECOMMENDED_SIZES = ("text-small", "text-base", "text-large", "image-small", "image-base")
-# The shape of ModernBERT (Warner et al., 2024), whose layers see all tokens, a window, a window, and so on; here those
-# that see all are linear.
+# The shape of ModernBERT (Warner et al., 2024), in which every third layer sees all tokens and the others a window.
+# Here the layers that see all tokens are linear.
 PERIOD = ("linear_attention", "sliding_attention", "sliding_attention")
 MODERNBERT = {
     "modality": "text",
@@ -54,7 +54,7 @@ MODERNBERT_SIZES = {
 PUBLISHED = {"mixer_initializer_range": 0.02}
 PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text-large")
 MIXERS = {"lit": "lit", "d": "decay", "s": "selective"}
-# What is not here is a default of LionConfig; what each part of it gains is in docs/research/ablations.md.
+# Everything else is a default of LionConfig; docs/research/ablations.md has the gain of each part of that recipe.
 PRESETS = {
     f"lion-{size}": SIZES[size] | {"intermediate_size": GATED_SIZES[SIZES[size]["intermediate_size"]]}
     for size in RECOMMENDED_SIZES
@@ -74,17 +74,15 @@ PRESETS |= {
 
 def lion_preset(name: str, **overrides) -> LionConfig:
     """
-    The configuration that we recommend for a kind of input and a size, `lion-text-{small|base|large}` or
-    `lion-image-{small|base}`; one in the shape of ModernBERT, with linear layers for those that see all tokens,
-    `lion-modernbert-{base|large}`; or a published one, `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|
-    text-large}`.
+    A configuration by name: a recommended one, `lion-text-{small|base|large}` or `lion-image-{small|base}`; one with
+    the shape of ModernBERT, in which the layers that see all tokens are linear, `lion-modernbert-{base|large}`; or a
+    published one, `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|text-large}`.
 
     Args:
         name: one of `PRESETS`, for example `"lion-text-base"`.
-        overrides: fields of `LionConfig` that replace the preset's, for example `num_labels=10`. What else of the
-            preset follows from them is replaced, too: the feature map of a published mixer, the types of another
-            number of layers, the size of an MLP with or without a gate; and what the model then has no use for is
-            left out.
+        overrides: fields of `LionConfig` that replace those of the preset, for example `num_labels=10`. Fields that
+            depend on them change, too: the feature map of a published mixer, the types of another number of layers,
+            the size of an MLP with or without a gate. Fields without effect on the resulting model are dropped.
 
     Raises:
         ValueError: if there is no preset of this name, or no such field.

@@ -409,7 +409,10 @@ def main(args: list[str] | None = None) -> None:
         if getattr(arguments, field) <= 0:
             raise ValueError(f"--{field} is {getattr(arguments, field)}: give more than 0.")
     if not Path(arguments.model).is_dir():
-        raise FileNotFoundError(f"{arguments.model} is no folder: give that of a sentence encoder.")
+        raise FileNotFoundError(
+            f"{arguments.model} is no folder: give that of a sentence encoder. checkpoints/lion-minilm-l6 is part of "
+            "the repository, not of the package (docs/hub.md)."
+        )
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     encoder = LionEncoder(arguments.model, arguments.max_input_tokens)

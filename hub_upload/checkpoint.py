@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Read trained folders and Hub repositories, model and tokenizer or image processor, and write folders as a whole."""
+"""Load models and preprocessors from trained folders and Hub repositories, and write folders atomically."""
 
 import re
 import shutil
@@ -31,7 +31,7 @@ PREPROCESSOR_FILES = {
 
 
 def is_weights(name: str) -> bool:
-    """Whether a file's name is one that `save_pretrained` gives to weights, or to their index."""
+    """Whether `save_pretrained` gives this name to weights, or to their index."""
     return re.fullmatch(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?", name) is not None
 
 
@@ -102,7 +102,7 @@ def load_model(
 
 
 def check_complete(model: PreTrainedModel, source: str | Path, missing: Iterable[str]) -> None:
-    """A ValueError if weights of a model were missing from what it was loaded from."""
+    """Raise a ValueError if weights of a model were missing in its checkpoint."""
     if missing := sorted(missing):
         raise ValueError(
             f"The weights of a {type(model).__name__} in {source} are not complete: {', '.join(missing[:3])}"
@@ -112,7 +112,7 @@ def check_complete(model: PreTrainedModel, source: str | Path, missing: Iterable
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Without transformers' progress bars."""
+    """Turn transformers' progress bars off."""
     was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -139,7 +139,7 @@ def load_preprocessor(
         OSError: if its files are damaged.
     """
     for source in sources:
-        # The files are looked for first: without any, AutoTokenizer makes a tokenizer with an empty vocabulary.
+        # Check for the files first: without any, AutoTokenizer makes a tokenizer with an empty vocabulary.
         files = (
             cached_file(source, file, _raise_exceptions_for_missing_entries=False, **hub)
             for file in PREPROCESSOR_FILES[modality]
@@ -163,7 +163,7 @@ def load_preprocessor(
 
 
 def fit_length(tokenizer: PreTrainedTokenizerBase, config: LionConfig) -> None:
-    """Make the longest text of another model's tokenizer that of a LION: its table of positions, or no limit."""
+    """Set the longest text of another model's tokenizer to that of a LION: its table of positions, or no limit."""
     limit = config.longest_text
     tokenizer.model_max_length = VERY_LARGE_INTEGER if limit is None else min(tokenizer.model_max_length, limit)
 

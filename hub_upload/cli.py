@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def missing_source(args: argparse.Namespace) -> str:
-    """What to say first of a checkpoint that is no file or folder here: the Hub's error may not name it."""
+    """How to begin the message about a checkpoint that is no local file or folder: the Hub's error may not name it."""
     source = getattr(args, "checkpoint", None) or getattr(args, "model", None)
     if source is None or Path(source).exists() or args.command == "convert" and not args.from_pretrained:
         return ""

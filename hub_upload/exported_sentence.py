@@ -1,9 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What modules.json of an exported encoder names: sentence-transformers with a runtime's graph in place of the model.
+The module that modules.json of an exported encoder names: sentence-transformers with the graph of a runtime in place
+of the model.
 
-Its own `backend="onnx"` goes by way of optimum, whose releases (optimum-onnx 0.1.0, optimum-intel 2.2.0) want
-transformers older than 5.6.
+sentence-transformers' own `backend="onnx"` needs optimum, whose releases (optimum-onnx 0.1.0, optimum-intel 2.2.0)
+require transformers below 5.6.
 """
 
 from sentence_transformers.base.modules import Transformer
@@ -12,7 +13,7 @@ from .export.exported import ExportedModel
 
 
 class ExportedTransformer(Transformer):
-    """The first module of an encoder: it tokenizes as `Transformer` does, and the runtime computes."""
+    """The first module of an encoder: tokenizes like `Transformer`, and computes with the runtime."""
 
     def _load_model(self, model_name_or_path, transformer_task, config, backend, is_peft_model, **kwargs):
         return ExportedModel(model_name_or_path)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Inputs to measure a model on: from a given file, or random."""
+"""Inputs to measure a model with, from a file or random."""
 
 from pathlib import Path
 

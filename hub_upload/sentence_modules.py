@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What sentence-transformers saves beside a model: the files that belong to it, and a comparison of embeddings."""
+"""The files that sentence-transformers saves with a model, and a comparison of embeddings."""
 
 import json
 import tempfile
@@ -70,7 +70,7 @@ def sentence_files(folder: Path) -> list[str]:
 
 
 def read_modules(path: Path) -> list[dict]:
-    """The content of modules.json; a ValueError if it is no list of modules."""
+    """The content of modules.json; raises a ValueError unless it is a list of modules."""
     try:
         modules = json.loads(path.read_text(encoding="utf-8"))
         are_modules = all(isinstance(module[key], str) for module in modules for key in ("path", "type"))
@@ -84,8 +84,8 @@ def read_modules(path: Path) -> list[dict]:
 @contextmanager
 def encoder_folder(source: str | Path) -> Iterator[Path | None]:
     """
-    The folder of an encoder of sentence-transformers, `None` if it is none. Of a Hub repository, all but the weights
-    of a model at its top are downloaded, for the time being; sentence-transformers does that by itself.
+    The folder of an encoder of sentence-transformers; `None` if it is not one. From a Hub repository, everything but
+    the weights of a model at its top is downloaded temporarily; sentence-transformers downloads them itself.
     """
     if cached_file(source, MODULES, _raise_exceptions_for_missing_entries=False) is None:
         yield None
@@ -100,7 +100,7 @@ def encoder_folder(source: str | Path) -> Iterator[Path | None]:
 
 def model_of_encoder(folder: Path) -> tuple[str, str]:
     """
-    The folder of the model inside of an encoder's, "" for the same one, and the Auto class that it is loaded as.
+    The folder of the model within that of an encoder ("" for the same), and the Auto class to load it with.
 
     Raises:
         ValueError: if the first module is no model of transformers, or one for another task.
@@ -120,7 +120,7 @@ def model_of_encoder(folder: Path) -> tuple[str, str]:
 
 
 def settings_of_model(folder: Path) -> Path | None:
-    """The settings of the module that holds the model, which were called by its kind in earlier releases."""
+    """The settings of the module that holds the model; earlier releases named the file after the kind of module."""
     return next(
         iter([folder / SETTINGS] if (folder / SETTINGS).is_file() else folder.glob("sentence_*_config.json")), None
     )
@@ -131,7 +131,7 @@ def copy_modules(source: Path, folder: Path) -> list[str]:
     Copy the files of an encoder (`sentence_files`) beside another model, in `folder`.
 
     Returns:
-        The names of the modules behind the model.
+        The names of the modules after the model.
     """
     modules = read_modules(source / MODULES)
     inside = modules[0]["path"]
@@ -147,7 +147,7 @@ def copy_modules(source: Path, folder: Path) -> list[str]:
 
 
 def encoder_class(folder: Path) -> str:
-    """The class of sentence-transformers that a folder was saved by."""
+    """The class of sentence-transformers that saved a folder."""
     path = folder / MODEL
     try:
         settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -161,7 +161,8 @@ def encoder_class(folder: Path) -> str:
 
 def check_embeddings(folder: Path, source: Path, modality: str) -> None:
     """
-    Embed the same texts or images by the bundle in `folder`, in a process without this package, and by `source` here.
+    Embed the same texts or images with the bundle in `folder`, in a process without this package, and with `source`
+    here.
 
     Raises:
         ValueError: if the embeddings differ, or the bundle does not load.
@@ -187,7 +188,7 @@ def check_embeddings(folder: Path, source: Path, modality: str) -> None:
 
 
 def embed(request: dict) -> dict:
-    """Run by its source in the other process: what the encoder in a folder computes of texts, or of images."""
+    """The embeddings of texts or images by the encoder in a folder. Its source code is run in the other process."""
     import sentence_transformers
     import torch
 

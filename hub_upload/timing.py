@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Times of calls, in turn."""
+"""Interleaved timing of calls."""
 
 import math
 import time
@@ -10,8 +10,8 @@ import torch
 
 def cpu_seconds(calls: dict[str, Callable[[], object]], repeats: int, budget: float = math.inf) -> dict[str, list]:
     """
-    Seconds of CPU time per call, with one thread, which other processes disturb least. The calls take turns, so that a
-    machine that slows down slows down all of them. Once `budget` seconds are spent, no further round begins.
+    Seconds of CPU time per call with one thread, which other processes disturb least. Calls take turns, so that a
+    change of the machine's speed affects all of them. No further round begins after `budget` seconds.
     """
     seconds = {name: [] for name in calls}
     threads = torch.get_num_threads()

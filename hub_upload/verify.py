@@ -1,7 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Measure how well the kernels agree on a checkpoint: each against the definition, evaluated in float64. And numbers
-inside the model that show numerical problems: decays, denominators, where the first NaN comes from.
+Measures how well the kernels agree on a checkpoint: the error of each against the definition, evaluated in float64.
+Also reports values inside the model that show numerical problems: decays, denominators, and the origin of the first
+NaN.
 """
 
 import argparse
@@ -30,11 +31,11 @@ from .sample_inputs import model_batches, sample_inputs
 REFERENCE = "eager"
 PADDINGS = {"text": ("none", "right", "left", "interior"), "image": ("none",)}
 DTYPES = ("float64", "float32", "bfloat16")
-# How many times the rounding of the reference form is tolerated. In half precision all forms round the same values and
-# add in float32, so they differ little, by a factor of up to 1.8 in 36 models; in the dtype that they add in, the
-# order of addition changes errors more.
+# The tolerance as a multiple of the rounding error of the reference form. In half precision all forms round the same
+# values and add in float32, so errors differ little, by a factor of up to 1.8 in 36 models; in the dtype that they add
+# in, the order of addition matters more.
 ALLOWANCE = {"float64": 8, "float32": 8, "bfloat16": 3, "float16": 3}
-# Of the largest output: with more tolerance, wrong outputs would pass. A model that rounds so badly fails.
+# The largest tolerance, relative to the largest output: with more, wrong outputs would pass.
 COARSEST = 0.125
 
 
@@ -44,8 +45,8 @@ class HeadNumerics(NamedTuple):
 
     Attributes:
         smallest_decay: the minimum λ over all tokens (and scans), in [0, 1].
-        smallest_denominator: the minimum |Σ_j A_ij| over all tokens, without the factor D^-1/2; `None` where
-            nothing is divided (`normalization="none"`).
+        smallest_denominator: the minimum |Σ_j A_ij| over all tokens, without the factor D^-1/2; `None` with
+            `normalization="none"`.
         first_nan: the first token, counted from 0, whose decay or scores are not finite.
     """
 
@@ -59,13 +60,13 @@ class HeadNumerics(NamedTuple):
 @dataclass(frozen=True)
 class Numerics:
     """
-    What `numerics_report` found.
+    The result of `numerics_report`.
 
     Attributes:
         heads: every head of every layer of linear attention; softmax attention has neither decays nor denominators
             that could be 0.
-        first_nan: the first weight, or else the first module in the order of computing, that holds a number that is
-            not finite; `None` if there is none.
+        first_nan: the first weight, or else the first module in the order of computation, with a value that is not
+            finite; `None` if there is none.
     """
 
     heads: tuple[HeadNumerics, ...]
@@ -96,7 +97,7 @@ class KernelError:
 @dataclass(frozen=True)
 class Verification:
     """
-    What `verify_checkpoint` measured.
+    The result of `verify_checkpoint`.
 
     Attributes:
         errors: one entry per kernel, dtype and padding.
@@ -136,8 +137,8 @@ def verify_checkpoint(
 
     An error is the largest difference of an output (hidden state or pooled vector) at a real token from the float64
     reference, which computes each sequence alone, without padding. The tolerance is measured: `ALLOWANCE` times the
-    rounding of the reference form itself, its error in that dtype on the same sequences, likewise alone, or of the
-    largest output, if that is more; and never above `COARSEST` of it. (For float64, the error in float32 times the
+    error of the reference form in that dtype, on the same sequences alone, or times the rounding of the largest output
+    if that is more; at most `COARSEST` times the largest output. (For float64 it is the error in float32, times the
     ratio of the precisions.)
 
     Args:

@@ -1,6 +1,6 @@
 """
-LION for transformers. Importing this package makes the Auto classes know LION, and transformers' own encoders with
-sliding windows `attn_implementation="lion_local"`.
+LION for transformers. Importing this package registers LION with the Auto classes, and
+`attn_implementation="lion_local"` for transformers' own encoders with sliding windows.
 """
 
 from importlib import import_module
@@ -23,7 +23,7 @@ from .modeling_lion import *  # noqa: F403 (the names in its `__all__`)
 from .portable_code import write_portable_code
 
 
-# Hand-written kernels register themselves; without these folders, plain torch operations compute.
+# Hand-written kernels register themselves on import; without these folders, plain torch operations compute.
 for kernels in ("cpu", "triton"):
     if find_spec(f"{__name__}.{kernels}"):
         import_module(f"{__name__}.{kernels}")
@@ -32,7 +32,7 @@ AutoConfig.register("lion", LionConfig, exist_ok=True)
 AutoTokenizer.register(LionConfig, tokenizer_class=LionTokenizer, exist_ok=True)
 if IMAGE_PROCESSORS:
     AutoImageProcessor.register(LionConfig, image_processor_classes=IMAGE_PROCESSORS, exist_ok=True)
-# What is saved comes with its code, which makes save_pretrained() and push_to_hub() enough for others to load it.
+# Saving also writes the code, so that others can load what save_pretrained() and push_to_hub() wrote.
 for saved in (LionConfig, LionTokenizer, LionGrayscaleImageProcessorPil):
     saved.write_code = staticmethod(write_portable_code)
 for models in AUTO_MODELS.values():
@@ -41,7 +41,7 @@ for models in AUTO_MODELS.values():
 
 
 def __getattr__(name: str):
-    if name == "lion_preset":  # imported when first asked for: configuration_lion imports this package
+    if name == "lion_preset":  # lazily: configuration_lion imports this package
         from configuration_lion import lion_preset
 
         return lion_preset

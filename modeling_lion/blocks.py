@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The parts of a model beside its attention: norms, the MLP of a layer, the pooler, and heads of pre-training."""
+"""The parts of a model besides attention: norms, the MLP of a layer, the pooler, and the head of masked LM."""
 
 import torch
 from torch import Tensor, nn
@@ -11,14 +11,14 @@ from .layout.layout import Layout
 
 
 class LionRMSNorm(nn.RMSNorm):
-    """torch's, also of half precision with weights in float32, as autocast has it."""
+    """`nn.RMSNorm` that also takes half precision with float32 weights, as under autocast."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.to(self.weight.dtype)).to(x.dtype)
 
 
 def make_norm(config: PreTrainedConfig, eps: float | None = None, size: int | None = None) -> nn.Module:
-    """A norm of the kind of `norm_type` over `size`, the hidden size unless given; `eps` is else `layer_norm_eps`."""
+    """A norm of type `norm_type`; `size` defaults to `hidden_size`, `eps` to `layer_norm_eps`."""
     eps = config.layer_norm_eps if eps is None else eps
     size = config.hidden_size if size is None else size
     if config.norm_type == "rms_norm":
@@ -27,7 +27,7 @@ def make_norm(config: PreTrainedConfig, eps: float | None = None, size: int | No
 
 
 class LionMLP(nn.Module):
-    """down(act(up(x))), or gated, down(act(gate(x)) * up(x))."""
+    """down(act(up(x))), or if gated down(act(gate(x)) * up(x))."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -45,8 +45,8 @@ class LionMLP(nn.Module):
 
 class LionPredictionHead(nn.Module):
     """
-    A dense layer, an activation and a norm, as in the heads of BERT's masked LM and of all of ModernBERT's. `size` is
-    that of what comes out, the hidden size unless given.
+    A dense layer, an activation and a norm, as in BERT's head for masked LM and in all heads of ModernBERT. `size` is
+    the size of the output and defaults to `hidden_size`.
     """
 
     def __init__(self, config: PreTrainedConfig, size: int | None = None):
@@ -61,7 +61,7 @@ class LionPredictionHead(nn.Module):
 
 
 class LionMaskedLMHead(LionPredictionHead):
-    """With a decoder that is tied to the word embeddings; nothing but the decoder without `use_lm_transform`."""
+    """A prediction head and a decoder tied to the word embeddings; the decoder alone without `use_lm_transform`."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__(config, config.embedding_size)
@@ -75,7 +75,7 @@ class LionMaskedLMHead(LionPredictionHead):
 
 
 class LionAttentionPooling(nn.Module):
-    """A learnt query reads all tokens by softmax attention, and an MLP follows: SigLIP's."""
+    """SigLIP's pooling: softmax attention of a learnt query to all tokens, then an MLP."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
@@ -87,7 +87,7 @@ class LionAttentionPooling(nn.Module):
         self.mlp = LionMLP(config)
 
     def forward(self, hidden_states: Tensor, is_real: Tensor | None) -> Tensor:
-        """`(batch, hidden_size)` of `(batch, length, hidden_size)`."""
+        """`(batch, length, hidden_size)` to `(batch, hidden_size)`."""
         query = self.q_proj(self.probe).expand(len(hidden_states), -1, -1)
         inputs = (query, self.k_proj(hidden_states), self.v_proj(hidden_states))
         inputs = (x.unflatten(2, (-1, self.head_dim)).transpose(1, 2) for x in inputs)
@@ -98,8 +98,8 @@ class LionAttentionPooling(nn.Module):
 
 class LionPooler(nn.Module):
     """
-    One vector for a sequence, as `pooling` says: its first real token, the mean of its real tokens, ...; the norm of
-    the last layer if it is the pooler's; and a dense layer with an activation if configured, BERT's for text.
+    One vector for a sequence, by `pooling`: its first real token, the mean of its real tokens, ...; then the final
+    norm if `pooler_norm`; and a dense layer with an activation if configured, as in BERT.
     """
 
     def __init__(self, config: PreTrainedConfig):
@@ -117,7 +117,7 @@ class LionPooler(nn.Module):
             self.activation = ACT2FN[name]
 
     def forward(self, hidden_states: Tensor, layout: Layout) -> Tensor:
-        """`(batch, pooled_size)`; of packed rows `(batch * num_sequences, pooled_size)`."""
+        """`(batch, pooled_size)`; for packed rows `(batch * num_sequences, pooled_size)`."""
         if self.pooling == "late":
             hidden_states = self.project(hidden_states)
         pooled = layout.pool(hidden_states, self.reduce, self.pooling)
@@ -129,7 +129,7 @@ class LionPooler(nn.Module):
         return states if self.dense is None else self.activation(self.dense(states))
 
     def reduce(self, hidden_states: Tensor, is_real: Tensor | None) -> Tensor:
-        """`(batch, pooled_size)` of `(batch, length, hidden_size)`."""
+        """`(batch, length, hidden_size)` to `(batch, pooled_size)`."""
         if self.attention is not None:
             return self.attention(hidden_states, is_real)
         if self.pooling == "prefix":
@@ -147,7 +147,7 @@ class LionPooler(nn.Module):
 
 
 def mean_of_real(hidden_states: Tensor, is_real: Tensor | None) -> Tensor:
-    """`(batch, hidden_size)`, 0 where no token is real."""
+    """The mean over real tokens, `(batch, hidden_size)`; 0 if there are none."""
     if is_real is None:
         return hidden_states.mean(dim=1)
     weights = is_real.to(hidden_states.dtype).unsqueeze(-1)

@@ -34,8 +34,8 @@ from .private_apis import default_generation_parameters
 logger = logging.get_logger(__name__)
 
 
-# The model class of each Auto class, by modality. It is saved in config.json (`auto_map`), where the Auto classes of a
-# process without this package find it. Of several Auto classes for one model, the last is the usual one.
+# The model class of each Auto class, by modality. It is saved in config.json (`auto_map`) for processes without this
+# package. If several Auto classes have the same model, the last one is the usual one.
 AUTO_MODELS = {
     "text": {
         "AutoModelForPreTraining": "LionForMaskedLM",
@@ -55,26 +55,32 @@ AUTO_MODELS = {
         "AutoModelForSemanticSegmentation": "LionForSemanticSegmentation",
     },
 }
-# What a layer may be, in transformers' words: one with the mixer of `mixer_type`, or one of softmax attention.
+# The types of layers, by transformers' names: with the mixer of `mixer_type`, or with softmax attention.
 LAYER_TYPES = ("linear_attention", "full_attention", "sliding_attention")
 ROPE_TYPES = ("default", *sorted(ROPE_INIT_FUNCTIONS))
-# The frequencies of these depend on the length of a text.
+# Rotary types whose frequencies depend on the length of a text.
 SCALED_BY_LENGTH = ("dynamic", "longrope")
 
 
-# Names that configurations carry beside their fields: special tokens and arguments of generation, for example.
+# Names that configurations may have besides their fields, for example arguments of generation.
 KNOWN_NAMES = {
     "torch_dtype",
     "attn_implementation",
     "return_unused_kwargs",
     *default_generation_parameters(),
 }
-# How one vector may be made of a sequence.
+# Arguments of AutoTokenizer and AutoImageProcessor, which pass them on to the configuration.
+OF_PREPROCESSORS = {
+    *("padding_side", "truncation_side", "model_max_length", "tokenizer_type", "vocab", "vocab_file"),
+    *(f"{name}_token" for name in ("bos", "cls", "eos", "mask", "pad", "sep", "unk")),
+    *("image_mean", "image_std"),
+}
+# Ways to reduce a sequence to one vector.
 POOLINGS = {"text": ("cls", "mean", "late"), "image": ("cls", "mean", "cls_mean", "prefix", "attention")}
-# `max_position_embeddings` without any positions: other libraries want a positive number there, and
+# `max_position_embeddings` of models without positions: other libraries expect a positive number, and
 # sentence-transformers truncates texts to it.
 NO_LIMIT = 2**20
-# What has no effect on texts.
+# Fields that have no effect on texts.
 IMAGE_FIELDS = (
     "image_size",
     "patch_size",
@@ -83,7 +89,7 @@ IMAGE_FIELDS = (
     "num_register_tokens",
     "semantic_loss_ignore_index",
 )
-# What other models call something that LION has under another name, or has not.
+# Names of fields in other models, and what to use in LION instead.
 OTHER_NAMES = {
     "rope_theta": 'give `rope_parameters={"rope_theta": ...}`.',
     "partial_rotary_factor": 'give `rope_parameters={"rope_theta": ..., "partial_rotary_factor": ...}`.',
@@ -123,7 +129,7 @@ OTHER_NAMES = {
 
 
 def published_fields(modality: Literal["text", "image"]) -> dict:
-    """Those of LION as published, in a backbone as BERT's or ViT's, where the defaults of `LionConfig` are others."""
+    """The fields of LION as published, in BERT's or ViT's backbone, that differ from the defaults of `LionConfig`."""
     is_text = modality == "text"
     return {
         "feature_map": "silu_norm",
@@ -159,23 +165,24 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             of linear attention, `feature_map`, `normalization`, `head_directions`, `patch_order` and
             `chunk_size`.
         layer_types (`list[str]`, *optional*):
-            What each layer is, for models that mix linear attention with softmax: `"linear_attention"` (the mixer of
-            `mixer_type`), `"sliding_attention"` (softmax over the tokens within `sliding_window`, in time linear in
-            the length) or `"full_attention"` (softmax over all tokens). `None` for the mixer of `mixer_type` in all.
+            The type of each layer, for models that mix linear attention with softmax: `"linear_attention"` (the mixer
+            of `mixer_type`), `"sliding_attention"` (softmax over the tokens within `sliding_window`, in time linear in
+            the length) or `"full_attention"` (softmax over all tokens). `None` for the mixer of `mixer_type` in all
+            layers.
         sliding_window (`int`, *optional*):
-            Tokens that a layer of type `"sliding_attention"` sees on each side, besides the token itself: |i - j| <=
-            `sliding_window`. Padded tokens do not count. In images they are counted along the rows of patches, one row
-            after the other, the CLS token first. Defaults to 64 where there are such layers.
+            Number of tokens that a layer of type `"sliding_attention"` sees on each side, besides the token itself: |i
+            - j| <= `sliding_window`. Padded tokens do not count. In images, tokens are counted along the rows of
+            patches, one row after the other, after the CLS token. Defaults to 64 if there are such layers.
         feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"softmax"`, `"performer"`, `"hedgehog"` or `"identity"`,
             defaults to `"relu"`):
             The map applied to queries and keys. `"performer"` are positive random features, drawn once per layer and
             saved with the weights. `"hedgehog"` is learnt, softmax(±W x) with a matrix W for each head and twice as
-            many features as a head has dimensions: it can imitate softmax attention, and is for models that start from
-            one. `"identity"` needs `normalization="none"`.
+            many features as a head has dimensions; it can imitate softmax attention, for models that are converted
+            from it. `"identity"` needs `normalization="none"`.
         local_window (`int`, defaults to 0):
-            Tokens on each side that the heads of linear layers see with softmax, too, under one denominator with the
-            linear sum over all tokens, at a cost linear in the length. 0 for none. For models that start from softmax
-            attention.
+            Number of tokens on each side that the heads of linear layers also see with softmax, with one denominator
+            for softmax and the linear sum over all tokens, at a cost linear in the length. 0 for none. For models that
+            are converted from softmax attention.
         normalization (`"sum"` or `"none"`, defaults to `"sum"`):
             Divide each output by the sum of its attention scores, or scale scores by `head_dim ** -0.5` instead.
         attention_layer_norm (`bool`, defaults to `False`):
@@ -198,43 +205,43 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         norm_position (`"pre"` or `"post"`, defaults to `"pre"`):
             Norms before each block (ViT) or after it (BERT).
         norm_type (`"layer_norm"` or `"rms_norm"`, defaults to `"layer_norm"`):
-            What all norms of the model are.
+            The type of all norms of the model.
         norm_bias (`bool`, defaults to `True`):
             Whether LayerNorms have a bias; RMSNorms have none.
         embedding_norm (`bool`, *optional*):
             Whether the embeddings are normed. Defaults to `True` for text (BERT), `False` for images (ViT).
         embedding_size (`int`, *optional*):
-            Size of the embeddings of a text and of the norm behind them, which a linear layer then brings to
-            `hidden_size` (ALBERT, ELECTRA); `inputs_embeds` have this size, too. `None` for `hidden_size` and no such
+            Size of the embeddings of a text and of the norm after them, if a linear layer then maps them to
+            `hidden_size` (ALBERT, ELECTRA); also the size of `inputs_embeds`. `None` for `hidden_size` and no such
             layer.
         first_norm (`bool`, defaults to `True`):
             Whether the first layer of a model with `norm_position="pre"` has a norm before its attention. ModernBERT,
             which norms the embeddings, has none there.
         use_gated_mlp (`bool`, defaults to `True`):
-            Whether the MLP is gated, down(act(gate(x)) * up(x)), with half as much again of weights for the same
+            Whether the MLP is gated, down(act(gate(x)) * up(x)), with 1.5 times the weights for the same
             `intermediate_size`.
         mlp_bias, proj_bias (`bool`, defaults to `True`):
             Whether the linear layers of the MLP, and the output projection of the attention, have biases.
         use_prediction_head (`bool`, defaults to `False`):
             Whether classifiers of texts and tokens have a dense layer, an activation and a norm before their last
-            layer, as that of masked LM always has (ModernBERT). The pooler then has no dense layer of its own (BERT).
+            layer (ModernBERT). The pooler then has no dense layer (which BERT's has).
         classifier_bias (`bool`, defaults to `True`):
             Whether the dense layer of such a head, and of that of masked LM, has a bias.
         use_lm_transform (`bool`, defaults to `True`):
             Whether masked LM has a dense layer, an activation and a norm before its decoder (BERT), or the decoder
             alone (EuroBERT).
         pooling (`str`, defaults to `"mean"`):
-            How a sequence is reduced to one vector: `"cls"`, its first token, or `"mean"`, the mean of all. For text
-            `"late"`, too: the mean of what the dense layer of `pooler_act` makes of each token (EuroBERT). For images,
-            too: `"cls_mean"`, the first token and the mean of the patches, side by side (DINOv2), `"prefix"`, all
-            tokens before the patches, side by side (DeiT's two classifiers), or `"attention"`, what a learnt query
-            reads (SigLIP).
+            How a sequence is reduced to one vector: `"cls"`, its first token, or `"mean"`, the mean of all tokens. For
+            text also `"late"`: the mean after the dense layer of `pooler_act` was applied to each token (EuroBERT).
+            For images also `"cls_mean"`: the first token and the mean of the patches, concatenated (DINOv2);
+            `"prefix"`: all tokens before the patches, concatenated (DeiT's two classifiers); or `"attention"`: the
+            attention of a learnt query (SigLIP).
         pooler_act (`str`, *optional*):
-            Activation of a dense layer behind the pooling, or `"none"` for no such layer. `None` for BERT's, `"tanh"`,
-            where a text is pooled by `"cls"` and `use_prediction_head` is `False`, else for no layer.
+            Activation of a dense layer after the pooling, or `"none"` for no such layer. `None` means `"tanh"` (BERT)
+            for text that is pooled by `"cls"` without `use_prediction_head`, and no layer otherwise.
         pooler_norm (`bool`, defaults to `False`):
-            Whether the norm behind the last layer of a model with `norm_position="pre"` is one of the pooled vector
-            alone (CLIP), and the last hidden states are not normed.
+            Whether the norm after the last layer of a model with `norm_position="pre"` applies to the pooled vector
+            only (CLIP), so that the last hidden states are not normed.
         patch_order (`"raster"`, `"snake"`, `"zigzag"` or `"hilbert"`, defaults to `"raster"`):
             The order in which patches are scanned. All but `"raster"` average the scan along a curve and the one
             along its transpose, each with its own decays: `"snake"` follows the rows, alternately to the right and to
@@ -242,13 +249,13 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             it.
         head_directions (`"both"` or `"alternate"`, *optional*):
             Which way the heads of linear attention read. With `"both"`, as published, every head sees all tokens;
-            without positions such a model computes the same from the left as from the right. With `"alternate"` heads
-            0, 2, … read forward only and heads 1, 3, … backward only, so that the model can tell left from right, in
-            no more parameters and less time. Defaults to `"alternate"` for an even number of heads.
+            without positions such a model cannot tell left from right. With `"alternate"`, heads 0, 2, … read forward
+            only and heads 1, 3, … backward only, which distinguishes left from right with no more parameters and in
+            less time. Defaults to `"alternate"` for an even number of heads.
         mixer_initializer_range (`float`, *optional*):
-            Standard deviation of the initial weights of the projections in and behind a mixer. `None` stands for
-            `hidden_size ** -0.5`, with which models of every width start well; `initializer_range` is for all else.
-            BERT's 0.02 leaves queries and keys of small models so small that the feature map is all but constant.
+            Standard deviation of the initial weights of the projections in a mixer and of the one after it. `None` for
+            `hidden_size ** -0.5`, which works for models of every width; all other weights use `initializer_range`.
+            With BERT's 0.02, queries and keys of small models are so small that the feature map is nearly constant.
         decay_activation (`"sigmoid"` or `"softplus"`, defaults to `"sigmoid"`):
             The map from a logit z to a decay, for the mixers `"selective"` and `"diagonal"`: λ = sigmoid(z), or
             exp(-r softplus(z)) with a learnt r as in Mamba-2. Softplus is unbounded: the authors of LION saw NaN in
@@ -261,33 +268,33 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             The map from scores to attention weights when tokens are packed; the latter two are divided by their sum.
             Unpacking always uses softmax.
         luna_tie_kv (`bool`, defaults to `False`):
-            Whether keys and values of the mixer `"luna"` are the same projection, in each of its two attentions.
+            Whether keys and values of the mixer `"luna"` share a projection, in each of its two attentions.
         conv_kernel (`int`, *optional*):
             Taps of a short convolution, an odd number: queries, keys and values of each token become SiLU(Σ_o w_o
-            x_{i+o}), a filter per channel that is centred on the token, before the feature map. It ends at the borders
-            of packed sequences and reads over padded tokens, wherever they stand, as if they were not there. In images
-            it runs along the rows of patches, one row after the other, and leaves out the CLS token. 0 for none. For
-            linear mixers, where it defaults to 3.
+            x_{i+o}), with one filter per channel, centred on the token, before the feature map. It does not cross the
+            borders of packed sequences, and skips padded tokens wherever they are. In images it runs along the rows of
+            patches, one row after the other, without the CLS token. 0 for none. For linear mixers, where it defaults
+            to 3.
         chunk_size (`int`, defaults to 64):
-            Tokens of a chunk, for `attn_implementation="chunk"`. Changes speed and memory, never the result.
+            Tokens of a chunk, for `attn_implementation="chunk"`. It affects speed and memory, never the result.
         encoder fields (`hidden_size`, `num_hidden_layers`, `num_attention_heads`, `intermediate_size`, `hidden_act`,
         `hidden_dropout_prob`, `attention_probs_dropout_prob`, `initializer_range`, `layer_norm_eps`, `qkv_bias`,
         `classifier_dropout`):
             As in BERT and ViT. `layer_norm_eps` defaults to 1e-12 for text and 1e-6 for images.
-            `attention_probs_dropout_prob` drops elements of the mixed values, so that it is the same in every kernel.
+            `attention_probs_dropout_prob` drops elements of the mixed values, so that every kernel supports it.
         max_position_embeddings (`int`, *optional*):
-            Entries of the table of absolute positions, which is the longest text; 512 by default. With rotary
-            positions, the length that the model is trained for, which limits nothing here and which scaled frequencies
-            start from. Without any positions, and with a cyclic table, no text is too long: the value becomes
+            Entries of the table of absolute positions, and so the longest text; 512 by default. With rotary positions,
+            the length that the model is trained for; it is no limit, but scaled frequencies start from it. Without
+            positions, and with a cyclic table, no text is too long: the value is then moved to
             `initial_context_length`, and this field becomes 2**20.
         initial_context_length (`int`, *optional*):
-            The context length over which the initial decays are spread, of models without a table of absolute
-            positions, and the length of a cyclic table. Defaults to `max_position_embeddings` or, without that,
+            For models without a table of absolute positions, the context length over which the initial decays are
+            spread; also the length of a cyclic table. Defaults to `max_position_embeddings` if it is given, otherwise
             to 512.
         text fields (`vocab_size`, `type_vocab_size`, `pad_token_id`):
             As in BERT. `type_vocab_size` may be 0, for no embeddings of token types; all ids are then 0.
         use_cls_token (`bool`, defaults to `True`):
-            Whether a CLS token is in front of the patches of an image.
+            Whether a CLS token precedes the patches of an image.
         num_register_tokens (`int`, defaults to 0):
             Learnt tokens between the CLS token and the patches of an image, without positions (DINOv2; the
             distillation token of DeiT).
@@ -307,7 +314,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     ```"""
 
     model_type = "lion"
-    # What writes the code of the model into a folder; `None` where the code was loaded from beside the weights.
+    # Writes the code of the model into a folder; `None` if the code itself was loaded from such a folder.
     write_code = None
 
     modality: Literal["text", "image"] = "text"
@@ -375,6 +382,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     chunk_size: int = 64
 
     def __post_init__(self, **kwargs):
+        # A stored configuration has a version (`from_dict` adds one). It decides here, not in `from_dict`, since
+        # configurations within another one are constructed from their stored fields.
         if self.transformers_version is None:
             self.check_names(kwargs)
         else:
@@ -403,19 +412,19 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     def set_lengths(self):
         """Fill in `initial_context_length` and `max_position_embeddings`, whichever was not set."""
         given = self.max_position_embeddings
-        if given in (NO_LIMIT, -1):  # -1: what earlier configurations store
+        if given in (NO_LIMIT, -1):  # -1: in configurations stored by earlier versions
             given = None
         if self.initial_context_length is None or self.has_position_table:
             known = (given, self.initial_context_length, 512)
             self.initial_context_length = next(length for length in known if length is not None)
         if self.has_position_table or given is None and self.has_rotary_positions:
             self.max_position_embeddings = self.initial_context_length
-        elif given is None or given > 0 and not self.has_rotary_positions:  # other numbers are refused later
+        elif given is None or given > 0 and not self.has_rotary_positions:  # other numbers fail validation
             self.max_position_embeddings = NO_LIMIT
 
     @classmethod
     def names(cls) -> set[str]:
-        """What may be given: fields, transformers' and ours, and properties that can be set."""
+        """All names that may be set: fields of transformers and LION, and properties with a setter."""
         names = {field.name for field in fields(cls)}
         properties = {name for name in dir(cls) if isinstance(getattr(cls, name), property)}
         return names | {name for name in properties if getattr(cls, name).fset is not None} | {"model_type"}
@@ -423,11 +432,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     @classmethod
     def check_names(cls, names: Iterable[str], only_near: bool = True) -> None:
         """
-        Raise a ValueError for a name that is no field but near one, or one of another model's: transformers keeps any
-        other name as it is, and a field in disguise would be ignored.
+        Raise a ValueError for a name that is not a field but is similar to one, or is a field of another model.
+        transformers accepts every name, so that a misspelt field would be ignored.
 
         Args:
-            only_near: whether names far from any field pass.
+            only_near: whether to accept names that are not similar to any field.
         """
         for name in names:
             hint = OTHER_NAMES.get(name)
@@ -437,9 +446,9 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             if hint is None:
                 words = set(name.split("_"))
                 near = [field for field in LionConfig.__annotations__ if words < set(field.split("_"))]
-                if len(near) != 1:  # of a part of many fields, such as "size", the nearest
+                if len(near) != 1:  # a part of several fields, such as "size": take the most similar one
                     near = get_close_matches(name, LionConfig.__annotations__, n=1, cutoff=0.66)
-                if not near:  # a first word with a slip in it
+                if not near:  # a misspelt first word
                     first = {field.split("_")[0]: field for field in reversed(LionConfig.__annotations__)}
                     near = [first[word] for word in get_close_matches(name, first, n=1, cutoff=0.85)]
                 hint = f"did you mean `{near[0]}`?" if near else None
@@ -449,13 +458,13 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict, **kwargs):
         """
-        `PreTrainedConfig.from_dict`. What is given beside a stored configuration is checked as in a new one. Of what
-        is stored, an unknown name near a field, which somebody else or a later LION wrote, is kept as it is. A field
-        that is not stored has the default of LION 0.1, `published_fields`.
+        `PreTrainedConfig.from_dict`. Arguments besides the stored configuration are checked as in a new one. Unknown
+        names in a stored configuration, which another program or a later version may have written, give a warning
+        only. Fields that are not stored get the defaults of LION 0.1, `published_fields`.
         """
-        if not kwargs.get("return_unused_kwargs"):  # else they are for the model, too, which refuses what it lacks
-            cls.check_names(kwargs)
-        # To the constructor, which fills in what depends on them.
+        if not kwargs.get("return_unused_kwargs"):  # else some are for the model, which checks them
+            cls.check_names(kwargs.keys() - OF_PREPROCESSORS)
+        # Pass them to the constructor, which sets the fields that depend on them.
         given = {name: kwargs.pop(name) for name in cls.__annotations__ if name in kwargs}
         if "max_position_embeddings" in given:
             given = {"initial_context_length": None} | given
@@ -464,7 +473,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @classmethod
     def warn_of_names(cls, names: Iterable[str]) -> None:
-        """`check_names` of a stored configuration, told by the version of transformers that it was stored by."""
+        """`check_names` for a stored configuration, with warnings instead of errors."""
         for name in names:
             try:
                 cls.check_names([name])
@@ -473,12 +482,12 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
         """
-        `PreTrainedConfig.save_pretrained`, with an `auto_map` of every class for this modality and, by the installed
-        package, with the code that they name.
+        `PreTrainedConfig.save_pretrained`, with an `auto_map` of all classes for this modality and, from the installed
+        package, with the code that it refers to.
         """
         ours = {"AutoConfig": "configuration_lion.LionConfig"}
         ours |= {name: f"modeling_lion.{model}" for name, model in AUTO_MODELS[self.modality].items()}
-        # Other classes stay. "user/repo--modeling_lion.X", of a download, now refers to the code that is saved here.
+        # Keep other classes. "user/repo--modeling_lion.X", from a download, now refers to the code that is saved here.
         others = {k: v for k, v in getattr(self, "auto_map", {}).items() if v.split("--")[-1] != ours.get(k)}
         self.auto_map = ours | others
         if self.write_code is not None:
@@ -487,7 +496,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @property
     def head_dim(self) -> int:
-        return self.hidden_size // max(self.num_attention_heads, 1)  # 0 heads are refused later
+        return self.hidden_size // max(self.num_attention_heads, 1)  # 0 heads fail validation
 
     @property
     def patch_shape(self) -> tuple[int, int]:
@@ -506,7 +515,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @property
     def num_prefix_tokens(self) -> int:
-        """Tokens before the patches of an image: the CLS token, and the registers."""
+        """Number of tokens before the patches of an image: the CLS token and the registers."""
         return 0 if self.modality == "text" else self.use_cls_token + self.num_register_tokens
 
     @property
@@ -516,7 +525,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @property
     def context_length(self) -> int:
-        """Tokens in a sequence of the configured length, those before the patches of an image included."""
+        """Number of tokens in a sequence of the configured length; for images, with those before the patches."""
         rows, columns = self.patch_grid
         if self.modality == "image":
             return self.num_prefix_tokens + rows * columns
@@ -529,7 +538,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @property
     def has_rotary_positions(self) -> bool:
-        """Whether the layers of any type have rotary positions."""
+        """Whether layers of any type have rotary positions."""
         return any(parameters is not None for parameters in self.rope_parameters_by_type.values())
 
     @property
@@ -540,12 +549,12 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @property
     def longest_text(self) -> int | None:
-        """The tokens that the table of positions has rows for; `None` without a limit, and for images."""
+        """The most tokens of a text, by the table of positions; `None` without a limit, and for images."""
         return self.max_position_embeddings if self.has_position_table else None
 
     @property
     def stage_names(self) -> list[str]:
-        """Of the hidden states before the first layer, and behind each."""
+        """Names of the hidden states before the first layer and after each layer."""
         return ["stem", *(f"stage{n}" for n in range(1, self.num_hidden_layers + 1))]
 
     @property
@@ -554,7 +563,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         return self.mixer_type not in ("softmax", "luna")
 
     def layer_type(self, layer_idx: int) -> str:
-        """What a layer is in transformers' words, one of `LAYER_TYPES`."""
+        """The type of a layer, one of `LAYER_TYPES`."""
         if self.layer_types:
             return self.layer_types[layer_idx]
         return "linear_attention" if self.mixer_is_linear else "full_attention"
@@ -566,17 +575,17 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @property
     def has_linear_layers(self) -> bool:
-        """Whether linear attention is computed anywhere, by LION's own kernels."""
+        """Whether any layer computes linear attention, with LION's kernels."""
         return "linear_attention" in self.layer_types_in_use
 
     @property
     def has_softmax_layers(self) -> bool:
-        """Whether softmax attention is computed anywhere, by transformers' functions."""
+        """Whether any layer computes softmax attention, with transformers' functions."""
         return self.layer_types_in_use != {"linear_attention"}
 
     @property
     def has_windows(self) -> bool:
-        """Whether any layer sees some tokens within a window, by softmax."""
+        """Whether any layer has a softmax window."""
         return self.sliding_window is not None or self.local_window > 0
 
     @property
@@ -593,7 +602,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         return dict.fromkeys(self.layer_types_in_use, given)
 
     def rope_config(self, layer_type: str) -> "LionConfig | None":
-        """A copy for one layer type, as transformers' functions for rotary positions read it; `None` without any."""
+        """A copy for one layer type, for transformers' rotary functions; `None` if it has no rotary positions."""
         parameters = self.rope_parameters_by_type[layer_type]
         if parameters is None:
             return None
@@ -603,8 +612,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     def convert_rope_params_to_dict(self, **kwargs) -> dict:
         """
-        Called by transformers when a configuration is made, to fill in defaults. transformers' own gives every
-        configuration rotary positions, and some versions know no parameters by layer type.
+        Called by transformers when a configuration is made, to fill in defaults. transformers' own method gives every
+        configuration rotary positions, and in some versions does not support parameters by layer type.
         """
         self.rope_parameters = copy.deepcopy(self.rope_parameters)
         for layer_type, parameters in self.rope_parameters_by_type.items():
@@ -614,7 +623,9 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @property
     def num_scans(self) -> int:
-        """The number of curves that a linear layer scans: 2 (a curve and its transpose) unless in raster order."""
+        """
+        Number of orders in which a linear layer scans patches: 2 (a curve and its transpose), or 1 in raster order.
+        """
         is_one_way = self.has_linear_layers and self.head_directions == "alternate"
         sees_order = self.has_decays or is_one_way
         return 2 if self.patch_order != "raster" and sees_order else 1
@@ -622,12 +633,12 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     @property
     def base_model_tp_plan(self) -> dict[str, str]:
         """
-        How transformers splits a layer among processes: the MLP by its inner features, attention by heads, with the
-        decays of each head. Attention is not split where it is not a concatenation of independent heads: a LayerNorm
-        over all heads, two scans with separate decays, mixers with parameters that heads share, decay rates beside
-        the logits, layers of softmax. Neither with a short convolution: transformers splits the last two dimensions of
-        a weight, and the channels of a convolution are the first; nor with a learnt feature map or a
-        window in the heads.
+        How transformers splits a layer among processes (tensor parallelism): the MLP by its inner features, attention
+        by heads, with the decays of each head. Attention is not split unless it is a concatenation of independent
+        heads: not with a LayerNorm over all heads, two scans with their own decays, parameters that heads share, decay
+        rates, or softmax layers; nor with a learnt feature map or a window in the heads. Nor with a short convolution:
+        transformers splits one of the last two dimensions of a weight, and the channels of a convolution are the
+        first.
         """
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
         if self.use_gated_mlp:
@@ -669,7 +680,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @output_attentions.setter
     def output_attentions(self, value: bool | None):
-        # transformers allows this with "eager" only. LION returns attention weights with every kernel.
+        # transformers allows this only with "eager". LION returns attention weights with every kernel.
         self._output_attentions = value
 
     def validate_output_attentions(self):
@@ -720,7 +731,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             )
 
     def validate_layer_type(self):
-        """In place of transformers' check of `layer_types`, which knows more types."""
+        """Replaces transformers' check of `layer_types`, which accepts more types."""
         given = self.layer_types
         if self.sliding_window is None and "sliding_attention" in self.layer_types_in_use:
             raise ValueError(
@@ -822,7 +833,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             )
 
     def validate_rope(self):
-        """transformers' checks of rotary positions, for each layer type, and what they leave out."""
+        """transformers' checks of rotary positions for each layer type, and some more."""
         given = self.rope_parameters
         if given is None:
             return

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the encoder reads: tokens of text (SPEC §7) or patches of an image (SPEC §6)."""
+"""Embeddings of tokens of text (SPEC §7) and of patches of images (SPEC §6)."""
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,8 @@ from .layout.input_checks import check_ids
 
 class LionTextEmbeddings(nn.Module):
     """
-    Word and, if configured, token type and absolute position embeddings, then a norm: BERT's (SPEC §7). Of another
-    size than the hidden size, a linear layer follows (ALBERT).
+    Word embeddings and, if configured, token type and absolute position embeddings, then a norm, as in BERT (SPEC §7).
+    If their size is not the hidden size, a linear layer follows (ALBERT).
     """
 
     def __init__(self, config: PreTrainedConfig):
@@ -37,9 +37,9 @@ class LionTextEmbeddings(nn.Module):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
     ) -> Tensor:
-        """`position_ids` are those of `text_layout` (layout/padding.py), `(batch or 1, length)`."""
+        """`position_ids` come from `text_layout` (layout/text.py), `(batch or 1, length)`."""
         if inputs_embeds is None:
-            # An adapter around the table may not tell its size (peft: `trainable_token_indices`).
+            # An adapter around the table may have no `num_embeddings` (peft: `trainable_token_indices`).
             vocab_size = getattr(self.word_embeddings, "num_embeddings", self.config.vocab_size)
             check_ids("input_ids", input_ids, vocab_size, "vocab_size", input_ids.shape)
             inputs_embeds = self.word_embeddings(input_ids)
@@ -47,21 +47,21 @@ class LionTextEmbeddings(nn.Module):
         if token_type_ids is None:
             token_type_ids = torch.zeros(1, shape[1], dtype=torch.long, device=inputs_embeds.device)
         check_ids("token_type_ids", token_type_ids, self.config.type_vocab_size, "type_vocab_size", shape)
-        # A device_map may have put each table on a device of its own.
+        # A device_map may have put each table on another device.
         device, embeddings = inputs_embeds.device, inputs_embeds
         if self.token_type_embeddings is not None:
             embeddings = embeddings + self.token_type_embeddings(token_type_ids).to(device)
         if self.position_embeddings is not None:
             num_positions = self.position_embeddings.num_embeddings
             if self.config.position_embedding_type == "cyclic":
-                position_ids = position_ids.fmod(num_positions)  # of negative ones, which are refused, nothing else
+                position_ids = position_ids.fmod(num_positions)  # negative ones stay negative, and are refused
             check_ids("position_ids", position_ids, num_positions, "max_position_embeddings", shape)
             embeddings = embeddings + self.position_embeddings(position_ids).to(device)
         return self.projection(self.dropout(self.layer_norm(embeddings)))
 
 
 class PatchProjection(nn.Conv2d):
-    """torch's, for pixels of any dtype; that of its weight is known when it runs, since hooks may change it."""
+    """`nn.Conv2d` that converts pixels to the dtype of its weight at run time, since hooks may change that dtype."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.to(self.weight.dtype))
@@ -69,8 +69,8 @@ class PatchProjection(nn.Conv2d):
 
 class LionImageEmbeddings(nn.Module):
     """
-    A CLS token, register tokens if configured, and the patches of an image, row by row; absolute positions (which
-    registers have none of) and a norm if configured (SPEC §6).
+    A CLS token, register tokens if configured, and the patches of an image, row by row; absolute positions (but not
+    for registers) and a norm if configured (SPEC §6).
     """
 
     def __init__(self, config: PreTrainedConfig, use_mask_token: bool = False):
@@ -139,7 +139,7 @@ class LionImageEmbeddings(nn.Module):
 
 
 def patch_grid(config: PreTrainedConfig, pixel_values: Tensor) -> tuple[int, int]:
-    """Rows and columns of patches in `pixel_values`; a ValueError if they are no images of whole patches."""
+    """Rows and columns of patches in `pixel_values`; raises a ValueError unless they are images of whole patches."""
     if pixel_values.dim() != 4 or pixel_values.shape[1] != config.num_channels:
         raise ValueError(
             f"pixel_values must be (batch, num_channels, height, width) with `num_channels` {config.num_channels}; "

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The initial weights of LION's own modules; those of linear layers, norms and embeddings are transformers'."""
+"""Initial weights of LION's own modules; transformers initialises linear layers, norms and embeddings."""
 
 from collections.abc import Iterable
 
@@ -18,8 +18,10 @@ from .mixers.short_conv import ShortConv
 
 def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTrainedConfig) -> None:
     """
-    Mark the projections in and behind a mixer: their weights start at a scale of their own (SPEC §12). What is marked
-    is the linear layer, since transformers sets the weights of each module once, and of parts before the whole.
+    Mark the projections in a mixer and the one after it, whose weights have their own initial scale (SPEC §12). The
+    mark is an attribute of the linear layer, which `init_own_weights` reads. A subclass of `nn.Linear` would be missed
+    by torch's dynamic quantization; and their parent could only set the weights a second time, since transformers
+    initialises children first, which would change the random numbers of all weights that follow.
     """
     std = config.mixer_initializer_range
     for name, module in projections:
@@ -28,7 +30,7 @@ def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTra
 
 
 def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:
-    """Set the weights of one module, not of its parts; a module that is none of ours stays as it is."""
+    """Initialise one module, without its children; modules that are not LION's are left unchanged."""
     if hasattr(module, "initializer_range"):
         init.normal_(module.weight, std=module.initializer_range)
     elif isinstance(module, FixedDecay):
@@ -37,7 +39,7 @@ def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:
         init.copy_(module.bias, module.bias_of(initial_decay_logits(config)))
         if module.log_rate_bias is not None:
             init.zeros_(module.log_rate_bias)
-        if config.mixer_type == "diagonal":  # as strong as a gate that reads the hidden states themselves
+        if config.mixer_type == "diagonal":  # as large as for a gate that reads the hidden states directly
             init.normal_(module.weight, std=module.in_features**-0.5)
     elif isinstance(module, ShortConv):
         bound = module.weight.shape[-1] ** -0.5  # as nn.Conv1d
@@ -47,7 +49,7 @@ def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:
     elif isinstance(module, Hedgehog):
         init.copy_(module.weight, torch.eye(module.weight.shape[-1]).expand_as(module.weight))
     elif isinstance(module, LunaMixer) and module.memory is not None:
-        init.normal_(module.memory, std=1.0)  # as large as what the LayerNorms of the other layers make of it
+        init.normal_(module.memory, std=1.0)  # as large as after the LayerNorms of the other layers
     elif isinstance(module, LionImageEmbeddings):
         for parameter in (module.cls_token, module.register_tokens, module.position_embeddings):
             if parameter is not None:

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What is checked when a model is made or loaded: its configuration, and its weights."""
+"""Checks of the configuration and the weights when a model is constructed or loaded."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ QUIET = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_
 
 
 def check_config(model_class: type, config: PreTrainedConfig, config_class: type) -> None:
-    """Raise a ValueError for a configuration that `model_class` cannot be made of."""
+    """Raise a ValueError for a configuration that `model_class` does not support."""
     if isinstance(config, PreTrainedConfig) and type(config).model_type != config_class.model_type:
         raise ValueError(
             f"{model_class.__name__} takes a LionConfig, and this is a {type(config).__name__}. `lion convert "
@@ -34,20 +34,20 @@ def check_config(model_class: type, config: PreTrainedConfig, config_class: type
 
 @contextmanager
 def explain_damaged_weights(name: str) -> Iterator[None]:
-    """Errors of weights that cannot be read, or did not arrive, say so, and what to do."""
+    """Replace errors of weights that are damaged or incomplete with errors that say so, and what to do."""
     try:
         yield
     except FileNotFoundError as error:
         raise OSError(f"The weights in {name} are incomplete ({error}): download or save them again.") from error
     except OSError as error:
-        # transformers says that there are no weights. The class is of httpx, in one of its versions.
+        # Otherwise transformers would say that there are no weights. The class is from httpx, in any version.
         if not any(base.__name__ == "TransportError" for base in type(error.__cause__).__mro__):
             raise
         raise OSError(
             f"The connection broke while {name} was downloaded ({error.__cause__}): call this again; it goes on with "
             "the files that have not arrived."
         ) from error
-    except (SafetensorError, JSONDecodeError, UnicodeDecodeError) as error:  # a file of weights, or their index
+    except (SafetensorError, JSONDecodeError, UnicodeDecodeError) as error:  # in a file of weights, or in their index
         raise OSError(
             f"The weights in {name} are damaged or cut short ({error}): download or save them again."
         ) from error
@@ -59,7 +59,7 @@ def explain_damaged_weights(name: str) -> Iterator[None]:
             f"{index} is no index of weights: it needs two objects, `metadata` and `weight_map`, which gives the file "
             "of each weight. Download or save the weights again."
         ) from error
-    except UnpicklingError as error:  # torch reads tensors alone; its message advises to run what else is in there
+    except UnpicklingError as error:  # torch loads tensors only, and advises to run the rest
         raise OSError(
             f"The weights in {name} are a pickle that holds more than tensors, or no weights at all. Nothing of it "
             "was run, and nothing should be: get them as safetensors, which save_pretrained writes."
@@ -67,7 +67,7 @@ def explain_damaged_weights(name: str) -> Iterator[None]:
 
 
 def is_index(content) -> bool:
-    """Whether the content of an index of weights has the right shape."""
+    """Whether the content of an index of weights is valid."""
     weight_map, metadata = (
         content.get(key) if isinstance(content, dict) else None for key in ("weight_map", "metadata")
     )
@@ -76,13 +76,13 @@ def is_index(content) -> bool:
 
 
 def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[str], missing: list[str]) -> None:
-    """Raise a ValueError where weights are of another mixer, some of whose would start anew without a word."""
+    """Raise a ValueError for the weights of another mixer, which would be initialised at random without an error."""
     others = []
     for weights in (unexpected, missing):
         for weight_name in weights:
             layer, is_mixers, weight = weight_name.partition(".mixer.")
-            is_bias = weight in ("q_proj.bias", "k_proj.bias", "v_proj.bias")  # of another `qkv_bias`
-            # A layer that is left over or absent as a whole is no other mixer.
+            is_bias = weight in ("q_proj.bias", "k_proj.bias", "v_proj.bias")  # a different `qkv_bias`
+            # If a whole layer is unexpected or missing, its mixer is not a different one.
             if is_mixers and not is_bias and f"{layer}.mixer.q_proj.weight" not in weights:
                 others.append(weight_name)
     if others:
@@ -91,6 +91,6 @@ def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[st
             f"`feature_map` than {config.feature_map!r}, `local_window` than {config.local_window}, `conv_kernel` "
             f"than {config.conv_kernel} or `layer_types` than {config.layer_types}: they differ in "
             f"{', '.join(sorted(others)[:3])}{', …' if len(others) > 3 else ''}. Load them with the configuration "
-            "they were saved with. To start these anew on purpose, make the model from the configuration and call "
+            "they were saved with. To initialise these on purpose, make the model from the configuration and call "
             "load_state_dict(state_dict, strict=False)."
         )

@@ -55,11 +55,12 @@ from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, p
 from .initialization import init_own_weights, start_by_fan_in
 from .layout.input_checks import check_inputs
 from .layout.layout import PLAIN_LAYOUT, Layout
-from .layout.processes import SequenceParallelModel, shared_layout
 from .layout.rotary import rotary_embeddings, rotary_tables
 from .layout.scans import image_layout
-from .layout.segments import encode_in_segments
+from .layout.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
+from .layout.sequence_parallel import SequenceParallelModel, shared_layout
 from .layout.text import real_tokens, text_layout
+from .layout.tiles import is_faster_in_tiles
 from .loading import check_config, check_mixer_weights, explain_damaged_weights
 from .mixers.linear import LinearMixer
 from .mixers.linear_decay import DecayMixer, DiagonalMixer, SelectiveMixer
@@ -79,28 +80,28 @@ MIXERS = {
 
 
 def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
-    """That of a layer: of `mixer_type`, or the softmax that its type names."""
+    """The mixer of a layer: that of `mixer_type`, or of softmax for the layer types that name it."""
     if layer_type == "sliding_attention":
         return SlidingMixer
     return SoftmaxMixer if config.layer_types and layer_type == "full_attention" else MIXERS[config.mixer_type]
 
 
-# An interface of our own: the names below are LION's alone, so no other model in the process can be given one by
-# mistake. "eager" is transformers' own name for a form that returns weights and is passed as the default instead.
+# LION's own interface: no other model in the process can be given one of these names by mistake. "eager",
+# transformers' name for a form that returns weights, is not registered but passed as the default.
 ALL_ATTENTION_FUNCTIONS = AttentionInterface()
 for _form in FORMS:
     ALL_ATTENTION_FUNCTIONS[_form] = partial(lion_attention, form=_form)
 
 
 class LionAttention(nn.Module):
-    """A mixer makes queries, keys, values and log decays, and attention computes with them."""
+    """A mixer makes the inputs of attention; attention and an output projection follow."""
 
     def __init__(self, config: LionConfig, layer_idx: int = 0):
         super().__init__()
         self.config = config
         self.mixer = mixer_class(config, config.layer_type(layer_idx))(config, layer_idx)
         self.layer_norm = make_norm(config, eps=1e-5) if config.attention_layer_norm else None
-        # Dropout of single weights would need the full matrix; dropping mixed values is the same in every kernel.
+        # Dropout of attention weights would need the full matrix; dropping mixed values works with every kernel.
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.o_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.proj_bias)
         start_by_fan_in([*self.mixer.named_children(), ("o_proj", self.o_proj)], config)
@@ -116,11 +117,11 @@ class LionAttention(nn.Module):
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            layout: how the tokens lie: padding, packing, rotary tables, scans, surroundings (layout/layout.py).
+            layout: padding, packing, rotary tables, scans and halos (layout/layout.py).
             memory: a second stream of hidden states, which only some mixers read and write (mixers/luna.py).
 
         Returns:
-            The mixed hidden states, the weights if asked for, and the memory for the next layer.
+            The mixed hidden states, the weights if `output_attentions`, and the memory for the next layer.
         """
         if "attention_mask" in kwargs:
             raise ValueError("Layers take no `attention_mask`: give `layout`, or call the model.")
@@ -136,7 +137,7 @@ class LionAttention(nn.Module):
             output, weights = call.window.join(output, weights)
         if self.mixer.has_heads_first:
             output = output.transpose(1, 2)
-        return self.project(output.flatten(2)), weights, call.memory
+        return layout.by_token(self.project, output.flatten(2)), weights, call.memory
 
     def project(self, output: Tensor) -> Tensor:
         if self.layer_norm is not None:
@@ -145,7 +146,7 @@ class LionAttention(nn.Module):
 
 
 class LionLayer(GradientCheckpointingLayer):
-    """Attention and MLP, each with a residual; a norm before each of them (ViT) or after (BERT)."""
+    """Attention and MLP, each with a residual and a norm before (ViT) or after it (BERT)."""
 
     def __init__(self, config: LionConfig, layer_idx: int = 0):
         super().__init__()
@@ -166,19 +167,27 @@ class LionLayer(GradientCheckpointingLayer):
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:
         """The hidden states, and the memory for the next layer: see `LionAttention`."""
-        # Normed states have no name, so that inference frees them early.
+        # The normed states are not assigned to a variable, so that inference frees them early.
         mixed, _, memory = self.attention(self.normed(hidden_states), layout, memory, **kwargs)
+        return layout.by_token(self.add_and_feed_forward, hidden_states, mixed), memory
+
+    def add_and_feed_forward(self, hidden_states: Tensor, mixed: Tensor) -> Tensor:
+        """All that follows attention, whose output is `mixed`."""
         hidden_states = hidden_states + self.dropout(mixed)
-        del mixed
         if not self.is_pre_norm:
             hidden_states = self.attention_norm(hidden_states)
         hidden_states = hidden_states + self.dropout(
             apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
         )
-        return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states), memory
+        return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states)
+
+    def computed_in_tiles(self) -> list[nn.Module]:
+        """The modules that get some tokens at a time where a layout has tiles."""
+        wholes = self, self.attention, self.attention.mixer
+        return [part for whole in wholes for part in whole.children() if part not in wholes]
 
     def normed(self, hidden_states: Tensor) -> Tensor:
-        """What attention gets."""
+        """The input of attention."""
         return self.attention_norm(hidden_states) if self.is_pre_norm else hidden_states
 
     def feed_forward(self, hidden_states: Tensor) -> Tensor:
@@ -194,13 +203,13 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": LionLayer, "attentions": LionAttention}
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = SupportsSoftmax()
-    # What the class can be built for; a head for one modality says so.
+    # The modalities that the class supports.
     _modalities = ("text", "image")
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        # FSDP2 gives a sharded model a new class, made in a file of torch; transformers would save that file as the
-        # model's code, and its name as the class to load.
+        # FSDP2 gives a sharded model a new class, defined in a file of torch; transformers would save that file as the
+        # code of the model, and its name as the class to load.
         first, *others = cls.__bases__
         if others and first.__module__.startswith("torch.distributed"):
             cls.__name__, cls.__module__ = others[0].__name__, others[0].__module__
@@ -208,8 +217,8 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
     def __init__(self, config: LionConfig, *inputs, **kwargs):
         check_config(type(self), config, LionConfig)
         super().__init__(config, *inputs, **kwargs)
-        # What a device_map keeps together and accelerate's FSDP gathers at a time. FSDP stops at a class that is not
-        # in the model, and gathers word embeddings by itself, together with a decoder that is tied to them.
+        # Modules that a device_map does not split and accelerate's FSDP gathers as a whole. FSDP raises an error for a
+        # class that is not in the model, and handles word embeddings itself, with a decoder that is tied to them.
         self._no_split_modules = ["LionLayer"] + ["LionImageEmbeddings"] * (config.modality == "image")
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
@@ -233,14 +242,14 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
 
     def attention_report(self, tokens: list[int], **inputs: Tensor) -> list[AttentionReport | None]:
         """
-        What each linear layer looks at, in memory that grows with the length and not with its square.
+        What each linear layer attends to, in memory linear in the length.
 
         Args:
-            tokens: positions whose rows are wanted, the same in every row of the batch. For images 0 is the CLS token.
+            tokens: positions whose rows to report, the same in every row of the batch. For images, 0 is the CLS token.
             inputs: as for the model.
 
         Returns:
-            One `AttentionReport` per layer, `None` for one of softmax: exact attention rows, rows of the decay mask,
+            One `AttentionReport` per layer, `None` for softmax layers: exact attention rows, rows of the decay mask,
             receptive fields.
 
         Raises:
@@ -250,7 +259,7 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
-        """`PreTrainedModel.from_pretrained`, with errors for damaged weights and for those of another mixer."""
+        """`PreTrainedModel.from_pretrained`, with clear errors for damaged weights and for those of another mixer."""
         name = pretrained_model_name_or_path
         with explain_damaged_weights(name):
             model, info = super().from_pretrained(name, *args, output_loading_info=True, **kwargs)
@@ -265,7 +274,7 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
 
 @auto_docstring(custom_intro="LION without a head: hidden states of texts or images, and one vector for each.")
 class LionModel(LionPreTrainedModel):
-    # Heads and the mask token of pre-training are no part of the encoder: loading it alone leaves them out.
+    # Heads and the mask token of pre-training are not part of the encoder, which may be loaded alone.
     _keys_to_ignore_on_load_unexpected = [
         r"^(classifier|head|qa_outputs|lm_head|decode_head|decoder)\.",
         r"mask_token$",
@@ -290,11 +299,11 @@ class LionModel(LionPreTrainedModel):
         has_norm = config.norm_position == "pre" and not config.pooler_norm
         self.norm = make_norm(config) if has_norm else None
         self.pooler = LionPooler(config) if add_pooling_layer else None
-        # SPEC §5: the decays stay float32, when the model is loaded in half precision and when it is quantised.
+        # SPEC §5: decays stay float32 if the model is loaded in half precision or quantised.
         parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
         self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}
-        # What quantisers leave out; some compare this pattern with names of modules, some with those of parameters.
-        # The gate of a window has one output for a head, fewer than the blocks of 4 bits need on a CPU.
+        # Modules that quantisers skip; some match these patterns with names of modules, some with names of parameters.
+        # The gate of a window has one output per head, fewer than 4-bit blocks need on a CPU.
         self._keep_in_fp32_modules = {
             f".*{part}" for part in self._keep_in_fp32_modules_strict | {"window_gate"} & parts
         }
@@ -303,7 +312,7 @@ class LionModel(LionPreTrainedModel):
         self.post_init()
 
     def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
-        """An encoder that was saved without its pooler is loaded without it: a new one would make random vectors."""
+        """Load an encoder that was saved without a pooler without one: a new pooler would give random vectors."""
         super()._adjust_missing_and_unexpected_keys(loading_info)
         of_pooler = {name for name in self.state_dict() if name.startswith("pooler.")}
         was_encoder = {"LionModel", "LionBackbone"} & {*(self.config.architectures or ())}
@@ -354,6 +363,9 @@ class LionModel(LionPreTrainedModel):
             if self.sequence_group is not None:
                 wants_weights = kwargs.get("output_attentions", self.config.output_attentions)
                 layout = shared_layout(self.config, inputs, layout, position_ids, self.sequence_group, wants_weights)
+            if inputs_embeds is None and goes_in_segments(self, input_ids, layout, kwargs):
+                like_ids = [None if x is None else x.expand_as(input_ids) for x in (token_type_ids, position_ids)]
+                return self.encode_long(input_ids, attention_mask, *like_ids, show_progress=False)
             hidden_states = self.embeddings(input_ids, token_type_ids, layout.position_ids, inputs_embeds)
             layout.rotary_tables = rotary_tables(self.rotary_embeddings, hidden_states, layout)
         else:
@@ -363,9 +375,10 @@ class LionModel(LionPreTrainedModel):
             layout = image_layout(self.config, hidden_states, patch_grid(self.config, pixel_values), is_real)
         for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
             layout.masks[layer_type] = layout.mask(mixer_class(self.config, layer_type), self.config, hidden_states)
+        layout.has_tiles = is_faster_in_tiles(self, hidden_states)
         memory = None
         for layer in self.layers:
-            # By position what may need a gradient: else checkpointing would lose it.
+            # Tensors that may need gradients go by position: checkpointing would lose those passed by name.
             hidden_states, memory = layer(hidden_states, layout, memory, **kwargs)
         if self.norm is not None:
             hidden_states = self.norm(hidden_states)
@@ -382,12 +395,14 @@ class LionModel(LionPreTrainedModel):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         *,
-        segment_length: int = 16384,
+        segment_length: int = SEGMENT_LENGTH,
         show_progress: bool = True,
     ) -> BaseModelOutputWithPooling:
         """
-        Encode a text of any length, with the result of `forward` but the memory of one segment besides the hidden
-        states: a million tokens fit where one forward pass would not. For inference; nothing is truncated.
+        Encode a text of any length. The result is that of `forward`, but besides the hidden states it takes the memory
+        of one segment only: a million tokens fit where a single forward pass would not. For inference; nothing is
+        truncated. `forward` calls this for texts of more than 16,384
+        tokens (`goes_in_segments`).
 
         Args:
             input_ids, attention_mask, token_type_ids, position_ids: as in `forward`, `(batch, length)`.
@@ -460,7 +475,7 @@ def classifier_dropout(config: LionConfig) -> nn.Dropout:
 
 
 class LionTextClassifier(LionPreTrainedModel):
-    """What the text heads that classify share."""
+    """The base of the text heads that classify."""
 
     _modalities = ("text",)
 
@@ -474,7 +489,7 @@ class LionTextClassifier(LionPreTrainedModel):
         self.post_init()
 
     def classify(self, states: Tensor) -> Tensor:
-        """Logits of texts or of tokens, `(..., num_labels)`, from what the encoder gives of them."""
+        """Logits of texts or tokens, `(..., num_labels)`, from pooled vectors or hidden states."""
         return self.classifier(self.dropout(states if self.head is None else self.head(states)))
 
 
@@ -589,7 +604,7 @@ class LionForQuestionAnswering(LionPreTrainedModel):
 
 @auto_docstring(custom_intro="LION with a head that scores each of several choices.")
 class LionForMultipleChoice(LionTextClassifier):
-    # The loss is a mean over this batch: the Trainer is to divide it where it accumulates gradients.
+    # The loss is a mean over the batch, which the Trainer has to divide when it accumulates gradients.
     accepts_loss_kwargs = False
 
     def __init__(self, config: LionConfig):
@@ -678,7 +693,7 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
     input_modalities = ("image",)
     _modalities = ("image",)
 
-    # The loss is a mean over this batch: the Trainer is to divide it where it accumulates gradients.
+    # The loss is a mean over the batch, which the Trainer has to divide when it accumulates gradients.
     accepts_loss_kwargs = False
 
     def __init__(self, config: LionConfig):
@@ -730,7 +745,7 @@ class LionForMaskedImageModeling(LionPreTrainedModel):
 
 
 def patch_maps(config: PreTrainedConfig, tokens: Tensor, pixel_values: Tensor) -> Tensor:
-    """Of `(batch, length, channels)`, without the tokens before the patches: `(batch, channels, rows, columns)`."""
+    """The patches of `(batch, length, channels)` as `(batch, channels, rows, columns)`."""
     return tokens[:, config.num_prefix_tokens :].transpose(1, 2).unflatten(2, patch_grid(config, pixel_values))
 
 
@@ -783,7 +798,7 @@ class LionForSemanticSegmentation(LionPreTrainedModel):
     input_modalities = ("image",)
     _modalities = ("image",)
 
-    # The loss is a mean over this batch: the Trainer is to divide it where it accumulates gradients.
+    # The loss is a mean over the batch, which the Trainer has to divide when it accumulates gradients.
     accepts_loss_kwargs = False
 
     def __init__(self, config: LionConfig):

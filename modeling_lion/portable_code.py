@@ -1,16 +1,16 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The code that is saved beside weights, generated from this package: three files that load without it.
+Generates the code that is saved beside weights: three files, made from this package, that load without it.
 
-With `trust_remote_code=True` transformers copies flat files and follows only `from .x import y`. So the modules of a
-group are joined into one file, in the order of their imports and with their comments and docstrings:
+With `trust_remote_code=True` transformers copies files of one folder and follows only `from .x import y`. So the
+modules of a group are joined into one file, in the order of their imports, with comments and docstrings:
 
     configuration_lion.py   configuration and tokenizer
     modeling_lion.py        everything else
-    triton_lion.py          what needs triton at once; modeling_lion.py imports it with the first CUDA tensor
+    triton_lion.py          what imports triton; modeling_lion.py imports it with the first CUDA tensor
 
-Imports within a group are dropped, those of another group name its file, and those inside functions stay where they
-are, so that they stay lazy.
+Imports within a group are dropped, and imports of another group are changed to its file. Imports inside functions stay
+where they are, so that they stay lazy.
 """
 
 import ast
@@ -25,12 +25,12 @@ import tokenization_lion
 
 
 PACKAGES = {"modeling_lion": Path(__file__).parent, "tokenization_lion": Path(tokenization_lion.__file__).parent}
-# What is shipped of other packages than this one, and in which group.
+# Modules of another package that are shipped, and their groups.
 TOKENIZATION = {
     "tokenization_lion.tokenization_lion": "configuration_lion",
     "tokenization_lion.image_processing_grayscale": "modeling_lion",
 }
-# What LION's own weights need none of.
+# Modules that LION's weights do not need.
 NOT_SHIPPED = (
     "modeling_lion.attention.transformers_windows",
     "modeling_lion.layout.passages",
@@ -47,7 +47,7 @@ HEADER = (
 
 
 class Module:
-    """A module of the package: its source, and what it imports."""
+    """A module of the package: its source and its imports."""
 
     def __init__(self, name: str, path: Path):
         self.name, self.path = name, path
@@ -55,18 +55,18 @@ class Module:
         self.tree = ast.parse(self.source)
 
     def module_of(self, node: ast.ImportFrom) -> str:
-        """The dotted name of what a relative import takes names from."""
+        """The dotted name of the module that a relative import reads."""
         parent = self.name.split(".")[: -node.level]
         return ".".join([*parent, node.module])
 
     def relative_imports(self, nodes: list[ast.AST] | None = None) -> Iterator[ast.ImportFrom]:
-        """All of them, or those among some nodes, such as the statements at the top level."""
+        """All relative imports, or those among `nodes`, such as the statements at the top level."""
         for node in ast.walk(self.tree) if nodes is None else nodes:
             if isinstance(node, ast.ImportFrom) and node.level:
                 yield node
 
     def needs(self) -> list[str]:
-        """The modules that have to run before this one."""
+        """The modules that have to be defined before this one."""
         return [self.module_of(node) for node in self.relative_imports(self.tree.body)]
 
     def needs_triton(self) -> bool:
@@ -75,7 +75,7 @@ class Module:
 
 
 def shipped_modules() -> dict[str, tuple[Module, str]]:
-    """The modules of the code beside weights and their groups, by dotted name."""
+    """The shipped modules and their groups, by dotted name."""
     modules = {}
     own = PACKAGES["modeling_lion"]
     for path in sorted(own.rglob("*.py")):
@@ -96,7 +96,7 @@ def shipped_modules() -> dict[str, tuple[Module, str]]:
 @lru_cache
 def portable_code() -> dict[str, str]:
     """
-    The generated files by name; the same text for the same sources.
+    The generated files by name; deterministic.
 
     Raises:
         ValueError: if modules of a group define a name twice, or import in a way that cannot be joined.
@@ -106,7 +106,7 @@ def portable_code() -> dict[str, str]:
 
 
 def joined(group: str, modules: dict[str, tuple[Module, str]]) -> str:
-    """The file of a group."""
+    """The text of the file of a group."""
     order, seen = [], set()
 
     def visit(name: str) -> None:
@@ -129,7 +129,7 @@ def joined(group: str, modules: dict[str, tuple[Module, str]]) -> str:
 
 
 def import_statement(names_of_origin: tuple[str, set[str]]) -> str:
-    """The import of names from one origin; of modules themselves, from ""."""
+    """The import statement for names from one origin; the origin of modules themselves is ""."""
     origin, names = names_of_origin
     if not origin:
         return "\n".join(f"import {name}" for name in sorted(names))
@@ -142,7 +142,7 @@ def import_statement(names_of_origin: tuple[str, set[str]]) -> str:
 def body_of(module: Module, group: str, modules: dict, imports: dict, others: dict, defined: dict) -> str:
     """
     The source of a module without its imports, which are added to `imports` (names by origin) and `others` (names by
-    group). `defined` holds the names of the group so far, and the statements that define them.
+    group). `defined` maps the names of the group so far to the statements that define them.
     """
     lines = module.source.splitlines()
     replaced: dict[int, str | None] = {}
@@ -173,12 +173,12 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
             statement = ast.get_source_segment(module.source, node)
             names = names_of(node)
             if names and all(defined.get(name) == statement for name in names):
-                replace(node, None)  # the same once more, as a logger
+                replace(node, None)  # the same statement again, such as a logger
             for name in names:
                 define(name, statement)
     top_level = {id(node) for node in module.tree.body}
     for node in module.relative_imports():
-        if id(node) not in top_level:  # inside a function, where it stays lazy
+        if id(node) not in top_level:  # inside a function: stays lazy
             check_import(module, node, modules)
             target = modules[module.module_of(node)][1]
             if target == group:
@@ -191,13 +191,13 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
 
 
 def check_import(module: Module, node: ast.ImportFrom, modules: dict) -> None:
-    """A ValueError for a relative import that has no place in one file."""
+    """Raise a ValueError for a relative import that cannot be joined into one file."""
     if node.module is None or module.module_of(node) not in modules or any(alias.asname for alias in node.names):
         raise ValueError(f"{module.path}:{node.lineno}: write `from .module import name`, without `as`.")
 
 
 def names_of(node: ast.stmt) -> list[str]:
-    """What a statement at the top level defines."""
+    """The names that a statement at the top level defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
     targets = (
@@ -207,7 +207,7 @@ def names_of(node: ast.stmt) -> list[str]:
 
 
 def write_portable_code(folder: str | os.PathLike) -> None:
-    """Write the generated files into a folder, each of them whole or not at all."""
+    """Write the generated files into a folder, each one atomically."""
     os.makedirs(folder, exist_ok=True)
     for name, text in portable_code().items():
         with tempfile.NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as file:

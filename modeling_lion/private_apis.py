@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Every private name of torch and transformers that LION uses, and internals of other models, in one place: why each is
-needed, and what happens where it is gone. What these libraries ask subclasses to define or override, such as
-`_init_weights` or `_no_split_modules`, is not among them.
+All private names of torch and transformers that LION uses, and internals of other models, in one place: why each is
+needed, and what happens without it. Names that these libraries ask subclasses to define or override, such as
+`_init_weights` or `_no_split_modules`, are not included.
 """
 
 import sys
@@ -16,8 +16,8 @@ from transformers import GenerationConfig
 
 def default_generation_parameters() -> list[str]:
     """
-    Names that a configuration may carry though they are no fields of it: arguments of generation, which transformers
-    moves there. Without the function nothing is known of them, and they are refused as other unknown names are.
+    Arguments of generation, which transformers allows in a configuration although they are not fields. Without the
+    function they would be refused like other unknown names.
     """
     function = getattr(GenerationConfig, "_get_default_generation_params", dict)
     return list(function())
@@ -25,38 +25,41 @@ def default_generation_parameters() -> list[str]:
 
 def phi_rotary_embedding() -> type[nn.Module]:
     """
-    Phi's rotary embedding, whose frequencies are those of every `rope_type`, for a part of the channels. transformers
-    shares no class for them; without Phi's, that of another model with `partial_rotary_factor` does the same.
+    Phi's rotary embedding, which has the frequencies of every `rope_type` and supports `partial_rotary_factor`.
+    transformers has no shared class for them; that of any other model with `partial_rotary_factor` would do.
     """
-    from transformers.models.phi.modeling_phi import PhiRotaryEmbedding  # here: a configuration needs no model
+    from transformers.models.phi.modeling_phi import PhiRotaryEmbedding  # lazily: a configuration needs no model
 
     return PhiRotaryEmbedding
 
 
 def eager_attention_of(module: nn.Module) -> Callable:
     """
-    The function by which an attention module of transformers computes under "eager", with soft caps, sinks and weights
-    to return. Every file of a model has its own, under one name; a class derived elsewhere has that of its parent.
+    The "eager" function of an attention module of transformers, which supports soft caps and sinks and returns
+    weights. Every modeling file has its own, under the same name; a class derived in another file uses that of its
+    parent.
     """
     files = (sys.modules[parent.__module__] for parent in type(module).__mro__)
     return next(file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward"))
 
 
 def is_torch_func_active() -> bool:
-    """Whether `torch.func` transforms are at work, for which operators have no rules. torch has no public question."""
+    """
+    Whether `torch.func` transforms are active, for which custom operators have no rules. torch has no public way.
+    """
     return torch._C._are_functorch_transforms_active()
 
 
 def is_transformed() -> bool:
     """
-    Whether `torch.func` or forward-mode derivatives are at work, which have no rules for hand-written operators; torch
-    has no public question for either.
+    Whether `torch.func` or forward-mode derivatives are active, for which custom operators have no rules. torch has no
+    public way to ask for either.
     """
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def is_batched_by_vmap(x: Tensor) -> bool:
-    """Whether `torch.func.vmap` wraps a tensor, whose values then cannot be asked for. (Of `grad` they can.)"""
+    """Whether `torch.func.vmap` wraps a tensor, so that its values cannot be read. (Under `grad` they can.)"""
     functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(x):
         if functorch.is_batchedtensor(x):
@@ -67,22 +70,33 @@ def is_batched_by_vmap(x: Tensor) -> bool:
 
 def is_exporting() -> bool:
     """
-    Whether `torch.export` is at work. In torch 2.9 the public function is also true of every `torch.compile`; without
-    the flag behind it, the public one answers.
+    Whether `torch.export` is tracing. In torch 2.9 the public function is also true under `torch.compile`; it is used
+    if the flag behind it is gone.
     """
     flag = getattr(torch.compiler, "_is_exporting_flag", None)
     return torch.compiler.is_exporting() if flag is None else flag
 
 
 def has_backward_hooks(module: nn.Module) -> bool:
-    """Whether somebody reads gradients of a module, as libraries do for those of each example; not told otherwise."""
+    """
+    Whether a module has backward hooks, as of libraries for gradients per example. torch has no public way to ask.
+    """
     return bool(module._backward_hooks)
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """
+    Whether somebody watches what a module, or a part of it, gets or gives; or accelerate fetches its weights for every
+    call, by a hook of its own kind.
+    """
+    parts = module.modules()
+    return any(part._forward_hooks or part._forward_pre_hooks or hasattr(part, "_hf_hook") for part in parts)
 
 
 def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:
     """
-    The gradient of the scores of a softmax over the last dimension, in the memory of `grad`: w ∘ (grad - Σ grad ∘ w).
-    The operator takes one pass; without it, three do the same.
+    The gradient of the scores of a softmax over the last dimension, w ∘ (grad - Σ grad ∘ w), in the memory of `grad`.
+    The private operator takes one pass; without it there are three.
     """
     if hasattr(torch, "_softmax_backward_data"):
         return torch._softmax_backward_data(grad, weights, -1, grad.dtype, grad_input=grad)

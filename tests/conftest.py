@@ -3,10 +3,12 @@
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
+from types import SimpleNamespace
 
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers reads it: no test may need the network
@@ -174,6 +176,27 @@ def log():
         logger.removeHandler(handler)
 
 
+@pytest.fixture
+def hub(monkeypatch):
+    """A Hub, and a client in this process that knows no other."""
+    import huggingface_hub
+    from hub_server import WRITE_TOKEN, Hub
+
+    with Hub() as hub:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.endpoint)
+        monkeypatch.setattr("transformers.utils.hub._hf_api", None)  # made once, with the address of the day
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        # The server speaks LFS, the protocol that the client falls back to without the Xet storage.
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", WRITE_TOKEN)
+        # The client waits between its attempts; here nobody gets better by waiting.
+        clock = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
+        clock.sleep = lambda seconds: None
+        for waiting in ("utils._http", "file_download"):
+            monkeypatch.setattr(f"huggingface_hub.{waiting}.time", clock)
+        yield hub
+
+
 # What a test may have as arguments, and goes through: `case` every class of model, the encoder for both modalities,
 # `encoder` LionModel for text and for images, `head` every class that has a loss, `text_case` every class for text.
 AXES = {
@@ -192,7 +215,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Tests that take long, or whose fixtures do. A process takes over what another would do last, not first: so the
 # fixtures are made once, and none is left alone with a long test at the end.
-FIRST = ["test_in_the_interpreter", "test_distributed.py", "test_processes.py", "test_export.py"]
+FIRST = ["test_in_the_interpreter", "test_distributed.py", "test_sequence_parallel.py", "test_export.py"]
 FIRST += ["test_sentence_modules.py", "test_upload.py", "test_bundle.py", "test_bench_quality.py"]
 
 

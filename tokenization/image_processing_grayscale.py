@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The image processor of models of one channel: a separate file, which is published with such models."""
+"""The image processor of models with one channel, in its own file, which is published with such models."""
 
 import os
 
@@ -9,21 +9,23 @@ from transformers import ViTImageProcessorPil
 
 class LionGrayscaleImageProcessorPil(ViTImageProcessorPil):
     """
-    ViT's image processor for models of one channel. It accepts the same images, colour, palettes and transparency
-    included, and computes the luminance (ITU-R BT.601, as PIL's `convert("L")`).
+    ViT's image processor for models with one channel. It accepts the same images, also with colour, palettes and
+    transparency, and computes the luminance (ITU-R BT.601, like PIL's `convert("L")`).
     """
 
-    write_code = None  # what writes the code that loads it; `None` where that was loaded from beside the weights
+    write_code = None  # writes the code that loads this class; `None` if that code was loaded from beside the weights
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
-        """`ImageProcessingMixin.save_pretrained`; by the installed package, with the code that `auto_map` names."""
+        """
+        `ImageProcessingMixin.save_pretrained`; from the installed package, with the code that `auto_map` refers to.
+        """
         if self.write_code is not None:
             self.write_code(save_directory)
             self.auto_map = {"AutoImageProcessor": f"modeling_lion.{type(self).__name__}"}
         return super().save_pretrained(save_directory, **kwargs)
 
     def process_image(self, image, do_convert_rgb: bool | None = None, **kwargs) -> np.ndarray:
-        """An image to an array `(1, height, width)` of the same dtype."""
+        """Convert an image to an array `(1, height, width)` of the same dtype."""
         image = super().process_image(image, do_convert_rgb=True, **kwargs)
         if len(image) == 1:  # transformers 5.17 does not convert grey arrays
             return image

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The image processor of a LION configuration: transformers' ViT one, at the right size and number of channels."""
+"""The image processor for a LION configuration: that of ViT, with the right size and number of channels."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from .image_processing_grayscale import LionGrayscaleImageProcessorPil
 if TYPE_CHECKING:  # modeling_lion imports this package
     from modeling_lion import LionConfig
 
-# By backend. Empty without Pillow, which text does not need: the classes are then placeholders that raise ImportError.
+# By backend. Empty without Pillow, which text does not need: transformers' classes then raise ImportError.
 IMAGE_PROCESSORS = {}
 if is_vision_available():
     IMAGE_PROCESSORS = {"pil": ViTImageProcessorPil, "grayscale": LionGrayscaleImageProcessorPil}
@@ -27,19 +27,19 @@ def lion_image_processor(config: "LionConfig", segmentation: bool = False, **kwa
     An image processor that resizes, rescales and normalises images for a model with this configuration.
 
     Args:
-        config: its `image_size` and `num_channels` are used. Images become RGB for 3 channels and grey for 1; for any
-            other number they must have that many channels.
-        segmentation: whether it is for `LionForSemanticSegmentation`: it takes `segmentation_maps` beside the images,
-            and makes maps of what the model gives (`post_process_semantic_segmentation`, which pipelines call).
+        config: its `image_size` and `num_channels` are used. Images are converted to RGB for 3 channels and to grey
+            for 1; for any other number they must already have that many channels.
+        segmentation: for `LionForSemanticSegmentation`: the processor also takes `segmentation_maps`, and converts
+            outputs of the model to maps (`post_process_semantic_segmentation`, which pipelines call).
         kwargs: arguments of `ViTImageProcessor`, for example `image_mean` and `image_std`; they replace the defaults.
 
     Returns:
-        transformers' ViT image processor, on torchvision where that is installed and on PIL otherwise; for one
-        channel, `LionGrayscaleImageProcessorPil`; for segmentation transformers' Segformer one.
+        transformers' image processor of ViT, with torchvision if it is installed and with PIL otherwise; for one
+        channel `LionGrayscaleImageProcessorPil`; for segmentation transformers' image processor of Segformer.
 
     Raises:
         ImportError: if Pillow is not installed.
-        ValueError: for segmentation of grey images, for which transformers has none.
+        ValueError: for segmentation of grey images, which transformers does not support.
     """
     if segmentation and config.num_channels == 1:
         raise ValueError("`num_channels` is 1: processors for segmentation make RGB images; set `num_channels=3`.")

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The LION tokenizer: WordPiece as in BERT, so that a BERT `vocab.txt` loads, and trainable on any text."""
+"""The LION tokenizer: WordPiece as in BERT; it loads a `vocab.txt` of BERT, and can be trained on any text."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ class LionTokenizer(BertTokenizer):
 
     ```"""
 
-    write_code = None  # what writes the code that loads it; `None` where that was loaded from beside the weights
+    write_code = None  # writes the code that loads this class; `None` if that code was loaded from beside the weights
 
     def __init__(self, vocab: str | dict[str, int] | None = None, *args, vocab_file: str | None = None, **kwargs):
         if vocab is None and vocab_file is not None:
@@ -34,7 +34,7 @@ class LionTokenizer(BertTokenizer):
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
         """
         `PreTrainedTokenizerBase.from_pretrained`, with an error that names the files where one is damaged, or where
-        there are none: transformers would make a tokenizer without a word.
+        there are none: transformers would return a tokenizer with an empty vocabulary.
         """
         try:
             tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
@@ -62,7 +62,9 @@ class LionTokenizer(BertTokenizer):
         return tokenizer
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs) -> tuple[str, ...]:
-        """`PreTrainedTokenizerBase.save_pretrained`; by the installed package, with the code that `auto_map` names."""
+        """
+        `PreTrainedTokenizerBase.save_pretrained`; from the installed package, with the code that `auto_map` refers to.
+        """
         if self.write_code is not None:
             self.write_code(save_directory)
             self.init_kwargs["auto_map"] = {"AutoTokenizer": ["configuration_lion.LionTokenizer", None]}
@@ -79,8 +81,8 @@ class LionTokenizer(BertTokenizer):
         **kwargs,
     ) -> "LionTokenizer":
         """
-        Train a vocabulary. tokenizers breaks ties between equally frequent pieces at random, so that two runs on the
-        same texts may differ in rare pieces and in the order of ids: save the tokenizer together with the model.
+        Train a vocabulary. The tokenizers library breaks ties between equally frequent pieces at random, so that two
+        runs on the same texts may differ in rare pieces and in the order of ids: save the tokenizer with the model.
 
         Args:
             texts: the training texts, or batches of them; read once, so a generator over a large corpus is fine.
@@ -110,7 +112,7 @@ class LionTokenizer(BertTokenizer):
 
 
 def knows_words(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether there is more than special tokens in the vocabulary."""
+    """Whether the vocabulary has more than special tokens."""
     return not set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens)
 
 

@@ -1,2 +1,2 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What trains a LION beside transformers' Trainer."""
+"""Training of LION: packed batches, and a Trainer for them."""

@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Sequences packed into one row instead of padded (SPEC §4): a collator that masks, a sampler that fills batches up to a
-number of tokens, and a Trainer that uses it.
+Packing of sequences into one row, instead of padding (SPEC §4): a collator that masks tokens, a sampler that fills
+batches up to a number of tokens, and a Trainer that uses it.
 
-LION computes packed rows in every kernel, with the same results as for the sequences one by one.
+Every kernel of LION supports packed rows, with the same results as for each sequence alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 from transformers import DataCollatorForLanguageModeling, DataCollatorWithFlattening, Trainer
 
 
-# Arguments of a DataLoader that are copied when it gets another batch sampler.
+# Arguments of a DataLoader that are copied when its batch sampler is replaced.
 LOADER_OPTIONS = (
     "collate_fn",
     "num_workers",
@@ -31,18 +31,18 @@ LOADER_OPTIONS = (
 @dataclass
 class DataCollatorForLanguageModelingWithFlattening(DataCollatorForLanguageModeling):
     """
-    `DataCollatorForLanguageModeling`, then only the real tokens, in one row, as `DataCollatorWithFlattening` lays them
-    out: `input_ids`, `labels`, `position_ids` (and `token_type_ids`, if given) of shape `(1, tokens)`,
-    `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q`, `max_length_k`.
+    Masks tokens like `DataCollatorForLanguageModeling`, then puts the real tokens into one row in the format of
+    `DataCollatorWithFlattening`: `input_ids`, `labels`, `position_ids` (and `token_type_ids`, if given) of shape `(1,
+    tokens)`, `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q`, `max_length_k`.
 
-    transformers' flattening collator is for causal models: it masks nothing and drops the first label of every
-    sequence. With the same `seed`, this one masks the same tokens as `DataCollatorForLanguageModeling`.
+    (transformers' flattening collator is for causal models: it masks nothing and drops the first label of every
+    sequence.) With the same `seed`, the same tokens are masked as by `DataCollatorForLanguageModeling`.
 
-    With `mlm=False` the labels are the examples' own: one per token, flattened, or one per sequence, which gives
-    `(num_sequences,)`, as the logits of `LionForSequenceClassification`.
+    With `mlm=False`, labels are those of the examples: one per token, flattened, or one per sequence,
+    `(num_sequences,)`, like the logits of `LionForSequenceClassification`.
 
     Raises:
-        ValueError: for options of padding, numpy output, or a sequence without tokens.
+        ValueError: for padding options, numpy output, or a sequence without tokens.
     """
 
     def __post_init__(self):
@@ -76,19 +76,19 @@ class DataCollatorForLanguageModelingWithFlattening(DataCollatorForLanguageModel
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
     """
-    Batches of sequences that have at most `max_tokens` tokens together, for a DataLoader's `batch_sampler`.
+    Batches of sequences with at most `max_tokens` tokens in total, for the `batch_sampler` of a DataLoader.
 
-    Every epoch contains every sequence once, in an order that depends on `seed` and the epoch only, and has the same
-    number of batches: a Trainer or accelerate can shard and resume it, whatever the number of processes. The shuffled
-    sequences are cut at equal numbers of tokens, so that batches differ by less than the longest sequence. A sequence
-    of more than `max_tokens / 2` tokens is alone in its batch.
+    Every epoch contains every sequence once, in an order that depends only on `seed` and the epoch, and has the same
+    number of batches, so that a Trainer or accelerate can shard and resume it with any number of processes. The
+    shuffled sequences are cut at equal numbers of tokens, so that batches differ by less than the longest sequence. A
+    sequence with more than `max_tokens / 2` tokens is alone in its batch.
 
     Args:
-        lengths: tokens of each sequence.
-        max_tokens: most tokens of a batch; with several times the longest sequence, batches get full.
-        shuffle: whether each epoch has another order; otherwise it is always the order of the data.
-        seed: of the order.
-        multiple_of: the number of batches is a multiple of this, where there are enough sequences: give the number of
+        lengths: number of tokens of each sequence.
+        max_tokens: the most tokens of a batch; batches are nearly full if it is several times the longest sequence.
+        shuffle: whether each epoch has a different order; otherwise it is the order of the data.
+        seed: determines the order.
+        multiple_of: make the number of batches a multiple of this, if there are enough sequences: the number of
             processes, so that none repeats a batch of another.
 
     Raises:
@@ -159,7 +159,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
 
 def sequence_lengths(dataset) -> list[int]:
-    """The number of tokens of each example: its column "length", if there is one, or that of `input_ids`."""
+    """The number of tokens of each example: its column "length" if there is one, otherwise that of `input_ids`."""
     columns = getattr(dataset, "column_names", None) or []
     if "length" in columns:
         return list(dataset["length"])
@@ -172,11 +172,11 @@ def sequence_lengths(dataset) -> list[int]:
 class PackingTrainer(Trainer):
     """
     A Trainer whose batches have at most `max_tokens_per_batch` tokens, instead of `per_device_train_batch_size` and
-    `per_device_eval_batch_size` sequences. Its `data_collator` has to pack, as
-    `DataCollatorForLanguageModelingWithFlattening` does.
+    `per_device_eval_batch_size` sequences. Its `data_collator` has to pack sequences, like
+    `DataCollatorForLanguageModelingWithFlattening`.
 
     Args:
-        max_tokens_per_batch: per process. `None` makes this a Trainer like any other.
+        max_tokens_per_batch: per process. `None` for an ordinary Trainer.
 
     Raises:
         ValueError: for data without a length (streaming), or for several GPUs in one process.
@@ -201,7 +201,7 @@ class PackingTrainer(Trainer):
         return self.with_token_budget(super().get_test_dataloader(*args, **kwargs), shuffle=False)
 
     def with_token_budget(self, loader: DataLoader, shuffle: bool) -> DataLoader:
-        """The same data in batches of `max_tokens_per_batch`."""
+        """A DataLoader of the same data in batches of `max_tokens_per_batch`."""
         if self.max_tokens_per_batch is None:
             return loader
         if isinstance(loader.dataset, IterableDataset):

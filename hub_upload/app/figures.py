@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The pictures of the page (page.py). They are made without pyplot, whose figures are for one thread."""
+"""The figures of the page (page.py), made without pyplot, which is not thread-safe."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def bare(axis) -> None:
 
 
 def similarity_figure(texts: Sequence[str], cosines: Tensor) -> Figure:
-    """Cosines `(texts, texts)` as a table of colours, with the numbers where they fit."""
+    """Cosines `(texts, texts)` as a heat map, with numbers where they fit."""
     names = [f"{n}  {text[:40]}{'…' if len(text) > 40 else ''}" for n, text in enumerate(texts, 1)]
     figure = new_figure(8, 1.2 + 0.42 * len(texts))
     axis = figure.subplots()

@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The command `lion app`: a page to look at a checkpoint, in a browser. It uses no network but that of this machine.
+The command `lion app`: a page in the browser to explore a checkpoint. It uses no network but that of this machine.
 
-What a panel answers comes from app/panels.py, pictures from app/figures.py; here they are put on a page by Gradio.
+Results come from app/panels.py and figures from app/figures.py; this module puts them on a page with Gradio.
 """
 
 import argparse
@@ -24,7 +24,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio i
 
 # The page's own model, in a clone of the repository.
 CHECKPOINT = Path("checkpoints", "lion-minilm-l6")
-# What the page imports beside this package.
+# Packages that the page needs.
 NEEDED = ("gradio", "matplotlib", "sentence_transformers", "PIL")
 CSS = """
 .passage { border-left: 3px solid #2563a8; padding: 0.2em 0.8em; margin: 0.8em 0 }
@@ -50,7 +50,7 @@ READ = "The lion sleeps in the shade, and the hunter who saw it walks on."
 
 
 def page(function: Callable) -> Callable:
-    """The function of a panel for Gradio: what goes wrong is a sentence on the page."""
+    """Wrap the function of a panel for Gradio: errors become a sentence on the page."""
     import gradio
 
     def explain(error: Exception) -> gradio.Error:
@@ -151,7 +151,7 @@ def build_search(served: Served) -> None:
             progress = "" if share == 1 else f"<p>Read {share:.0%}; the best so far:</p>"
             yield progress + passages_html(passages)
 
-    # Of its own, beside the other panels: the encoder is not the model that they look into.
+    # Loaded separately: the encoder is not the model of the other panels.
     options = {"concurrency_limit": 1, "concurrency_id": "encoder"}
     inputs = [query, pasted, files]
     clicked = button.click(page(search), inputs, [found], api_name="search", **options)
@@ -160,7 +160,7 @@ def build_search(served: Served) -> None:
 
 
 def passages_html(passages: list[panels.Passage]) -> str:
-    """The passages that were found, as they are written."""
+    """The passages that were found, as HTML."""
     return "".join(
         f'<div class="passage"><b>{x.score:.2f}</b> {html.escape(x.place)}<p>{html.escape(x.text)}</p></div>'
         for x in passages
@@ -234,7 +234,7 @@ def build_time(served: Served) -> None:
 
 
 class Panel(NamedTuple):
-    """A tab: why a checkpoint has none (a sentence, or `None` if it has), and what is on it."""
+    """A tab: why a checkpoint does not have it (a sentence; `None` if it does), and its contents."""
 
     why_not: Callable[[Served], str | None]
     build: Callable[[Served], None]

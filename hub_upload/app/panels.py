@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What the panels of the page show (page.py): plain functions, of a loaded checkpoint and of what somebody gives, that
-answer with numbers and words, or with a ValueError whose message is a sentence for the page.
+The results on the panels of the page (page.py): plain functions of a loaded checkpoint and user input that return
+numbers and texts, or raise a ValueError whose message is a sentence for the page.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ MOST_CHARACTERS = 5_000_000  # of the texts to search
 PASSAGES_AT_ONCE = 64  # that are read between two answers
 LENGTHS = (128, 512, 2048, 8192)
 REPEATS, SECONDS_PER_LENGTH = 5, 10
-# What is shown of the heads, and its name in an `AttentionReport`.
+# What is shown of heads, and its name in an `AttentionReport`.
 SHOWN = {"attention weights": "attention", "decay masks": "mask"}
 WAYS = {"both": ("both ways",), "alternate": ("what is before", "what is behind")}
 
@@ -45,7 +45,7 @@ WAYS = {"both": ("both ways",), "alternate": ("what is before", "what is behind"
 @dataclass(frozen=True)
 class Served:
     """
-    A checkpoint as the page needs it.
+    A checkpoint, loaded for the page.
 
     Attributes:
         name: for the title.
@@ -70,7 +70,7 @@ class Served:
 
     @cached_property
     def why_no_encoder(self) -> str | None:
-        """A sentence, if the checkpoint is no encoder of sentence-transformers."""
+        """A sentence if the checkpoint is not an encoder of sentence-transformers, otherwise `None`."""
         if cached_file(self.source, MODULES, _raise_exceptions_for_missing_entries=False) is None:
             return f"{self.name} was not saved by sentence-transformers: its vectors were not trained to be compared."
         name = encoder_class(Path(self.source)) if Path(self.source).is_dir() else "SentenceTransformer"
@@ -80,7 +80,7 @@ class Served:
 
     @cached_property
     def encoder(self) -> "SentenceTransformer":
-        """Loaded by sentence-transformers, which the page needs for this only."""
+        """The encoder of sentence-transformers, which the page needs for this only."""
         from sentence_transformers import SentenceTransformer
 
         return SentenceTransformer(self.source, device="cpu")
@@ -106,7 +106,7 @@ def load_served(source: str | Path) -> Served:
 
 
 def facts(served: Served) -> str:
-    """A sentence: what the checkpoint is."""
+    """A sentence that describes the checkpoint."""
     config = served.model.config
     name, kind = attention_in_words(config)
     count = served.model.num_parameters()
@@ -123,14 +123,14 @@ def needs(served: Served, *kinds: str) -> str | None:
 
 
 def words_of(text: str | None, what: str) -> str:
-    """A text without white space around it; a ValueError if nothing is left."""
+    """A text without surrounding white space; raises a ValueError if it is empty."""
     if not (text or "").strip():
         raise ValueError(f"There is no text in “{what}”: write some.")
     return text.strip()
 
 
 def check_length(served: Served, *texts: str) -> Tensor:
-    """The token ids `(1, length)` of a text or a pair; a ValueError if the model's table of positions is shorter."""
+    """The token ids `(1, length)` of a text or a pair; raises a ValueError if they exceed the table of positions."""
     ids = served.preprocessor(*texts, return_tensors="pt", truncation=False, verbose=False)["input_ids"]
     longest = served.model.config.longest_text
     if longest is not None and longest < ids.shape[1]:
@@ -204,7 +204,7 @@ def why_not_compare(served: Served) -> str | None:
 
 
 def compare_texts(served: Served, lines: str) -> tuple[list[str], Tensor]:
-    """The texts, one a line, and how similar each is to each: cosines `(texts, texts)`, float32."""
+    """The texts, one per line, and the cosines of all pairs, `(texts, texts)`, float32."""
     texts = [line.strip() for line in words_of(lines, "Texts").splitlines() if line.strip()]
     if not FEWEST_TEXTS <= len(texts) <= MOST_TEXTS:
         raise ValueError(f"There are {len(texts)} texts, one a line: give {FEWEST_TEXTS} to {MOST_TEXTS}.")
@@ -231,10 +231,11 @@ def search_texts(
     """
     The passages of a pasted text and of files that are most similar to a query, the best first.
 
-    Passages are read once: their vectors are kept until others are searched, also where somebody stops the iterator.
+    Passages are encoded once: their vectors are kept until other passages are searched, even if the iterator is
+    stopped.
 
     Yields:
-        After every batch of passages the share that has been read, and of those the best.
+        After every batch of passages, the share that has been encoded, and the best of those.
     """
     from .search import passages_of, read_text, unit_vectors
 
@@ -272,7 +273,7 @@ class Head(NamedTuple):
 
     Attributes:
         reads: which way.
-        tokens: how many reach a token, each counted with what the decay leaves of it; the median over the tokens.
+        tokens: how many tokens reach a token, each weighted by its decay; the median over all tokens.
     """
 
     layer: int

@@ -18,7 +18,7 @@ CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 def read_text(path: str | Path) -> str:
     """
-    The text in a file: UTF-8, UTF-16 with its mark in front, or else Windows' Latin-1.
+    The text in a file: UTF-8, UTF-16 with a byte order mark, or otherwise Windows' Latin-1.
 
     Raises:
         ValueError: if the file is binary.
@@ -52,6 +52,6 @@ def passages_of(text: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def unit_vectors(encoder: SentenceTransformer, texts: list[str], batch_size: int = 32) -> Tensor:
-    """What an encoder makes of texts: `(number of texts, size)`, float32, of length 1, on the CPU."""
+    """The vectors of texts by an encoder: `(number of texts, size)`, float32, of length 1, on the CPU."""
     options = {"batch_size": batch_size, "convert_to_tensor": True, "show_progress_bar": False}
     return encoder.encode(texts, normalize_embeddings=True, **options).float().cpu()

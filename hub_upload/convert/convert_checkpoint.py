@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The command `lion convert`: published checkpoints, or a softmax encoder of transformers, to LION folders."""
+"""The command `lion convert`: published checkpoints, or softmax encoders of transformers, to LION folders."""
 
 import argparse
 from pathlib import Path
@@ -47,13 +47,13 @@ def convert_checkpoint(
 
     Args:
         checkpoint: `.pt`, `.pth`, `.bin` or `.safetensors` file.
-        output_dir: is made only if the conversion succeeds.
+        output_dir: created only if the conversion succeeds.
         task: one of `TASKS`.
-        tokenizer: folder or Hub name of the tokenizer that the text model was trained with; it is saved, too.
+        tokenizer: folder or Hub name of the tokenizer that the text model was trained with; it is also saved.
         fields: see `infer_config`.
 
     Returns:
-        A report in words, and the errors of every kernel in float32.
+        A report as text, and the errors of every kernel in float32.
     """
     with new_folder(output_dir) as folder:
         state_dict = load_checkpoint(checkpoint)
@@ -133,7 +133,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _choices(field: str) -> list[str]:
-    """The values of a field of the configuration: of `Literal[...]`, or of `Literal[...] | None`."""
+    """The allowed values of a field of the configuration, `Literal[...]` or `Literal[...] | None`."""
     values = get_args(LionConfig.__annotations__[field])
     return [value for value in values if isinstance(value, str)] or list(get_args(values[0]))
 

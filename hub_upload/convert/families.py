@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The softmax encoders of transformers that a LION can start from (convert/warm_start.py), a table entry each: how their
-classes, weights and fields are called here, and what has to be folded together. What cannot be expressed is named
-with its reason.
+The softmax encoders of transformers that a LION can start from (convert/warm_start.py), one table entry each: how
+their classes, weights and fields map to those of LION, and which weights are folded together. Encoders that cannot be
+expressed are listed with the reason.
 """
 
 import re
@@ -14,23 +14,23 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 
-# What has one name and meaning in BERT, in ViT, and here. A family names all other fields that it has: some models
-# carry further ones, unread, in their configurations.
+# Fields with the same name and meaning in BERT, ViT and LION. A family lists all other fields that it reads: some
+# models have further fields, without effect, in their configurations.
 SHARED_FIELDS = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps"),
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "initializer_range"),
     *("vocab_size", "type_vocab_size", "max_position_embeddings", "pad_token_id", "tie_word_embeddings"),
     *("image_size", "patch_size", "num_channels"),
 )
-# A field of the source by its name, or a value from its configuration.
+# The name of a field of the source, or a function of its configuration.
 Source = str | Callable[[PreTrainedConfig], object]
-# Weights by the names that they would have in a LION, to the same with some folded together.
+# Maps weights, by the names that they would have in a LION, to weights of which some are folded together.
 Fold = Callable[[dict[str, Tensor], PreTrainedConfig], dict[str, Tensor]]
 
 
 @dataclass(frozen=True)
 class Need:
-    """Values of a field of the source, without which it has no counterpart, and why; unread where the field is not."""
+    """Required values of a field of the source, and why; ignored if the field is absent."""
 
     name: str
     values: Callable[[PreTrainedConfig], tuple]
@@ -39,7 +39,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Head:
-    """A class of the source: the one of ours, and what it has besides its family's."""
+    """A class of the source: the corresponding LION class, and what differs from its family."""
 
     model: str
     names: Mapping[str, str] = field(default_factory=dict)
@@ -54,23 +54,23 @@ class Family:
     Classes of transformers that share an encoder.
 
     Attributes:
-        title: what people call it.
-        classes: what the names of its classes begin with.
-        heads: by how the names go on.
-        names: patterns in the names of weights, without the name of the encoder in front, and what stands there in
-            ours; applied one after the other, then those of the head.
-        constants: fields of `LionConfig` that are the same in all of them.
-        fields: fields of `LionConfig` that go by another name, or are computed.
-        needs: what is refused.
-        prefixes: names that an encoder has in a model with a head.
-        joint: patterns of weights that are several of ours, one after the other in rows, and how many; the parts are
-            then called `<name>.0`, `<name>.1`, ...
-        shared_layers: pattern of the layers that are computed several times, with the number of the group; the copies
-            are then called `layers.0`, `layers.1`, ...
-        folds: applied one after the other to the weights, after they got their names.
-        zeros: patterns of our weights that are 0 where the source has none.
-        twice: pattern of weights that are another one's second name.
-        vision: the field that holds the configuration of the encoder, of models of images and texts.
+        title: its usual name.
+        classes: the prefix of the names of its classes.
+        heads: by the rest of the name.
+        names: patterns in the names of weights, without the prefix of the encoder, and their replacements; applied in
+            order, before those of the head.
+        constants: fields of `LionConfig` that are the same for the whole family.
+        fields: fields of `LionConfig` that have another name in the source, or are computed.
+        needs: required values of fields.
+        prefixes: names of the encoder in models with a head.
+        joint: patterns of weights that stack several LION weights along their rows, and how many; the parts are then
+            named `<name>.0`, `<name>.1`, ...
+        shared_layers: pattern of the layers that are applied several times, with the number of the group; the copies
+            are then named `layers.0`, `layers.1`, ...
+        folds: applied in order to the weights, after they are renamed.
+        zeros: patterns of LION weights that are 0 if the source has none.
+        twice: pattern of weights that are a second name of another weight.
+        vision: the field with the configuration of the image encoder, in models of images and texts.
         antialias: whether positions are smoothed for a smaller grid of patches.
     """
 
@@ -95,13 +95,13 @@ class Family:
 
 
 def positions_from_0(weights: dict[str, Tensor], config: PreTrainedConfig) -> dict[str, Tensor]:
-    """Positions count from 0 here, from `pad_token_id` + 1 there, which the rows before are not used for."""
+    """Positions count from 0 in LION, and from `pad_token_id` + 1 in the source, where the rows before are unused."""
     name = "embeddings.position_embeddings.weight"
     return weights | {name: weights[name][config.pad_token_id + 1 :]}
 
 
 def distillation_token_as_register(weights: dict[str, Tensor], config: PreTrainedConfig) -> dict[str, Tensor]:
-    """A register has no position: that of the distillation token, the second one, is added to it."""
+    """A register has no position, so that of the distillation token, the second one, is added to the token."""
     weights = dict(weights)
     positions = weights["embeddings.position_embeddings"]
     token = weights.pop("embeddings.distillation_token")
@@ -111,7 +111,9 @@ def distillation_token_as_register(weights: dict[str, Tensor], config: PreTraine
 
 
 def mean_of_two_classifiers(weights: dict[str, Tensor], config: PreTrainedConfig) -> dict[str, Tensor]:
-    """The mean of the logits of the CLS and the distillation token is one linear layer of both, side by side."""
+    """
+    The mean of the logits of the CLS and the distillation token is one linear layer of both tokens, concatenated.
+    """
     weights = dict(weights)
     for kind in ("weight", "bias"):
         both = [weights.pop(f"{token}_classifier.{kind}", None) for token in ("cls", "distillation")]
@@ -121,7 +123,7 @@ def mean_of_two_classifiers(weights: dict[str, Tensor], config: PreTrainedConfig
 
 
 def layer_scale(weights: dict[str, Tensor], config: PreTrainedConfig) -> dict[str, Tensor]:
-    """A factor for each channel behind a linear layer is one for each of its rows."""
+    """A factor for each output channel of a linear layer is a factor for each of its rows."""
     weights = dict(weights)
     for number, module in ((1, "attention.o_proj"), (2, "mlp.down_proj")):
         for name in [name for name in weights if name.endswith(f".layer_scale{number}.lambda1")]:
@@ -132,7 +134,7 @@ def layer_scale(weights: dict[str, Tensor], config: PreTrainedConfig) -> dict[st
 
 
 def key_value_heads(weights: dict[str, Tensor], config: PreTrainedConfig) -> dict[str, Tensor]:
-    """Keys and values that several heads share are repeated for each of them."""
+    """Keys and values that several heads share are repeated for each head."""
     times = config.num_attention_heads // config.num_key_value_heads
 
     def repeated(x: Tensor) -> Tensor:
@@ -180,7 +182,7 @@ TEXT_HEADS = {
     "ForQuestionAnswering": Head("LionForQuestionAnswering", needs=(START_AND_END,)),
     "ForMultipleChoice": Head("LionForMultipleChoice"),
 }
-# A dense layer and an activation of the first token are here a part of the pooler.
+# A dense layer and an activation after the first token belong to the pooler in LION.
 POOLING_CLASSIFIER = {r"^classifier\.dense\.": "pooler.dense.", r"^classifier\.out_proj\.": "classifier."}
 
 POST_NORM_TEXT = {"modality": "text", "norm_position": "post", "pooling": "cls"}
@@ -198,7 +200,7 @@ BERT_NAMES = {
     r"^cls\.predictions\.transform\.(LayerNorm|layer_norm)\.": "lm_head.layer_norm.",
     r"^cls\.predictions\.decoder\.": "lm_head.decoder.",
 }
-# Of Llama, in transformers' words, which encoders of a later time took over.
+# Llama's names, which later encoders share.
 LLAMA_NAMES = {
     r"self_attn\.o_proj\.": "attention.o_proj.",
     r"self_attn\.([qkv])_proj\.": r"attention.mixer.\1_proj.",
@@ -222,7 +224,7 @@ BERT = Family(
 
 
 def roberta(title: str, classes: str) -> Family:
-    """RoBERTa and what is built as it."""
+    """RoBERTa and models built like it."""
     return Family(
         title,
         classes,
@@ -566,7 +568,7 @@ CLIP_NAMES = {
 
 
 def clip(classes: str, heads: Mapping[str, Head], vision: str | None = None) -> Family:
-    """The image encoder of CLIP, by itself or (`vision`) in a model with one of texts, which is left out."""
+    """The image encoder of CLIP, alone or (`vision`) in a model with a text encoder, which is dropped."""
     return Family(
         "CLIP (images)",
         classes,
@@ -581,7 +583,7 @@ def clip(classes: str, heads: Mapping[str, Head], vision: str | None = None) -> 
 
 
 def siglip(classes: str, heads: Mapping[str, Head], vision: str | None = None) -> Family:
-    """The image encoder of SigLIP, by itself or (`vision`) in a model with one of texts, which is left out."""
+    """The image encoder of SigLIP, alone or (`vision`) in a model with a text encoder, which is dropped."""
     return Family(
         "SigLIP (images)",
         classes,
@@ -642,7 +644,7 @@ PYRAMID = "has layers of several sizes, and those of LION have one"
 WINDOWS = "has attention of its own kind in every layer"
 TEXTS = "a RoBERTa, a BERT or a ModernBERT"
 IMAGES = "a ViT or a DINOv2"
-# By `model_type`: why it cannot be expressed, and what to take instead.
+# By `model_type`: why it cannot be expressed, and what to use instead.
 REFUSED = {
     "mpnet": (RELATIVE, "a BERT or RoBERTa of the same purpose (all-MiniLM-L12-v2 for all-mpnet-base-v2)"),
     "deberta": ("computes scores of contents with relative positions, which no layer of LION does", TEXTS),
@@ -667,7 +669,7 @@ REFUSED = {
 
 
 def titles() -> list[str]:
-    """What the families are called."""
+    """The titles of all families."""
     return list(dict.fromkeys(family.title for family in FAMILIES.values()))
 
 
@@ -676,7 +678,7 @@ def find_head(model_type: str, name: str) -> tuple[Family, Head]:
     The table entries of a class of transformers.
 
     Raises:
-        ValueError: if it has none, with the reason and what to take instead, or the list of those that have.
+        ValueError: if it has none, with the reason and what to use instead, or the list of supported models.
     """
     family = FAMILIES.get(model_type)
     if family is None:

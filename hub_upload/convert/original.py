@@ -1,10 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Checkpoints in the two layouts that the paper's authors published: their weights, to weights of LION models, and their
+Checkpoints in the two layouts that the authors of the paper published: conversion of their weights, and their
 configuration, from the weights and from fields that the user gives.
 
-Images are named as in DeiT and timm, text as in BERT and Composer; the tables below have all names. Where a table has
-`.a_i`, the second curve of a snake scan has `.a2_i`. A decay is a vector in LION-D and a linear layer in LION-S.
+Image models use the names of DeiT and timm, text models those of BERT and Composer; the tables below have all names.
+Where a table has `.a_i`, the second curve of a snake scan has `.a2_i`. A decay is a vector in LION-D and a linear
+layer in LION-S.
 
 λ is sigmoid(a_i) in LION-D, but 1 - sigmoid(logit) in LION-S: the signs of its weights and biases change (SPEC §2).
 """
@@ -27,7 +28,7 @@ from configuration_lion import LionConfig, published_fields
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
 
 
-# The keys under which training checkpoints hold the weights, beside the state of the optimizer.
+# The keys of the weights in training checkpoints, which also hold the state of the optimizer.
 WRAPPERS = ("state", "model", "state_dict")
 PREFIXES = ("module.", "_orig_mod.", "model.")
 # Constants that some versions of BERT save.
@@ -37,7 +38,7 @@ TOKEN_TYPES = "bert.embeddings.token_type_embeddings.weight"
 POSITION_EMBEDDINGS = "bert.embeddings.position_embeddings.weight"
 DECODER = "cls.predictions.decoder.weight"
 DECODER_BIASES = ("cls.predictions.decoder.bias", "cls.predictions.bias")
-# What is replaced in our names to get the published ones.
+# Replacements in LION's names that give the published ones.
 IMAGE_NAMES = {
     r"^lion\.embeddings\.patch_embeddings\.": "patch_embed.proj.",
     r"^lion\.embeddings\.position_embeddings": "pos_embed",
@@ -53,7 +54,7 @@ IMAGE_NAMES = {
     r"mlp\.up_proj\.": "mlp.fc1.",
     r"mlp\.down_proj\.": "mlp.fc2.",
 }
-# The names of BERT, and those of the decays.
+# The names of BERT and of the decays.
 TEXT_NAMES = {
     r"^lion\.": "bert.",
     r"embeddings\.layer_norm\.": "embeddings.LayerNorm.",
@@ -138,7 +139,7 @@ def unwrap_state_dict(checkpoint: Mapping) -> dict[str, Tensor]:
 
 
 def listed(names: Iterable) -> str:
-    """The first of the names, and how many more there are."""
+    """The first names, and how many more there are."""
     names = list(names)
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
@@ -151,7 +152,7 @@ def rename(name: str, names: Mapping[str, str]) -> str:
 
 
 def published_names(name: str, config: LionConfig, state_dict: Mapping[str, Tensor]) -> list[str]:
-    """The published weights that one of ours is made of; decays are ordered by scan, then by head."""
+    """The published weights that make up a LION weight; decays are ordered by scan, then by head."""
     if name == "lm_head.decoder.weight" and DECODER not in state_dict:
         return [WORD_EMBEDDINGS]
     if name == "lm_head.decoder.bias":
@@ -161,7 +162,7 @@ def published_names(name: str, config: LionConfig, state_dict: Mapping[str, Tens
 
 
 def make_weight(name: str, tensors: list[Tensor], config: LionConfig) -> Tensor:
-    """One of our weights, of the tensors of `published_names`."""
+    """A LION weight, from the tensors of `published_names`."""
     if ".mixer.decay.bias" in name:
         return torch.cat([scan.flatten() for scan in tensors])
     if ".mixer.decay_proj." in name:
@@ -194,7 +195,7 @@ def convert_original_state_dict(state_dict: Mapping[str, Tensor], config: LionCo
 
     Raises:
         ValueError: with the list of names, if weights are missing, are left over, have shapes that do not fit
-            the configuration, or are two different values for one of ours.
+            the configuration, or are two different values for one LION weight.
     """
     state_dict = unwrap_state_dict(state_dict)
     built_class = model_class(state_dict)
@@ -239,8 +240,8 @@ def convert_original_state_dict(state_dict: Mapping[str, Tensor], config: LionCo
 
 def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
     """
-    The configuration of a published model: what its state dict shows, the published recipe of its kind (SPEC §6, §7),
-    and what the user gives.
+    The configuration of a published model, from its state dict, the published recipe (SPEC §6, §7) and fields that the
+    user gives.
 
     Args:
         state_dict: names and tensors as published; wrappers are taken off.
@@ -300,7 +301,7 @@ def as_size(height: int, width: int) -> int | tuple[int, int]:
 def shown_by_layers(
     state_dict: Mapping[str, Tensor], layers: str, hidden_size: int, up: str, bias: str, decay: str, gate: str
 ) -> dict:
-    """What the layers show; `up`, `bias`, `decay` and `gate` are names in the first of them."""
+    """The fields that the layers determine; `up`, `bias`, `decay` and `gate` are names in the first layer."""
     numbers = {int(name.removeprefix(layers).split(".")[0]) for name in state_dict if name.startswith(layers)}
     up, decay, gate = (state_dict.get(f"{layers}0.{name}") for name in (up, decay, gate))
     shown = {
@@ -316,7 +317,7 @@ def shown_by_layers(
 
 
 def shown_by_image_model(state_dict: Mapping[str, Tensor]) -> tuple[dict, dict]:
-    """Fields that it shows, and those of the published recipe, where `None` is what the user has to give."""
+    """The fields that the weights determine, and those of the published recipe; `None` where the user must give it."""
     hidden_size, num_channels, *patch_size = state_dict["patch_embed.proj.weight"].shape
     names = ("mlp.fc1.weight", "attn.qkv.bias", "attn.a_i", "attn.a_i.weight")
     shown = shown_by_layers(state_dict, "blocks.", hidden_size, *names) | {

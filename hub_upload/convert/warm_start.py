@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Start a LION from a trained softmax encoder of transformers, of one of the families in convert/families.py.
+Start a LION from a trained softmax encoder of transformers, of a family in convert/families.py.
 
-Every weight that has a counterpart is copied, and layers may stay what they are. Softmax attention has no decays, so
-those of the layers that become linear are new, and start with a λ so close to 1 that each head reads its whole
-context, as softmax attention does. Linear attention computes something else, so the model needs training before use,
-for example by `examples/distill_from_softmax.py`.
+Every weight that has a counterpart is copied, and layers may remain softmax. Softmax attention has no decays, so
+decays of layers that become linear are new, and start with λ so close to 1 that each head reads its whole context, as
+softmax attention does. Linear attention computes a different function, so the model needs training before use, for
+example with `examples/distill_from_softmax.py`.
 """
 
 import copy
@@ -43,12 +43,12 @@ WITH_POOLER = ("LionModel", "LionForSequenceClassification", "LionForMultipleCho
 @dataclass
 class WarmStartReport:
     """
-    What happened to the weights.
+    What became of the weights.
 
     Attributes:
         source, model: names of the two classes.
-        carried: of the weights that were copied, name in the softmax encoder to name in the LION. Parts of a weight
-            are numbered, and so are the copies of a layer that is computed several times.
+        carried: the weights that were copied, by their names in the softmax encoder, with their names in the LION.
+            Parts of a weight are numbered, and so are copies of a layer that is applied several times.
         new: names in the LION that were initialised.
         dropped: names in the softmax encoder that have no counterpart.
     """
@@ -69,7 +69,7 @@ class WarmStartReport:
 
 
 def parse_linear_layers(words: str) -> str | list[int]:
-    """Of a command line: "0,2,4" are indices of layers, other words are as they are."""
+    """Parse an argument of the command line: "0,2,4" are indices of layers; other words are unchanged."""
     return [int(index) for index in words.split(",")] if words.replace(",", "").isdigit() else words
 
 
@@ -78,9 +78,9 @@ def layers_to_convert(linear_layers: str | list[int], layer_types: list[str]) ->
     The layers that become linear.
 
     Args:
-        linear_layers: "global" for those that see all tokens, "all", "none", "alternate" for every other one of the
-            global ones, from the first on; or their indices.
-        layer_types: what they are in the softmax encoder.
+        linear_layers: "global" for those that see all tokens, "alternate" for every other one of these, beginning
+            with the first, "all", "none", or their indices.
+        layer_types: the types of all layers in the softmax encoder.
 
     Raises:
         ValueError: for another word, or an index outside the layers.
@@ -105,14 +105,14 @@ def warm_start_config(
     **overrides,
 ) -> LionConfig:
     """
-    The configuration of a LION with the sizes of a softmax encoder, and its positions, norms, activation and labels;
-    what linear layers have besides is `nearest_to_softmax`.
+    The configuration of a LION with the sizes, positions, norms, activation and labels of a softmax encoder; further
+    fields of linear layers come from `nearest_to_softmax`.
 
     Args:
         source: of the softmax encoder.
         name: of its class in transformers.
-        linear_layers: which layers become linear, see `layers_to_convert`; the others stay what they are.
-        has_dense_pooler: whether the source has weights of a dense layer behind its pooling.
+        linear_layers: which layers become linear, see `layers_to_convert`; the others remain softmax.
+        has_dense_pooler: whether the source has a dense layer after its pooling.
         overrides: fields of `LionConfig`, for example `mixer_type="decay"`.
 
     Raises:
@@ -194,7 +194,7 @@ def nearest_to_softmax(fields: dict, overrides: dict) -> dict:
 
 
 def encoder_config(config: PreTrainedConfig, family: Family) -> PreTrainedConfig:
-    """That of the encoder: a part of the configuration of a model of images and texts, otherwise all of it."""
+    """The configuration of the encoder: a part of that of a model of images and texts, otherwise all of it."""
     return config if family.vision is None else getattr(config, family.vision)
 
 
@@ -202,14 +202,15 @@ def warm_start_from_softmax(
     model_or_folder: str | Path | PreTrainedModel, linear_layers: str | list[int] = "global", **config_overrides
 ) -> tuple[PreTrainedModel, WarmStartReport]:
     """
-    Make a LION out of a trained softmax encoder of transformers, of one of the families of convert/families.py:
+    Make a LION from a trained softmax encoder of transformers, of a family in convert/families.py:
     BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, NomicBERT, GTE, EuroBERT, ModernBERT, ViT, DeiT, DINOv2, CLIP, ...
 
     Args:
         model_or_folder: a model, a folder of one, or its name on the Hub. Its class decides that of the LION.
         linear_layers: which layers become linear: "global" for those that see all tokens (in a BERT or ViT, all of
-            them), "alternate" for every other one of these, "all", "none", or their indices. The others stay softmax,
-            in their window if they have one. Linear layers have the rotary positions of those that see all tokens.
+            them), "alternate" for every other one of these, "all", "none", or their indices. The others remain
+            softmax, with their window if they have one. Linear layers have the rotary positions of layers that see all
+            tokens.
         config_overrides: fields of `LionConfig`, for example `mixer_type="decay"`, `patch_order="snake"`.
             `position_embedding_type="none"` drops the positions; those of images are interpolated to an `image_size`.
 
@@ -266,8 +267,8 @@ def named_weights(
     source: PreTrainedModel, family: Family, head: Head
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """
-    The weights of a softmax encoder by the names that they would have in a LION, without "lion." in front; those that
-    have no counterpart have any other name. Also, for each of these, the name that it has in the source.
+    The weights of a softmax encoder by the names that they would have in a LION, without the prefix "lion."; those
+    without a counterpart have other names. And, for each of these names, the name in the source.
     """
     config = encoder_config(source.config, family)
     split = split_weights(source.state_dict(), family, config)
@@ -284,7 +285,7 @@ def named_weights(
 def split_weights(
     state_dict: dict[str, torch.Tensor], family: Family, config: PreTrainedConfig
 ) -> dict[str, torch.Tensor]:
-    """With the parts of joint weights, and the copies of layers that are computed several times, by their names."""
+    """Add the parts of joint weights, and the copies of layers that are applied several times, under their names."""
     split = {}
     for name, weight in state_dict.items():
         parts = next((n for pattern, n in family.joint.items() if re.search(pattern, name)), 0)
@@ -300,7 +301,7 @@ def split_weights(
 
 
 def reshaped(weight: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """Of the same numbers in one row, or with more dimensions of 1; any other is left as it is."""
+    """Reshape a weight that differs by dimensions of 1 only; any other is unchanged."""
     squeezed = lambda size: [n for n in size if n != 1]
     return weight.reshape(shape) if squeezed(weight.shape) == squeezed(shape) else weight
 
@@ -309,8 +310,8 @@ def fitted_positions(
     weights: dict[str, torch.Tensor], source: PreTrainedConfig, config: LionConfig, antialias: bool
 ) -> dict[str, torch.Tensor]:
     """
-    The positions of patches, interpolated from the grid of the source to that of the LION if they differ, as the
-    library does for images of other sizes.
+    The positions of patches, interpolated from the grid of the source to that of the LION if they differ, as
+    transformers does for images of other sizes.
     """
     name = "embeddings.position_embeddings"
     positions = weights[name].flatten(0, -2)
@@ -327,7 +328,7 @@ def fitted_positions(
 
 def load_encoder(folder: str | Path, model_class: type | None = None) -> PreTrainedModel:
     """
-    The model of a folder or of a name on the Hub, of the class that it was saved as, or of `model_class`.
+    Load a model from a folder or the Hub, as the class that it was saved as or as `model_class`.
 
     Raises:
         ValueError: if that class has no counterpart.
@@ -350,8 +351,8 @@ def load_encoder(folder: str | Path, model_class: type | None = None) -> PreTrai
 @torch.no_grad()
 def imitate_softmax(model: PreTrainedModel) -> None:
     """
-    Start what is new near softmax attention: learnt features at its scale, softmax(±x / D^¼), and every decay at a
-    half-life of the whole context, λ = 2^(-1/context), whatever the token.
+    Initialise new weights near softmax attention: learnt features with its scale, softmax(±x / D^¼), and every decay
+    with a half-life of the whole context, λ = 2^(-1/context), for all tokens.
     """
     half_life = torch.tensor(model.config.context_length, dtype=torch.float64)
     logit = torch.logit(torch.exp2(-1 / half_life)).item()
@@ -368,7 +369,7 @@ def imitate_softmax(model: PreTrainedModel) -> None:
 
 
 def size_of_images(processor: BaseImageProcessor) -> int | list[int] | None:
-    """What an image processor makes of images, as `image_size` of a configuration; `None` if it is of many sizes."""
+    """The `image_size` that an image processor produces; `None` if it varies."""
     size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
     height, width = (dict(size).get(side) for side in ("height", "width"))
     return height if height == width else [height, width]

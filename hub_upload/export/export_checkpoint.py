@@ -6,15 +6,12 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from copy import deepcopy
-from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export import Dim
 
 from configuration_lion import LionConfig
@@ -22,11 +19,10 @@ from modeling_lion import LionPreTrainedModel
 from modeling_lion.attention.export_graph import choosing_graphs
 
 from ..checkpoint import copy_file, find_checkpoint, load_model, load_preprocessor, new_folder
-from ..sample_inputs import pad_sequences
 from ..sentence_modules import MODULES, encoder_class, read_modules, sentence_files
-from ..timing import cpu_seconds
-from ..verify import COARSEST, print_table
-from .exported import FILES, PRECISION, ExportedModel, check_installed
+from ..verify import print_table
+from .compare_with_torch import Comparison, compare, random_inputs
+from .exported import FEW, FILES, PRECISION, check_installed
 
 
 DTYPES = {"onnx": ("float32", "float16", "int8"), "openvino": ("float32", "float16", "bfloat16", "int8")}
@@ -36,31 +32,6 @@ REFUSED = {
     "LionForMultipleChoice": "its inputs have a dimension of choices: export a LionForSequenceClassification",
     "LionForMaskedImageModeling": "it takes a mask of patches: export the encoder, saved as LionModel",
 }
-# Weights with fewer elements stay as they are in float16 and int8.
-FEW = 4096
-# How many times the rounding of torch in the same numbers a graph may be off; measured: up to 2, 0.8 and 1 times. In
-# bfloat16, in which OpenVINO computes decays, too, as torch never does, `COARSEST` takes its place.
-ALLOWANCE = {"float32": 8, "float16": 2, "int8": 2}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """
-    One input, in the runtime and in torch.
-
-    Attributes:
-        inputs: in words.
-        error: the largest difference of any output from torch in float32. scale: the largest absolute output.
-        tolerance: what `error` may be; `None` where it is only measured.
-        seconds, torch_seconds: per call, CPU time with one thread, medians; `None` where not measured.
-    """
-
-    inputs: str
-    error: float
-    scale: float
-    seconds: float | None = None
-    torch_seconds: float | None = None
-    tolerance: float | None = None
 
 
 def export_checkpoint(
@@ -74,26 +45,26 @@ def export_checkpoint(
     revision: str | None = None,
 ) -> list[Comparison]:
     """
-    Write a checkpoint as a graph that takes any batch and any length, and compare it with torch.
+    Write a checkpoint as a graph for any batch size and length, and compare it with torch.
 
     Args:
-        checkpoint: folder, Trainer output or Hub repository; of an encoder of sentence-transformers, its modules
-            come along.
-        output_dir: is made only if everything succeeds: `model.onnx` or `openvino_model.xml` and `.bin`, config.json,
+        checkpoint: folder, Trainer output or Hub repository; for an encoder of sentence-transformers, its modules are
+            copied.
+        output_dir: created only if everything succeeds: `model.onnx` or `openvino_model.xml` and `.bin`, config.json,
             tokenizer or image processor.
         to: `"onnx"` or `"openvino"`.
-        dtype: `"float32"`; `"float16"`, weights in half precision, computed with in float32; `"int8"`, weights, and
-            activations where the runtime has them, of linear layers, without those that make decays and learnt
-            feature maps; `"bfloat16"` (OpenVINO), computed in where the CPU can.
-        attn_implementation: of linear attention: `"auto"` chooses by the length when the graph runs.
-        lengths: of texts whose time is measured; as far as the model has positions.
+        dtype: `"float32"`; `"float16"`: weights in half precision, computation in float32; `"int8"`: weights, and
+            activations if the runtime supports them, of linear layers other than those of decays and learnt feature
+            maps, and of tables of embeddings; `"bfloat16"` (OpenVINO): computation in bfloat16 if the CPU supports it.
+        attn_implementation: of linear attention: `"auto"` chooses by the length at run time.
+        lengths: of the texts to time, if the model has positions for them.
         revision: of a Hub repository.
 
     Returns:
         For each input the error against torch, its tolerance, and the seconds of both.
 
     Raises:
-        ValueError: for what cannot be exported, and if the graph does not compute what the model does (`compare`).
+        ValueError: for models that cannot be exported, and if the graph differs from the model (`compare`).
         ImportError: if a package is not installed.
         FileExistsError: if the output folder is not empty.
     """
@@ -130,7 +101,7 @@ def export_checkpoint(
 
 
 def check_exportable(model: LionPreTrainedModel, attn_implementation: str) -> None:
-    """Raise a ValueError for a model of which there is no graph."""
+    """Raise a ValueError for a model that cannot be exported."""
     name = type(model).__name__
     if name in REFUSED:
         raise ValueError(f"A {name} cannot be exported: {REFUSED[name]}.")
@@ -140,8 +111,8 @@ def check_exportable(model: LionPreTrainedModel, attn_implementation: str) -> No
 
 def save_modules(source: Path, folder: Path) -> str | None:
     """
-    Copy what sentence-transformers saves beside a model, with a first module that runs the graph; the class of the
-    encoder, `None` where the source is of no such encoder.
+    Copy the files of sentence-transformers, with a first module that runs the graph. Returns the class of the encoder;
+    `None` if the source is not an encoder of sentence-transformers.
     """
     names = sentence_files(source)
     if not names:
@@ -156,28 +127,14 @@ def save_modules(source: Path, folder: Path) -> str | None:
     return encoder_class(source)
 
 
-def random_inputs(config: LionConfig, batch: int, length: int, padding: str = "right") -> dict[str, Tensor]:
-    """Texts of several lengths, the longest of `length` tokens, padded; or images, for which the length is nothing."""
-    generator = torch.Generator().manual_seed(length)
-    if config.modality == "image":
-        return {"pixel_values": torch.randn(batch, config.num_channels, *config.image_shape, generator=generator)}
-    lengths = torch.linspace(length, 1, batch).round().int().tolist()
-    rows = [torch.randint(config.vocab_size, (n,), generator=generator) for n in lengths]
-    ids, mask = (x[:, :length] if padding == "right" else x for x in pad_sequences(rows, padding, 0))
-    inputs = {"input_ids": ids, "attention_mask": mask}
-    if config.type_vocab_size > 1:
-        inputs["token_type_ids"] = torch.randint(config.type_vocab_size, ids.shape, generator=generator)
-    return inputs
-
-
 def trace_sizes(config: LionConfig) -> tuple[dict[str, torch.Tensor], dict[str, dict[int, Dim]]]:
-    """Inputs to trace the model with, and which of their dimensions stay free."""
+    """Inputs to trace the model with, and their dynamic dimensions."""
     batch = Dim("batch")
     if config.modality == "image":
         return random_inputs(config, 2, 1), {"pixel_values": {0: batch}}
     limit, chunk = config.longest_text, config.chunk_size
-    # More than a chunk, of which the graph would be another with a chunk to spare. Nothing of it is left in the graph,
-    # which takes shorter texts, too.
+    # More than a chunk: otherwise the graph would have a spare chunk. The minimum is not part of the graph, which also
+    # takes shorter texts.
     shortest = chunk + 1 if limit is None or limit > 2 * chunk else 2
     length = Dim("length", min=shortest, max=limit)
     inputs = random_inputs(config, 2, min(5 * chunk + 7, limit or 5 * chunk + 7))
@@ -186,7 +143,7 @@ def trace_sizes(config: LionConfig) -> tuple[dict[str, torch.Tensor], dict[str, 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what the exporters of torch and transformers say of themselves."""
+    """Suppress messages of the exporters of torch and transformers."""
     names = ("transformers", "torch.onnx", "torch.export", "onnxscript", "onnx_ir", "root")
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
@@ -203,7 +160,9 @@ def quiet() -> Iterator[None]:
 
 @torch.no_grad()
 def write_onnx(model: LionPreTrainedModel, path: Path, dtype: str) -> None:
-    """The graph of a model in float32 or with narrower weights; weights of more than a gigabyte are beside it."""
+    """
+    Write the graph of a model in float32 or with narrower weights; more than a gigabyte of weights goes beside it.
+    """
     import onnx_ir
     from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
@@ -227,16 +186,17 @@ def write_onnx(model: LionPreTrainedModel, path: Path, dtype: str) -> None:
 
 def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
     """
-    Save a graph whose products with constant weights are of int8, the activations by their range in each call.
-    Products with a matrix for each head stay as they are: ONNX Runtime has none of those in int8.
+    Save a graph with int8 products with constant weights; activations are quantised by their range in each call.
+    Products with a matrix per head are not changed: ONNX Runtime does not support them in int8.
 
     Args:
-        excluded: names of nodes that stay as they are.
-        is_large: whether weights go beside the graph.
+        excluded: names of nodes that are not changed.
+        is_large: whether weights go into a file beside the graph.
     """
     import onnx_ir
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    narrow_tables(graph)
     of_heads = [node.name for node in graph.graph if any(x.ndim > 2 for x in constants(node))]
     proto = onnx_ir.to_proto(graph)
     del proto.graph.value_info[:]  # shapes of products that the quantiser writes differently
@@ -252,10 +212,37 @@ def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:
         )
 
 
+def narrow_tables(graph) -> None:
+    """Store tables of embeddings as int8 with a step for each row, and widen the rows that are read."""
+    import numpy
+    import onnx_ir
+
+    for node in list(graph.graph):
+        table = node.inputs[0].const_value if node.op_type == "Gather" else None
+        if table is None or len(table.shape) != 2 or table.size < FEW or table.dtype != onnx_ir.DataType.FLOAT:
+            continue
+        weights = table.numpy()
+        steps = abs(weights).max(1, keepdims=True).clip(numpy.finfo(numpy.float32).tiny) / 127
+        name, (_, ids), (rows,) = node.inputs[0].name, node.inputs, node.outputs
+        found = []
+        for kind, values in (("int8", (weights / steps).round().astype(numpy.int8)), ("steps", steps)):
+            value = onnx_ir.val(f"{name}_{kind}", const_value=onnx_ir.tensor(values))
+            graph.graph.register_initializer(value)
+            found.append(onnx_ir.node("Gather", [value, ids], {"axis": 0}))
+        cast = onnx_ir.node("Cast", [found[0].outputs[0]], {"to": onnx_ir.DataType.FLOAT.value})
+        wide = onnx_ir.node("Mul", [cast.outputs[0], found[1].outputs[0]])
+        wide.outputs[0].shape, wide.outputs[0].type = rows.shape, rows.type
+        graph.graph.insert_before(node, [*found, cast, wide])
+        rows.replace_all_uses_with(wide.outputs[0])
+        graph.graph.remove(node, safe=True)
+    for name in [name for name, value in graph.graph.initializers.items() if not value.uses()]:
+        del graph.graph.initializers[name]
+
+
 def unfuse_residual_norms(graph) -> None:
     """
-    Add residuals by Sum before a LayerNormalization. ONNX Runtime would fuse an Add with it, into an operator that
-    takes four times as long as both on a CPU (7.0 against 1.5 ms at 2048 x 768).
+    Replace Add by Sum for residuals before a LayerNormalization. ONNX Runtime would fuse both into an operator that
+    takes four times as long on a CPU (7.0 against 1.5 ms at 2048 x 768).
     """
     for node in graph.graph:
         before = node.inputs[0].producer() if node.op_type == "LayerNormalization" else None
@@ -264,7 +251,7 @@ def unfuse_residual_norms(graph) -> None:
 
 
 def decay_weights(model: LionPreTrainedModel) -> list[Tensor]:
-    """Of the layers that make decays, which stay float32 (SPEC §5)."""
+    """The weights of the layers that compute decays, which stay float32 (SPEC §5)."""
     return [p.detach() for name, p in model.named_parameters() if "decay" in name and p.dim() > 1]
 
 
@@ -280,7 +267,7 @@ def constants(node) -> list:
 
 
 def halve_weights(graph, kept: list[Tensor]) -> None:
-    """Store weights in float16 and widen them before they are used, which a runtime does once, when it loads."""
+    """Store weights in float16, with casts to float32 that a runtime computes once, when it loads the graph."""
     import numpy
     import onnx_ir
 
@@ -303,118 +290,16 @@ def halve_weights(graph, kept: list[Tensor]) -> None:
 
 
 def write_openvino(graph: Path, path: Path, dtype: str) -> None:
-    """A graph of ONNX as OpenVINO's files, in place of it. The precision to compute in is stored with it."""
+    """Replace an ONNX graph by OpenVINO's files, which also store the precision to compute in."""
     import openvino
 
     model = openvino.Core().read_model(graph)
-    # Else a CPU with bfloat16 products would compute everything with them, decays included.
+    # Otherwise a CPU with bfloat16 products would use them for everything, also for decays.
     model.set_rt_info("bf16" if dtype == "bfloat16" else "f32", PRECISION)
     openvino.save_model(model, path, compress_to_fp16=False)
     del model  # maps the weights
     for file in path.parent.glob(f"{graph.name}*"):
         file.unlink()
-
-
-@torch.no_grad()
-def compare(
-    model: LionPreTrainedModel, folder: Path, dtype: str, lengths: tuple[int, ...], repeats: int = 5
-) -> list[Comparison]:
-    """
-    Errors on batches of texts, padded left, right and in between, of one token and of several chunks, or on images;
-    and times.
-
-    Raises:
-        ValueError: if an error is above its tolerance: `ALLOWANCE` times the rounding of torch in the same numbers, on
-            the same inputs; in bfloat16 `COARSEST` of the largest output.
-    """
-    rounded = in_numbers_of(model, dtype)
-    exported = ExportedModel(folder, threads=1)
-    config = model.config
-    limit = config.longest_text
-    chunk = config.chunk_size
-    sizes = [(1, 1, "right"), (3, chunk // 2 + 3, "left"), (4, 3 * chunk + 5, "right"), (2, 6 * chunk, "interior")]
-    if config.modality == "image":
-        sizes = [(1, 1, ""), (3, 1, "")]
-    found = []
-    for batch, length, padding in sizes:
-        length = max(1, length if limit is None else min(length, limit - 1))
-        inputs = random_inputs(config, batch, length, padding)
-        row = comparison(model, exported, inputs, padding if batch > 1 else "")
-        tolerance = COARSEST * row.scale
-        if dtype in ALLOWANCE:
-            rounding = max(rounding_error(model, rounded, inputs), torch.finfo(torch.float32).eps * row.scale)
-            tolerance = ALLOWANCE[dtype] * rounding
-        row = replace(row, tolerance=tolerance)
-        if not row.error <= row.tolerance:
-            raise ValueError(
-                f"The graph differs from the model by {row.error:.2g} on {row.inputs}, where outputs are up to "
-                f"{row.scale:.3g} and {dtype} may round by {row.tolerance:.2g}: export with dtype float32; if it is, "
-                "please report it with the configuration."
-            )
-        found.append(row)
-    timed = [n for n in lengths if limit is None or n <= limit]
-    for length in timed[:1] if config.modality == "image" else timed:
-        found.append(comparison(model, exported, random_inputs(config, 1, length), "", repeats))
-    return found
-
-
-def comparison(
-    model: LionPreTrainedModel, exported: ExportedModel, inputs: dict[str, Tensor], padding: str, repeats: int = 0
-) -> Comparison:
-    calls = {"exported": lambda: exported(**inputs), "torch": lambda: model(**inputs)}
-    outputs, expected = (call() for call in calls.values())
-    error, scale = largest_difference(outputs, expected, inputs)
-    seconds = cpu_seconds(calls, repeats)
-    size = " x ".join(map(str, next(iter(inputs.values())).shape))
-    times = (median(s) for s in seconds.values()) if repeats else ()
-    return Comparison(size + (f", padded {padding}" if padding else ""), error, scale, *times)
-
-
-def largest_difference(
-    outputs: Mapping[str, Tensor], expected: Mapping[str, Tensor], inputs: dict[str, Tensor]
-) -> tuple[float, float]:
-    """Of all outputs at real tokens: the largest difference, NaN if there is one, and the largest that is expected."""
-    error = scale = 0.0
-    for name, values in outputs.items():
-        truth = expected[name]
-        if values.shape[:2] == inputs.get("attention_mask", values.new_empty(0)).shape:  # of real tokens only
-            values, truth = (x[inputs["attention_mask"].bool()] for x in (values, truth))
-        error = max(error, float((values - truth).abs().max()), key=lambda x: (x != x, x))  # NaN is the largest
-        scale = max(scale, float(truth.abs().max()))
-    return error, scale
-
-
-def in_numbers_of(model: LionPreTrainedModel, dtype: str) -> LionPreTrainedModel:
-    """The model as torch computes it in the numbers of a graph; in int8, rounded to them and computed in float32."""
-    if dtype not in ALLOWANCE or dtype == "float32":
-        return model
-    rounded = deepcopy(model)
-    if dtype == "float16":
-        return rounded.half()
-    for name, layer in rounded.named_modules():
-        if isinstance(layer, nn.Linear) and "decay" not in name:
-            weight = layer.weight.detach()  # it may be tied to word embeddings, which are not rounded
-            layer.weight = nn.Parameter(round_to_int8(weight, weight.abs().amax(1, keepdim=True), 127))
-            layer.register_forward_pre_hook(lambda layer, args: (round_to_int8(*args, range_of(*args), 255),))
-    return rounded
-
-
-def range_of(x: Tensor) -> Tensor:
-    """What the runtimes spread the steps of activations over: from the smallest to the largest number, 0 included."""
-    return x.max().clamp(min=0) - x.min().clamp(max=0)
-
-
-def round_to_int8(x: Tensor, size: Tensor, steps: int) -> Tensor:
-    """`x` in so many steps of a range of a size; 0 stays 0."""
-    step = size.clamp(min=torch.finfo(x.dtype).tiny) / steps
-    return (x / step).round() * step
-
-
-def rounding_error(model: LionPreTrainedModel, rounded: LionPreTrainedModel, inputs: dict[str, Tensor]) -> float:
-    """The error of `in_numbers_of`: from float64 where it is float32 itself, else from float32."""
-    cast = lambda dtype: {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}
-    truth = model if rounded is not model else deepcopy(model).double()
-    return largest_difference(rounded(**cast(rounded.dtype)), truth(**cast(truth.dtype)), inputs)[0]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

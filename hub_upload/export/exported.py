@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Run what `lion export` wrote, in ONNX Runtime or OpenVINO, as a function of tensors."""
+"""Run exported graphs in ONNX Runtime or OpenVINO, as functions of tensors."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -12,15 +12,21 @@ from transformers.modeling_outputs import ModelOutput
 
 import modeling_lion  # noqa: F401, registers the configuration
 
+from ..checkpoint import copy_file
+
 
 FILES = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
-# Where OpenVINO's file says what to compute in.
+# Weights with fewer elements stay float32 in float16 and int8 graphs.
+FEW = 4096
+# How the names of the files of a graph begin, with those of its weights.
+GRAPH_FILES = ("model.onnx", "openvino_model.")
+# The place of the precision in OpenVINO's file.
 PRECISION = ["runtime_options", "INFERENCE_PRECISION_HINT"]
 
 
 def check_installed(extra: str, modules: Iterable[str]) -> None:
-    """Raise an ImportError that says how to install what is missing, with an extra of this package."""
+    """Raise an ImportError that says how to install a missing package, by an extra of this package."""
     if missing := [name for name in modules if find_spec(name) is None]:
         raise ImportError(
             f"{', '.join(missing)} cannot be imported: in a clone of the repository, pip install '.[{extra}]'."
@@ -32,8 +38,8 @@ class ExportedModel(nn.Module):
     A folder of `lion export` as a function of tensors on the CPU, with the names of inputs and outputs of the model.
 
     Args:
-        folder: with `model.onnx` or `openvino_model.xml`.
-        threads: how many compute; as many as torch has by default.
+        folder: contains `model.onnx` or `openvino_model.xml`.
+        threads: number of threads; by default as many as torch uses.
 
     Raises:
         ValueError: if there is neither file in the folder.
@@ -70,10 +76,10 @@ class ExportedModel(nn.Module):
         return_dict: bool = True,
     ) -> ModelOutput:
         """
-        The outputs of the model by their names, float32. A mask or token types that are not given are all 1 and all 0.
+        The outputs of the model by their names, float32. The mask defaults to 1 everywhere, token types to 0.
 
         Raises:
-            ValueError: if an input that the graph takes is missing.
+            ValueError: if another input of the graph is missing.
         """
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         given["pixel_values"] = pixel_values
@@ -86,9 +92,16 @@ class ExportedModel(nn.Module):
         outputs = self.compute({name: given[name].cpu().contiguous().numpy() for name in self.input_names})
         return ModelOutput(zip(self.output_names, map(torch.from_numpy, outputs), strict=True))
 
-    def save_pretrained(self, *args, **kwargs) -> None:
-        """Raise a ValueError: graphs are copied as a folder, not saved."""
-        raise ValueError(f"An exported model is no checkpoint: copy the folder {self.folder} as it is.")
+    def save_pretrained(self, save_directory: str | Path, **kwargs) -> None:
+        """Copy the graph, its weights and the configuration to a folder: `SentenceTransformer.save` asks for it."""
+        target = Path(save_directory)
+        target.mkdir(parents=True, exist_ok=True)
+        if target.resolve() == self.folder.resolve():
+            return
+        self.config.save_pretrained(target)
+        for file in sorted(self.folder.iterdir()):
+            if file.name.startswith(GRAPH_FILES):
+                copy_file(file, target / file.name)
 
 
 def open_onnx(path: Path, threads: int):

@@ -1,23 +1,24 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-How a forward and a backward that are written by hand, for the CPU or in Triton, become known to autograd and to
-torch.compile: as an operator `lion::<name>`.
+Registers a hand-written forward and backward, for the CPU or in Triton, with autograd and torch.compile, as an
+operator `lion::<name>`:
 
-    operator(query, key, value, forward, backward, chunk_size, normalization, head_directions)
-        -> (output, factor, *saved)
+    operator(query, key, value, forward, backward, chunk_size, division, head_directions)
+        -> (output, denominator, *saved)
 
-The log decays are those of `finite_log_decay` without closed directions; each operator takes those of one shape. With
-`head_directions` "alternate" those of the directions that heads do not read are ignored, and their gradients are 0
-(`close_directions`). What the results are depends on `normalization`:
+The log decays come from `finite_log_decay` with `closes=False`; each operator takes them in one shape. With
+`head_directions` "alternate", log decays of a direction that a head does not read are ignored, and their gradients are
+0 (`close_directions`). `division` says what the output is:
 
-    "sum"        output y = numerator / denominator in the dtype of the values; factor 1 / denominator
-    "none"       output y = numerator · head_dim^-1/2 in the dtype of the values; factor head_dim^-1/2
-    "separate"   output the numerator, factor the denominator, both in the accumulation dtype and differentiable
+    "sum"     y = numerator / denominator, in the dtype of the values
+    "none"    y = numerator · head_dim^-1/2, in the dtype of the values; the denominators are left unwritten
+    "later"   the numerators, in the accumulation dtype; the denominators are differentiable
 
-The factor is `(batch, heads, length)`; where no gradient reads it, it may be left unwritten. `saved` is what the
-gradients need besides; the first of it is the output in the accumulation dtype where `output` is narrower (rounded to
-bfloat16, it would cost the gradients of the decays most of their digits, unless all operands are rounded so), or
-nothing, `(0,)`.
+The first two are the `normalization` of `lion_attention`, the third its `returns_sums`. The denominators are
+`(batch, heads, length)`, in the accumulation dtype; an operator without a hand-written backward may leave them
+unwritten, except for "later". `saved` holds what else the gradients need. Its first entry is the output in the
+accumulation dtype if `output` is narrower and the operands are not (from an output rounded to bfloat16, the gradients
+of the decays would lose most of their digits); otherwise it is empty, `(0,)`.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +32,8 @@ from .plain import run_plain
 
 INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? forward, Tensor? backward"
 BACKWARD_SCHEMA = (
-    f"(Tensor grad, Tensor? grad_denominator, {INPUTS}, Tensor output, Tensor factor, Tensor[] saved, int chunk_size, "
-    "str normalization, str head_directions, bool needs_decay) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"(Tensor grad, Tensor? grad_denominator, {INPUTS}, Tensor output, Tensor denominator, Tensor[] saved, "
+    "int chunk_size, str division, str head_directions, bool needs_decay) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
 
@@ -49,26 +50,28 @@ def attention_operator(
     The operator `lion::<name>`, described above.
 
     Args:
-        compute: what the operator does.
-        compute_gradients: `(grad, grad_denominator, query, key, value, forward, backward, output, factor, saved,
-            chunk_size, normalization, head_directions, needs_decay)` to the five gradients, empty for log decays that
-            are `None` or not needed. `output` is the one in the accumulation dtype if there is one; `saved` is the
-            rest. `grad_denominator` is given with "separate" only. `None` for the derivative of `plain`.
-        plain: the body (attention/plain.py) of the same results, for second derivatives.
-        allocate_saved: memory for `saved`, from the arguments of `compute`; num_saved: how many tensors.
-        empty_like: memory for the output and the gradients of queries, keys and values.
+        compute: the forward: from the arguments of the operator to its results.
+        compute_gradients: the backward: from `(grad, grad_denominator, query, key, value, forward, backward, output,
+            denominator, saved, chunk_size, division, head_directions, needs_decay)` to the five gradients, empty for
+            log decays that are `None` or need none. `output` is the one in the accumulation dtype if it was saved;
+            `saved` holds the rest. `grad_denominator` is `None` except for "later". Without a `compute_gradients`,
+            gradients are those of `plain`.
+        plain: the body (attention/plain.py) that computes the same, for second derivatives.
+        allocate_saved: allocates `saved`, from the arguments of `compute`.
+        num_saved: how many tensors `saved` has.
+        empty_like: allocates the output and the gradients of queries, keys and values.
     """
     results = ", ".join(["Tensor"] * (2 + num_saved))
-    schema = f"({INPUTS}, int chunk_size, str normalization, str head_directions) -> ({results})"
+    schema = f"({INPUTS}, int chunk_size, str division, str head_directions) -> ({results})"
     operator = torch.library.custom_op(f"lion::{name}", compute, mutates_args=(), schema=schema)
 
     @operator.register_fake
-    def _(query, key, value, forward, backward, chunk_size, normalization, head_directions):
+    def _(query, key, value, forward, backward, chunk_size, division, head_directions):
         dtype = accumulation_dtype(query.dtype)
         output = empty_like(value)
-        if normalization == "separate":
+        if division == "later":
             output = output.to(dtype)
-        saved = allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions)
+        saved = allocate_saved(query, key, value, forward, backward, chunk_size, division, head_directions)
         return output, query.new_empty(query.shape[:3], dtype=dtype), *saved
 
     if compute_gradients is not None:
@@ -83,35 +86,35 @@ def attention_operator(
             return empty_like(query), empty_like(key), empty_like(value), *decays
 
     def setup_context(ctx, inputs, output):
-        *tensors, ctx.chunk_size, ctx.normalization, ctx.head_directions = inputs
-        output, factor, *saved = output
-        if saved and saved[0].dim() > 1:
+        *tensors, ctx.chunk_size, ctx.division, ctx.head_directions = inputs
+        output, denominator, *saved = output
+        if saved and saved[0].dim() > 1:  # a wider output, not `(0,)`
             output = saved[0]
-        results = () if compute_gradients is None else (output, factor, *saved[1:])
+        results = () if compute_gradients is None else (output, denominator, *saved[1:])
         save_for_backward(ctx, *tensors, *results)
         ctx.set_materialize_grads(False)
 
-    def differentiate(ctx, grad, grad_factor, *_):
+    def differentiate(ctx, grad, grad_denominator, *_):
         saved = saved_for_backward(ctx)
         inputs, results = saved[:5], saved[5:]
         needs = ctx.needs_input_grad[:5]
-        is_separate = ctx.normalization == "separate"
-        if not is_separate:
-            grad_factor = None
-        if grad is None and grad_factor is None:
+        has_sums = ctx.division == "later"
+        if not has_sums:
+            grad_denominator = None
+        if grad is None and grad_denominator is None:
             return (None,) * 8
         # create_graph=True: the gradient itself will be differentiated.
         if torch.is_grad_enabled() or compute_gradients is None:
-            arguments = ctx.chunk_size, ctx.normalization, ctx.head_directions
-            grads = (grad, grad_factor) if is_separate else (grad,)
+            arguments = ctx.chunk_size, ctx.division, ctx.head_directions
+            grads = (grad, grad_denominator) if has_sums else (grad,)
             return *gradients_of_plain(plain, inputs, needs, grads, *arguments), None, None, None
-        output, factor, *saved = results
+        output, denominator, *saved = results
         grad = torch.zeros_like(output) if grad is None else grad
-        if is_separate and grad_factor is None:
-            grad_factor = torch.zeros_like(factor)
+        if has_sums and grad_denominator is None:
+            grad_denominator = torch.zeros_like(denominator)
         with without_autocast(grad):
             grads = backward_operator(
-                grad, grad_factor, *inputs, output, factor, saved, ctx.chunk_size, ctx.normalization,
+                grad, grad_denominator, *inputs, output, denominator, saved, ctx.chunk_size, ctx.division,
                 ctx.head_directions, any(needs[3:]),
             )  # fmt: skip
         return *[g if needed else None for g, needed in zip(grads, needs, strict=True)], None, None, None
@@ -128,13 +131,14 @@ def gradients_of_plain(
     *arguments,
 ) -> list[Tensor | None]:
     """
-    The gradients of an operator by autograd, through the body (attention/plain.py) that computes the same. Where
-    gradients are enabled, they can be differentiated again.
+    The gradients of an operator by autograd, through the body (attention/plain.py) that computes the same. They can be
+    differentiated again if gradients are enabled.
 
     Args:
-        inputs: query, key, value and both log decays; needs: which of them need a gradient.
+        inputs: query, key, value and both log decays.
+        needs: which of the inputs need a gradient.
         grads: of the output and, if there is a second, of the denominators.
-        arguments: chunk size, normalization and head directions.
+        arguments: chunk size, division and head directions.
     """
     is_differentiable = torch.is_grad_enabled()
     with torch.enable_grad():

@@ -6,18 +6,18 @@ Going from key j to query i, the decay of the **source** j and of every token be
 
     M_ij = Π_{k=j}^{i-1} λ_k  (i > j)      M_ii = 1      M_ij = Π_{k=i+1}^{j} λ_k  (i < j)
 
-Every step from a token to its neighbour has a log decay: `forward` that of the step from t to t + 1, `backward` that
-of the step from t to t - 1 (SPEC §2, edge view). With P_i = Σ_{k<i} forward_k and Q_i = Σ_{k≤i} backward_k the mask is
+Every step from a token to its neighbour has a log decay: `forward` for the step from t to t + 1, `backward` for the
+step from t to t - 1 (SPEC §2, edge view). With P_i = Σ_{k<i} forward_k and Q_i = Σ_{k≤i} backward_k the mask is
 M_ij = exp(P_i - P_j) below the diagonal and exp(Q_j - Q_i) above it. In SPEC §2 both log decays are log λ. They differ
-at a border between packed sequences, where the last token's forward and the first token's backward one are -inf, and
-in heads that read one way only (SPEC §11), where every step of the other direction is.
+at a border between packed sequences, where the forward log decay of the last token and the backward one of the first
+token are -inf, and in heads that read one way only (SPEC §11), where all log decays of the other direction are -inf.
 
-Four words are used for what a sequence is cut into:
+Four words name parts of a sequence or of a computation:
 
-    chunk     consecutive tokens; sums of log decays start anew at its borders, and states pass from one to the next
+    chunk     consecutive tokens; sums of log decays restart at its borders, and states pass from chunk to chunk
     tile      the part of a matrix (queries x keys, or a state) that is computed at a time
-    slice     some of many like things: (batch, head) pairs, chunks of a sequence, columns of a tile
-    segment   a part of a sequence that is in memory, or in a process, without the others
+    slice     some of many (batch, head) pairs, chunks of a sequence, or columns of a tile
+    segment   a part of a sequence that is in memory, or in a process, without the rest
 """
 
 import math
@@ -31,8 +31,8 @@ from .numerics import accumulation_dtype
 from .tracing import is_symbolic
 
 
-# Longest run over which sums of log decays are subtracted from each other: a difference of two sums loses the digits
-# that the sums share, so sums start anew at every chunk border.
+# The longest run over which sums of log decays are subtracted from each other. A difference of two sums loses the
+# digits that they share, so sums restart at every chunk border.
 LONGEST_CHUNK = 66
 # exp2 is three times as fast as exp on a CPU.
 LOG2_E = math.log2(math.e)
@@ -40,12 +40,12 @@ LOG2_E = math.log2(math.e)
 
 class LogDecay(NamedTuple):
     """
-    What is lost at every step, as natural logarithms, ≤ 0, float32 (float64 for float64 inputs).
+    The log decay of every step, ≤ 0, float32 (float64 for float64 inputs).
 
     Attributes:
-        forward: of the step from token t to token t + 1: `None` (λ = 1), `(heads,)`, `(batch, heads, length)` or, for
-            every channel of the keys, `(batch, heads, length, head_dim)`. -inf is allowed.
-        backward: of the step from token t to token t - 1, likewise. Where both are the same, it is the same tensor.
+        forward: of the steps from token t to token t + 1: `None` (λ = 1), `(heads,)`, `(batch, heads, length)` or,
+            with a decay for each channel of the keys, `(batch, heads, length, head_dim)`. -inf is allowed.
+        backward: of the steps from token t to token t - 1, likewise; the same tensor if both directions agree.
     """
 
     forward: Tensor | None = None
@@ -65,8 +65,13 @@ def is_per_channel(log_decay: Tensor | None) -> bool:
     return log_decay is not None and log_decay.dim() == 4
 
 
+def with_channel_dim(log_decay: Tensor) -> Tensor:
+    """Log decays of tokens, `(..., length)`, as `(..., length, 1)`; log decays per channel unchanged."""
+    return log_decay if is_per_channel(log_decay) else log_decay.unsqueeze(-1)
+
+
 def log_decay_floor(dtype: torch.dtype) -> float:
-    """Stands for -inf: its exp is exactly 0 in `dtype`, and sums and differences of many of it are finite."""
+    """Stands for -inf: its exp is exactly 0 in `dtype`, but sums and differences of many are finite."""
     return -750.0 if dtype == torch.float64 else -110.0
 
 
@@ -77,7 +82,7 @@ def wide_dtype(device: torch.device) -> torch.dtype:
 
 def cut_evenly(length: int, size: int) -> tuple[int, int]:
     """
-    Number (1 or more) and size of the chunks of at most `size` tokens that hold `length` tokens with the least
+    Number (1 or more) and size of the chunks, of at most `size` tokens each, that hold `length` tokens with the least
     padding.
     """
     num_chunks = max(1, -(-length // size))
@@ -85,12 +90,12 @@ def cut_evenly(length: int, size: int) -> tuple[int, int]:
 
 
 def reads_forward(heads: int, device: torch.device | None = None) -> Tensor:
-    """Which heads read forward only where directions alternate, `(heads,)`: the even ones (SPEC §11)."""
+    """Which heads read forward if directions alternate, `(heads,)`, bool: the even ones (SPEC §11)."""
     return torch.arange(heads, device=device) % 2 == 0
 
 
 def close_directions(forward: Tensor | None, backward: Tensor | None, heads: int, head_directions: str) -> LogDecay:
-    """Log decays of `finite_log_decay` with the floor in the directions that heads do not read."""
+    """Log decays of `finite_log_decay`, set to the floor in the directions that heads do not read."""
     if head_directions == "both" or forward is None:
         return LogDecay(forward, backward)
     floor = log_decay_floor(forward.dtype)
@@ -106,37 +111,37 @@ def finite_log_decay(
     closes: bool = True,
 ) -> LogDecay:
     """
-    The log decays as kernels take them: both directions in one shape, no smaller than the floor, with the borders of
-    packed sequences and the closed directions of heads.
+    The log decays as kernels take them: both directions in one shape, at least `log_decay_floor`, which is also the
+    value at borders of packed sequences and in directions that heads do not read.
 
     Args:
         query: `(batch, heads, length, ...)`; the result is on its device, in its accumulation dtype.
         cu_seqlens: borders of packed sequences along the length, `(num_sequences + 1,)`, from 0 to `length`. The
             same borders hold for every row of the batch.
         head_directions: `"both"`, or `"alternate"` for even heads that read forward and odd ones that read backward.
-        closes: whether the result has the closed directions; if not, they are left to who computes with it.
+        closes: apply `close_directions`; kernels that compute one direction per head do not need it.
 
     Returns:
         Both `None`, both `(heads,)`, both `(1 or batch, 1 or heads, length)`, or both `(batch, heads, length,
         head_dim)`.
     """
-    given = [x for x in log_decay if x is not None]
-    if not given and head_directions == "alternate":
-        given = [query.new_zeros(query.shape[1])]
-    if not given and cu_seqlens is None:
-        return log_decay
     length, dtype = query.shape[2], accumulation_dtype(query.dtype)
+    either = log_decay.backward if log_decay.forward is None else log_decay.forward
+    if either is None and head_directions == "alternate":
+        either = query.new_zeros(query.shape[1])
+    elif either is None:
+        if cu_seqlens is None:
+            return log_decay
+        either = query.new_zeros(1, 1, length)
     floor = log_decay_floor(dtype)
-    is_per_token = cu_seqlens is not None or not all(is_per_head(x) for x in given)
 
     def finite(x):  # no annotation: torch.compile of torch 2.9 cannot make unions of types on Python 3.10
-        if x is None:
-            x = torch.zeros_like(given[0]) if given else query.new_zeros(1, 1, length)
-        return x.to(dtype).clamp(min=floor)
+        return (torch.zeros_like(either) if x is None else x).to(dtype).clamp(min=floor)
 
     forward = finite(log_decay.forward)
     backward = forward if log_decay.backward is log_decay.forward else finite(log_decay.backward)
-    if is_per_token:
+    is_one = backward is forward
+    if cu_seqlens is not None or not is_one and is_per_head(forward) != is_per_head(backward):
         forward, backward = over_tokens(LogDecay(forward, backward), query)
     if backward.shape != forward.shape:
         forward, backward = torch.broadcast_tensors(forward, backward)
@@ -152,12 +157,12 @@ def finite_log_decay(
 
 def over_tokens(log_decay: LogDecay, query: Tensor) -> LogDecay:
     """
-    Log decays with the length of `query`, `(batch, heads, length, ...)`: `(heads,)` to `(1, heads, length)`, without a
-    copy, and `None` to zeros `(1, 1, length)`; others as they are.
+    Log decays with a length, that of `query`, `(batch, heads, length, ...)`: `(heads,)` becomes `(1, heads, length)`,
+    without a copy, and `None` becomes zeros, `(1, 1, length)`; others are unchanged.
     """
     length = query.shape[2]
-    given = [query.new_zeros(1, 1, length) if x is None else x for x in log_decay]
-    return LogDecay(*[x.view(1, -1, 1).expand(-1, -1, length) if is_per_head(x) else x for x in given])
+    log_decays = [query.new_zeros(1, 1, length) if x is None else x for x in log_decay]
+    return LogDecay(*[x.view(1, -1, 1).expand(-1, -1, length) if is_per_head(x) else x for x in log_decays])
 
 
 class ChunkSums(NamedTuple):
@@ -177,7 +182,7 @@ class ChunkSums(NamedTuple):
 
 
 def chunk_sums(forward: Tensor, backward: Tensor, dim: int = -1) -> ChunkSums:
-    """Of log decays `(..., chunk)`, or with the tokens of a chunk in dimension `dim`."""
+    """The sums of log decays `(..., chunk)`, or of any shape with the tokens of a chunk in dimension `dim`."""
     if dim != -1:
         return ChunkSums(
             *(x.transpose(dim, -1) for x in chunk_sums(forward.transpose(dim, -1), backward.transpose(dim, -1)))
@@ -194,11 +199,11 @@ def chunk_sums(forward: Tensor, backward: Tensor, dim: int = -1) -> ChunkSums:
 
 def split_cuts(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
-    Cuts, the steps that nothing survives, apart from all others: in sums they would take the digits of what follows,
-    as where many short sequences are packed.
+    Separate cuts, the steps that nothing survives, from all other steps. In a sum, cuts would take the digits of what
+    follows; there are many of them where short sequences are packed.
 
     Returns:
-        `forward` and `backward` with 0 at the cuts, and, in the same dtype, 1 at the cuts of either and 0 elsewhere.
+        `forward` and `backward` with 0 at the cuts; then, in the same dtype, 1 at the cuts of each and 0 elsewhere.
     """
     is_cut = [x <= log_decay_floor(x.dtype) for x in (forward, backward)]
     others = (x.masked_fill(cut, 0) for x, cut in zip((forward, backward), is_cut, strict=True))
@@ -206,7 +211,9 @@ def split_cuts(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def mask_of(differences: Callable, forward: Tensor, backward: Tensor, is_below: Tensor) -> Tensor:
-    """M of `differences(forward, backward)`: sums of the steps to queries behind the key, and to those before it."""
+    """
+    M from `differences(forward, backward)`: sums of the steps to queries after the key, and to queries before it.
+    """
     *others, forward_cuts, backward_cuts = split_cuts(forward, backward)
     exponent = torch.where(is_below, *differences(*others))
     num_cuts = torch.where(is_below, *differences(forward_cuts, backward_cuts))
@@ -223,7 +230,7 @@ def differences_in_chunk(forward: Tensor, backward: Tensor) -> tuple[Tensor, Ten
 def differences_between_chunks(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
     """Of `(..., n, chunk)`: `(..., n, chunk, n * chunk)` each."""
     sums = chunk_sums(forward, backward)
-    # Sums up to each chunk, seen from the start of chunk n: large only where the mask is 0 anyway.
+    # Sums up to each chunk, counted from the start of chunk n: large only where the mask is 0 anyway.
     wide = wide_dtype(forward.device)
     before = [x.to(wide).sum(-1).cumsum(-1) - x.to(wide).sum(-1) for x in (forward, backward)]
     offsets = [(x.unsqueeze(-2) - x.unsqueeze(-1)).to(forward.dtype).unsqueeze(-1) for x in before]
@@ -242,7 +249,7 @@ def decay_mask(forward: Tensor, backward: Tensor) -> Tensor:
     length = forward.shape[-1]
     position = torch.arange(length, device=forward.device)
     if is_symbolic(length):
-        # A graph for every length (`torch.export`) has no chunks: float64 sums have digits enough without.
+        # A graph for every length (`torch.export`) has no chunks: sums in float64 have digits enough.
         through, to_start = (x.to(wide_dtype(x.device)).cumsum(-1) for x in (forward, backward))
         from_start = through - forward
         below = from_start.unsqueeze(-1) - from_start.unsqueeze(-2)
@@ -271,7 +278,7 @@ def decay_mask_rows(forward: Tensor, backward: Tensor, tokens: Tensor) -> Tensor
     """
     position = torch.arange(forward.shape[-1], device=forward.device)
     query = tokens.unsqueeze(-1)
-    # Both sums start at the query, so that none is a difference.
+    # Both sums start at the query, so that neither is a difference of sums.
     below = forward.unsqueeze(-2).where(position < query, 0).flip(-1).cumsum(-1).flip(-1)
     above = backward.unsqueeze(-2).where(position > query, 0).cumsum(-1)
     return (below + above).exp()

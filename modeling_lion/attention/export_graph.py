@@ -1,7 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Bodies as in attention/plain.py for a graph that serves every length (`torch.export`, ONNX, OpenVINO): without loops
-over chunks, without float64, which OpenVINO narrows, and with few operators, each of which costs a runtime a pass.
+Bodies as in attention/plain.py for graphs that serve every length (`torch.export`, ONNX, OpenVINO): without loops over
+chunks, without float64, which OpenVINO narrows, and with few operators, since a runtime makes a pass over memory for
+each.
 """
 
 from collections.abc import Iterator
@@ -16,19 +17,19 @@ from .plain import chunk_body, split_ones, with_ones
 from .tracing import is_exporting, is_known_true, is_symbolic
 
 
-# Fewer tokens than `chunk_size` + 2.5 `head_dim` take less time in the full form, in ONNX Runtime, too.
+# Up to `chunk_size` + 2.5 `head_dim` tokens the full form is faster, also in ONNX Runtime.
 LONGEST_FULL_FORM = 2.5
 
 
-# Whether what is exported in this thread chooses its form by the length when it runs.
+# Whether graphs that this thread exports choose their form by the length at run time.
 _CHOOSES_BY_LENGTH = ContextVar("chooses_by_length", default=False)
 
 
 @contextmanager
 def choosing_graphs() -> Iterator[None]:
     """
-    What is exported in it, with `attn_implementation="auto"`, chooses by the length when it runs (`graph_auto_body`).
-    For ONNX: other exporters know no `torch.cond`, nor are there gradients.
+    Within it, graphs exported with `attn_implementation="auto"` choose their form by the length at run time
+    (`graph_auto_body`). For ONNX only: other exporters do not support `torch.cond`, and it has no gradients.
     """
     token = _CHOOSES_BY_LENGTH.set(True)
     try:
@@ -38,21 +39,20 @@ def choosing_graphs() -> Iterator[None]:
 
 
 def is_exporting_a_choice() -> bool:
-    """Whether a graph is being exported, in `choosing_graphs`."""
-    return is_exporting() and _CHOOSES_BY_LENGTH.get()
+    """Whether a graph is being exported within `choosing_graphs`."""
+    return _CHOOSES_BY_LENGTH.get() and is_exporting()
 
 
 def least_log_decay(dtype: torch.dtype) -> float:
     """
-    Stands for everything below: its exp is less than the rounding of 1 (2e-9 in float32), and sums of as many as a
-    chunk has tokens keep their digits, so that no steps have to be taken out of them (`split_cuts`,
-    attention/decay.py).
+    Smaller log decays are raised to this. Its exp, 2e-9 in float32, is below the rounding of 1, and sums of a chunk of
+    them keep their digits, so that cuts need no treatment of their own (`split_cuts`, attention/decay.py).
     """
     return -40.0 if dtype == torch.float64 else -20.0
 
 
 def graph_auto_body(query, key, value, forward, backward, chunk_size):
-    """The full form for short inputs, chunks for long ones, chosen when the graph runs. Without gradients."""
+    """The full form for short inputs, chunks for long ones, chosen at run time. It has no gradients."""
     inputs = [query, key, value, forward] + ([] if backward is forward else [backward])
 
     def short(query, key, value, *log_decay):
@@ -60,7 +60,7 @@ def graph_auto_body(query, key, value, forward, backward, chunk_size):
 
     def long(query, key, value, *log_decay):
         output = graph_chunk_body(query, key, value, log_decay[0], log_decay[-1], chunk_size)
-        return tuple(x.contiguous() for x in output)  # as those of the other branch are
+        return tuple(x.contiguous() for x in output)  # as in the other branch
 
     longest = chunk_size + int(LONGEST_FULL_FORM * query.shape[3])
     is_short = query.shape[2] <= longest
@@ -71,13 +71,13 @@ def graph_auto_body(query, key, value, forward, backward, chunk_size):
 
 
 def graph_full_body(query, key, value, forward, backward):
-    """`parallel_body` for few tokens, whose sums need no chunks."""
+    """`parallel_body` for few tokens: their sums need no chunks."""
     scores = query @ key.transpose(-1, -2) * mask_in_chunk(*sums_in_chunk(*bounded(forward, backward)))
     return scores @ value, scores.sum(-1, keepdim=True)
 
 
 def graph_chunk_body(query, key, value, forward, backward, chunk_size):
-    """`chunk_body` for any number of chunks: states pass through all of them in one product."""
+    """`chunk_body` for any number of chunks: one product passes states through all of them."""
     if forward is None:
         return chunk_body(query, key, value, forward, backward, chunk_size)
     length = query.shape[2]
@@ -87,7 +87,7 @@ def graph_chunk_body(query, key, value, forward, backward, chunk_size):
     forward, backward = bounded(forward, backward, padding, (num_chunks, chunk_size))
     before, through = sums_in_chunk(forward, backward)
     output = query @ key.transpose(-1, -2) * mask_in_chunk(before, through) @ value
-    # Of a chunk: what a state loses from its start to a token and from there to its end, and the other way round.
+    # Log decays from the start of a chunk to a token and from there to its end, then the other way round.
     forward_total, backward_total = (before + forward)[..., -1:], through[..., -1:]
     for to_query, from_key, total, reverse in (
         (before, forward_total - before, forward_total, False),
@@ -101,8 +101,8 @@ def graph_chunk_body(query, key, value, forward, backward, chunk_size):
 
 def chunks_of(length: int | torch.SymInt, chunk: int) -> tuple[int | torch.SymInt, int | torch.SymInt]:
     """
-    How many chunks hold the tokens, and how much padding is in the last. Where the length is unknown and may be that
-    of one chunk, one chunk more: of a single one, the graph would be another.
+    The number of chunks that hold the tokens, and the padding of the last. If the length is symbolic and may fit one
+    chunk, there is one chunk more: the graph of a single chunk would be a different one.
     """
     spare = is_symbolic(length) and not is_known_true(length > chunk)
     num_chunks = (length + (1 + spare) * chunk - 1) // chunk
@@ -110,14 +110,14 @@ def chunks_of(length: int | torch.SymInt, chunk: int) -> tuple[int | torch.SymIn
 
 
 def cut_length(x: Tensor, length: int | torch.SymInt, dim: int) -> Tensor:
-    """The first `length` elements of a dimension; not with a slice, as how it relates to the whole is unknown."""
+    """The first `length` elements of a dimension; without a slice, which would need to know how long it is."""
     return x.index_select(dim, torch.arange(length, device=x.device))
 
 
 def bounded(
     forward: Tensor, backward: Tensor, padding: int | torch.SymInt = 0, chunks: tuple | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Log decays no smaller than `least_log_decay`, in chunks if asked for; one tensor where both are the same."""
+    """Log decays of at least `least_log_decay`, in chunks if given; one tensor if both directions are."""
     least = least_log_decay(forward.dtype)
 
     def bound(x: Tensor) -> Tensor:
@@ -136,8 +136,8 @@ def sums_in_chunk(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
 
 def mask_in_chunk(before: Tensor, through: Tensor) -> Tensor:
     """
-    M of the sums, `(..., chunk, chunk)`. Of two exponents, the one that does not apply is never below 0 and the one
-    that does never above: the minimum chooses (`write_mask`, cpu/decay_mask.py).
+    M from the sums, `(..., chunk, chunk)`. Of the exponents of both directions, the one that does not apply is never
+    below 0 and the one that applies never above, so the minimum is right (`write_mask`, cpu/decay_mask.py).
     """
     below = before.unsqueeze(-1) - before.unsqueeze(-2)
     return torch.minimum(below, through.unsqueeze(-2) - through.unsqueeze(-1)).exp()
@@ -145,16 +145,16 @@ def mask_in_chunk(before: Tensor, through: Tensor) -> Tensor:
 
 def pass_states_at_once(sums: Tensor, total: Tensor, reverse: bool) -> Tensor:
     """
-    The state that reaches each chunk from the chunks before it (after it, if `reverse`): one product with the matrix
-    of what is left of each state on its way from chunk to chunk. n² x operations for n chunks.
+    `pass_states` (attention/plain.py) as one product with the matrix of decays from chunk to chunk: n² x operations
+    for n chunks.
 
     Args:
-        sums: what each chunk adds, `(b, h, n, x)`.
+        sums: what each chunk adds to the state, `(b, h, n, x)`.
         total: the log decay of a whole chunk, `(1 or b, 1 or h, n)`.
     """
     chunk = torch.arange(total.shape[-1], device=total.device)
     to, origin = chunk[:, None], chunk
-    # Row i, column j: the sum over the chunks between them, none of them a difference of other sums.
+    # Row i, column j: the sum over the chunks between them, never a difference of other sums.
     if reverse:
         steps = pad(total, (1, -1)).unsqueeze(-2) * (origin - 1 > to)
         left = steps.cumsum(-1).exp() * (origin > to)

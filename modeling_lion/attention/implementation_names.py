@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What `attn_implementation` may be, and what is said of other names.
+The names that `attn_implementation` may have, and the errors for other names.
 
-One name chooses for all layers of a model. The forms of linear attention leave softmax layers to transformers'
-default, and the names of transformers leave linear layers to "auto"; "eager" is for both.
+One name is for all layers of a model. With the name of a form of linear attention, softmax layers use transformers'
+default; with a name of transformers, linear layers use "auto"; "eager" applies to both.
 """
 
 from transformers import PreTrainedConfig
@@ -13,22 +13,22 @@ FORMS = ("auto", "parallel", "chunk", "rnn")
 
 
 def attention_names(config: PreTrainedConfig) -> tuple[str, ...]:
-    """What `attn_implementation` may be besides "eager", which is the reference, where nothing else is installed."""
+    """The names of `attn_implementation` that always work, besides "eager", which is the reference."""
     return FORMS if config.has_linear_layers else ("sdpa",)
 
 
 def linear_form(implementation: str) -> str:
-    """What a model's `attn_implementation` is for its linear layers."""
+    """The form that linear layers use under a model's `attn_implementation`."""
     return implementation if implementation in (*FORMS, "eager") else "auto"
 
 
 def softmax_name(implementation: str) -> str:
-    """What a model's `attn_implementation` is for its softmax layers."""
+    """The attention function that softmax layers use under a model's `attn_implementation`."""
     return "sdpa" if implementation in FORMS else implementation
 
 
 def name_of_linear_attention(requested: str | None) -> str:
-    """The name of an `attn_implementation` for linear attention, "auto" by default."""
+    """Check a requested name for linear attention; "auto" by default."""
     if requested is None:
         return "auto"
     if requested not in (*FORMS, "eager"):
@@ -42,7 +42,7 @@ def name_of_linear_attention(requested: str | None) -> str:
 
 
 def name_of_softmax_attention(requested: str | None, config: PreTrainedConfig) -> str | None:
-    """The name of an `attn_implementation` for softmax attention, `None` for transformers' default."""
+    """Check a requested name for softmax attention; `None` for transformers' default."""
     if requested in FORMS and requested != "auto":
         why = f"`layer_types` {config.layer_types}" if config.layer_types else f"`mixer_type` {config.mixer_type!r}"
         raise ValueError(
@@ -54,7 +54,7 @@ def name_of_softmax_attention(requested: str | None, config: PreTrainedConfig) -
 
 
 def check_softmax_attention(chosen: str, config: PreTrainedConfig, possible: tuple[str, ...] | None) -> None:
-    """Raise a ValueError if the mixer cannot be computed by what was chosen; `possible` is `None` for all names."""
+    """Raise a ValueError if the mixer cannot use the chosen function; `possible` is `None` if it can use all."""
     if possible is not None and chosen not in possible:
         raise ValueError(
             f"`attn_implementation={chosen!r}` cannot compute `mixer_type` {config.mixer_type!r}: use one of "
@@ -65,7 +65,7 @@ def check_softmax_attention(chosen: str, config: PreTrainedConfig, possible: tup
 class SupportsSoftmax:
     """
     `_supports_sdpa` and the like: whether transformers' attention functions apply. True for a model with softmax
-    layers; False for any other model, and for a class, of which nothing is known yet.
+    layers; False for other models, and for a class, whose configuration is unknown.
     """
 
     def __get__(self, model, model_class) -> bool:

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Which kernel computes. Hand-written kernels enter themselves here when their package, cpu/ or triton/, is imported;
-what has none is computed by plain, differentiable torch operations.
+The table of kernels. The hand-written kernels of cpu/ and triton/ register here when their package is imported.
+Without a kernel, plain differentiable torch operations compute.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from transformers.utils.import_utils import is_triton_available
 from .tracing import allows_custom_op
 
 
-# By backend and name: "parallel", "chunk" and "rnn" for the forms of attention (`lion_attention`), "diagonal" for
-# those with decays per channel, "longest_full_form", "softmax_window" and "silu_norm".
+# By backend and name: "parallel", "chunk" and "rnn" are forms of attention (`lion_attention`), "diagonal" is attention
+# with decays per channel; the others are "longest_full_form", "softmax_window" and "silu_norm".
 KERNELS: dict[tuple[str, str], Callable] = {}
 HAS_TRITON = is_triton_available()
 # Wider heads do not fit into the Triton kernels.
@@ -22,23 +22,23 @@ LARGEST_TRITON_DIM = 256
 
 
 def register_kernels(backend: str, **kernels: Callable) -> None:
-    """Enter kernels of a backend, "cpu" or "triton", by name."""
+    """Register kernels of a backend, "cpu" or "triton", by name."""
     KERNELS.update({(backend, name): kernel for name, kernel in kernels.items()})
 
 
 def kernel_for(name: str, query: Tensor, value: Tensor) -> Callable | None:
-    """The kernel for tensors of this kind, `None` where plain torch operations compute."""
+    """The kernel for such tensors, or `None` if plain torch operations compute."""
     return KERNELS.get((backend_of(query, value), name))
 
 
 def backend_of(query: Tensor, value: Tensor) -> str:
     """
-    Which implementation computes: "cpu" and "triton" are written by hand, "plain" consists of differentiable torch
+    Which implementation computes: "cpu" and "triton" are hand-written kernels, "plain" is differentiable torch
     operations.
 
-    "cpu" serves tensors on a CPU, eager or compiled. "triton" serves NVIDIA GPUs from compute capability 8.0 on, where
-    triton is installed and head and value dimension are at most 256, but not float64. "plain" serves all else, and
-    whatever has to see through the kernel (`allows_custom_op`).
+    "cpu" is for tensors on a CPU, in eager mode and compiled. "triton" is for NVIDIA GPUs from compute capability 8.0
+    on, with triton installed, for head and value dimensions up to 256 and every dtype but float64. "plain" is for
+    everything else, and for tracers and transforms that have to see through a kernel (`allows_custom_op`).
     """
     if not allows_custom_op(query):
         return "plain"

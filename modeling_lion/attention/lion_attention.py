@@ -1,12 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Bidirectional linear attention: one function checks, chooses the form and who computes it, runs and divides."""
+"""Bidirectional linear attention: one function checks its inputs, chooses a form and a kernel, and runs it."""
 
 from torch import Tensor
 
 from .decay import NO_DECAY, LogDecay, finite_log_decay, is_per_channel
 from .export_graph import LONGEST_FULL_FORM, graph_auto_body, graph_chunk_body, is_exporting_a_choice
 from .implementation_names import FORMS
-from .kernels import kernel_for
+from .kernels import KERNELS, backend_of
 from .numerics import accumulation_dtype, without_autocast
 from .packing import check_borders
 from .plain import chunk_body, finish_plain, parallel_body, prepare_plain, rnn_body
@@ -31,6 +31,7 @@ def lion_attention(
     chunk_size: int = 64,
     cu_seqlens: Tensor | None = None,
     head_directions: str = "both",
+    returns_sums: bool = False,
 ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
     """
     SPEC §1 and §2 for every query.
@@ -38,27 +39,28 @@ def lion_attention(
     Args:
         query, key: `(batch, heads, length, head_dim)`, after the feature map. A padded token has key 0.
         value: `(batch, heads, length, value_dim)`, in the same dtype.
-        log_decay: of every step, forward and backward. A padded token has log decay 0. Computed with in float32, or
-            in float64 for float64 inputs.
-        form: `"parallel"`, `"chunk"` or `"rnn"` (SPEC §3), the same in other orders; `"auto"` for the fastest; or
-            `"eager"`, the reference, which returns the weights.
+        log_decay: of every step, forward and backward; 0 for a padded token. Converted to float32, or to float64 for
+            float64 inputs.
+        form: `"parallel"`, `"chunk"` or `"rnn"` (SPEC §3), which give the same result; `"auto"` for the fastest; or
+            `"eager"`, the reference, which also returns the weights.
         normalization: `"sum"` divides each output by the sum of its scores (0 where the sum is 0); `"none"` scales
-            scores by `head_dim ** -0.5`; `"separate"` leaves the division to the caller, who has more to add.
-        chunk_size: tokens per chunk, for the chunk form. Never changes the result: the CPU takes fewer where more
-            would cost digits. Triton kernels use their tuned sizes.
+            scores by `head_dim ** -0.5`.
+        chunk_size: tokens per chunk, for the chunk form. It never changes the result; the CPU uses smaller chunks
+            where larger ones would cost digits, and Triton kernels use their tuned sizes.
         cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, the same for every row of the batch.
-        head_directions: `"both"`, or `"alternate"` (SPEC §11): even heads read forward only, odd ones backward only,
-            whatever the log decay of their closed direction is. One state per head, in one direction, is all that the
-            chunk form on a CPU computes of them.
+        head_directions: `"both"`, or `"alternate"` (SPEC §11): even heads read forward only, odd ones backward only;
+            the log decays of the other direction are ignored.
+        returns_sums: return numerators and denominators, for a caller who adds to both before dividing;
+            `normalization` then has no effect.
 
     Returns:
-        The output `(batch, heads, length, value_dim)` in the dtype of `value`; for "separate" numerators
-        `(batch, heads, length, value_dim)` and denominators `(batch, heads, length, 1)` in the accumulation dtype. And
-        the weights `(batch, heads, length, length)` for `"eager"`, before any division for "separate", otherwise
-        `None`.
+        The output `(batch, heads, length, value_dim)`, in the dtype of `value`, and the weights `(batch, heads,
+        length, length)` for `"eager"`, otherwise `None`. With `returns_sums`, instead of the output, numerators
+        `(batch, heads, length, value_dim)` and denominators `(batch, heads, length, 1)` in the accumulation dtype; the
+        weights are then undivided.
 
     Raises:
-        ValueError: if shapes, dtypes or names do not fit together.
+        ValueError: if a shape, a dtype or a name is wrong.
     """
     check_arguments(query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens, head_directions)
     with without_autocast(query):
@@ -70,51 +72,53 @@ def lion_attention(
                 normalization=normalization,
                 cu_seqlens=cu_seqlens,
                 head_directions=head_directions,
+                returns_sums=returns_sums,
             )
-            if normalization == "separate":
-                return output, weights
-            return output.to(value.dtype), weights.to(value.dtype)
+            return (output, weights) if returns_sums else (output.to(value.dtype), weights.to(value.dtype))
         forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
-        is_diagonal = is_per_channel(forward)
+        backend, is_diagonal = backend_of(query, value), is_per_channel(forward)
         if form == "auto":
-            form = fastest_form(query, value, forward, chunk_size)
-        inputs = (query, key, value, forward, backward, chunk_size, normalization, head_directions)
+            form = fastest_form(query, forward, chunk_size, backend)
+        division = "later" if returns_sums else normalization
+        inputs = (query, key, value, forward, backward, chunk_size, division, head_directions)
         # With decays per channel, the full form would be the same work in longer chunks.
         name = "diagonal" if is_diagonal and form != "rnn" else form
-        operator = None if is_diagonal and form == "rnn" else kernel_for(name, query, value)
+        operator = None if is_diagonal and form == "rnn" else KERNELS.get((backend, name))
         if operator is None:
             is_graph = is_exporting() or is_symbolic(query.shape[2])
             bodies = DIAGONAL_BODIES if is_diagonal else GRAPH_BODIES if is_graph else PLAIN_BODIES
             body = bodies[form]
             body, prepared = prepare_plain(body, *inputs)
-            sums = body(*prepared)  # here: a stack of few frames is easier to read
-            output, factor = finish_plain(*sums, value.dtype, normalization, query.shape[-1])
+            sums = body(*prepared)  # called from here to keep stack traces short
+            output, denominator = finish_plain(*sums, value.dtype, division, query.shape[-1])
         else:
-            output, factor, *_ = operator(*inputs)
-    return ((output, factor.unsqueeze(-1)) if normalization == "separate" else output), None
+            output, denominator, *_ = operator(*inputs)
+    return (output, denominator.unsqueeze(-1)) if returns_sums else output, None
 
 
-def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_size: int) -> str:
+def fastest_form(query: Tensor, log_decay: Tensor | None, chunk_size: int, backend: str) -> str:
     """
-    Which form computes these inputs fastest, as measured by benchmarks/bench_kernels.py; on a GPU by tune_triton.py.
+    The fastest form for these inputs, as measured by benchmarks/bench_kernels.py, and on a GPU by tune_triton.py.
 
-    The full form costs 2 L D operations a token, chunks and states 2 C D + 4 D²: equal at L = C + 2 D, and measured
-    (C = D = 64, 1 and 2 threads, with and without gradients) at 200 to 256 tokens, a little later since states cost
-    traffic in memory. Without decays one state serves all queries, which is always less work. Triton kernels have a
-    length of their own for each kind of GPU. With decays per channel, the full form is the same work in longer chunks.
+    Per token, the full form takes 2 L D operations, chunks and states take 2 C D + 4 D²: as many at L = C + 2 D. They
+    were measured equally fast at 200 to 256 tokens (C = D = 64, 1 and 2 threads, with and without gradients), a little
+    later, since states cost memory traffic. Without decays one state serves all queries, which is always less work.
+    Triton kernels have a limit for each kind of GPU. With decays per channel, the full form does the same work in
+    longer chunks.
 
     Args:
-        log_decay: the forward or the backward one of `finite_log_decay`.
+        log_decay: forward or backward, from `finite_log_decay`.
+        backend: which implementation computes (`backend_of`).
     """
     length, head_dim = query.shape[2:]
     if log_decay is None or is_per_channel(log_decay):
         return "chunk"
     if is_exporting_a_choice():
         return "auto"
-    # A graph for every length that does not choose when it runs takes the form that is linear in the length.
+    # A graph for every length that cannot choose at run time takes the form that is linear in the length.
     if is_symbolic(length):
         return "chunk"
-    tuned = kernel_for("longest_full_form", query, value)
+    tuned = KERNELS.get((backend, "longest_full_form"))
     longest = chunk_size + LONGEST_FULL_FORM * head_dim if tuned is None else tuned(query.device)
     return "parallel" if length <= longest else "chunk"
 
@@ -122,7 +126,7 @@ def fastest_form(query: Tensor, value: Tensor, log_decay: Tensor | None, chunk_s
 def check_arguments(
     query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens, head_directions
 ) -> None:
-    """Raise a ValueError that says which argument of `lion_attention` does not fit."""
+    """Raise a ValueError that names the wrong argument of `lion_attention`."""
     if query.dim() != 4 or key.shape != query.shape or value.shape[:-1] != query.shape[:-1]:
         raise ValueError(
             "query and key must be (batch, heads, length, head_dim) and value (batch, heads, length, value_dim); got "
@@ -130,7 +134,7 @@ def check_arguments(
         )
     if not query.dtype == key.dtype == value.dtype:
         raise ValueError(f"query, key and value must share a dtype; got {query.dtype}, {key.dtype}, {value.dtype}.")
-    # By dimension: a batch as large as the number of heads is nothing for torch.export to wonder about.
+    # Keyed by the number of dimensions: comparing with all shapes would make torch.export specialise on the batch.
     shapes = {1: query.shape[1:2], 3: query.shape[:3], 4: query.shape}
     for name, x in zip(LogDecay._fields, log_decay, strict=True):
         if x is not None and x.shape != shapes.get(x.dim()):
@@ -139,12 +143,14 @@ def check_arguments(
                 f"{tuple(query.shape[:3])} or (batch, heads, length, head_dim) = {tuple(query.shape)}; got "
                 f"{tuple(x.shape)}."
             )
-    if len({is_per_channel(x) for x in log_decay if x is not None}) > 1:
-        raise ValueError("Both log decays must have the channels of the keys, or none.")
+    forward, backward = log_decay
+    are_two = forward is not backward and forward is not None and backward is not None
+    if are_two and is_per_channel(forward) != is_per_channel(backward):
+        raise ValueError("Either both log decays have the channels of the keys, or neither has.")
     if form not in (*FORMS, "eager"):
         raise ValueError(f'form is {form!r}; give "auto", "parallel", "chunk", "rnn" or "eager".')
-    if normalization not in ("sum", "none", "separate"):
-        raise ValueError(f'normalization is {normalization!r}; give "sum", "none" or "separate".')
+    if normalization not in ("sum", "none"):
+        raise ValueError(f'normalization is {normalization!r}; give "sum" or "none".')
     if head_directions not in ("both", "alternate"):
         raise ValueError(f'head_directions is {head_directions!r}; give "both" or "alternate".')
     if chunk_size < 1:

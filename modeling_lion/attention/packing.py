@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Borders of packed sequences, `cu_seqlens`: the tokens at which each begins, and the length; and padding between the
-real tokens of a sequence (SPEC §4).
+Borders of packed sequences, `cu_seqlens`: the index at which each sequence begins, and the total length; and padding
+between the real tokens of a sequence (SPEC §4).
 """
 
 import torch
@@ -12,15 +12,15 @@ from .tracing import is_readable
 
 
 def sequence_of_each_token(cu_seqlens: Tensor, length: int) -> Tensor:
-    """Which of the packed sequences a token belongs to, `(length,)`, int64."""
+    """The number of the packed sequence that each token belongs to, `(length,)`, int64."""
     position = torch.arange(length, device=cu_seqlens.device)
     return torch.searchsorted(cu_seqlens, position, right=True) - 1
 
 
 def check_borders(cu_seqlens: Tensor, length: int) -> None:
     """
-    Raise a ValueError for borders that do not rise from 0 to the length. Kernels ask for it on the CPU only; on an
-    accelerator each answer stalls, so the model asks once for all its layers.
+    Raise a ValueError unless the borders rise from 0 to the length. Kernels check this on the CPU only: on an
+    accelerator every read stalls, so the model checks once for all layers.
     """
     if not is_readable(cu_seqlens):
         return
@@ -31,10 +31,11 @@ def check_borders(cu_seqlens: Tensor, length: int) -> None:
 
 def may_have_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> bool:
     """
-    Whether tokens are padded between real ones of the same sequence; True also where nobody can tell (`is_readable`).
+    Whether there is padding between real tokens of the same sequence; also True if the mask cannot be read
+    (`is_readable`).
 
     Args:
-        is_real: which tokens are, `(batch, length)`, bool.
+        is_real: False for padding, `(batch, length)`, bool.
         cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`; `None` for one sequence a row.
     """
     if not is_readable(is_real):
@@ -51,10 +52,10 @@ def may_have_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> bool:
 
 def places_without_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
     """
-    Where each token goes so that in every sequence the real tokens stand together, and what was padded between them
-    behind them: an index for each of `(batch, length)`, int64. Among tokens that lie so a padded one is an absent one
-    for what sees a few neighbours, a window or a convolution. Where there are no gaps all stay where they are, so that
-    a graph, in which nobody can ask, gives padded tokens the same outputs. Arguments as of `may_have_gaps`.
+    The index that each token moves to, `(batch, length)`, int64, so that the real tokens of every sequence are
+    contiguous and padding between them follows them. In this order, windows and convolutions, which see a few
+    neighbours, treat a padded token as absent. Without gaps all tokens keep their place, so that a graph, which cannot
+    read the mask, gives padded tokens the same outputs. Arguments as in `may_have_gaps`.
     """
     length = is_real.shape[1]
     token = torch.arange(length, device=is_real.device)
@@ -62,11 +63,11 @@ def places_without_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
     if cu_seqlens is not None:
         sequence = sequence_of_each_token(cu_seqlens, length)
         first, end = cu_seqlens[sequence].long(), cu_seqlens[sequence + 1].long()
-    before = lambda x: pad(x.long().cumsum(1), (1, 0))  # how many there are before every token, and before the end
+    before = lambda x: pad(x.long().cumsum(1), (1, 0))  # how many come before each token, and before the end
     real_before = before(is_real)
     own, total = real_before[:, :-1] - real_before[:, first], real_before[:, end] - real_before[:, first]
-    leads = ~is_real & (own == 0)  # padded before the first real one
+    leads = ~is_real & (own == 0)  # padding before the first real token
     leading = before(leads)
     leading = leading[:, end] - leading[:, first]
-    behind = torch.where(leads, token, token - own + total)
-    return torch.where(is_real, first + leading + own, behind)
+    after = torch.where(leads, token, token - own + total)
+    return torch.where(is_real, first + leading + own, after)

@@ -1,10 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The three forms of linear attention (SPEC §3) in differentiable torch operations: for devices without a kernel of ours,
-for `torch.func`, and for second derivatives of the kernels that are written by hand.
+The three forms of linear attention (SPEC §3) in differentiable torch operations: for devices without a kernel, for
+`torch.func`, and for second derivatives of the hand-written kernels.
 
-A body takes query, key and value in the accumulation dtype, the forward and the backward log decay of
-`finite_log_decay`, over all tokens or `None`, and a chunk size. It returns the numerators Σ_j (q_i·k_j) M_ij v_j,
+A body takes query, key and value in the accumulation dtype, the forward and backward log decays of `finite_log_decay`,
+for every token or `None`, and a chunk size. It returns the numerators Σ_j (q_i·k_j) M_ij v_j,
 `(batch, heads, length, value_dim)`, and the denominators Σ_j (q_i·k_j) M_ij, `(batch, heads, length, 1)`.
 """
 
@@ -25,16 +25,17 @@ from .decay import (
     decay_mask,
     over_tokens,
     reads_forward,
+    with_channel_dim,
 )
 from .numerics import accumulation_dtype, needs_grad, normalize
 
 
-# Steps of the recurrence between two states that training keeps.
+# Steps of the recurrence between two states that are saved for training.
 RNN_STEPS = 64
 
 
 def run_plain(body: Callable, *inputs) -> tuple[Tensor, Tensor]:
-    """Output and denominators `(batch, heads, length)` of a plain body; inputs as `attention_operator` has them."""
+    """Output and denominators `(batch, heads, length)` of a plain body; inputs as in attention/custom_operator.py."""
     body, prepared = prepare_plain(body, *inputs)
     return finish_plain(*body(*prepared), inputs[2].dtype, inputs[-2], inputs[0].shape[-1])
 
@@ -47,10 +48,10 @@ def prepare_plain(
     forward: Tensor | None,
     backward: Tensor | None,
     chunk_size: int,
-    normalization: str,
+    division: str,
     head_directions: str,
 ) -> tuple[Callable, tuple]:
-    """The body that computes, and its inputs."""
+    """The body to call, and its inputs."""
     if body is rnn_body and head_directions == "alternate":
         body = one_way_rnn_body
     else:
@@ -62,22 +63,22 @@ def prepare_plain(
 
 
 def finish_plain(
-    numerator: Tensor, denominator: Tensor, dtype: torch.dtype, normalization: str, head_dim: int
+    numerator: Tensor, denominator: Tensor, dtype: torch.dtype, division: str, head_dim: int
 ) -> tuple[Tensor, Tensor]:
-    """Output, in `dtype`, and denominators `(batch, heads, length)` of what a body returned."""
-    if normalization == "separate":
-        return numerator, denominator.squeeze(-1)
-    output = normalize(numerator, denominator, normalization, head_dim)
-    return output.to(dtype), denominator.squeeze(-1)
+    """Output, in `dtype` if it is divided, and denominators `(batch, heads, length)`, from the sums of a body."""
+    output = numerator
+    if division != "later":
+        output = normalize(numerator, denominator, division, head_dim).to(dtype)
+    return output, denominator.squeeze(-1)
 
 
 def with_ones(value: Tensor) -> Tensor:
-    """A column of ones behind the values: what is computed of it is the denominator."""
+    """The values with a column of ones: attention turns that column into the denominators."""
     return pad(value, (0, 1), value=1.0)
 
 
 def split_ones(output: Tensor) -> tuple[Tensor, Tensor]:
-    """Numerators and denominators of what was computed of `with_ones`."""
+    """Numerators and denominators, from the attention output of `with_ones`."""
     return output[..., :-1], output[..., -1:]
 
 
@@ -98,7 +99,7 @@ def chunk_body(query, key, value, forward, backward, chunk_size):
     length = query.shape[2]
     num_chunks, chunk = cut_evenly(length, chunk_size)
     padding = num_chunks * chunk - length
-    if padding:  # for torch.compile, which takes an empty pad for one that makes its input contiguous
+    if padding:  # torch.compile assumes that `pad` makes its input contiguous, even when it pads nothing
         query, key, value = (pad(x, (0, 0, 0, padding)) for x in (query, key, value))
     query, key, value = (x.unflatten(2, (num_chunks, chunk)) for x in (query, key, value))
     forward, backward = (pad(x, (0, padding)).unflatten(2, (num_chunks, chunk)) for x in (forward, backward))
@@ -110,7 +111,7 @@ def chunk_body(query, key, value, forward, backward, chunk_size):
         forward_state = pass_states((key * to_end).transpose(-1, -2) @ value, to_end[..., :1, :])
         backward_state = pass_states((key * to_start).transpose(-1, -2) @ value, to_start[..., -1:, :], reverse=True)
         output = output + (query * from_start) @ forward_state + (query * from_end) @ backward_state
-    # Cut the padding before anything is divided.
+    # Remove the padding before anything is divided.
     return split_ones(output.flatten(2, 3)[:, :, :length])
 
 
@@ -119,8 +120,8 @@ def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
     The state that reaches each chunk from the chunks before it (after it, if `reverse`).
 
     Args:
-        sums: what each chunk adds, `(b, h, n, d, e)`.
-        decay: what is left of a state behind each chunk, `(1 or b, h, n, 1, 1)`, in [0, 1].
+        sums: what each chunk adds to the state, `(b, h, n, d, e)`.
+        decay: what a state is multiplied with as it passes each chunk, `(1 or b, h, n, 1, 1)`, in [0, 1].
     """
     order = range(sums.shape[2])
     order = order[::-1] if reverse else order
@@ -132,52 +133,54 @@ def pass_states(sums: Tensor, decay: Tensor, reverse: bool = False) -> Tensor:
 
 def rnn_body(query, key, value, forward, backward, chunk_size):
     """
-    The recurrent form: one state per direction and head, updated token by token. O(D²) state, O(L·D) memory; in
-    training the states are computed again, some steps at a time, instead of being saved.
+    The recurrent form: one state per direction and head, updated token by token. O(D²) state, O(L·D) memory. In
+    training the states are recomputed, some steps at a time, instead of saved.
 
         forward   S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ      backward   S_i = λ_{i+1} S_{i+1} + k_i v_iᵀ
 
-    The denominators are the column of S for v = 1. Token i, which is in both states, is taken off once. Decays may
-    differ between the channels of the keys, `(batch, heads, length, head_dim)`.
+    The denominators are the column of S for v = 1. Token i is in both states and is subtracted once. Decays may differ
+    between the channels of the keys, `(batch, heads, length, head_dim)`.
     """
     if forward is None:
         forward = backward = query.new_zeros(1, 1, query.shape[2])
-    # Both directions in one recurrence over (direction, batch, heads): the second one reads the sequence backwards.
-    inputs = ((query, query), (key, key), (with_ones(value),) * 2, (forward, backward))
+    # Both directions in one recurrence over (direction, batch, heads): the second reads the sequence backwards.
+    log_decays = with_channel_dim(forward), with_channel_dim(backward)
+    inputs = ((query, query), (key, key), (with_ones(value),) * 2, log_decays)
     ahead, back = recur(*(torch.stack((x, y.flip(2))) for x, y in inputs))
     own = (query * key).sum(-1, keepdim=True) * with_ones(value)
     return split_ones(ahead + back.flip(2) - own)
 
 
 def one_way_rnn_body(query, key, value, forward, backward, chunk_size):
-    """`rnn_body` where the directions of heads alternate: one recurrence, in which odd heads read from the end."""
-    is_forward = reads_forward(query.shape[1], query.device).view(-1, 1)
+    """`rnn_body` for heads of alternating directions: one recurrence, in which odd heads read from the end."""
+    is_forward = reads_forward(query.shape[1], query.device).view(-1, 1, 1)
 
     def turned(x: Tensor) -> Tensor:
-        return x.where(is_forward if x.dim() == 3 else is_forward.unsqueeze(-1), x.flip(2))
+        return x.where(is_forward, x.flip(2))
 
-    own = forward.where(is_forward if forward.dim() == 3 else is_forward.unsqueeze(-1), backward)
+    own = with_channel_dim(forward).where(is_forward, with_channel_dim(backward))
     output = recur(*(turned(x).unsqueeze(0) for x in (query, key, with_ones(value), own)))
     return split_ones(turned(output.squeeze(0)))
 
 
 def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
     """
-    q_i S_i with S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ, `(directions, batch, heads, length, value_dim)`; arguments likewise,
-    log decays without channels or with `head_dim`.
+    q_i S_i with S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ, `(directions, batch, heads, length, value_dim)`. The arguments have
+    the same leading dimensions; log decays have 1 or `head_dim` channels.
     """
-    decay = (log_decay.unsqueeze(-1) if log_decay.dim() == 4 else log_decay).exp()
     state = key.new_zeros(*key.shape[:3], key.shape[-1], value.shape[-1])
     outputs = []
-    for inputs in zip(*(x.split(RNN_STEPS, dim=3) for x in (query, key, value, decay)), strict=True):
+    for inputs in zip(*(x.split(RNN_STEPS, dim=3) for x in (query, key, value, log_decay.exp())), strict=True):
         output, state = without_saving(recurrence, *inputs, state)(*inputs, state)
         outputs.append(output)
     return torch.cat(outputs, dim=3)
 
 
 def without_saving(function: Callable, *inputs) -> Callable:
-    """A function for these inputs, computed once more in a backward instead of saving what is in between."""
-    if needs_grad(*inputs) and not is_torch_func_active():  # which a checkpoint can't pass
+    """
+    `function`, checkpointed if these inputs need gradients: backward recomputes it instead of saving activations.
+    """
+    if needs_grad(*inputs) and not is_torch_func_active():  # checkpoints do not work there
         return partial(checkpoint, function, use_reentrant=False)
     return function
 
@@ -189,10 +192,10 @@ def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: 
     Args:
         query, key: `(directions, batch, heads, steps, head_dim)`; value: `(..., steps, value_dim)`.
         decay: λ of each token, `(directions, 1 or batch, 1 or heads, steps, 1 or head_dim)`.
-        state: the state before the first step, already decayed, `(directions, b, h, head_dim, value_dim)`.
+        state: before the first step, already decayed, `(directions, b, h, head_dim, value_dim)`.
 
     Returns:
-        The outputs `(directions, batch, heads, steps, value_dim)` and the state behind the last step.
+        The outputs `(directions, batch, heads, steps, value_dim)`, and the state after the last step.
     """
     outputs = []
     for i in range(query.shape[3]):

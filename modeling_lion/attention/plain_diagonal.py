@@ -4,15 +4,15 @@ Attention whose decays differ between the channels of the keys (SPEC §2 with a 
 
     A_ij = Σ_c q_ic k_jc M_ijc          M_c from the decays of channel c
 
-M no longer factors out of q_i·k_j, and exp(P_i) exp(-P_j) would be a power of a positive sum. So a chunk is halved,
-and its halves, and theirs. Between two halves every path crosses the middle, and what it loses on either side of it is
-an exponential of a negative sum, one factor for the query and one for the key:
+M no longer factors out of q_i·k_j, and in exp(P_i) exp(-P_j) one exponent would be positive and could overflow. So a
+chunk is halved, and its halves again. Every path between two halves crosses the middle, and the decay on either side
+is the exponential of a negative sum, one factor for the query and one for the key:
 
-    [0..s) to [s..2s)  q_i exp(Σ forward from the middle to i)  · k_j exp(Σ forward from j to the middle)   i behind j
+    [0..s) to [s..2s)  q_i exp(Σ forward from the middle to i)  · k_j exp(Σ forward from j to the middle)   i after j
     [s..2s) to [0..s)  q_i exp(Σ backward from i to the middle) · k_j exp(Σ backward from the middle to j)  i before j
 
-log2(C) levels of matrix products, and a token with itself. Between chunks pass states, one decay per row of them.
-cpu/diagonal.py is the same by hand.
+That makes log2(C) levels of matrix products, and the product of each token with itself. States pass between chunks,
+with a decay for each of their rows. cpu/diagonal.py is the hand-written kernel.
 """
 
 import torch
@@ -32,8 +32,8 @@ CHANNEL_TOKENS_AT_ONCE = 8192
 
 def diagonal_chunk_body(query, key, value, forward, backward, chunk_size):
     """
-    A body as in attention/plain.py, in chunks of the largest power of two up to `chunk_size`, or in one chunk, for log
-    decays `(batch, heads, length, head_dim)`.
+    A body as in attention/plain.py, for log decays `(batch, heads, length, head_dim)`, in chunks of the largest power
+    of two up to `chunk_size`.
     """
     shape, length = value.shape, value.shape[2]
     inputs = [x.expand(*shape[:3], -1).flatten(0, 1) for x in (query, key, with_ones(value), forward, backward)]
@@ -47,7 +47,7 @@ def diagonal_chunk_body(query, key, value, forward, backward, chunk_size):
 
 
 def chunk_of(length: int, chunk_size: int) -> int:
-    """The largest power of two up to `chunk_size`, but no larger than the sequence needs."""
+    """The largest power of two up to `chunk_size` that is no larger than the sequence needs."""
     return 1 << min(chunk_size.bit_length() - 1, max(0, length - 1).bit_length())
 
 
@@ -79,7 +79,7 @@ def in_chunks(query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backwa
             (from_end, to_start, -1, True),
         ):
             sums = (key * from_key.exp()).transpose(-1, -2) @ value
-            total = from_key[:, :, border]  # of a chunk, for every row of a state
+            total = from_key[:, :, border]  # the log decay of a chunk, for each row of a state
             if is_known:  # without heads: `pass_states` takes (bh, 1, n, d, e)
                 states = pass_states(sums.unsqueeze(1), total.exp()[:, None, :, :, None], reverse).squeeze(1)
             else:
@@ -90,13 +90,13 @@ def in_chunks(query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backwa
 
 
 def inside_chunks(query: Tensor, key: Tensor, value: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
-    """Attention inside chunks, `(bh, chunks, chunk, dim)`, by halves of halves."""
+    """Attention inside chunks, `(bh, chunks, chunk, dim)`, by halving them again and again."""
     output = (query * key).sum(-1, keepdim=True) * value
     half = 1
     while half < query.shape[2]:
         q, k, v, *log_decay = (x.unflatten(2, (-1, 2, half)) for x in (query, key, value, forward, backward))
         from_start, to_end, from_end, to_start = chunk_sums(*log_decay, dim=-2)
-        # Index 0 is the first half, 1 the second; queries of one meet keys of the other.
+        # Index 0 is the first half, 1 the second; queries of one half read keys of the other.
         q = q * torch.stack((from_end[..., 0, :, :], from_start[..., 1, :, :]), dim=-3).exp()
         k = k * torch.stack((to_end[..., 0, :, :], to_start[..., 1, :, :]), dim=-3).exp()
         output = output + ((q @ k.flip(-3).transpose(-1, -2)) @ v.flip(-3)).flatten(2, 4)

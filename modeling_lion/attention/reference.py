@@ -20,14 +20,15 @@ def reference_attention(
     normalization: str = "sum",
     cu_seqlens: Tensor | None = None,
     head_directions: str = "both",
+    returns_sums: bool = False,
 ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor]:
     """
     Arguments as in `lion_attention`.
 
     Returns:
         The output `(batch, heads, length, value_dim)` and the weights A `(batch, heads, length, length)`, divided by
-        their row sums if `normalization` is `"sum"`. For `"separate"` numerators and denominators, and the weights
-        without their factor D^-1/2.
+        their row sums if `normalization` is `"sum"`. With `returns_sums`, numerators and denominators instead of the
+        output, and all of them without the factor D^-1/2.
     """
     forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions)
     scores = query @ key.transpose(-1, -2)
@@ -37,7 +38,7 @@ def reference_attention(
         scores = (query_by_channel * mask * key_by_channel).sum(2)
     elif forward is not None:
         scores = scores * decay_mask(*over_tokens(LogDecay(forward, backward), query)).to(scores.dtype)
-    if normalization == "separate":
+    if returns_sums:
         return (scores @ value, scores.sum(-1, keepdim=True)), scores
     weights = query.shape[-1] ** -0.5 * scores
     if normalization == "sum":

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What a model looks at, in memory that grows with the length and not with its square: rows of the attention matrix and
-of the decay mask for chosen tokens, and how far every head sees from every token.
+What a model attends to, in memory linear in the length: rows of the attention matrix and of the decay mask for chosen
+tokens, and how far each head sees from each token.
 """
 
 from dataclasses import dataclass
@@ -21,15 +21,16 @@ from .numerics import accumulation_dtype, normalize
 @dataclass
 class AttentionReport:
     """
-    One layer's part of an `attention_report`; float32, or float64 for a float64 model.
+    The `attention_report` of one layer; float32, or float64 for a float64 model.
 
     Args:
-        attention: exact attention weights of the chosen tokens, `(batch, heads, tokens, length)`: the rows that
-            `output_attentions=True` gives. Those of a window in the head are among them, and not in what follows.
+        attention: exact attention weights of the chosen tokens, `(batch, heads, tokens, length)`: rows of what
+            `output_attentions=True` returns. They include the window of a head (`local_window`); the other two fields
+            do not.
         mask: the same rows of the decay mask M (SPEC §2), from 0 to 1; the mean over the scans of an image.
-        receptive_field: Σ_j M_ij over the real tokens j, `(batch, heads, length)`: how many tokens reach token i,
-            each counted with what the decay leaves of it. The length, for LION-LIT; (1 + λ) / (1 - λ) in the middle
-            of a long text, for a decay of λ. In heads that read one way, the tokens on that side, and 1 / (1 - λ).
+        receptive_field: Σ_j M_ij over the real tokens j, `(batch, heads, length)`: how many tokens reach token i, each
+            weighted by its decay. For LION-LIT it is the length; for a decay of λ it is (1 + λ) / (1 - λ) in the
+            middle of a long text, and 1 / (1 - λ) in a head that reads one way.
     """
 
     attention: Tensor
@@ -59,7 +60,7 @@ def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor
 
 
 def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], reports: dict) -> None:
-    """A hook that runs before an attention module and puts its report into `reports`."""
+    """A forward pre-hook of an attention module that stores its report in `reports`."""
     hidden_states, layout = args[:2]
     (query, key, _, log_decay), window = attention.mixer(hidden_states, layout)[1:3]
     length, head_dim = query.shape[2:]
@@ -102,7 +103,7 @@ def report_layer(attention, args: tuple, kwargs: dict, *, tokens: list[int], rep
 
 
 def of_scan(x: Tensor | None, n: int, heads: int, order: Tensor) -> Tensor | None:
-    """The log decays of scan n along its order; each scan has heads of its own."""
+    """The log decays of scan n along its order; each scan has its own heads."""
     if x is None:
         return None
     if is_per_head(x):

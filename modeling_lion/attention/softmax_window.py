@@ -8,7 +8,7 @@ from .kernels import kernel_for
 from .numerics import accumulation_dtype, has_fast_bfloat16, needs_grad, without_autocast
 from .packing import check_borders, may_have_gaps, places_without_gaps, sequence_of_each_token
 from .softmax_window_plain import block_body, dense_body, window_mask
-from .tracing import is_known_true, is_tracing
+from .tracing import is_known_true
 
 
 # Scores at a time: 600 KB, in the second-level cache together with the rows of keys that make them.
@@ -86,7 +86,7 @@ def attend_in_window(
     blocks, or by hand.
     """
     is_cpu = query.device.type == "cpu"
-    kernel = None if is_tracing(query) else kernel_for("softmax_window", query, value)
+    kernel = kernel_for("softmax_window", query, value)
     has_native_dtype = kernel is not None and query.dtype == torch.bfloat16 and has_fast_bfloat16()
     is_dense = is_dense_fastest(query, key, sliding_window, has_native_dtype)
     with without_autocast(query):

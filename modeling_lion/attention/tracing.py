@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What looks at a computation beside running it: compilers, export, tracing, `torch.func`; and what it can see."""
+"""Whether a computation is compiled, exported, traced or transformed (`torch.func`), and what may be asked then."""
 
 import torch
 from torch import Tensor
@@ -10,24 +10,24 @@ from ..private_apis import is_batched_by_vmap, is_exporting, is_transformed
 
 
 def is_compiling() -> bool:
-    """Whether `torch.compile` or `torch.export` is at work."""
+    """Whether `torch.compile` or `torch.export` is tracing."""
     return torch.compiler.is_compiling()
 
 
 def is_symbolic(size: int | torch.SymInt) -> bool:
-    """Whether a size stands for every size, in a graph."""
+    """Whether a size is symbolic: unknown in a graph that serves every size."""
     return isinstance(size, torch.SymInt)
 
 
 def is_known_true(condition: bool | torch.SymBool) -> bool:
-    """Whether a condition on sizes holds for all sizes of a graph; `torch.jit.trace` takes any size for known."""
+    """Whether a condition on sizes holds for all sizes of a graph. (`torch.jit.trace` treats every size as known.)"""
     return not torch.jit.is_tracing() and statically_known_true(condition)
 
 
 def is_readable(x: Tensor) -> bool:
     """
-    Whether Python can ask for the values of `x`: not in a graph, also one that CUDA records, on the meta device or
-    within `torch.func.vmap`.
+    Whether Python can read the values of `x`: not in a graph, nor while a CUDA graph is captured, on the meta device,
+    or within `torch.func.vmap`.
     """
     if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return False
@@ -36,11 +36,9 @@ def is_readable(x: Tensor) -> bool:
 
 def allows_custom_op(query: Tensor) -> bool:
     """
-    False for empty batches, and where export, tracing, `torch.func` or forward-mode derivatives have to see through
-    the kernel.
+    Whether a custom operator may compute: not for empty batches, nor where export, tracing, `torch.func` or
+    forward-mode derivatives have to see the operations inside.
     """
-    if is_exporting():
-        return False
-    if is_compiling():
-        return True
+    if torch.compiler.is_compiling():  # which includes exporting
+        return not is_exporting()
     return query.numel() > 0 and not (is_transformed() or is_tracing())

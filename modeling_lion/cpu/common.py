@@ -1,12 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What the hand-written kernels for the CPU share: slices that stay in cache, one scratch memory for all of them, and
-how they become operators.
+What the hand-written kernels for the CPU share: slices that stay in cache, scratch memory, and their registration as
+operators.
 
-On a CPU, elementwise work on tensors that exceed the cache, and the first touch of every fresh page of memory, cost
-more than the matrix products of linear attention. So these kernels take a slice of the (batch, head) pairs at a time
-and write whatever is in between into the same scratch memory again and again. autograd can't do that: hence the
-gradients by hand. "bh" counts the (batch, head) pairs of a slice.
+On a CPU, elementwise operations on tensors larger than the cache, and the first touch of every fresh page of memory,
+cost more than the matrix products of linear attention. So these kernels take a slice of the (batch, head) pairs at a
+time and write intermediate results into the same scratch memory again and again. autograd cannot do that, hence the
+hand-written gradients. "bh" counts the (batch, head) pairs of a slice.
 """
 
 import math
@@ -17,26 +17,27 @@ from torch import Tensor
 from transformers.utils import logging
 
 from ..attention.custom_operator import attention_operator
-from ..attention.numerics import accumulation_dtype, has_fast_bfloat16, has_native_product, is_zero_denominator
+from ..attention.numerics import accumulation_dtype, has_fast_bfloat16, has_native_product, inverse_denominator
 
 
-# Numbers in the queries of a sequence, with and without decays, and bytes in all of them. Measured with 2 to 12 heads
-# of 16 to 64 (AMD EPYC 9005, and an EPYC without AVX-512, one thread): forward and backward take .25 to .96 of the
-# time below these limits. Above them that is .6 to 1.2, depending on the batch; forward alone still gains at times.
-# Copies of more bytes than that are first touched in every call.
+# Limits below which sequences are copied to be processed together (`is_short`): elements in the queries of a sequence,
+# with and without decays, and bytes in all queries. Measured with 2 to 12 heads of 16 to 64 (AMD EPYC 9005, and an
+# EPYC without AVX-512, one thread): below the limits, forward and backward take .25 to .96 of the time without copies.
+# Above them it is .6 to 1.2, depending on the batch; the forward alone still gains at times. Larger copies would be
+# fresh memory in every call.
 SHORT_WITH_DECAY, SHORT_WITHOUT_DECAY, FEW_BYTES = 3 * 2**12, 2**13, 3 * 2**18
 logger = logging.get_logger(__name__)
 
 
 class Scratch:
     """
-    Memory by name: `scratch("scores", 4, 64, 64)` is what any earlier call with that name left, or NaN for all; and
-    the matrix products, whose operands may be narrower than all else.
+    Memory by name, and matrix products in it. `scratch("scores", 4, 64, 64)` is uninitialised: it may hold what an
+    earlier call with that name left.
 
     Attributes:
-        dtype: of sums, decays, denominators and states: `accumulation_dtype`.
-        operand_dtype: of what is multiplied, bfloat16 where this CPU multiplies the inputs' bfloat16 natively, three
-            to four times as fast as float32, and adds up in float32; otherwise as `dtype`.
+        dtype: of sums, decays, denominators and states (`accumulation_dtype`).
+        operand_dtype: of operands of matrix products: bfloat16 for bfloat16 inputs if this CPU multiplies it natively,
+            three to four times as fast as float32 and accumulating in float32; otherwise `dtype`.
     """
 
     def __init__(self, like: Tensor):
@@ -59,21 +60,30 @@ class Scratch:
         return view
 
     def operand(self, name: str, x: Tensor) -> Tensor:
-        """`x` for matrix products: itself, or a copy. (Copying to contiguous bfloat16 costs less than it saves.)"""
+        """
+        `x` as an operand of several matrix products: itself, or a copy in the operand dtype. bfloat16 is also copied
+        to be contiguous, which costs less than it saves.
+        """
         if x.dtype == self.operand_dtype and (not self.is_mixed or x.is_contiguous()):
             return x
+        if x.stride(-1) != 1 and x.stride(-2) == 1:
+            return self.operand(name, x.transpose(-1, -2)).transpose(-1, -2)
         return self(name, *x.shape, dtype=self.operand_dtype).copy_(x)
 
     def wide(self, name: str, x: Tensor) -> Tensor:
-        """An operand in the scratch dtype, for what must have all its digits: itself, or a copy."""
+        """`x` in the scratch dtype, where all its digits are needed: itself, or a copy."""
         return x if x.dtype == self.dtype else self(name, *x.shape).copy_(x)
 
     def operands(self, *tensors: Tensor) -> list[Tensor]:
-        """Query, key and value for matrix products."""
+        """Query, key and value as operands of matrix products."""
         return [self.operand(name, x) for name, x in zip("qkv", tensors, strict=True)]
 
     def product(self, first: Tensor, second: Tensor, out: Tensor, adds: bool = False) -> Tensor:
-        """The product of operands, `(bh, l, m)` and `(bh, m, n)`, in `out`, or added to what is there."""
+        """The product of `(bh, l, m)` and `(bh, m, n)` in `out`, or added to `out`."""
+        if first.dtype != self.operand_dtype:
+            first = self.operand("first operand", first)
+        if second.dtype != self.operand_dtype:
+            second = self.operand("second operand", second)
         if out.dtype == first.dtype:
             return out.baddbmm_(first, second) if adds else torch.bmm(first, second, out=out)
         narrow = torch.bmm(first, second, out=self("product", *out.shape, dtype=first.dtype))
@@ -81,25 +91,25 @@ class Scratch:
 
     def target(self, name: str, out: Tensor, is_sum: bool = False) -> Tensor:
         """
-        Where to compute what will be in `out`: there, if a matrix product can write to it. `is_sum`: several products
-        will be added up.
+        Memory to compute the values of `out` in: `out` itself if a matrix product can write there, or scratch memory
+        (`deliver` then copies). `is_sum`: several products are to be added up.
         """
         dtype = self.dtype if is_sum else self.operand_dtype
         is_possible = out.dtype == dtype and (self.is_mixed or out.is_contiguous())
         return out if is_possible else self(name, *out.shape, dtype=dtype)
 
-    def deliver(self, found: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
-        """What was computed at a `target` to where it belongs."""
-        for x, out in zip(found, outs, strict=True):
+    def deliver(self, targets: Sequence[Tensor], outs: Sequence[Tensor]) -> None:
+        """Copy what was computed in a `target` to its `out`, where they differ."""
+        for x, out in zip(targets, outs, strict=True):
             if x is not out:
                 out.copy_(x)
 
 
 def pairs_per_slice(wanted: int, *tensors: Tensor) -> int:
     """
-    How many (batch, head) pairs of `(b, h, ...)` a slice has: about `wanted`, some heads of one sequence, or several
-    sequences with all their heads if all tensors have these side by side in memory. (Of an odd number of heads one
-    sequence at most: the directions of heads alternate within a slice.)
+    How many (batch, head) pairs of `(b, h, ...)` a slice has: about `wanted`. They are some heads of one sequence, or
+    all heads of several sequences if these are adjacent in the memory of all tensors. (With an odd number of heads,
+    one sequence at most: the directions of heads alternate within a slice.)
     """
     batch, heads = tensors[0].shape[:2]
     if heads % 2 and batch > 1:
@@ -111,8 +121,8 @@ def pairs_per_slice(wanted: int, *tensors: Tensor) -> int:
 
 def is_short(query: Tensor, has_decay: bool) -> bool:
     """
-    Whether sequences `(b, h, l, d)` are so short that a slice of one costs more in calls than copies cost that have
-    the heads of several side by side, which `pairs_per_slice` asks for.
+    Whether sequences `(b, h, l, d)` are so short that slices of one sequence cost more, in calls of small operators,
+    than copies with the heads of several sequences side by side, as `pairs_per_slice` requires.
     """
     batch, heads, length, dim = query.shape
     is_scattered = batch > 1 and heads % 2 == 0 and query.stride(0) != heads * query.stride(1)
@@ -122,19 +132,19 @@ def is_short(query: Tensor, has_decay: bool) -> bool:
 
 
 def side_by_side(log_decay: Tensor | None, query: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """These tensors, or contiguous copies where `is_short`; `log_decay` is that of one direction."""
+    """These tensors, or contiguous copies if `is_short`; `log_decay` is of either direction."""
     tensors = query, *others
     return tuple(x.contiguous() for x in tensors) if is_short(query, log_decay is not None) else tensors
 
 
 def laid_out_as(like: Tensor, x: Tensor) -> Tensor:
-    """`x` if it is in memory as `torch.empty_like` has it for `like`, of the same shape, or such a copy."""
-    has_it = x.stride() == torch.empty_like(like, device="meta").stride()
-    return x if has_it else torch.empty_like(like, dtype=x.dtype).copy_(x)
+    """`x`, or a copy of it, with the strides that `torch.empty_like` gives a tensor like `like`, of the same shape."""
+    is_same = x.stride() == torch.empty_like(like, device="meta").stride()
+    return x if is_same else torch.empty_like(like, dtype=x.dtype).copy_(x)
 
 
 def slices_of_all(pairs: int, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
-    """Of tensors `(b, h, ...)`, the slices `(bh, ...)`, views all; `pairs` from `pairs_per_slice`."""
+    """The slices `(bh, ...)` of tensors `(b, h, ...)`, all of them views; `pairs` from `pairs_per_slice`."""
     if pairs > tensors[0].shape[1] or len(tensors[0]) == 1:
         return list(zip(*[x.flatten(0, 1).split(pairs) for x in tensors], strict=True))
     by_sequence = zip(*tensors, strict=True)
@@ -146,84 +156,80 @@ def first_head(s: int, pairs: int, heads: int) -> int:
     return s % -(-heads // pairs) * pairs
 
 
-def allocate_outputs(query: Tensor, value: Tensor, normalization: str) -> tuple[Scratch, Tensor, Tensor]:
-    """
-    Scratch memory, and memory for output and factor: head_dim^-1/2, which `finish` may replace. A dtype that this CPU
-    is slow at is named once.
-    """
-    if not has_native_product(query.dtype):
+def allocate_outputs(query: Tensor, value: Tensor, division: str) -> tuple[Scratch, Tensor, Tensor]:
+    """Scratch memory, and memory for outputs and denominators. Warns once of a dtype that this CPU is slow at."""
+    scratch = Scratch(query)
+    if query.dtype != scratch.dtype and not has_native_product(query.dtype):
         logger.warning_once(
             f"This CPU has no matrix product in {query.dtype}: LION's kernels compute in float32, as fast as for "
             "float32 inputs. Linear layers do not: load the model with dtype=torch.float32 for speed."
         )
-    scratch = Scratch(query)
-    # With operands in bfloat16, gradients gain next to nothing from an output that is wider.
-    is_narrow = scratch.is_mixed and normalization != "separate"
+    # With operands in bfloat16, a wider output would not make the gradients more exact.
+    is_narrow = scratch.is_mixed and division != "later"
     output = torch.empty_like(value, dtype=value.dtype if is_narrow else scratch.dtype)
-    return scratch, output, torch.full(query.shape[:3], query.shape[-1] ** -0.5, dtype=scratch.dtype)
+    return scratch, output, query.new_empty(query.shape[:3], dtype=scratch.dtype)
 
 
-def finish(output: Tensor, numerator: Tensor, factor: Tensor, normalization: str) -> None:
+def finish(output: Tensor, numerator: Tensor, denominator: Tensor, division: str, head_dim: int) -> None:
     """
-    Write the output of some queries, `(bh, length, e)`; `numerator` may be `output` itself. `factor`, `(bh, length)`,
-    holds the denominators, or head_dim^-1/2 for "none"; for "sum" their inverses take their place, 0 where a
-    denominator is 0, which makes the output and all gradients 0 there (SPEC §5).
+    Write the output of some queries, `(bh, length, e)`, or the gradients of numerators from those of outputs.
+
+    Args:
+        numerator: `(bh, length, e)`; may be `output` itself.
+        denominator: `(bh, length)`.
     """
-    if normalization == "sum":
-        is_zero = is_zero_denominator(factor)
-        factor.reciprocal_().masked_fill_(is_zero, 0)
-    if normalization != "separate":
-        torch.mul(numerator, factor.unsqueeze(-1), out=output)
+    if division != "later":
+        # A tensor in both cases: times a Python number, a product of bfloat16 would be rounded before it is stored.
+        scale = inverse_denominator(denominator) if division == "sum" else denominator.new_full((1, 1), head_dim**-0.5)
+        torch.mul(numerator, scale.unsqueeze(-1), out=output)
     elif numerator is not output:
         output.copy_(numerator)
 
 
-def rounded(output: Tensor, factor: Tensor, value: Tensor, normalization: str, *more: Tensor) -> tuple[Tensor, ...]:
+def rounded(output: Tensor, denominator: Tensor, value: Tensor, division: str, *more: Tensor) -> tuple[Tensor, ...]:
     """
-    What an operator returns (`attention_operator`): the output in the dtype of the values that it was given, laid out
-    as these are, and itself if wider.
+    What an operator returns (`attention_operator`): the output in the dtype and the layout of its values, and the
+    wider output it was rounded from, if any.
     """
-    output = laid_out_as(value, output)  # where it is of copies `side_by_side`
-    if output.dtype == value.dtype or normalization == "separate":
-        return output, factor, factor.new_empty(0), *more
-    return output.to(value.dtype), factor, output, *more
+    output = laid_out_as(value, output)  # it has another layout after `side_by_side`
+    if output.dtype == value.dtype or division == "later":
+        return output, denominator, denominator.new_empty(0), *more
+    return output.to(value.dtype), denominator, output, *more
 
 
 def output_gradients(
     grad: Tensor,
     grad_denominator: Tensor | None,
     output: Tensor,
-    factor: Tensor,
-    normalization: str,
+    denominator: Tensor,
+    division: str,
     chunks: tuple[int, int],
     scratch: Scratch,
 ) -> tuple[Tensor, Tensor | None]:
     """
-    The gradients of numerators and denominators, n_i and d_i, of some `(bh, length, e)` in chunks, `(bh * n, chunk,
-    e)` and `(bh * n, chunk, 1)`, padded with zeros. For "sum" they are n_i = dy_i / den_i and d_i = -n_i · y_i; d is
-    None for "none", whose denominators nobody sees.
+    The gradients n and d of numerators and denominators, in chunks, `(bh * n, chunk, e)` and `(bh * n, chunk, 1)`,
+    padded with zeros. For "sum" they are n_i = dy_i / den_i and d_i = -n_i · y_i; for "none" d is `None`.
 
     Args:
+        grad, output: `(bh, length, e)`.
+        grad_denominator, denominator: `(bh, length)`.
         chunks: their number n and size.
     """
     bh, length, dim = grad.shape
     is_padded = chunks[0] * chunks[1] > length
     n = scratch("n", bh, chunks[0] * chunks[1], dim)
     real = n[:, :length] if is_padded else n
-    if normalization == "separate":
-        real.copy_(grad)
-    else:
-        torch.mul(grad, factor.unsqueeze(-1), out=real)
+    finish(real, grad, denominator, division, scratch.like.shape[-1])
     if is_padded:
         n[:, length:] = 0
-    if normalization == "none":
+    if division == "none":
         return n.view(-1, chunks[1], dim), None
-    if scratch.is_mixed:  # of the n that is multiplied: n_i · v_j + d_i cancels where v_j is near y_i
+    if scratch.is_mixed:  # round n first: n_i · v_j + d_i cancels where v_j is near y_i
         n.copy_(scratch.operand("n", n))
     d = scratch("d", *n.shape[:-1])
     if is_padded:
         d[:, length:] = 0
-    if normalization == "separate":
+    if division == "later":
         d[:, :length] = grad_denominator
     else:
         product = torch.mul(real, output, out=scratch("product", *real.shape))
@@ -239,21 +245,21 @@ def cpu_operator(
 
     Args:
         compute, compute_gradients, plain: as in `attention_operator`; `compute` returns what is `rounded`.
-        allocate_more: memory for one more tensor that `compute` returns and `compute_gradients` takes, from the
-            arguments of `compute`.
+        allocate_more: allocates one more tensor that `compute` returns and `compute_gradients` takes, from query, key,
+            value and forward log decay.
     """
 
     def gradients_laid_out(grad, grad_denominator, query, key, value, forward, backward, output, *others):
         inputs = query, key, value
-        *given, grad, output = side_by_side(forward, *inputs, grad, output)
+        *copies, grad, output = side_by_side(forward, *inputs, grad, output)
         *gradients, d_forward, d_backward = compute_gradients(
-            grad, grad_denominator, *given, forward, backward, output, *others
+            grad, grad_denominator, *copies, forward, backward, output, *others
         )
         return *map(laid_out_as, inputs, gradients), d_forward, d_backward
 
-    def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions):
+    def allocate_saved(query, key, value, forward, backward, chunk_size, division, head_directions):
         dtype = accumulation_dtype(query.dtype)
-        has_wider = value.dtype != dtype and normalization != "separate" and not Scratch(query).is_mixed
+        has_wider = value.dtype != dtype and division != "later" and not Scratch(query).is_mixed
         wider = torch.empty_like(value, dtype=dtype) if has_wider else value.new_empty(0, dtype=dtype)
         more = () if allocate_more is None else (allocate_more(query, key, value, forward),)
         return wider, *more

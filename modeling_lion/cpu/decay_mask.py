@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The decay mask by hand, for the CPU: tiles of M in memory that is there already, and the gradients of the log decays.
+The decay mask in hand-written kernels for the CPU: tiles of M in scratch memory, and the gradients of the log decays.
 
-    W = (q kᵀ) ∘ M        R = dW ∘ W, the gradient of log M, of which every step takes what crosses it:
+    W = (q kᵀ) ∘ M        R = dW ∘ W, the gradient of log M. The gradient of a step is the sum of what crosses it:
 
     d forward_t = Σ_{i>t≥j} R_ij          d backward_t = Σ_{i<t≤j} R_ij
 
@@ -32,21 +32,24 @@ from .common import Scratch, first_head, slices_of_all
 
 class MaskSums(NamedTuple):
     """
-    What `write_mask` needs of chunks: sums in base 2 and, where there are cuts, their numbers; `(..., chunk)`. Where
-    heads read one way, `from_start` is -to_start for those that read backward, and `to_start` is `None`.
+    What `write_mask` reads, by direction: M_ij = 2^(x_i - x_j).
+
+    Attributes:
+        exponents: x, `(..., 2, chunk)`: sums of log decays in base 2, forward from the start of the chunk, and the
+            negative of those backward to the start. `(..., 1, chunk)` if each head reads one way.
+        cuts: the same sums of the cuts, 1 each, which `exponents` then leaves out; `None` where there are none.
     """
 
-    from_start: Tensor
-    to_start: Tensor | None
-    cuts_from_start: Tensor | None = None
-    cuts_to_start: Tensor | None = None
+    exponents: Tensor
+    cuts: Tensor | None = None
 
     def of_chunks(self, n: slice) -> "MaskSums":
-        """Of sums `(bh, n, chunk)`, those of some chunks."""
-        return MaskSums(*[x if x is None else x[:, n] for x in self])
+        """Those of some chunks, from `(bh, n, ...)`."""
+        return MaskSums(self.exponents[:, n], None if self.cuts is None else self.cuts[:, n])
 
-    def expand(self, *shape: int) -> "MaskSums":
-        return MaskSums(*[x if x is None else x.expand(shape) for x in self])
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Those that there are."""
+        return self[:1] if self.cuts is None else self
 
 
 def base2_chunk_sums(forward: Tensor, backward: Tensor) -> ChunkSums:
@@ -54,90 +57,91 @@ def base2_chunk_sums(forward: Tensor, backward: Tensor) -> ChunkSums:
 
 
 def base2_sums(forward: Tensor, backward: Tensor) -> tuple[ChunkSums, MaskSums]:
-    """The sums of chunks `(..., chunk)` for hand-written code on a CPU, where exp2 is faster than exp."""
+    """`ChunkSums` of `(..., chunk)` in base 2, since exp2 is faster than exp on a CPU, and the sums for masks."""
     sums = base2_chunk_sums(forward, backward)
     if not (torch.minimum(forward, backward) <= log_decay_floor(forward.dtype)).any():
-        return sums, MaskSums(sums.from_start, sums.to_start)
+        return sums, MaskSums(both_ways(sums))
     forward, backward, *cuts = split_cuts(forward, backward)
-    others, cuts = base2_chunk_sums(forward, backward), chunk_sums(*cuts)
-    return sums, MaskSums(others.from_start, others.to_start, cuts.from_start, cuts.to_start)
+    return sums, MaskSums(both_ways(base2_chunk_sums(forward, backward)), both_ways(chunk_sums(*cuts)))
+
+
+def both_ways(sums: ChunkSums) -> Tensor:
+    """The exponents or cuts of `MaskSums` for chunks that are read both ways."""
+    return torch.stack((sums.from_start, -sums.to_start), dim=-2)
 
 
 def one_way_base2_sums(forward: Tensor, backward: Tensor) -> tuple[ChunkSums, MaskSums, Tensor]:
     """
-    `base2_sums` of log decays `(batch, heads, ..., chunk)` where the directions of heads alternate, both sums from the
-    steps in a head's own direction; and which heads read forward, `(heads, ..., 1)`.
+    `base2_sums` of log decays `(batch, heads, ..., chunk)` for heads of alternating directions: both directions of a
+    head get the log decays of the one it reads. And which heads read forward, `(heads, ..., 1)`.
     """
     is_forward = reads_forward(forward.shape[1]).view(-1, *[1] * (forward.dim() - 2))
     own = forward if forward is backward else forward.where(is_forward, backward)
 
-    def along(sums: ChunkSums) -> Tensor:
-        return sums.from_start.where(is_forward, -sums.to_start)
+    def own_way(sums: ChunkSums) -> Tensor:
+        return sums.from_start.where(is_forward, -sums.to_start).unsqueeze(-2)
 
     sums = base2_chunk_sums(own, own)
-    for_mask = MaskSums(along(sums), None)
+    for_mask = MaskSums(own_way(sums))
     if (own <= log_decay_floor(own.dtype)).any():
         others, _, *cuts = split_cuts(own, own)
-        for_mask = MaskSums(along(base2_chunk_sums(others, others)), None, along(chunk_sums(*cuts)))
+        for_mask = MaskSums(own_way(base2_chunk_sums(others, others)), own_way(chunk_sums(*cuts)))
     return sums, for_mask, is_forward
 
 
 def write_mask(out: Tensor, sums: MaskSums, scratch: Callable[..., Tensor], first_head: int = 0) -> None:
     """
-    The mask inside chunks, into memory that is there already.
+    Write the mask inside chunks.
 
-    Of the two exponents, the one that does not apply is never below 0 and the one that does never above: the minimum
-    chooses, with no mask of indices. (Its derivative, which is halved where both are 0, is never asked for.) Of two
-    numbers of cuts it is the maximum.
+    Of the exponents of both directions, the one that does not apply is never below 0 and the one that applies never
+    above: the minimum chooses, without a mask of indices. (Its derivative, which is halved where both are 0, is never
+    asked for.) Of the numbers of cuts, the maximum does.
 
     Args:
         out: `(..., chunk, chunk)`, of any strides.
-        sums: `(..., chunk)`.
+        sums: `(..., ways, chunk)`.
         scratch: gives memory by name and shape.
-        first_head: where heads read one way, the head of `out[0]`; `out[1]` is of the next one, and so on.
+        first_head: the head of `out[0]`, where heads read one way; `out[1]` is of the next one, and so on.
     """
-    if sums.to_start is None:
+    if sums.exponents.shape[-2] == 1:
         write_one_way_mask(out, sums, scratch, first_head)
         return
-    has_cuts = sums.cuts_from_start is not None
+    has_cuts = sums.cuts is not None
     below = out if out.is_contiguous() and not has_cuts else scratch("mask below", *out.shape)
     above = scratch("mask above", *out.shape)
-    torch.sub(sums.from_start.unsqueeze(-1), sums.from_start.unsqueeze(-2), out=below)
-    torch.sub(sums.to_start.unsqueeze(-2), sums.to_start.unsqueeze(-1), out=above)
+    write_differences(sums.exponents, below, above)
     torch.exp2(torch.minimum(below, above, out=below), out=out)
     if has_cuts:
-        torch.sub(sums.cuts_from_start.unsqueeze(-1), sums.cuts_from_start.unsqueeze(-2), out=below)
-        torch.sub(sums.cuts_to_start.unsqueeze(-2), sums.cuts_to_start.unsqueeze(-1), out=above)
+        write_differences(sums.cuts, below, above)
         out.masked_fill_(torch.maximum(below, above, out=below) > 0, 0)
 
 
+def write_differences(x: Tensor, *outs: Tensor) -> None:
+    """x_i - x_j of each way, `(..., chunk, chunk)`, from `(..., ways, chunk)`."""
+    for of_way, out in zip(x.unbind(-2), outs, strict=True):
+        torch.sub(of_way.unsqueeze(-1), of_way.unsqueeze(-2), out=out)
+
+
 def write_one_way_mask(out: Tensor, sums: MaskSums, scratch: Callable[..., Tensor], first_head: int) -> None:
-    """`write_mask` for heads that read one way: one exponent, and nothing from tokens in the other direction."""
-    torch.sub(sums.from_start.unsqueeze(-1), sums.from_start.unsqueeze(-2), out=out)
+    """`write_mask` for heads that read one way: one exponent, and 0 for tokens in the other direction."""
+    write_differences(sums.exponents, out)
     closed = out.new_full(out.shape[-2:], -torch.inf).triu_(1)
     for heads, closed_above in zip(one_way_rows(first_head), (closed, closed.T), strict=True):
         out[heads] += closed_above
     torch.exp2(out, out=out)
-    if sums.cuts_from_start is not None:
+    if sums.cuts is not None:
         cuts = scratch("mask above", *out.shape)
-        torch.sub(sums.cuts_from_start.unsqueeze(-1), sums.cuts_from_start.unsqueeze(-2), out=cuts)
+        write_differences(sums.cuts, cuts)
         out.masked_fill_(cuts > 0, 0)
 
 
 def one_way_rows(first_head: int) -> tuple[slice, slice]:
-    """Which of some heads read forward, and which backward, where directions alternate."""
+    """Which heads of a slice read forward, and which backward, if directions alternate."""
     return slice(first_head % 2, None, 2), slice(1 - first_head % 2, None, 2)
 
 
-def slices_of_sums(sums: MaskSums, pairs: int) -> list[MaskSums]:
-    """The slices of sums `(b, h, ...)`."""
-    names = [name for name, x in zip(MaskSums._fields, sums, strict=True) if x is not None]
-    by_slice = slices_of_all(pairs, *[x for x in sums if x is not None])
-    return [MaskSums(**{"to_start": None} | dict(zip(names, some, strict=True))) for some in by_slice]
-
-
 class DecayShares(NamedTuple):
-    """A `DecayGradient` of some (batch, head) pairs: `(bh, n, w, c)`, and `(bh, n, w)` for `through`."""
+    """The sums of a `DecayGradient` for some (batch, head) pairs: `(bh, n, w, c)`, and `(bh, n, w)` for `through`."""
 
     query: Tensor
     key: Tensor
@@ -149,14 +153,14 @@ class DecayShares(NamedTuple):
 
 class DecayGradient:
     """
-    The gradients of the log decays, from what crosses each step inside a chunk (never from sums over the whole
-    sequence, which would cancel). In the directions forward and backward, or in the one that a head reads:
+    The gradients of the log decays, collected from what crosses each step inside a chunk (never from sums over the
+    whole sequence, which would cancel). In both directions, or in the one that a head reads:
 
         d forward_t  = Σ_{i>t} query_i + Σ_{j≤t} key_j + through
         d backward_t = Σ_{i<t} query_i + Σ_{j≥t} key_j + through
 
-    `query_i` is the gradient of the log of what query i gets from the chunks before its own (behind it, if backward),
-    `key_j` of what key j gives to the chunks behind its own, `through` of what passes the chunk from end to end.
+    `query_i` is the gradient of the log of what query i gets from the chunks before its own (after it, if backward),
+    `key_j` of what key j gives to the chunks after its own, `through` of what passes the whole chunk.
     """
 
     def __init__(self, like: Tensor, batch: int, heads: int, num_chunks: int, chunk: int, is_one_way: bool):
@@ -171,8 +175,8 @@ class DecayGradient:
 
     def add_inside_chunks(self, shares: DecayShares, r: Tensor, scratch: Scratch) -> None:
         """
-        Take R of diagonal tiles, `(bh, n, c, c)`; it is lost. What crosses t is counted in the row i from i on, and
-        taken back in the column j from j on. (The diagonal cancels.)
+        Add R of diagonal tiles, `(bh, n, c, c)`, which is overwritten. What crosses t is added in row i from i on, and
+        subtracted in column j from j on. (The diagonal cancels.)
         """
         if self.is_one_way:
             shares.query[:, :, 0].add_(r.sum(-1).sub_(r.sum(-2)))
@@ -186,29 +190,29 @@ class DecayGradient:
         """The gradients in the shapes of `forward` and `backward`."""
         query, key, through = self.shares
         batch, heads = query.shape[:2]
-        found = [query.new_zeros(batch, heads, length) for _ in range(2)]
+        gradients = [query.new_zeros(batch, heads, length) for _ in range(2)]
         directions = (
             [(rows, 0) for rows in one_way_rows(0)] if self.is_one_way else [(slice(None), 0), (slice(None), 1)]
         )
-        for (rows, way), out, is_backward in zip(directions, found, (False, True), strict=True):
+        for (rows, way), out, is_backward in zip(directions, gradients, (False, True), strict=True):
             from_queries, from_keys = query[:, rows, :, way], key[:, rows, :, way]
             if not is_backward:
                 from_queries, from_keys = from_queries.flip(-1), from_keys.flip(-1)
-            # Σ_{i<t} query_i + Σ_{j≥t} key_j, or with the chunk turned round.
+            # Σ_{i<t} query_i + Σ_{j≥t} key_j, with the chunk reversed for the forward direction.
             d = from_queries.cumsum(-1) - from_queries + from_keys.flip(-1).cumsum(-1).flip(-1)
             d = (d if is_backward else d.flip(-1)) + through[:, rows, :, way, None]
             out[:, rows] = d.flatten(2)[..., :length]
         return tuple(
             d.sum((0, 2)) if is_per_head(x) else d.sum_to_size(x.shape)
-            for d, x in zip(found, (forward, backward), strict=True)
+            for d, x in zip(gradients, (forward, backward), strict=True)
         )
 
 
 class ToeplitzMask:
-    """M of log decays `(heads,)`, λ^|i-j|: one matrix per head, wide enough for the tiles of all queries."""
+    """M for log decays `(heads,)`, λ^|i-j|: one matrix per head, wide enough for the tiles of all queries."""
 
     def __init__(self, forward: Tensor, backward: Tensor, length: int, rows: int, pairs: int):
-        """`rows`: queries of a tile."""
+        """`rows`: queries in a tile."""
         self.length, self.last = length, (length - 1) // rows * rows
         row = torch.arange(rows, dtype=forward.dtype)
         column = torch.arange(self.last + length, dtype=forward.dtype) - self.last
@@ -221,7 +225,7 @@ class ToeplitzMask:
         self.gradients = self.d_log_decay.split(pairs)
 
     def part(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """Of a table `(..., rows, wide)`, what belongs to the queries from `start` to `stop`."""
+        """The part of a table `(..., rows, wide)` for the queries from `start` to `stop`."""
         first = self.last - start
         return x[..., : stop - start, first : first + self.length]
 
@@ -231,8 +235,9 @@ class ToeplitzMask:
 
     def add_gradient(self, r: Tensor, s: int, start: int, stop: int, scratch: Scratch) -> None:
         """
-        Take R of slice s, `(bh, r, l)`: a log decay gets Σ_ij R_ij times the steps in its direction. Row by row, since
-        one sum of all would lose digits: distances weigh what is far most, and much of it cancels.
+        Add R of slice s, `(bh, r, l)`: the gradient of a log decay is Σ_ij R_ij times the steps in its direction. It
+        is
+        summed row by row, since a single sum would lose digits: the largest terms, from far away, mostly cancel.
         """
         gradient = self.gradients[s % len(self.gradients)]
         by_row = torch.bmm(r.transpose(0, 1), self.part(self.steps, start, stop).permute(1, 2, 0))
@@ -244,7 +249,7 @@ class ToeplitzMask:
 
 
 class ChunkedMask:
-    """M of any log decays: diagonal tiles from exponents, the others products of what is left of rows and columns."""
+    """M for any log decays: diagonal tiles from exponents, the others as products of factors of rows and columns."""
 
     def __init__(self, log_decay: LogDecay, num_chunks: int, chunk: int, pairs: int, head_directions: str):
         """`log_decay`: `(b, h, l)`."""
@@ -253,8 +258,8 @@ class ChunkedMask:
         forward, backward = (pad(x, (0, padding)).unflatten(-1, (num_chunks, chunk)) for x in log_decay)
         is_one_way = head_directions == "alternate"
         sums, for_mask, *_ = (one_way_base2_sums if is_one_way else base2_sums)(forward, backward)
-        self.mask_sums = slices_of_sums(for_mask, pairs)
-        # What is left of keys at the border of chunk n, behind the chunks between: (..., n, chunks, chunk).
+        self.mask_sums = [MaskSums(*x) for x in slices_of_all(pairs, *for_mask.tensors())]
+        # Factors of keys up to the border of chunk n, through the chunks between: (..., n, chunks, chunk).
         forward_up_to, backward_up_to = (x.double().sum(-1).cumsum(-1) * LOG2_E for x in (forward, backward))
         forward_through = pad(forward_up_to, (1, 0))[..., :-1].unsqueeze(-1) - forward_up_to.unsqueeze(-2)
         backward_through = pad(backward_up_to, (1, 0))[..., :-1].unsqueeze(-2) - backward_up_to.unsqueeze(-1)
@@ -273,17 +278,17 @@ class ChunkedMask:
 
     def rows(self, s: int, start: int, stop: int, scratch: Scratch) -> Tensor:
         """M of slice s, `(bh, r, l)`."""
-        _, num_chunks, size = self.mask_sums[s].from_start.shape
+        num_chunks, size = self.shape[2:]
         first, last = start // size, -(-stop // size)
         sums = self.mask_sums[s].of_chunks(slice(first, last))
-        mask = scratch("mask", *sums.from_start.shape, num_chunks * size)
+        mask = scratch("mask", len(sums.exponents), last - first, size, num_chunks * size)
         write_mask(self.diagonal(mask, first), sums, scratch, first_head(s, self.pairs, self.shape[1]))
         for n, out in zip(range(first, last), mask.unbind(1), strict=True):
-            before, behind = n * size, (n + 1) * size
+            before, after = n * size, (n + 1) * size
             if n > 0:
                 torch.mul(self.forward_rows[s][n], self.keys[s][n][..., :before], out=out[..., :before])
             if n < num_chunks - 1:
-                torch.mul(self.backward_rows[s][n], self.keys[s][n][..., behind:], out=out[..., behind:])
+                torch.mul(self.backward_rows[s][n], self.keys[s][n][..., after:], out=out[..., after:])
         return mask.flatten(1, 2)[:, : stop - start, : self.length]
 
     def diagonal(self, x: Tensor, first: int) -> Tensor:
@@ -291,7 +296,7 @@ class ChunkedMask:
         return x.unflatten(-1, self.shape[-2:]).diagonal(first, 1, 3).movedim(-1, 1)
 
     def add_gradient(self, r: Tensor, s: int, start: int, stop: int, scratch: Scratch) -> None:
-        """Take R of slice s, `(bh, r, l)`; it is lost."""
+        """Add R of slice s, `(bh, r, l)`, which is overwritten."""
         batch, heads, num_chunks, size = self.shape
         if self.gradients is None:
             self.inside = DecayGradient(r, *self.shape, is_one_way=False)
@@ -309,10 +314,10 @@ class ChunkedMask:
 
     def gradient(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
         before = self.by_row.new_ones(self.shape[2], self.shape[2]).tril_(-1)  # [n, m]: m comes before n
-        behind = before.T
+        after = before.T
         pairs = self.by_column.sum(-1)
         shares = self.inside.shares
-        for way, (ahead, back) in enumerate(((before, behind), (behind, before))):
+        for way, (ahead, back) in enumerate(((before, after), (after, before))):
             shares.query[:, :, :, way].add_((self.by_row * ahead.unsqueeze(1)).sum(-1))
             shares.key[:, :, :, way].add_((self.by_column * ahead.unsqueeze(-1)).sum(2))
             shares.through[:, :, :, way].add_(((back @ pairs) * ahead).sum(-1))
@@ -329,7 +334,9 @@ def make_mask(
     pairs: int,
     head_directions: str,
 ) -> ToeplitzMask | ChunkedMask:
-    """The mask of `finite_log_decay`s, cut into tiles of `rows` queries and slices of `pairs`; chunks: n and c."""
+    """
+    The mask for log decays of `finite_log_decay`, in tiles of `rows` queries and slices of `pairs`; chunks: n and c.
+    """
     if is_per_head(log_decay.forward):
         log_decay = close_directions(*log_decay, heads, head_directions)
         return ToeplitzMask(*log_decay, length, rows, pairs)

@@ -1,26 +1,25 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Attention whose decays differ between the channels of the keys, by hand, for the CPU: the chunk form (cpu/chunk.py),
-with halves of halves inside chunks (attention/plain_diagonal.py).
+Attention whose decays differ between the channels of the keys, a hand-written kernel for the CPU: the chunk form
+(cpu/chunk.py), which halves chunks again and again inside (attention/plain_diagonal.py).
 
-What is left on the way from a token to the borders of its block of 1, 2, 4, ... tokens is a product of numbers in
-[0, 1], and that of a block of twice as many tokens follows from those of its halves, 0 and 1:
+The decay from a token to the borders of its block of 1, 2, 4, ... tokens is a product of numbers in [0, 1]. For a
+block of twice as many tokens it follows from those of its halves, 0 and 1:
 
     from_start[1] *= to_end[0, first token]       to_end[0] *= to_end[1, first token]
     from_end[0] *= to_start[1, last token]        to_start[1] *= to_start[0, last token]
 
-So there is one exponential per decay, and no sum. Where two halves meet, Q = [q from_end | q from_start] of the halves
-0 and 1, K = [k to_end | k to_start], and the weights between them are Q[1] K[0]ᵀ and Q[0] K[1]ᵀ. With dQ and dK of
-such a pair and G the gradient of the weights:
+So there is one exponential per decay, and no sum. For two adjacent halves, 0 and 1, Q = [q from_end | q from_start]
+and K = [k to_end | k to_start], and the weights between them are Q[1] K[0]ᵀ and Q[0] K[1]ᵀ. With G the gradient of the
+weights:
 
     dQ[1] = G[1, 0] K[0]      dK[0] = G[1, 0]ᵀ Q[1]      dq_F += from_start dQ[1]      dk_F += to_end dK[0]
 
-and likewise for the other direction, B. All levels together, d forward_t = Σ_{j≤t} (k_j dk_F,j - q_j dq_F,j), in
-every channel: what key t has in common with queries behind it, less what of that has been used up.
+and likewise for the other direction, B. Over all levels, d forward_t = Σ_{j≤t} (k_j dk_F,j - q_j dq_F,j) in every
+channel: what the keys up to t give to later queries, less what queries up to t have got of it.
 """
 
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,7 +33,7 @@ from .common import Scratch, cpu_operator, slices_of_all
 from .lit import allocate_state
 
 
-# Tokens of a block whose halves are too small for matrix products of their own: all of it, and a mask.
+# Tokens of a block whose halves are too small for separate matrix products: all are multiplied, and masked.
 TILE = 16
 LARGEST_CHUNK = 64
 
@@ -45,12 +44,14 @@ def halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:
 
 
 def blocks(x: Tensor, half: int, i: int, j: int) -> Tensor:
-    """Of tiles `(tiles, c, c)`, what queries in halves i have with keys in halves j, `(tiles, blocks, half, half)`."""
+    """
+    The parts of tiles `(tiles, c, c)` for queries in halves i and keys in halves j, `(tiles, blocks, half, half)`.
+    """
     return x.unflatten(2, (-1, 2, half)).unflatten(1, (-1, 2, half))[:, :, i, :, :, j].diagonal(0, 1, 3).movedim(-1, 1)
 
 
 def halvings(size: int) -> list[int]:
-    """1, 2, 4, ... up to half of a power of two."""
+    """1, 2, 4, ... up to half of `size`, a power of two."""
     return [1 << n for n in range(size.bit_length() - 1)]
 
 
@@ -65,17 +66,23 @@ def running_sums_(x: Tensor, is_backward: bool) -> Tensor:
     return x
 
 
-class BlockProducts(NamedTuple):
-    """What is left on the way from a token to the borders of its block, `(bh, p, c, d)` each (`ChunkSums`)."""
+class BlockProducts:
+    """
+    The decay from each token to the borders of its block.
 
-    from_start: Tensor
-    to_end: Tensor
-    from_end: Tensor
-    to_start: Tensor
+    Attributes:
+        memory: of all of them, `(4, bh, p, c, d)`.
+        from_start, to_end, from_end, to_start: `(bh, p, c, d)` each, named as in `ChunkSums`.
+    """
 
-    def of_halves(self, half: int) -> "BlockProducts":
-        """Of the first and the second halves of blocks of 2 * half tokens, a pair of `(blocks, half, d)` each."""
-        return BlockProducts(*[halves(x, half) for x in self])
+    def __init__(self, memory: Tensor):
+        self.memory = memory
+        self.from_start, self.to_end, self.from_end, self.to_start = memory
+
+    def of_halves(self, half: int) -> list[tuple[Tensor, Tensor]]:
+        """The first and the second halves of blocks of 2 * half tokens, `(blocks, half, d)` each, in that order."""
+        first, second = self.memory.view(4, -1, 2, half, self.memory.shape[-1]).unbind(2)
+        return list(zip(first, second, strict=True))
 
     def double(self, half: int) -> None:
         """From blocks of `half` tokens to blocks of twice as many."""
@@ -92,14 +99,15 @@ class DiagonalDecays:
     def __init__(self, query, key, value, forward, backward, chunk_size: int, head_directions: str):
         heads, length = query.shape[1:3]
         chunk = chunk_of(length, min(chunk_size, LARGEST_CHUNK))
-        # One-way heads have both directions, one of which is 0: their neighbours need the other.
+        # Heads that read one way compute both directions here, one of them 0.
         self.cut = Cut(query, key, value, (-(-length // chunk), chunk), ways=2)
         self.tile = min(TILE, chunk)
+        # An operator gets other objects than its caller passes, even for one tensor.
         self.is_symmetric = forward.is_set_to(backward) and head_directions == "both"
         log_decays = close_directions(forward, backward, heads, head_directions)
         self.log_decays = slices_of_all(self.cut.pairs, *log_decays)
         token = torch.arange(self.tile)
-        # By level: where queries and keys are in one block, and in different halves of it.
+        # By level: 1 where query and key are in different halves of one block.
         self.masks = {
             half: ((token[:, None] // half) ^ (token // half) == 1).to(accumulation_dtype(query.dtype))
             for half in halvings(self.tile)
@@ -114,7 +122,7 @@ class DiagonalDecays:
         self.d_by_slice = slices_of_all(cut.pairs, *self.d_log_decays)
 
     def gradients(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the log decays, `(b, h, length, d)`."""
+        """The gradients of the log decays, `(b, h, length, d)`."""
         return tuple(x.flatten(2, 3)[:, :, : self.cut.length].contiguous() for x in self.d_log_decays)
 
     def of_slice(self, s: int, work: Workspace) -> "DiagonalDecaysOfSlice":
@@ -127,17 +135,16 @@ class DiagonalDecaysOfSlice:
     def __init__(self, decays: DiagonalDecays, s: int, scratch: Scratch):
         self.cut, self.scratch, self.tile, self.masks = decays.cut, scratch, decays.tile, decays.masks
         self.is_symmetric, self.log_decays = decays.is_symmetric, decays.log_decays[s]
-        # By way, what is left in every chunk, (bh, n, d), and the gradients of the log decays, (bh, n, c, d).
+        # By direction: the decay through every chunk, (bh, n, d), and gradients of the log decays, (bh, n, c, d).
         shape = len(self.log_decays[0]), self.cut.num_chunks, self.cut.head_dim
         self.through = [scratch(f"through, way {way}", *shape) for way in range(2)]
         self.has_gradient = decays.d_log_decays is not None
         self.d_log_decays = decays.d_by_slice[s] if self.has_gradient else None
 
     def in_tokens(self, part: Part) -> BlockProducts:
-        """What is left in blocks of one token."""
+        """The products of blocks of one token."""
         cut, pairs = self.cut, part.shape[0]
-        names = ("from start", "to end", "from end", "to start")
-        left = BlockProducts(*[self.scratch(name, *part.shape, cut.head_dim) for name in names])
+        left = BlockProducts(self.scratch("left", 4, *part.shape, cut.head_dim))
         left.from_start.fill_(1)
         left.from_end.fill_(1)
         tokens = slice(part.chunks.start * cut.chunk, min(part.chunks.stop * cut.chunk, cut.length))
@@ -152,18 +159,20 @@ class DiagonalDecaysOfSlice:
         return left
 
     def factors(self, part: Part) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """What the queries and the keys of a part are scaled with, by way, `(bh, p, c, d)` each."""
+        """What queries and keys of a part are scaled with, by direction, `(bh, p, c, d)` each."""
         left = self.in_tokens(part)
         for half in halvings(self.cut.chunk):
             left.double(half)
         return (left.from_start, left.from_end), (left.to_end, left.to_start)
 
     def keep(self) -> list[tuple[Tensor, ...]]:
-        """By direction, what is left of a state behind each chunk, `(bh, d, 1)`, once `weights` has seen all parts."""
+        """
+        By direction, the factor of a state that passes each chunk, `(bh, d, 1)`; call it after `weights` of all parts.
+        """
         return [x.unsqueeze(-1).unbind(1) for x in self.through]
 
     def scale_halves(self, q: Tensor, k: Tensor, half: int, left: BlockProducts) -> list[Tensor]:
-        """Q and K of a level, `(bh * p, c, d)`."""
+        """Q and K at a level, `(bh * p, c, d)`."""
         from_start, to_end, from_end, to_start = left.of_halves(half)
         scaled = []
         for name, x, factors in (("Q", q, (from_end[0], from_start[1])), ("K", k, (to_end[0], to_start[1]))):
@@ -175,18 +184,18 @@ class DiagonalDecaysOfSlice:
 
     def inside_gradients(self, q: Tensor, k: Tensor, g: Tensor, dq: Tensor, dk: Tensor, part: Part) -> tuple:
         """
-        What comes from inside chunks: write dq and dk, `(bh * p, c, d)`, take the part of the decays, and return the
-        results of `weights`; `g` is the gradient of the weights.
+        The gradients from inside chunks: write dq and dk, `(bh * p, c, d)`, collect those of the decays, and return
+        the results of `weights`; `g` is the gradient of the weights.
         """
         scratch = self.scratch
-        found = [scratch(name, *q.shape).zero_() for name in ("dq F", "dk F", "dq B", "dk B")]
-        results = self.weights(q, k, part, g, found[0::2], found[1::2])
+        by_way = [scratch(name, *q.shape).zero_() for name in ("dq F", "dk F", "dq B", "dk B")]
+        results = self.weights(q, k, part, g, by_way[0::2], by_way[1::2])
         wide = [scratch.wide("q", q), scratch.wide("k", k)]
         own = g.diagonal(0, 1, 2).unsqueeze(-1)
-        for out, other, ahead, back in zip((dq, dk), wide[::-1], found[:2], found[2:], strict=True):
+        for out, other, ahead, back in zip((dq, dk), wide[::-1], by_way[:2], by_way[2:], strict=True):
             torch.add(ahead, back, out=out).addcmul_(own, other)
         if self.has_gradient:
-            for way, (of_queries, of_keys) in enumerate((found[:2], found[2:])):
+            for way, (of_queries, of_keys) in enumerate((by_way[:2], by_way[2:])):
                 crossing = of_keys.mul_(wide[1]).addcmul_(of_queries, wide[0], value=-1)
                 out = self.d_log_decays[way][:, part.chunks]
                 out.copy_(running_sums_(crossing, is_backward=way == 1).view(out.shape))
@@ -194,13 +203,13 @@ class DiagonalDecaysOfSlice:
 
     def weights(self, q: Tensor, k: Tensor, part: Part, g=None, dq=None, dk=None) -> tuple:
         """
-        The weights inside chunks, `(bh * p, c, c)`, and `factors`; given the gradients `g` of the weights, dq and dk
-        of both directions, too, but for tokens with themselves.
+        The weights inside chunks, `(bh * p, c, c)`, and `factors`. With the gradients `g` of the weights, also add to
+        dq and dk of both directions, except for the weight of each token with itself.
         """
         scratch, tile, size = self.scratch, self.tile, self.cut.chunk
         q, k = scratch.wide("q", q), scratch.wide("k", k)
         left = self.in_tokens(part)
-        per_chunk = size // tile
+        per_chunk, in_tiles = size // tile, (-1, tile, self.cut.head_dim)
         tiles = scratch("tiles", len(q) * per_chunk, tile, tile)
         own = torch.sum(torch.mul(q, k, out=scratch("Q", *q.shape)), -1)
         tiles.zero_().diagonal(0, 1, 2).copy_(own.view(-1, tile))
@@ -212,17 +221,16 @@ class DiagonalDecaysOfSlice:
         for half in halvings(size):
             scaled = self.scale_halves(q, k, half, left)
             if half < tile:
-                scaled_q, scaled_k = (x.view(-1, tile, self.cut.head_dim) for x in scaled)
+                scaled_q, scaled_k = scaled[0].view(in_tiles), scaled[1].view(in_tiles)
                 mask = self.masks[half]
                 product = scratch.product(scaled_q, scaled_k.transpose(1, 2), scratch("tile", *tiles.shape))
                 tiles.addcmul_(product, mask)
                 if g is not None:
                     d_product = scratch.operand("tile", torch.mul(g_tiles, mask, out=product))
-                    d_q, d_k = (x.view(-1, tile, self.cut.head_dim) for x in d_scaled)
-                    scratch.product(d_product, scaled_k, d_q)
-                    scratch.product(d_product.transpose(1, 2), scaled_q, d_k)
+                    scratch.product(d_product, scaled_k, d_scaled[0].view(in_tiles))
+                    scratch.product(d_product.transpose(1, 2), scaled_q, d_scaled[1].view(in_tiles))
             else:
-                scaled_q, scaled_k = (halves(x, half) for x in scaled)
+                scaled_q, scaled_k = halves(scaled[0], half), halves(scaled[1], half)
                 for i, j in ((0, 1), (1, 0)):
                     out = blocks(part.scores, half, i, j)
                     product = scratch("block", out.shape[:2].numel(), half, half)
@@ -231,9 +239,8 @@ class DiagonalDecaysOfSlice:
                     if g is not None:
                         product.view(out.shape).copy_(blocks(g, half, i, j))
                         d_product = scratch.operand("block", product)
-                        d_q, d_k = (halves(x, half) for x in d_scaled)
-                        scratch.product(d_product, scaled_k[j], d_q[i])
-                        scratch.product(d_product.transpose(1, 2), scaled_q[i], d_k[j])
+                        scratch.product(d_product, scaled_k[j], halves(d_scaled[0], half)[i])
+                        scratch.product(d_product.transpose(1, 2), scaled_q[i], halves(d_scaled[1], half)[j])
             if g is not None:
                 from_start, to_end, from_end, to_start = left.of_halves(half)
                 for outs, d, (first, second), ahead in (
@@ -241,7 +248,7 @@ class DiagonalDecaysOfSlice:
                     (dk, d_scaled[1], (to_end, to_start), 0),
                 ):
                     d = halves(d, half)
-                    # Queries in the second half and keys in the first one are those that read forward.
+                    # Forward: queries in the second half read keys in the first.
                     halves(outs[0], half)[ahead].addcmul_(d[ahead], (first, second)[ahead][ahead])
                     halves(outs[1], half)[1 - ahead].addcmul_(d[1 - ahead], (first, second)[1 - ahead][1 - ahead])
             left.double(half)

@@ -1,18 +1,17 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The full form (SPEC §3 "parallel") by hand, for the CPU: one length x length matrix per head. O(L²) time, best for
-short L.
+The full form (SPEC §3 "parallel"), a hand-written kernel for the CPU: one length x length matrix per head. O(L²) time,
+best for short L.
 
     W = (q kᵀ) ∘ M        den_i = Σ_j W_ij        y_i = (W v)_i / den_i
 
-Gradients, with those of numerator and denominator n_i and d_i (for the line above n_i = dy_i / den_i, d_i = -n_i ·
-y_i):
+The gradients, from those of numerators and denominators, n_i and d_i (here n_i = dy_i / den_i and d_i = -n_i · y_i):
 
     G_ij = (n_i · v_j + d_i) M_ij       dq = G k       dk = Gᵀ q       dv = Wᵀ n
 
 and for the log decays R = G ∘ (q kᵀ) (cpu/decay_mask.py).
 
-Some rows of W of a slice of (batch, head) pairs are computed at a time, so that they stay in cache; W is never saved.
+Some rows of W for a slice of (batch, head) pairs are computed at a time, so that they stay in cache; W is never saved.
 
 Dimensions: bh = (batch, head) pairs, l = length, r = rows of W in a tile, d = head_dim, e = value_dim.
 """
@@ -37,12 +36,12 @@ from .common import (
 from .decay_mask import make_mask
 
 
-# Elements of W at a time: with its mask, some megabytes. Fewer would cost more in calls than they save in cache.
+# Elements of W at a time: some megabytes, with the mask. With fewer, calls would cost more than the cache saves.
 MATRIX_TILE_ELEMENTS = 400_000
 
 
 class Tiles:
-    """How W is cut: tiles of some rows for a slice of (batch, head) pairs; and the mask, by rows."""
+    """How W is cut: into tiles of some rows for a slice of (batch, head) pairs; and the rows of the mask."""
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay, head_directions: str):
         batch, heads, length, _ = query.shape
@@ -64,44 +63,44 @@ class Tiles:
 
 
 def multiply_(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Multiply `(bh, r, l)` with a mask of as many pairs or of one sequence's heads, in place."""
+    """Multiply `(bh, r, l)` in place with a mask for all pairs, or for the heads of one sequence."""
     if mask is not None:
         x.view(-1, *mask.shape).mul_(mask)
     return x
 
 
-def compute_full_form(query, key, value, forward, backward, chunk_size, normalization, head_directions):
+def compute_full_form(query, key, value, forward, backward, chunk_size, division, head_directions):
     given, (query, key, value) = value, side_by_side(forward, query, key, value)
-    scratch, output, factor = allocate_outputs(query, value, normalization)
+    scratch, output, denominator = allocate_outputs(query, value, division)
     tiles = Tiles(query, key, value, LogDecay(forward, backward), head_directions)
     length = query.shape[2]
-    for s, (q, k, v, out, factors) in tiles.slices(query, key, value, output, factor):
+    for s, (q, k, v, out, den) in tiles.slices(query, key, value, output, denominator):
         q, k, v = scratch.operands(q, k, v)
         for start, stop in tiles.rows:
             weights = scratch("weights", len(q), stop - start, length)
             scratch.product(q[:, start:stop], k.transpose(1, 2), weights)
             multiply_(weights, tiles.mask_rows(s, start, stop, scratch))
-            if normalization != "none":
-                torch.sum(weights, -1, out=factors[:, start:stop])
+            if division != "none":
+                torch.sum(weights, -1, out=den[:, start:stop])
             numerator = scratch("numerator", *weights.shape[:2], v.shape[-1])
-            scratch.product(scratch.operand("weights", weights), v, numerator)
-            finish(out[:, start:stop], numerator, factors[:, start:stop], normalization)
-    return rounded(output, factor, given, normalization)
+            scratch.product(weights, v, numerator)
+            finish(out[:, start:stop], numerator, den[:, start:stop], division, query.shape[-1])
+    return rounded(output, denominator, given, division)
 
 
 def compute_gradients_of_full_form(
-    grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
+    grad, grad_denominator, query, key, value, forward, backward, output, denominator, saved, chunk_size, division,
     head_directions, needs_decay,
 ):  # fmt: skip
     scratch = Scratch(query)
     gradients = [torch.empty_like(x) for x in (query, key, value)]
     tiles = Tiles(query, key, value, LogDecay(forward, backward), head_directions)
     length = query.shape[2]
-    grad_denominator = factor if grad_denominator is None else grad_denominator
-    tensors = (query, key, value, grad, grad_denominator, output, factor, *gradients)
-    for s, (q, k, v, dy, d_denominator, y, factors, *outs) in tiles.slices(*tensors):
+    grad_denominator = denominator if grad_denominator is None else grad_denominator  # in slices, but not read
+    tensors = (query, key, value, grad, grad_denominator, output, denominator, *gradients)
+    for s, (q, k, v, dy, d_denominator, y, den, *outs) in tiles.slices(*tensors):
         q, k, v = scratch.operands(q, k, v)
-        all_n, all_d = output_gradients(dy, d_denominator, y, factors, normalization, (1, length), scratch)
+        all_n, all_d = output_gradients(dy, d_denominator, y, den, division, (1, length), scratch)
         all_n = scratch.operand("n", all_n)
         dq = scratch.target("dq", outs[0])
         dk, dv = (
@@ -122,8 +121,7 @@ def compute_gradients_of_full_form(
             scratch.product(g_operand.transpose(1, 2), q_rows, dk, adds=start > 0)
             if needs_decay:
                 tiles.mask.add_gradient(g.mul_(scores), s, start, stop, scratch)
-            weights = scratch.operand("scores", multiply_(scores, mask))
-            scratch.product(weights.transpose(1, 2), n, dv, adds=start > 0)
+            scratch.product(multiply_(scores, mask).transpose(1, 2), n, dv, adds=start > 0)
         scratch.deliver([dq, dk, dv], outs)
     decays = tiles.mask.gradient(forward, backward) if needs_decay else (grad.new_empty(0), grad.new_empty(0))
     return *gradients, *decays

@@ -1,2 +1,2 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""How the tokens of a call lie: padded, packed, the patches of an image, a segment of a longer text."""
+"""Layouts of tokens: padded, packed, the patches of an image, a segment of a longer text; and their positions."""

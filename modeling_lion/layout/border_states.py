@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What linear attention needs of the other segments of a sequence (SPEC §3 "chunk", one level up).
+Border states: what linear attention needs from the other segments of a sequence (SPEC §3 "chunk", one level up).
 
-It needs what a chunk passes on: per direction and head one state Σ_t exp(log decay from t to the border) k_t ⊗ [v_t |
-1], and how much of another state is left behind the segment. With the states that reach its two borders, a segment is
-attended to as if the whole sequence were there. So what a segment gives, D x (D + 1) numbers per direction, head and
-sequence and two decays, does not grow with the length.
+A segment passes on what a chunk does: for each direction and head, a state Σ_t exp(log decay from t to the border) k_t
+⊗ [v_t | 1], and the factor by which it decays a state that passes through. With the states that reach its two borders,
+attention in a segment equals attention in the whole sequence. The size of what is exchanged, D x (D + 1) numbers and
+one factor per direction, head and sequence, does not depend on the length.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..attention.decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, is_per_channel, over_tokens
+from ..attention.decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, over_tokens, with_channel_dim
 from ..attention.numerics import accumulation_dtype, normalize, without_autocast
 from ..attention.plain import split_ones, with_ones
 
@@ -24,9 +24,9 @@ class BorderStates:
     """
     One state per direction, `(batch, heads, head_dim, value_dim + 1)`: keys times values, and a column of keys.
 
-    As what a segment gives: `forward` to the segments behind it, `backward` to those before it, and `forward_keep`,
-    `backward_keep` in [0, 1], `(1 or batch, 1 or heads, 1 or head_dim, 1)`, what is left of another state behind it.
-    As what a segment gets: `forward` has come from before it, `backward` from behind it, decayed up to its borders.
+    Sent by a segment: `forward` goes to the segments after it, `backward` to those before it; `forward_keep` and
+    `backward_keep`, `(1 or batch, 1 or heads, 1 or head_dim, 1)`, in [0, 1], multiply a state that passes through.
+    Received by a segment: `forward` comes from before it, `backward` from after it, decayed up to its borders.
     """
 
     forward: Tensor
@@ -36,14 +36,14 @@ class BorderStates:
 
 
 def segment_factors(log_decay: LogDecay, query: Tensor, head_directions: str) -> ChunkSums:
-    """What is left between each token and the borders of a segment, `(1 or b, 1 or h, length, 1 or head_dim)`."""
+    """The decay between each token and the borders of a segment, `(1 or b, 1 or h, length, 1 or head_dim)`."""
     log_decays = over_tokens(finite_log_decay(log_decay, query, head_directions=head_directions), query)
-    sums = chunk_sums(*(x if is_per_channel(x) else x.unsqueeze(-1) for x in log_decays), dim=-2)
+    sums = chunk_sums(*map(with_channel_dim, log_decays), dim=-2)
     return ChunkSums(*(x.exp() for x in sums))
 
 
 def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay, head_directions: str) -> BorderStates:
-    """What a segment gives to the others. Arguments as in `lion_attention`; computed in the accumulation dtype."""
+    """The states that a segment sends, in the accumulation dtype. Arguments as in `lion_attention`."""
     dtype = accumulation_dtype(key.dtype)
     with without_autocast(key):
         key, value = key.to(dtype), with_ones(value.to(dtype))
@@ -56,13 +56,13 @@ def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay, head_directi
         )
 
 
-def pass_borders(given: list[BorderStates]) -> list[BorderStates]:
-    """What each segment gets, from what all of them give, in the order of the sequence."""
-    zero = torch.zeros_like(given[0].forward)
+def pass_borders(sent: list[BorderStates]) -> list[BorderStates]:
+    """The states that each segment receives, from those that all send, in the order of the sequence."""
+    zero = torch.zeros_like(sent[0].forward)
     forward, backward = [zero], [zero]
-    for states in given[:-1]:
+    for states in sent[:-1]:
         forward.append(torch.addcmul(states.forward, forward[-1], states.forward_keep))
-    for states in given[:0:-1]:
+    for states in sent[:0:-1]:
         backward.append(torch.addcmul(states.backward, backward[-1], states.backward_keep))
     return [BorderStates(*states) for states in zip(forward, backward[::-1], strict=True)]
 
@@ -77,17 +77,19 @@ def segment_attention(
     border_states: BorderStates,
     normalization: str,
     head_directions: str = "both",
+    returns_sums: bool = False,
     **kwargs,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor | tuple[Tensor, Tensor], None]:
     """
-    One segment's output: `attention`, that is `lion_attention` in any form, inside, and the border states for all
-    else.
+    The output of one segment: `attention` inside it, and the border states for everything outside.
 
     Args:
-        border_states: what the segment gets, from `pass_borders`. The others as in `lion_attention`.
+        attention: `lion_attention` in any form.
+        border_states: what the segment receives, from `pass_borders`.
+        query, key, value, log_decay, normalization, head_directions, returns_sums: as in `lion_attention`.
     """
     (numerator, denominator), _ = attention(
-        query, key, value, log_decay, normalization="separate", head_directions=head_directions, **kwargs
+        query, key, value, log_decay, head_directions=head_directions, returns_sums=True, **kwargs
     )
     with without_autocast(query):
         query = query.to(accumulation_dtype(query.dtype))
@@ -97,6 +99,6 @@ def segment_attention(
         ) @ border_states.backward
         outside_numerator, outside_denominator = split_ones(outside)
         numerator, denominator = numerator + outside_numerator, denominator + outside_denominator
-        if normalization == "separate":
+        if returns_sums:
             return (numerator, denominator), None
         return normalize(numerator, denominator, normalization, query.shape[-1]).to(value.dtype), None

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Short convolutions at borders inside of rows: of packed sequences, and behind the CLS token of an image."""
+"""Short convolutions at borders inside rows: of packed sequences, and after the CLS token of an image."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -12,13 +12,13 @@ from transformers import PreTrainedConfig
 @dataclass
 class BorderTaps:
     """
-    The tokens next to borders inside of rows, where some taps reach over: they are convolved once more, without these.
+    The tokens near borders inside rows, where some taps cross a border: they are convolved again, without those taps.
 
     Attributes:
-        tokens: `(m,)`, int64, sorted; repeated where borders are close to each other.
-        is_repeated: `(m, 1)`, bool, True but for the first of the same tokens.
+        tokens: `(m,)`, int64, sorted; some are repeated if borders are close to each other.
+        is_repeated: True for every repetition but the first, `(m, 1)`, bool.
         window: the tokens under the taps, `(m, kernel)`, int64.
-        is_inside: whether they are in the same sequence, `(m, kernel, 1)`, bool.
+        is_inside: whether these are in the same sequence, `(m, kernel, 1)`, bool.
     """
 
     tokens: Tensor
@@ -29,7 +29,7 @@ class BorderTaps:
     @classmethod
     def of(cls, config: PreTrainedConfig, hidden_states: Tensor, cu_seqlens: Tensor | None) -> "BorderTaps | None":
         """
-        Of all rows of a batch, once per call of the model; `None` where there are no borders or no taps beside them.
+        Those of all rows of a batch, made once per call of the model; `None` if no taps cross a border.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
@@ -47,19 +47,27 @@ class BorderTaps:
         is_repeated = tokens.diff(prepend=tokens.new_full((1,), -1)) == 0
         window = tokens.unsqueeze(1) + offsets
         inside = window.clamp(0, length - 1)
-        # Which sequence a token is in. ONNX has no binary search; for the few borders of an image, comparisons do.
+        # The sequence of a token. ONNX has no binary search, but for the few borders of an image comparisons will do.
         sequence = partial(torch.searchsorted, borders, right=True)
         if cu_seqlens is None:
             sequence = lambda tokens: tokens.unsqueeze(-1).ge(borders).sum(-1)  # noqa: E731
         is_inside = (window == inside) & (sequence(inside) == sequence(tokens).unsqueeze(1))
         return cls(tokens, is_repeated.unsqueeze(-1), inside, is_inside.unsqueeze(-1))
 
+    def between(self, first: int, end: int) -> "BorderTaps":
+        """Those of tokens `first` to `end`, of which the taps of the outermost ones may reach over both ends."""
+        chosen = (self.tokens >= first) & (self.tokens < end)
+        window = self.window[chosen] - first
+        is_inside = self.is_inside[chosen] & (window >= 0).unsqueeze(-1) & (window < end - first).unsqueeze(-1)
+        window = window.clamp(0, end - first - 1)
+        return BorderTaps(self.tokens[chosen] - first, self.is_repeated[chosen], window, is_inside)
+
     def convolve(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Of the tokens of x, `(batch, m, channels)`, 0 for the repeated ones."""
+        """The convolution at `tokens`, `(batch, m, channels)`; 0 at repetitions."""
         window = x.index_select(1, self.window.flatten()).unflatten(1, self.window.shape)
         sums = torch.einsum("bmkc,ck->bmc", torch.where(self.is_inside, window, 0), weight.squeeze(1))
         return sums.masked_fill(self.is_repeated, 0)
 
     def put_(self, y: Tensor, dim: int, at_borders: Tensor) -> Tensor:
-        """Write what `convolve` found over these tokens of y, in place; y is no view, of which autograd would copy."""
+        """Write the results of `convolve` into y, in place; y should not be a view, which autograd would copy."""
         return y.index_fill_(dim, self.tokens, 0).index_add_(dim, self.tokens, at_borders)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The tokens on both sides of a segment of a longer sequence, which convolutions and windows reach (SPEC §12)."""
+"""Halos: the tokens on both sides of a segment that convolutions and windows reach (SPEC §12)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,18 +8,19 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from .tiles import TokenTile
 from .without_gaps import WithoutGaps
 
 
 class Surrounded(NamedTuple):
     """
-    What a mixer projects: the tokens of a call and, of a segment, those beside it that the mixer reaches.
+    The tokens that a mixer projects: those of the call and, around a segment, those of its halo.
 
     Attributes:
         hidden_states: `(batch, tokens, hidden_size)`.
-        is_real: which of them are, `(batch, tokens)`, bool; `None` where nothing is padded.
-        without_gaps: the order that convolutions need; `None` where no token is padded between real ones.
-        before, after: how many tokens are beside the segment.
+        is_real: False for padding, `(batch, tokens)`, bool; `None` without padding.
+        without_gaps: the order for convolutions; `None` without padding between real tokens.
+        before, after: how many tokens the halo has on each side.
     """
 
     hidden_states: Tensor
@@ -30,23 +31,30 @@ class Surrounded(NamedTuple):
 
     @property
     def has_others(self) -> bool:
-        """Whether there are tokens beside the segment."""
+        """Whether there is a halo."""
         return self.before > 0 or self.after > 0
 
+    def tile(self, tile: TokenTile, reach: int) -> "Surrounded":
+        """A tile of the tokens of the call, with `reach` more on both sides, as far as there are any."""
+        first, end = self.before + tile.first, self.before + tile.end
+        wider = TokenTile(tile.rows, max(0, first - reach), min(self.hidden_states.shape[1], end + reach))
+        sides = first - wider.first, wider.end - end
+        return Surrounded(wider.of(self.hidden_states), wider.of(self.is_real), self.without_gaps, *sides)
+
     def own(self, x: Tensor) -> Tensor:
-        """`(batch, tokens, ...)` without the tokens beside the segment."""
+        """`(batch, tokens, ...)` without the halo."""
         return x[:, self.before : x.shape[1] - self.after] if self.has_others else x
 
 
 @dataclass
 class Halo:
     """
-    The tokens beside a segment, as many as a mixer reaches and the sequence has.
+    The tokens on both sides of a segment, as many as a mixer reaches and the sequence has.
 
     Attributes:
         before, after: hidden states, `(batch, at most reach, hidden_size)`, as attention gets them.
-        is_real: of both, one after the other, `(batch, tokens)`, bool; `None` where nothing is padded.
-        may_have_gaps: whether tokens may be padded between real ones, here and in the segment.
+        is_real: of both sides, concatenated, `(batch, tokens)`, bool; `None` without padding.
+        may_have_gaps: whether there may be padding between real tokens, here or in the segment.
     """
 
     before: Tensor
@@ -55,7 +63,7 @@ class Halo:
     may_have_gaps: bool = False
 
     def surround(self, hidden_states: Tensor, is_real: Tensor | None) -> Surrounded:
-        """The tokens of a segment, `(batch, length, hidden_size)`, and these."""
+        """A segment, `(batch, length, hidden_size)`, with its halo."""
         sizes = self.before.shape[1], self.after.shape[1]
         if self.is_real is not None:
             before, after = self.is_real.split(sizes, dim=1)
@@ -67,7 +75,7 @@ class Halo:
 
 
 def reach_of(config: PreTrainedConfig, layer_type: str) -> int:
-    """How many tokens of a `Halo` a layer sees on each side: those in its window, and under the taps of their keys."""
+    """The tokens of a halo that a layer needs on each side: those in its window, and those its convolution reaches."""
     if layer_type == "linear_attention":
         return config.local_window + config.conv_kernel // 2
     return config.sliding_window if layer_type == "sliding_attention" else 0

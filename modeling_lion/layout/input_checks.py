@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the model says of inputs that do not fit."""
+"""Checks of the inputs of a model."""
 
 import torch
 from torch import Tensor
@@ -18,9 +18,9 @@ def check_inputs(
     past_key_values: object = None,
 ) -> None:
     """
-    Raise a ValueError for inputs of the other modality, for both kinds of text, for a wrong shape, for a cache of keys
-    and values, and for more tokens than absolute positions where neither `position_ids` nor borders of packed
-    sequences are given.
+    Raise a ValueError for inputs of the other modality, for both `input_ids` and `inputs_embeds`, for a wrong shape,
+    for a cache of keys and values, and for more tokens than absolute positions, unless `position_ids` or borders of
+    packed sequences are given.
     """
     if past_key_values is not None:
         raise ValueError(
@@ -53,7 +53,7 @@ def check_inputs(
 
 
 def check_shape(name: str, ids: Tensor, shape: torch.Size) -> None:
-    """A ValueError for what is no integers, or does not fit a text of `shape`, (batch, length)."""
+    """Raise a ValueError unless `ids` are integers that fit a text of `shape`, (batch, length)."""
     if is_tracing(ids):
         return
     if ids.shape not in (shape, (1, shape[1])):
@@ -64,8 +64,8 @@ def check_shape(name: str, ids: Tensor, shape: torch.Size) -> None:
 
 def check_ids(name: str, ids: Tensor, size: int, field: str, shape: torch.Size) -> None:
     """
-    `check_shape`, and a ValueError for indices outside a table of `size` rows where they can be read at no cost. Of no
-    rows, 0 may be asked for: tokenizers give a type to every token, that of a text without a pair.
+    `check_shape`, and raise a ValueError for indices outside a table of `size` rows, if reading them costs nothing.
+    Index 0 is allowed for an empty table: tokenizers give every token a type.
     """
     check_shape(name, ids, shape)
     if ids.device.type != "cpu" or not is_readable(ids) or not ids.numel():

@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-How the tokens of one call of the model lie, and what layers ask of it: one object per call, made before the first
-layer.
+The layout of the tokens in one call of the model: padding, packing and positions, and what layers derive from them.
+One object per call, made before the first layer.
 
-`Layout` is for rows that hold one sequence each. Its subclasses are for rows of packed sequences (below), the patches
-of an image (layout/scans.py), a segment of a long text (layout/segments.py), and a sequence that several processes
-share (layout/processes.py).
+`Layout` is for one sequence per row. Its subclasses are for rows of packed sequences (below), the patches of an image
+(layout/scans.py), a segment of a long text (layout/segments.py), and a sequence that several processes share
+(layout/sequence_parallel.py).
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig
 
 from .border_taps import BorderTaps
 from .halo import Surrounded
+from .tiles import ALL_TOKENS, TokenTile, cut_into_tiles, in_tiles
 from .without_gaps import WithoutGaps
 
 
@@ -28,17 +29,18 @@ PositionEmbeddings = tuple[Tensor, Tensor]
 @dataclass
 class Layout:
     """
-    Rows of one sequence each.
+    One sequence per row.
 
     Attributes:
-        is_real: which tokens are, `(batch, length)`, bool; `None` where nothing is padded.
+        is_real: False for padding, `(batch, length)`, bool; `None` without padding.
         position_ids: of text, `(batch or 1, length)`, int64.
-        sequence_lengths: of the sequence of each token, `(batch or 1, length or 1)`, int64; `None` where no
+        sequence_lengths: the length of each token's sequence, `(batch or 1, length or 1)`, int64; `None` unless rotary
             frequencies depend on it (`LionConfig.scales_with_length`).
-        rotary_tables: cosines and sines (layout/rotary.py) by type of layers; empty without rotary positions.
-        masks: what mixers of softmax made of padding and packing (`Mixer.layer_mask`), by type of layers.
-        border_taps: what short convolutions need at borders inside of rows; `None` where there are none.
-        without_gaps: what they need where tokens are padded between real ones; `None` where none are.
+        rotary_tables: cosines and sines by layer type (layout/rotary.py); empty without rotary positions.
+        masks: attention masks of softmax mixers by layer type (`SoftmaxMixer.layer_mask`).
+        border_taps: for short convolutions at borders inside rows; `None` if there are none.
+        without_gaps: for short convolutions, with padding between real tokens; `None` without such padding.
+        has_tiles: whether to compute token by token in tiles (layout/tiles.py).
     """
 
     is_real: Tensor | None = None
@@ -48,24 +50,39 @@ class Layout:
     masks: dict[str, Any] = field(default_factory=dict)
     border_taps: BorderTaps | None = None
     without_gaps: WithoutGaps | None = None
+    has_tiles: bool = False
 
     cu_seqlens = None  # borders of packed sequences
-    is_segment = False  # whether mixers see tokens beside these
+    is_segment = False  # whether mixers see tokens outside of this layout
 
     def surround(self, hidden_states: Tensor, reach: int) -> Surrounded:
-        """The tokens that a mixer projects: these, `(batch, length, hidden_size)`, and `reach` more on both sides."""
+        """
+        The tokens to project: those of `(batch, length, hidden_size)` and, in a segment, `reach` more on both sides.
+        """
         return Surrounded(hidden_states, self.is_real, self.without_gaps)
 
     def positions_around(self, reach: int) -> Tensor:
-        """`position_ids` of the tokens that `surround` gives."""
+        """`position_ids` of the tokens that `surround` returns."""
         return self.position_ids
 
+    def by_token(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        """`function` of tensors `(batch, length, ...)`, which it computes token by token."""
+        (found,) = self.by_tile(lambda tile: [function(*map(tile.of, tensors))], tensors[0])
+        return found
+
+    def by_tile(self, function: Callable[[TokenTile], list[Tensor]], tokens: Tensor) -> list[Tensor]:
+        """`in_tiles`, for all of `tokens`, `(batch, length, ...)`; as one tile where it computes all at once."""
+        if not self.has_tiles:
+            return function(ALL_TOKENS)
+        batch, length = tokens.shape[:2]
+        return in_tiles(function, cut_into_tiles(batch, length), batch, length)
+
     def along(self, attention: Callable) -> Callable:
-        """`attention`, in any form of `lion_attention`, as it is computed for these tokens."""
+        """`attention`, which is `lion_attention` in any form, adapted to this layout."""
         return attention
 
     def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> Any:
-        """What a class of mixers makes of padding and packing: its `layer_mask`."""
+        """The `layer_mask` of a class of mixers, for padding and packing."""
         return mixer_class.layer_mask(config, hidden_states, self.is_real, self.cu_seqlens)
 
     def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
@@ -74,13 +91,13 @@ class Layout:
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            reduce: makes `(batch, size)` of hidden states and `is_real`.
-            pooling: the name of what it does.
+            reduce: maps hidden states and `is_real` to `(batch, size)`.
+            pooling: its name, `LionConfig.pooling`.
         """
         return reduce(hidden_states, self.is_real)
 
     def to(self, device: torch.device | str, **kwargs) -> "Layout":
-        """On another device: accelerate asks for it where layers are spread over several."""
+        """The layout on another device. accelerate calls this when layers are spread over several devices."""
 
         def move(x: Any) -> Any:
             if isinstance(x, dict):
@@ -95,13 +112,13 @@ class Layout:
         return move(self)
 
 
-PLAIN_LAYOUT = Layout()  # whole rows of real tokens, without positions
+PLAIN_LAYOUT = Layout()  # no padding, no packing, no positions
 
 
 @dataclass
 class PackedLayout(Layout):
     """
-    Rows of several sequences, which do not see each other (SPEC §4).
+    Several sequences per row, which do not see each other (SPEC §4).
 
     Attributes:
         cu_seqlens: their borders, `(num_sequences + 1,)`, the same in every row.

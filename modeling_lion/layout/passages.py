@@ -183,19 +183,14 @@ class PassageEncoder:
         if self.model.training:
             raise ValueError("`encode_passages` is for inference: call eval() on the encoder first.")
 
-    def hidden_states(self, rows: Sequence[TokenRow], segment_length: int) -> list[Tensor]:
-        """Of each row `(length, hidden_size)`: all packed into one sequence, or one row in segments."""
+    def hidden_states(self, rows: Sequence[TokenRow]) -> list[Tensor]:
+        """Of each row `(length, hidden_size)`; several rows are packed into one sequence."""
         device = self.model.device
         lengths = [len(row.input_ids) for row in rows]
-        input_ids = torch.tensor([[token for row in rows for token in row.input_ids]], device=device)
+        inputs = {"input_ids": torch.tensor([[token for row in rows for token in row.input_ids]], device=device)}
         if len(rows) > 1:
-            position_ids = torch.cat([torch.arange(length, device=device) for length in lengths])[None]
-            (states,) = self.model(input_ids=input_ids, position_ids=position_ids).last_hidden_state
-        elif lengths[0] > segment_length and "full_attention" not in self.model.config.layer_types_in_use:
-            encoded = self.model.encode_long(input_ids, segment_length=segment_length, show_progress=False)
-            (states,) = encoded.last_hidden_state
-        else:
-            (states,) = self.model(input_ids=input_ids).last_hidden_state
+            inputs["position_ids"] = torch.cat([torch.arange(length, device=device) for length in lengths])[None]
+        (states,) = self.model(**inputs).last_hidden_state
         return states.split(lengths)
 
     def finish(self, means: Tensor) -> np.ndarray:
@@ -213,7 +208,6 @@ def encode_passages(
     passages: Sequence[Spans] | Callable[[str], Spans] | None = None,
     *,
     names: Sequence[str] | None = None,
-    segment_length: int = 16384,
     max_document_tokens: int = 131072,
     show_progress: bool = False,
 ) -> EncodedPassages:
@@ -221,8 +215,7 @@ def encode_passages(
     Encode the passages of documents, each document in one pass ("late chunking"): the vector of a passage is the mean
     of its tokens, which have read the text around it.
 
-    Short documents are packed without padding. Those of more than `segment_length` tokens are computed in segments
-    (`LionModel.encode_long`), with the same result and less memory.
+    Short documents are packed without padding. Long ones are computed in segments (`LionModel.encode_long`).
 
     Args:
         encoder: a `SentenceTransformer` around a LION, its folder or name on the Hub, or a tuple of a `LionModel` and
@@ -232,7 +225,6 @@ def encode_passages(
             overlap. Or a function that finds them in a text. `None` means `split_passages`.
         names: of the documents. Each passage is read with the name in front (`"name: "`), as an encoder must have
             learnt to use it; `None` reads documents as they are.
-        segment_length: tokens of a document that are computed at once.
         max_document_tokens: documents with more tokens are read in parts, which bounds the memory.
         show_progress: whether to draw a progress bar.
 
@@ -253,9 +245,8 @@ def encode_passages(
     """
     if isinstance(documents, str):
         raise ValueError("`documents` is one text: give a list of texts.")
-    for name, value, least in (("segment_length", segment_length, 1), ("max_document_tokens", max_document_tokens, 3)):
-        if value < least:
-            raise ValueError(f"`{name}` is {value}: give at least {least}.")
+    if max_document_tokens < 3:
+        raise ValueError(f"`max_document_tokens` is {max_document_tokens}: give at least 3.")
     find = split_passages if passages is None else passages
     spans = [list(find(text)) for text in documents] if callable(find) else [list(x) for x in find]
     for name, values in (("passages", spans), ("names", names)):
@@ -268,7 +259,7 @@ def encode_passages(
     document_sums, token_counts = torch.zeros(len(documents), size), torch.zeros(len(documents), 1)
 
     def read(rows: list[TokenRow]) -> None:
-        for row, states in zip(rows, model.hidden_states(rows, segment_length), strict=True):
+        for row, states in zip(rows, model.hidden_states(rows), strict=True):
             for passage, (first, end) in zip(row.passages.tolist(), row.spans.tolist(), strict=True):
                 passage_means[row.document][passage] = states[first:end].float().mean(0)
             document_sums[row.document] += states.float().sum(0).cpu()

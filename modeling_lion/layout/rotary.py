@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Rotary positions (SPEC §12; Su et al., RoFormer, 2021): queries and keys turned by angles that grow with the position.
-Frequencies and rotation are transformers'. Where frequencies depend on the length of a text ("dynamic", "longrope"),
-they depend on its own length here, in transformers on the longest of the batch and of those before: so that padding,
-packing and other texts change nothing (SPEC §4).
+Rotary positions (SPEC §12; Su et al., RoFormer, 2021): queries and keys rotated by angles proportional to the
+position, with transformers' frequencies and rotation. Frequencies that depend on the length of a text ("dynamic",
+"longrope") use its own length here, so that padding, packing and other texts have no effect (SPEC §4); in transformers
+they use the longest text so far.
 """
 
 import torch
@@ -22,11 +22,11 @@ from .layout import Layout, PositionEmbeddings
 
 class LionRotaryEmbedding(phi_rotary_embedding()):
     """
-    Cosines and sines of the angles at given positions, for one type of layers. transformers makes the frequencies, and
-    by the name of this class it knows to make them again where a model is loaded by way of the meta device.
+    Cosines and sines of the angles at given positions, for one layer type. transformers computes the frequencies; it
+    recognises this class by its name, to recompute them in a model that is loaded through the meta device.
 
     Attributes:
-        reach: tokens on both sides that the layers see through a window, and need the angles of.
+        reach: how many tokens on both sides of a segment layers with a window see, and need the angles of.
     """
 
     def __init__(self, config: PreTrainedConfig, layer_type: str | None = None, **kwargs):
@@ -35,7 +35,7 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
         self.reach = reach_of(config, layer_type) if has_window else 0
 
     def _apply(self, fn, recurse: bool = True):
-        # A model cast to half precision keeps its frequencies: rounded, the 500th token would be a radian off.
+        # Frequencies stay float32 in a model cast to half precision: rounded, token 500 would be a radian off.
         inv_freq = self.inv_freq
         super()._apply(fn, recurse)
         if self.inv_freq.dtype in (torch.bfloat16, torch.float16):
@@ -48,11 +48,11 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
         Args:
             x: of the dtype and on the device of the hidden states.
             position_ids: `(batch or 1, length)`.
-            sequence_lengths: as of a `Layout`, where frequencies depend on it; `None` for rows of one sequence each.
+            sequence_lengths: that of a `Layout`, if frequencies depend on it; `None` for one sequence per row.
 
         Returns:
-            cos and sin, `(batch or 1, length, rotary_dim)`, float32 (float64 for float64). The angles are float64
-            where the device has it: in float32, those of the millionth token would be off by hundredths.
+            cos and sin, `(batch or 1, length, rotary_dim)`, float32 (float64 for float64). Angles are computed in
+            float64 where the device has it: in float32, those of the millionth token would be off by hundredths.
         """
         wide, dtype = wide_dtype(x.device), accumulation_dtype(x.dtype)
         if sequence_lengths is None:
@@ -63,7 +63,7 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
         return tuple(torch.cat((table, table), dim=-1) for table in tables)
 
     def frequencies(self, sequence_lengths: Tensor) -> Tensor:
-        """`(pairs of channels,)`, or for each sequence or token, `(batch or 1, length or 1, pairs of channels)`."""
+        """`(pairs of channels,)` or, if they depend on the length, `(batch or 1, length or 1, pairs of channels)`."""
         if self.rope_type not in SCALED_BY_LENGTH:
             return self.inv_freq
         lengths, frequencies = sequence_lengths.unsqueeze(-1), ROPE_INIT_FUNCTIONS[self.rope_type]
@@ -75,13 +75,13 @@ class LionRotaryEmbedding(phi_rotary_embedding()):
 
 
 def rotary_embeddings(config: PreTrainedConfig) -> nn.ModuleDict:
-    """A `LionRotaryEmbedding` for each type of layers in the model that has rotary positions."""
+    """A `LionRotaryEmbedding` for each layer type of the model that has rotary positions."""
     configs = {layer_type: config.rope_config(layer_type) for layer_type in sorted(config.layer_types_in_use)}
     return nn.ModuleDict({name: LionRotaryEmbedding(own, name) for name, own in configs.items() if own is not None})
 
 
 def rotary_tables(embeddings: nn.ModuleDict, x: Tensor, layout: Layout) -> dict[str, PositionEmbeddings]:
-    """By type of layers, for the tokens of a layout and those around them that layers with a window see."""
+    """Cosines and sines by layer type, for the tokens of a layout and those around it that a window sees."""
     return {
         layer_type: embedding(x, layout.positions_around(embedding.reach), layout.sequence_lengths)
         for layer_type, embedding in embeddings.items()
@@ -92,10 +92,11 @@ def rotate(
     query: Tensor, key: Tensor, position_embeddings: PositionEmbeddings | None, heads_dim: int
 ) -> tuple[Tensor, Tensor]:
     """
-    Queries and keys, `(..., head_dim)`, turned by their positions, computed in the dtype of the tables and returned in
-    their own. Channels from `rotary_dim` on stay as they are. `None`: layers without rotary positions.
+    Rotate queries and keys, `(..., head_dim)`, by their positions. Computed in the dtype of the tables and returned in
+    the dtype of the query. Channels from `rotary_dim` on are not rotated.
 
     Args:
+        position_embeddings: cos and sin; `None` for layers without rotary positions.
         heads_dim: the dimension of the heads, 1 or 2.
     """
     if position_embeddings is None:

@@ -2,8 +2,9 @@
 """
 The orders in which the patches of an image are scanned (SPEC §6), and attention along them.
 
-A patch order is a table entry: a curve through a grid of any size. It is walked twice, through the grid and through
-its transpose, with M = (M¹ + M²) / 2, every M along its curve, with its own decays: numerators and denominators add.
+A patch order is an entry in a table: a curve through a grid of any size. It is followed twice, through the grid and
+through its transpose, with M = (M¹ + M²) / 2, each M along its own curve, with its own decays: numerators and
+denominators add.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ def snake(grid: Tensor) -> Tensor:
 
 
 def zigzag(grid: Tensor) -> Tensor:
-    """The elements of `(rows, columns)` along the diagonals, up one and down the next, as JPEG reads its blocks."""
+    """The elements of `(rows, columns)` along the diagonals, alternately up and down, as JPEG reads its blocks."""
     rows, columns = grid.shape
     row = torch.arange(rows, device=grid.device).unsqueeze(1)
     diagonal = row + torch.arange(columns, device=grid.device)
@@ -38,8 +39,8 @@ def zigzag(grid: Tensor) -> Tensor:
 
 def hilbert(grid: Tensor) -> Tensor:
     """
-    The elements of `(rows, columns)` along Hilbert's curve, which keeps close in the sequence what is close in the
-    image. Every step goes to a neighbour; in some grids of which one side is odd, one step goes to a diagonal one.
+    The elements of `(rows, columns)` along Hilbert's curve: what is close in the image is mostly close in the
+    sequence. Every step goes to a neighbour; in some grids with an odd side, one step is diagonal.
     """
     rows, columns = grid.shape
     return grid.flatten()[torch.tensor(hilbert_walk(0, 1, columns, columns, rows), device=grid.device)]
@@ -47,8 +48,8 @@ def hilbert(grid: Tensor) -> Tensor:
 
 def hilbert_walk(start: int, step: int, length: int, turn: int, width: int) -> list[int]:
     """
-    Walk through a rectangle of any size from one corner to the next one along its length (the generalisation of
-    Hilbert's curve by J. Červený, 2018): halves of a long rectangle one after the other; of others a half of the near
+    Walk through a rectangle of any size from one corner to the next along its length (the generalisation of Hilbert's
+    curve by J. Červený, 2018). A long rectangle is walked in two halves. Any other in three parts: half of the near
     side, the far side, and the other half of the near side on the way back.
 
     Args:
@@ -62,7 +63,7 @@ def hilbert_walk(start: int, step: int, length: int, turn: int, width: int) -> l
         return [start + i * turn for i in range(width)]
     half, near = length // 2, width // 2
     if 2 * length > 3 * width:
-        half += half % 2 if length > 2 else 0  # even lengths end beside where the next part begins
+        half += half % 2 if length > 2 else 0  # after an even length the next part begins at a neighbour
         return hilbert_walk(start, step, half, turn, width) + hilbert_walk(
             start + half * step, step, length - half, turn, width
         )
@@ -101,7 +102,7 @@ class ImageLayout(Layout):
     The tokens of images: CLS and other prefix tokens, then the patches, row by row.
 
     Attributes:
-        scans: the orders in which the tokens are read (`scan_orders`); `None` for one, which is theirs.
+        scans: the orders in which tokens are read (`scan_orders`); `None` for the raster order.
     """
 
     scans: Tensor | None = None
@@ -117,13 +118,13 @@ def image_layout(
     Args:
         hidden_states: `(batch, length, hidden_size)`.
         grid: rows and columns of patches.
-        is_real: `(batch, length)`, bool; `None` where nothing is padded.
+        is_real: False for padding, `(batch, length)`, bool; `None` without padding.
     """
     scans = None
     if config.num_scans > 1:
         scans = scan_orders(config.patch_order, *grid, config.num_prefix_tokens, device=hidden_states.device)
     without_gaps = None
-    if is_real is not None:  # no convolution goes over the borders of the prefix tokens
+    if is_real is not None:  # no convolution crosses the borders of the prefix tokens
         first = torch.arange(config.num_prefix_tokens + 1, device=hidden_states.device)
         borders = torch.cat((first, first.new_full((1,), hidden_states.shape[1])))
         without_gaps = WithoutGaps.for_convolutions(config, is_real, borders)
@@ -144,20 +145,21 @@ def scan_attention(
     *,
     scans: Tensor,
     normalization: str,
+    returns_sums: bool = False,
     **kwargs,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
     """
-    Attention along several scans at once, as if each were a set of heads; their numerators and denominators add.
+    Attention along several scans at once, each with its own set of heads; their numerators and denominators add.
 
     Args:
         attention: `lion_attention` in any form.
         query, key, value: in raster order, `(batch, heads, length, dim)`.
         log_decay: in raster order, for `scans * heads` heads.
         scans: permutations of the raster order, `(scans, length)`.
+        normalization, returns_sums: as in `lion_attention`.
 
     Returns:
-        The output in raster order, `(batch, heads, length, value_dim)`, or for a `normalization` of "separate"
-        numerators and denominators, and the weights if the form gives any.
+        As `lion_attention`, in raster order.
     """
     heads, raster = query.shape[1], scans.argsort(dim=1)
 
@@ -174,15 +176,14 @@ def scan_attention(
         forward, forward if log_decay.backward is log_decay.forward else along_scans(log_decay.backward)
     )
     inputs = (torch.cat([x[:, :, s] for s in scans], dim=1) for x in (query, key, value))
-    sums, weights = attention(*inputs, log_decay, normalization="separate", **kwargs)
+    sums, weights = attention(*inputs, log_decay, returns_sums=True, **kwargs)
     if weights is not None:
         weights = [y[..., r] for y, r in zip(weights.split(heads, 1), raster, strict=True)]
         weights = mean_in_raster_order(torch.cat(weights, dim=1))
-    if normalization == "separate" or weights is None:
+    if returns_sums or weights is None:
         sums = tuple(mean_in_raster_order(x) for x in sums)
-        is_separate = normalization == "separate"
-        return sums if is_separate else normalize(*sums, normalization, query.shape[-1]).to(value.dtype), weights
+        return sums if returns_sums else normalize(*sums, normalization, query.shape[-1]).to(value.dtype), weights
     weights = normalize(weights, weights.sum(-1, keepdim=True), normalization, query.shape[-1])
-    with without_autocast(value):  # by way of the weights, so that they have a gradient
+    with without_autocast(value):  # from the weights, so that they have a gradient
         output = weights @ value.to(weights.dtype)
     return output.to(value.dtype), weights.to(value.dtype)

@@ -2,9 +2,9 @@
 """
 A text that is too long for the memory, in segments: what `encode_long` does.
 
-Embeddings, projections and MLPs see tokens one by one. Linear attention needs of the other segments their border
-states (layout/border_states.py). Short convolutions, and softmax within a window, need the hidden states of the few
-tokens on both sides that they reach (layout/halo.py).
+Embeddings, projections and MLPs see tokens one by one. Linear attention needs the border states of the other segments
+(layout/border_states.py). Short convolutions and softmax within a window need the hidden states of a few tokens on
+both sides (layout/halo.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -16,26 +16,34 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from ..attention.tracing import is_readable
+from ..private_apis import has_hooks
 from .border_states import BorderStates, pass_borders, segment_attention, segment_states
 from .halo import Halo, Surrounded, reach_of
 from .input_checks import check_inputs
 from .layout import Layout
 from .text import text_layout
+from .tiles import is_faster_in_tiles
 from .without_gaps import WithoutGaps
 
 
-# Put back where the tokens were at a time, so that no second tensor of all hidden states is needed.
+# Channels that are put back into the original order at a time, so that hidden states need not be held twice.
 RESTORED_CHANNELS = 64
+# Tokens at once. What a layer makes of so many, rows of some 3,000 numbers in float32, is less than the 32 MB from
+# which on the C library gives memory back at once: with 16,384, a fifth of the time went to fetching it anew.
+SEGMENT_LENGTH = 2048
+# A forward pass reads longer texts in segments by itself.
+LONGEST_IN_ONE_PASS = 16384
 
 
 @dataclass
 class SegmentLayout(Layout):
     """
-    A segment of one sequence a row; tokens beside it come with their positions and rotary tables.
+    A segment of one sequence per row; positions and rotary tables include those of the halo.
 
     Attributes:
-        halo: the tokens beside it that the layer reaches; `None` if it reaches none.
-        border_states: what the segment gets of the others; `None` where nothing is attended to, or only in a window.
+        halo: the tokens on both sides that the layer reaches; `None` if it reaches none.
+        border_states: what the segment receives; `None` without linear attention, and while states are collected.
     """
 
     halo: Halo | None = None
@@ -66,12 +74,12 @@ def encode_in_segments(
     """
     The encoder of a `LionModel` without its pooler; see `LionModel.encode_long` for the arguments.
 
-    The first pass of a linear layer collects the states at segment borders, the second computes the outputs and writes
-    them over the inputs; layers with a window have the second only. Besides one tensor of hidden states, memory holds
-    one segment and those states.
+    A linear layer takes two passes: the first collects border states, the second computes the outputs and writes them
+    over the inputs; layers with a window take the second only. Besides one tensor of hidden states, memory holds the
+    activations of one segment and the border states.
 
     Returns:
-        The hidden states `(batch, length, hidden_size)`, and which tokens are real.
+        The hidden states `(batch, length, hidden_size)`, and the mask of real tokens.
     """
     if not model.is_text:
         raise ValueError('This LionModel has `modality="image"`: `encode_long` reads text.')
@@ -95,7 +103,7 @@ def encode_in_segments(
     without_gaps = None
     if any(reach_of(model.config, layer_type) for layer_type in model.config.layer_types_in_use):
         without_gaps = WithoutGaps.of(is_real)
-    if without_gaps is not None:  # so that the neighbours of a segment are real ones
+    if without_gaps is not None:  # so that halos hold real tokens
         position_ids = without_gaps.reorder(position_ids.expand_as(input_ids))
         token_type_ids = None if token_type_ids is None else without_gaps.reorder(token_type_ids)
         input_ids, is_real = without_gaps.reorder(input_ids), without_gaps.is_real
@@ -114,6 +122,7 @@ def encode_in_segments(
     with logging.tqdm(
         total=sum(passes) * len(segments), desc="Encoding", unit="segment", disable=not show_progress
     ) as progress:
+        has_tiles = is_faster_in_tiles(model, segments[0])
 
         def each_segment(layer):
             has_window = layer.attention.mixer.window
@@ -127,7 +136,7 @@ def encode_in_segments(
                     for layer_type, embedding in model.rotary_embeddings.items()
                     if layer_type == layer.layer_type
                 }
-                yield segment, SegmentLayout(mask, position, rotary_tables=tables, halo=halo)
+                yield segment, SegmentLayout(mask, position, rotary_tables=tables, has_tiles=has_tiles, halo=halo)
                 progress.update()
 
         for layer, num_passes in zip(model.layers, passes, strict=True):
@@ -146,8 +155,28 @@ def encode_in_segments(
     return hidden_states, text.is_real
 
 
+def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, options: dict) -> bool:
+    """
+    Whether a forward pass goes by way of `encode_in_segments`, for the memory that it saves: a long text, read for
+    inference, of which nobody asks for more than the last hidden states or looks into the layers, by hooks (those of a
+    device map are such) or as a graph.
+    """
+    asks_for_more = any(
+        options.get(name, getattr(model.config, name)) for name in ("output_attentions", "output_hidden_states")
+    )
+    return (
+        is_readable(input_ids)  # first: a graph is for all lengths
+        and input_ids.shape[1] > LONGEST_IN_ONE_PASS
+        and not (model.training or torch.is_grad_enabled() or asks_for_more)
+        and type(layout) is Layout
+        and "full_attention" not in model.config.layer_types_in_use
+        and not torch.is_autocast_enabled(input_ids.device.type)
+        and not has_hooks(model.layers)
+    )
+
+
 def states_of_layer(layer: nn.Module, hidden_states: Tensor, layout: Layout) -> BorderStates:
-    """What a linear layer gives the other segments of a sequence, of the hidden states that it gets."""
+    """The border states that a linear layer sends from a segment, given its hidden states."""
     _, key, value, log_decay = layer.attention.mixer(layer.normed(hidden_states), layout).inputs
     return segment_states(key, value, log_decay, layer.attention.config.head_directions)
 
@@ -161,8 +190,8 @@ def halos(
     layer: nn.Module, hidden_states: Tensor, is_real: Tensor | None, segments: tuple[Tensor, ...]
 ) -> Iterator[Halo | None]:
     """
-    What a layer reaches on both sides of each segment, in the order of the sequence; `None` if it reaches none. A
-    segment may be overwritten once it has been passed.
+    The halo of each segment, in the order of the sequence; `None` if the layer reaches no tokens outside. A segment
+    may be overwritten once the next halo is asked for.
     """
     radius = layer.attention.mixer.reach
     before, first = hidden_states[:, :0], 0

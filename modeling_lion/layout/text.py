@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The layout of texts: which tokens are real, where packed sequences begin, and the positions in them (SPEC §4)."""
+"""The layout of texts: real tokens, borders of packed sequences, and positions (SPEC §4)."""
 
 import torch
 from torch import Tensor
@@ -21,11 +21,11 @@ def text_layout(
     cu_seqlens: Tensor | None = None,
 ) -> Layout:
     """
-    The layout of texts: real tokens (`real_tokens`), borders (`packed_borders`) and positions (`token_positions`), as
-    far as they are not given.
+    The layout of texts: real tokens (`real_tokens`), borders (`packed_borders`) and positions (`token_positions`),
+    unless they are given.
 
     Args:
-        inputs: `(batch, length, ...)`, what the others must fit.
+        inputs: `(batch, length, ...)`; the other arguments must match its shape.
 
     Returns:
         A `PackedLayout` if there are borders, otherwise a `Layout`.
@@ -50,15 +50,16 @@ def text_layout(
 
 def packed_borders(position_ids: Tensor | None, is_real: Tensor | None) -> Tensor | None:
     """
-    The `cu_seqlens` of sequences packed into rows: they start where the position of a real token is 0 (SPEC §4).
+    The `cu_seqlens` of sequences packed into rows: a sequence starts where the position of a real token is 0 (SPEC
+    §4).
 
     Args:
         position_ids: `(batch or 1, length)`.
-        is_real: of `real_tokens`.
+        is_real: from `real_tokens`.
 
     Returns:
-        `(num_sequences + 1,)`, or `None` where nothing is packed. `None` also where the positions cannot be asked
-        (`is_readable`), as in a graph: give `cu_seq_lens_q` there.
+        `(num_sequences + 1,)`, or `None` if nothing is packed. Also `None` if positions cannot be read
+        (`is_readable`), as in a graph, which needs `cu_seq_lens_q`.
 
     Raises:
         ValueError: if rows are packed differently.
@@ -82,13 +83,13 @@ def packed_borders(position_ids: Tensor | None, is_real: Tensor | None) -> Tenso
 
 def token_positions(inputs: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
     """
-    Positions that count real tokens only, so that padding shifts nothing, and start anew with every packed sequence
-    (SPEC §4); `(batch or 1, length)`, int64. A padded token has the position of the next real one.
+    Positions that count real tokens only, so that padding shifts nothing, and restart in every packed sequence (SPEC
+    §4); `(batch or 1, length)`, int64. A padded token has the position of the next real one.
 
     Args:
         inputs: `(batch, length, ...)`.
-        is_real: of `real_tokens`.
-        cu_seqlens: borders of packed sequences, `None` where nothing is packed.
+        is_real: from `real_tokens`.
+        cu_seqlens: borders of packed sequences; `None` if nothing is packed.
     """
     token = torch.arange(inputs.shape[1], device=inputs.device)
     before = token.unsqueeze(0) if is_real is None else is_real.cumsum(dim=1) - is_real.long()
@@ -100,8 +101,8 @@ def token_positions(inputs: Tensor, is_real: Tensor | None, cu_seqlens: Tensor |
 
 def sequence_lengths(position_ids: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
     """
-    The last position of a real token, and one, in the sequence of each token; `(batch or 1, 1)`, or `(batch or 1,
-    length)` where sequences are packed. Arguments as of `token_positions`.
+    For each token, one more than the last position of a real token in its sequence; `(batch or 1, 1)`, or `(batch or
+    1, length)` for packed sequences. Arguments as in `token_positions`.
     """
     ends = position_ids + 1 if is_real is None else (position_ids + 1) * is_real
     if cu_seqlens is None:
@@ -113,10 +114,10 @@ def sequence_lengths(position_ids: Tensor, is_real: Tensor | None, cu_seqlens: T
 
 def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
     """
-    Which tokens are real, `(batch, length)`, bool, False for padding; `None` where all of them are known to be.
+    The mask of real tokens, `(batch, length)`, bool, False for padding; `None` if all are known to be real.
 
     Args:
-        inputs: `(batch, length, ...)`, what the mask must fit.
+        inputs: `(batch, length, ...)`; the mask must match its shape.
     """
     if attention_mask is None:
         return None
@@ -131,7 +132,7 @@ def real_tokens(attention_mask: Tensor | None, inputs: Tensor) -> Tensor | None:
             "tokens and 0 (or False) for padding."
         )
     is_real = attention_mask.bool()
-    # Only where the answer costs nothing: on an accelerator it would stall, in a graph it would break it.
+    # Only where reading is free: on an accelerator it would stall, and in a graph it would fail.
     if is_real.device.type == "cpu" and is_readable(is_real) and is_real.all():
         return None
     return is_real

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Padding between real tokens, where short convolutions must see none (SPEC §12): another order of the tokens."""
+"""An order of tokens without padding between real ones, for short convolutions (SPEC §12)."""
 
 from dataclasses import dataclass
 
@@ -13,12 +13,12 @@ from ..attention.packing import may_have_gaps, places_without_gaps
 @dataclass
 class WithoutGaps:
     """
-    The order of tokens in which the real ones of every sequence stand together (`places_without_gaps`).
+    The order of tokens in which the real tokens of every sequence are contiguous (`places_without_gaps`).
 
     Attributes:
-        order: which token is at each place, `(batch * length,)`, int64, counted through all rows.
-        place: where each token is, likewise.
-        is_real: which tokens are, in this order, `(batch, length)`, bool.
+        order: the index of the token at each place, `(batch * length,)`, int64, counted through all rows.
+        place: the place of each token, likewise.
+        is_real: False for padding, in this order, `(batch, length)`, bool.
     """
 
     order: Tensor
@@ -28,8 +28,8 @@ class WithoutGaps:
     @classmethod
     def of(cls, is_real: Tensor | None, cu_seqlens: Tensor | None = None) -> "WithoutGaps | None":
         """
-        `None` where no token is padded between real ones. That is asked once per call, also on an accelerator, which
-        waits for the answer: without it, every layer would copy its tokens. Arguments as of `places_without_gaps`.
+        `None` without padding between real tokens. This is read once per call of the model, even though an accelerator
+        stalls: otherwise every layer would copy its tokens. Arguments as in `places_without_gaps`.
         """
         if is_real is None or not may_have_gaps(is_real, cu_seqlens):
             return None
@@ -42,7 +42,7 @@ class WithoutGaps:
     def for_convolutions(
         cls, config: PreTrainedConfig, is_real: Tensor | None, cu_seqlens: Tensor | None
     ) -> "WithoutGaps | None":
-        """`of`; `None` also for a model whose layers see no neighbours by a convolution."""
+        """`of`; also `None` for a model without short convolutions."""
         return cls.of(is_real, cu_seqlens) if config.conv_kernel > 1 else None
 
     def reorder(self, x: Tensor) -> Tensor:
@@ -50,10 +50,10 @@ class WithoutGaps:
         return take(x, self.order)
 
     def restore(self, x: Tensor) -> Tensor:
-        """`(batch, length, ...)` of this order as the tokens were; differentiable."""
+        """`(batch, length, ...)` back in the original order; differentiable."""
         return take(x, self.place)
 
 
 def take(x: Tensor, tokens: Tensor) -> Tensor:
-    """Tokens of `(batch, length, ...)`, as many, by indices that count through all rows."""
+    """The tokens of `(batch, length, ...)` in another order, given by indices that count through all rows."""
     return x.flatten(0, 1).index_select(0, tokens).view(x.shape)

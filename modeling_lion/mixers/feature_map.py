@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The maps φ of queries and keys, per head vector (SPEC §1). To add one: a function, a line in the
-table, and the name in `LionConfig.feature_map`.
+The feature maps φ of queries and keys, applied to the vector of each head (SPEC §1). To add one: a function, a line in
+the table below, and its name in `LionConfig.feature_map`.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from ..attention.tracing import is_compiling
 
 def silu_norm(x: Tensor) -> Tensor:
     """u / ‖u‖₂ with u = SiLU(x) + 0.5. Every u is above 0.22, so the norm is never 0."""
-    if is_compiling():  # a compiler fuses the plain form by itself
+    if is_compiling():  # the compiler fuses the plain form
         return plain_silu_norm(x)
     backend = backend_of(x, x)
     return plain_silu_norm(x) if backend == "plain" else SiluNorm.apply(x, KERNELS.get((backend, "silu_norm")))
@@ -57,17 +57,17 @@ class SiluNorm(torch.autograd.Function):
 
 
 def elu(x: Tensor) -> Tensor:
-    """ELU(x) + 1, written so that small values keep their digits: exp(x) for x < 0, never (exp(x) - 1) + 1."""
+    """ELU(x) + 1, as exp(x) for x < 0: (exp(x) - 1) + 1 would lose the digits of small values."""
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
 def identity(x: Tensor) -> Tensor:
-    """x; with `normalization="none"`, since scores of either sign may add up to 0."""
+    """x; needs `normalization="none"`, since scores of either sign may sum to 0."""
     return x
 
 
 def relu(x: Tensor) -> Tensor:
-    """ReLU(x) + 0.001, the map of the Performer's generalised attention; no score is 0."""
+    """ReLU(x) + 0.001, as in the Performer's generalised attention; no score is 0."""
     return F.relu(x) + 1e-3
 
 
@@ -79,8 +79,8 @@ def softmax(x: Tensor) -> Tensor:
 class PositiveRandomFeatures(nn.Module):
     """
     The Performer's estimate of softmax attention (Choromanski et al., 2020): φ(x) = exp(w·x' - ‖x'‖²/2) / √m with
-    x' = x / D^¼, for which the mean of φ(q)·φ(k) over random w is exp(q·k / √D). As many rows w as the head has
-    dimensions, orthogonal to each other; drawn once, and saved with the weights.
+    x' = x / D^¼, where the mean of φ(q)·φ(k) over random w is exp(q·k / √D). There are as many orthogonal rows w as
+    the head has dimensions; they are drawn once and saved with the weights.
     """
 
     def __init__(self, num_heads: int, head_dim: int):
@@ -95,17 +95,18 @@ class PositiveRandomFeatures(nn.Module):
         return features.clamp(max=torch.finfo(x.dtype).max).to(x.dtype)
 
     def random_projection(self) -> Tensor:
-        """Orthogonal rows of the lengths that independent normal rows would have, float32."""
+        """Orthogonal rows with the lengths of independent normal rows, `(head_dim, head_dim)`, float32."""
         normal, other = torch.randn(2, *self.projection.shape)
         directions, triangle = torch.linalg.qr(normal)
-        directions = directions * triangle.diagonal().sign()  # else the signs of the first ones would not be random
+        directions = directions * triangle.diagonal().sign()  # otherwise they would not be random
         return directions.T * other.norm(dim=1, keepdim=True)
 
 
 class Hedgehog(nn.Module):
     """
     Learnt features that can imitate softmax attention (Zhang et al., 2024): φ(x) = [softmax(W x), softmax(-W x)], with
-    a W per head that starts at 1, for queries or for keys. Twice as many as the head has dimensions.
+    one W per head, initially the identity. Queries and keys have a module each. There are twice as many features as
+    the head has dimensions.
     """
 
     def __init__(self, num_heads: int, head_dim: int):
@@ -118,7 +119,7 @@ class Hedgehog(nn.Module):
         return torch.stack((scores, -scores), dim=-2).softmax(-1).flatten(-2).transpose(1, 2)
 
 
-# A function, or a module that is made of the number of heads and their dimension. Mixers call it with autocast off.
+# Functions, or modules constructed with the number of heads and their dimension. Mixers call them with autocast off.
 FEATURE_MAPS = {
     "silu_norm": silu_norm,
     "elu": elu,

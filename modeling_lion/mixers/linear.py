@@ -1,29 +1,30 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Linear mixers make queries, keys, values and log decays, and `lion_attention` computes with them: LION-LIT is
-`LinearMixer` itself, and its subclasses decay (mixers/linear_decay.py).
+Linear mixers make the queries, keys, values and log decays of `lion_attention`. `LinearMixer` itself is LION-LIT; its
+subclasses have decays (mixers/linear_decay.py).
 """
 
 from collections.abc import Callable
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from ..attention.decay import NO_DECAY, LogDecay, is_per_channel, is_per_head
+from ..attention.decay import NO_DECAY, LogDecay
 from ..attention.implementation_names import linear_form
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
 from ..layout.border_taps import BorderTaps
 from ..layout.halo import Surrounded, reach_of
-from ..layout.layout import PLAIN_LAYOUT, Layout
+from ..layout.layout import PLAIN_LAYOUT, Layout, PositionEmbeddings
 from ..layout.rotary import rotate
+from ..layout.tiles import TokenTile
 from .feature_map import FEATURE_MAPS, Hedgehog
 from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer
-from .short_conv import ShortConv, absent
+from .padding import absent, make_padding_absent
+from .short_conv import ShortConv
 
 
 logger = logging.get_logger(__name__)
@@ -31,10 +32,10 @@ logger = logging.get_logger(__name__)
 
 class LinearMixer(Mixer):
     """
-    LION-LIT, where nothing decays (SPEC §2): the bidirectional Linear Transformer. The base of all linear mixers.
+    LION-LIT, the bidirectional Linear Transformer without decays (SPEC §2), and the base of all linear mixers.
 
-    This is also where padding ends: from here on a padded token is one without effect (`make_padding_absent`). A
-    subclass that decays overrides `log_decay` and has "decay" in the names of its parameters.
+    Padding is folded into keys and log decays here (mixers/padding.py): attention does not know of it. A subclass
+    with decays overrides `log_decay` and has "decay" in the names of its parameters.
     """
 
     has_heads_first = True
@@ -44,7 +45,7 @@ class LinearMixer(Mixer):
         super().__init__(config, layer_idx)
         feature_map, sizes = FEATURE_MAPS[config.feature_map], (config.num_attention_heads, config.head_dim)
         self.feature_map = feature_map(*sizes) if isinstance(feature_map, type) else feature_map
-        # What is learnt differs for queries and keys.
+        # A learnt map has different weights for queries and keys.
         self.key_feature_map = Hedgehog(*sizes) if feature_map is Hedgehog else None
         self.head_directions = config.head_directions
         self.window = config.local_window
@@ -65,26 +66,19 @@ class LinearMixer(Mixer):
         attention: Callable | None = None,
     ) -> AttentionCall:
         """
-        `Mixer.forward`. The inputs are query, key (after the feature map) and value, and the log decays, with `scans *
-        heads` heads: a scan is one order in which the tokens are read (layout/scans.py), with decays of its own.
+        `Mixer.forward`. The inputs are query and key, after the feature map, value, and the log decays, of `scans *
+        heads` heads: a scan is an order in which tokens are read (layout/scans.py), with its own decays.
         """
         around = layout.surround(hidden_states, self.reach)
-        projected = self.project(around, layout.border_taps)
-        if around.has_others and not self.window:
-            projected = [around.own(x) for x in projected]
-        query, key, value = [x.unflatten(-1, (-1, self.head_dim)) for x in projected]
-        window, gate = None, None
+        query, key, value, *near = self.features(around, layout)
+        window = None
         if self.window:  # the gate stays float32 in a model loaded in float16
             gate = self.window_gate(hidden_states.to(self.window_gate.weight.dtype))
-        with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
-            query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
-            if self.window:
-                outer = key, value
-                query, key, value = (around.own(x) for x in (query, key, value))
-                window = LocalWindow(
-                    query, *outer, gate, around.is_real, around.before, self.window, layout.cu_seqlens
-                )
-            query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
+            outer = near[1], value
+            query, key, value, near_query = map(around.own, (query, key, value, near[0]))
+            window = LocalWindow(
+                near_query, *outer, gate, around.is_real, around.before, self.window, layout.cu_seqlens
+            )
         if self.head_directions == "alternate" and query.shape[2] % 2:
             raise ValueError(
                 f"`head_directions` is 'alternate', and tensor parallelism leaves {query.shape[2]} heads to a "
@@ -99,13 +93,16 @@ class LinearMixer(Mixer):
         return AttentionCall(attention, inputs, window)
 
     def bound(self, attention: Callable, layout: Layout) -> Callable:
-        """`lion_attention` in some form, for the tokens of a layout and with the options of the configuration."""
+        """
+        `attention`, which is `lion_attention` in some form, for a layout and with the options of the configuration.
+        """
         return partial(
             layout.along(attention),
-            normalization="separate" if self.window else self.config.normalization,
+            normalization=self.config.normalization,
             chunk_size=self.config.chunk_size,
             cu_seqlens=layout.cu_seqlens,
             head_directions=self.head_directions,
+            returns_sums=self.window > 0,
         )
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
@@ -115,37 +112,52 @@ class LinearMixer(Mixer):
         )
         return self.bound(self.eager_attention, layout)(*call.inputs)[1]
 
+    def features(self, around: Surrounded, layout: Layout) -> list[Tensor]:
+        """
+        Queries and keys after the feature map, and values, of the tokens of the call, `(batch, length, heads, ...)`
+        each. Where there is a window, of the tokens around, too, and also queries and keys before the feature map.
+        """
+        tokens = around._replace(before=0, after=0) if self.window else around
+        tables = layout.rotary_tables.get(self.layer_type)
+        has_order = self.q_conv is not None and tokens.without_gaps is not None  # which knows no tiles
+        if has_order or not layout.has_tiles:
+            return self.features_of(tokens, layout.border_taps, tables)
+
+        def of_tile(tile: TokenTile) -> list[Tensor]:
+            some, borders = tokens.tile(tile, self.config.conv_kernel // 2), layout.border_taps
+            if borders is not None:
+                borders = borders.between(tile.first - some.before, tile.end + some.after)
+            return self.features_of(some, borders, tile.of_tables(tables))
+
+        return layout.by_tile(of_tile, tokens.own(tokens.hidden_states))
+
+    def features_of(
+        self, around: Surrounded, border_taps: BorderTaps | None, tables: PositionEmbeddings | None
+    ) -> list[Tensor]:
+        """`features`, of tokens with as many around as the convolution reaches."""
+        projected = [around.own(x) for x in self.project(around, border_taps)]
+        query, key, value = [x.unflatten(-1, (-1, self.head_dim)) for x in projected]
+        with without_autocast(around.hidden_states):  # on a GPU it would widen queries and keys only
+            query, key = near = rotate(query, key, tables, heads_dim=2)
+            query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
+        return [query, key, value, *(near if self.window else ())]
+
     def project(self, around: Surrounded, border_taps: BorderTaps | None) -> list[Tensor]:
-        """Queries, keys and values, convolved if the mixer does it, `(batch, tokens, hidden_size)` each."""
+        """Queries, keys and values, convolved if configured, `(batch, tokens, hidden_size)` each."""
         without_gaps = None if self.q_conv is None else around.without_gaps
         hidden_states, is_real = around.hidden_states, around.is_real
-        if without_gaps is not None:  # before the projections: one tensor for three
+        if without_gaps is not None:  # before the projections, to reorder one tensor instead of three
             hidden_states, is_real = without_gaps.reorder(hidden_states), without_gaps.is_real
         projected = [proj(hidden_states) for proj in (self.q_proj, self.k_proj, self.v_proj)]
         if self.q_conv is None:
             return projected
         pairs = zip(projected, (self.q_conv, self.k_conv, self.v_conv), strict=True)
-        # By name, since hooks take whatever comes by position for tensors.
+        # By name, since hooks expect positional arguments to be tensors.
         convolved = [conv(absent(x, is_real), borders=border_taps) for x, conv in pairs]
         return convolved if without_gaps is None else [without_gaps.restore(x) for x in convolved]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
-        """log λ of each token, for both directions, in one of the shapes of `LogDecay`; float32 or wider."""
+        """
+        log λ of each token, for both directions, in a shape of `LogDecay`, float32 or float64; `None` without decays.
+        """
         return None
-
-
-def make_padding_absent(key: Tensor, log_decay: Tensor | None, is_real: Tensor) -> tuple[Tensor, Tensor | None]:
-    """
-    Keys and log decays with which a padded token is exactly an absent one: its key is 0, its λ is 1 (SPEC §4).
-
-    Args:
-        key: `(batch, length, heads, head_dim)`.
-        log_decay: `(heads,)`, `(batch, heads, length)`, `(batch, heads, length, head_dim)`, or `None`.
-        is_real: which tokens are, `(batch, length)`, bool.
-    """
-    key = key * is_real[:, :, None, None].to(key.dtype)
-    if log_decay is not None:
-        log_decay = log_decay.view(1, -1, 1) if is_per_head(log_decay) else log_decay
-        by_head = is_real[:, None, :, None] if is_per_channel(log_decay) else is_real[:, None]
-        log_decay = torch.where(by_head, log_decay, 0)
-    return key, log_decay

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The linear mixers that decay (SPEC §2): D, S, and one with a decay per channel; and the initial decays."""
+"""Linear mixers with decays (SPEC §2): D, S, and one with a decay per channel; and the initial decays."""
 
 import math
 
@@ -14,12 +14,12 @@ from ..private_apis import has_backward_hooks, is_torch_func_active
 from .linear import LinearMixer
 
 
-# In tokens, of the fastest head. With decays per channel it is that of a head's slowest channel.
+# In tokens, of the fastest head; with decays per channel, of its slowest channel.
 SHORTEST_HALF_LIFE = {"decay": 0.5, "selective": 0.5, "diagonal": 4.0}
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)); in an exported graph, too, without a sum with 1, which has no room for the digits of exp(x)."""
+    """log(1 + exp(x)); exported graphs avoid the sum with 1, in which the digits of a small exp(x) would be lost."""
     if not is_exporting():
         return F.softplus(x)
     small = (-x.abs()).exp()
@@ -27,22 +27,22 @@ def softplus(x: Tensor) -> Tensor:
 
 
 def logsigmoid(x: Tensor) -> Tensor:
-    """log(sigmoid(x)); `softplus` says how in an exported graph."""
+    """log(sigmoid(x)); in exported graphs by way of `softplus`."""
     return -softplus(-x) if is_exporting() else F.logsigmoid(x)
 
 
 class FixedDecay(nn.Module):
-    """The logits α, one per head: a module of their own, which peft can train beside LoRA (`modules_to_save`)."""
+    """The logits α, one per head, in their own module, so that peft can train it beside LoRA (`modules_to_save`)."""
 
     def __init__(self, num_heads: int):
         super().__init__()
-        # "bias" in the name keeps weight decay off it: the Trainer's rule for parameters that must not shrink to 0.
+        # The Trainer applies no weight decay to parameters with "bias" in their names.
         self.bias = nn.Parameter(torch.empty(num_heads))
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """
-        The log decays, `(num_heads,)`; of the hidden states only the dtype matters. `(batch, num_heads, length)` where
-        gradients are wanted for each sequence: in `torch.func`, and for hooks that read them, as those of opacus.
+        The log decays, `(num_heads,)`; only the dtype of the hidden states matters. They are `(batch, num_heads,
+        length)` where gradients are needed per sequence: under `torch.func`, and for hooks such as those of opacus.
         """
         log_decay = logsigmoid(self.bias.to(accumulation_dtype(hidden_states.dtype)))
         if not (has_backward_hooks(self) or is_torch_func_active()):
@@ -59,21 +59,21 @@ class DecayMixer(LinearMixer):
         self.decay = FixedDecay(config.num_scans * config.num_attention_heads)
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
-        return self.decay(hidden_states.detach())  # which they do not depend on; else hooks would wait for it
+        return self.decay(hidden_states.detach())  # backward hooks would wait for their gradient
 
 
 class DecayGate(nn.Linear):
     """
     The logits z = w·x + b, and from them the log decays: logsigmoid(z) or, with `decay_activation="softplus"`,
-    -exp(r) softplus(z) with a learnt rate r per output, as in Mamba-2, without a bound on how fast a decay may change.
+    -exp(r) softplus(z) with a learnt rate r per output, as in Mamba-2, which is unbounded.
 
-    The bias, which sets how long a head remembers, is added in float32: near λ = 1 the rounding of a bfloat16 logit
-    would change the decay by percents.
+    The bias, which sets how long a head remembers, is added in float32: near λ = 1, rounding a logit to bfloat16 would
+    change the half-life by percents.
     """
 
     def __init__(self, in_features: int, out_features: int, activation: str):
         super().__init__(in_features, out_features)
-        # "bias" in the name keeps weight decay off it, as for `FixedDecay`.
+        # "bias" in the name, so that the Trainer applies no weight decay, as for `FixedDecay`.
         self.log_rate_bias = nn.Parameter(torch.empty(out_features)) if activation == "softplus" else None
 
     def forward(self, hidden_states: Tensor) -> Tensor:
@@ -82,18 +82,20 @@ class DecayGate(nn.Linear):
         return logits.to(dtype) + self.bias.to(dtype)
 
     def log_decay(self, logits: Tensor) -> Tensor:
-        # Not in `forward`, where tensor parallelism has DTensors, which don't know logsigmoid.
+        # Not in `forward`: under tensor parallelism its tensors are DTensors, which have no logsigmoid.
         if self.log_rate_bias is None:
             return logsigmoid(logits)
         return -self.log_rate_bias.to(logits.dtype).exp() * softplus(logits)
 
     def bias_of(self, logits: Tensor) -> Tensor:
-        """The bias for decays sigmoid(logits), where w·x and the rate are 0: logsigmoid(z) = -softplus(-z)."""
+        """The bias that gives decays sigmoid(logits) where w·x and r are 0: logsigmoid(z) = -softplus(-z)."""
         return logits if self.log_rate_bias is None else -logits
 
 
 def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
-    """The log decays of a `DecayGate`, also where an adapter wraps it: it adds to the logits (peft: `base_layer`)."""
+    """
+    The log decays of a `DecayGate`, which may be wrapped by an adapter that adds to the logits (peft: `base_layer`).
+    """
     layer = getattr(gate, "base_layer", gate)
     if not hasattr(layer, "log_decay"):
         raise TypeError(
@@ -119,7 +121,7 @@ class SelectiveMixer(LinearMixer):
 
 
 def keep_prefix(log_decay: Tensor, num_prefix_tokens: int) -> Tensor:
-    """`(..., length)` with λ = 1 for the tokens before the patches of an image, such as CLS (SPEC §6)."""
+    """Log decays `(..., length)` with λ = 1 for the tokens before the patches of an image, such as CLS (SPEC §6)."""
     if num_prefix_tokens == 0:
         return log_decay
     first, rest = log_decay.tensor_split((num_prefix_tokens,), dim=-1)
@@ -127,7 +129,9 @@ def keep_prefix(log_decay: Tensor, num_prefix_tokens: int) -> Tensor:
 
 
 class DownProjection(nn.Linear):
-    """torch's, in the dtype of its weight, as decays are in float32: known when it runs, since hooks may change it."""
+    """
+    `nn.Linear` that converts its input to the dtype of its weight at run time, since hooks may change that dtype.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.to(self.weight.dtype))
@@ -135,8 +139,8 @@ class DownProjection(nn.Linear):
 
 class DiagonalMixer(LinearMixer):
     """
-    A decay for each channel of the keys, from each token: GLA, HGRN and RWKV, both ways. λ_c = sigmoid(W₂ W₁ x + b)_c
-    for channel c, by way of `decay_rank` numbers, so that it costs few parameters.
+    A decay for each channel of the keys, computed from each token: GLA, HGRN and RWKV, both ways. λ_c = sigmoid(W₂ W₁
+    x + b)_c for channel c; the rank, `decay_rank`, is low to save parameters.
     """
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
@@ -157,18 +161,19 @@ def initial_decay_logits(
     config: PreTrainedConfig, shortest_half_life: float | None = None, contexts: float = 1.0
 ) -> Tensor:
     """
-    Logits of decays whose half-lives are spread evenly, on a logarithmic scale, over the heads: from half a token to
-    the whole context. (Logits around 0, as in the published code, give every head a memory of two tokens.)
+    Logits of decays whose half-lives are spread over the heads, evenly on a logarithmic scale, from half a token to
+    the whole context. (Logits near 0, as in the published code, give every head a memory of two tokens.)
 
-    Where heads read one way, two neighbouring heads, one of each direction, have the same half-life, so that a model
-    sees as far behind a token as before it. (A single pair has the middle one.)
+    If heads read one way, neighbouring heads, one of each direction, have the same half-life, so that a model sees as
+    far after a token as before it. (A single pair has the geometric mean of both ends.)
 
-    With decays per channel, these are the half-lives of each head's slowest channel, from 4 tokens on, and channel c,
-    from 0, decays c + 1 times as fast, but never to the half within less than a token: the rates of HiPPO's states
-    (S4D-Real).
+    With decays per channel, these are the half-lives of the slowest channel of each head, from 4 tokens on. Channel c,
+    counted from 0, decays c + 1 times as fast, with a half-life of at least one token: the rates of HiPPO's states in
+    S4D-Real.
 
     Args:
-        shortest_half_life: in tokens; `None` for that of the mixer. contexts: the longest, in lengths of the context.
+        shortest_half_life: in tokens; `None` for the default of the mixer.
+        contexts: the longest half-life, in lengths of the context.
 
     Returns:
         `(scans * heads,)`, float32, or `(scans * heads * head_dim,)` for the mixer "diagonal"; the same for every

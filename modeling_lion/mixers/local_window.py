@@ -1,12 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Softmax inside the heads of linear attention (SPEC §12): near tokens exactly, all tokens by the linear sum, and one
-denominator for both.
+Softmax inside the heads of linear attention (SPEC §12): softmax over near tokens plus the linear sum over all tokens,
+with one denominator for both.
 
     y_i = (Σ_j exp(s q_i·k_j) v_j + exp(g_i) num_i) / (Σ_j exp(s q_i·k_j) + exp(g_i) den_i),  |i - j| <= local_window
 
-num_i and den_i are the sums of SPEC §1 over all tokens, s = D^-½, and g_i = w·x_i + b is a gate per head. Two
-functions that know nothing of each other compute it: with e_i, the logarithm of the window's denominator
+num_i and den_i are the sums of SPEC §1 over all tokens, s = D^-½, and g_i = w·x_i + b is a gate per head. Softmax and
+linear attention are computed by two independent functions: with e_i, the logarithm of the window's denominator
 (attention/softmax_window.py), the window's share of the output is sigmoid(e_i - g_i - log den_i).
 """
 
@@ -22,16 +22,16 @@ from ..attention.softmax_window import dense_window_mask, sliding_attention
 @dataclass
 class LocalWindow:
     """
-    What the heads of a linear layer see exactly.
+    The window of the heads of a linear layer.
 
     Attributes:
-        query: of the tokens, `(batch, length, heads, head_dim)`, before the feature map.
-        key, value: of these and of as many as the window reaches on both sides of a segment.
+        query: `(batch, length, heads, head_dim)`, before the feature map.
+        key, value: of the same tokens and, in a segment, of those that the window reaches on both sides.
         gate: g, `(batch, length, heads)`.
-        is_real: which keys are, `(batch, keys)`, bool; `None` for all.
+        is_real: False for padded keys, `(batch, keys)`, bool; `None` if all are real.
         first_query: query i is token `first_query + i` of the keys.
-        tokens: that a head sees on each side.
-        cu_seqlens: borders of packed sequences; `None` where nothing is packed.
+        tokens: how many tokens a head sees on each side.
+        cu_seqlens: borders of packed sequences; `None` if nothing is packed.
     """
 
     query: Tensor
@@ -49,9 +49,8 @@ class LocalWindow:
 
         Args:
             sums: numerator and denominator of the linear sum, `(batch, heads, length, head_dim)` and `(..., 1)`.
-            linear: its weights, before division; `None` if nobody asks for weights. Otherwise the output is computed
-            of
-                the weights, so that these have gradients.
+            linear: its undivided weights; `None` if no weights are needed. With weights, the output is computed from
+                them, so that they have gradients.
         """
         if linear is not None:
             weights = self.weights(linear).to(self.value.dtype)
@@ -59,7 +58,7 @@ class LocalWindow:
         return self.output(*sums), None
 
     def output(self, numerator: Tensor, denominator: Tensor) -> Tensor:
-        """The output, of the sums of `join`."""
+        """The output, from the sums of `join`."""
         near, log_sum = sliding_attention(
             *(x.transpose(1, 2) for x in (self.query, self.key, self.value)),
             sliding_window=self.tokens,
@@ -70,7 +69,7 @@ class LocalWindow:
             with_log_sum=True,
         )
         with without_autocast(near):
-            # The logarithm of the ratio of both sums; neither of them overflows, and either may be 0.
+            # The logarithm of the ratio of both denominators: neither overflows, and either may be 0.
             gate = self.gate.transpose(1, 2).unsqueeze(-1).to(log_sum.dtype)
             denominator = at_least_smallest(denominator)
             ratio = log_sum.unsqueeze(-1) - gate - denominator.log()
@@ -80,17 +79,17 @@ class LocalWindow:
 
     def weights(self, linear: Tensor, tokens: Tensor | slice = slice(None)) -> Tensor:
         """
-        What `join` gives the values of all tokens in the outputs of these, `(batch, heads, tokens, length)`.
+        The weights of all tokens in the outputs of some, `(batch, heads, tokens, length)`.
 
         Args:
-            linear: weights of the linear sum, before division, in the same shape.
-            tokens: indices; by default all.
+            linear: undivided weights of the linear sum, in the same shape.
+            tokens: indices of the outputs; all by default.
         """
         with without_autocast(linear):
             seen = dense_window_mask(self.query, self.tokens, self.is_real, self.cu_seqlens, tokens)
             query, key, gate = (x.transpose(1, 2).to(linear.dtype) for x in (self.query, self.key, self.gate))
             scores = self.query.shape[-1] ** -0.5 * query[:, :, tokens] @ key.transpose(-1, -2)
-            # Hidden before exp, whose gradient would be NaN where it overflows: at padding, far from the window.
+            # Masked before exp: far from the window it may overflow, and its gradient would be NaN.
             scores = torch.where(seen, scores - gate[:, :, tokens, None], -torch.inf)
             log_linear = at_least_smallest(linear.sum(-1, keepdim=True)).log()
             largest = torch.maximum(scores.amax(-1, keepdim=True), log_linear).detach()

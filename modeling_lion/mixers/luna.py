@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Luna (Ma et al., 2021; SPEC §9): two nested attentions by way of a memory P of few vectors, linear in the length.
+Luna (Ma et al., 2021; SPEC §9): two nested attentions through a memory P of a few vectors, linear in the length.
 
     pack     Y_P = ω(P W_pq (X W_pk)ᵀ / √D) X W_pv          P⁺ = LayerNorm(Y_P + P), for the next layer
     unpack   Y_X = softmax(X W_q (Y_P W_k)ᵀ / √D) Y_P W_v
 
-The first layer's P is learnt. ω is the softmax, or softplus or ELU + 1 divided by the sum over the tokens.
+P of the first layer is learnt. ω is the softmax; or softplus or ELU + 1, divided by the sum over the tokens.
 """
 
 from collections.abc import Callable
@@ -28,16 +28,18 @@ ACTIVATIONS = {"softplus": F.softplus, "elu": elu}
 
 
 class LunaMasks(NamedTuple):
-    """Of the pack and the unpack attention, bool, False for what is not seen; `None` where all is seen."""
+    """The masks of the pack and unpack attention, bool, False for what is not seen; `None` if everything is."""
 
     pack: Tensor | None
     unpack: Tensor | None
 
 
 class LunaMixer(SoftmaxMixer):
-    """`q_proj`, `k_proj` and `v_proj` are those of the unpack attention; of the pack attention, with `pack_`."""
+    """
+    `q_proj`, `k_proj` and `v_proj` belong to the unpack attention, the same names with `pack_` to the pack attention.
+    """
 
-    attention_functions = ("eager", "sdpa")  # others take no mask of keys alone
+    attention_functions = ("eager", "sdpa")  # others do not support these masks
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -54,10 +56,10 @@ class LunaMixer(SoftmaxMixer):
 
     @staticmethod
     def layer_mask(config, hidden_states, is_real, cu_seqlens) -> "LunaMasks":
-        """`SoftmaxMixer.layer_mask`, for both attentions."""
+        """`SoftmaxMixer.layer_mask` for both attentions."""
         if cu_seqlens is None:
             return LunaMasks(None if is_real is None else is_real[:, None, None], None)
-        # Every packed sequence has a memory of its own.
+        # Every packed sequence has its own memory.
         sequence = sequence_of_each_token(cu_seqlens, hidden_states.shape[1])
         slot = torch.arange(len(cu_seqlens) - 1, device=sequence.device).repeat_interleave(config.luna_length)
         own = (slot.unsqueeze(1) == sequence)[None, None]
@@ -71,11 +73,11 @@ class LunaMixer(SoftmaxMixer):
         attention: Callable | None = None,
     ) -> AttentionCall:
         """
-        `Mixer.forward`, of the unpack attention: its keys and values are those of the packed memory.
+        `Mixer.forward` of the unpack attention, whose keys and values come from the packed memory.
 
         Args:
-            memory: P, `(batch, luna_length, hidden_size)`, for packed sequences one after the other; `None` in the
-                first layer. The call has P⁺.
+            memory: P, `(batch, luna_length, hidden_size)`, concatenated for packed sequences; `None` in the first
+                layer. The call returns P⁺.
         """
         masks = layout.masks[self.layer_type]
         if memory is None:
@@ -105,7 +107,7 @@ class LunaMixer(SoftmaxMixer):
         mask: Tensor | None,
         attention: Callable | None,
     ) -> Tensor:
-        """Y_P, `(batch, luna_length, hidden_size)`: 0 where there is no token to pack."""
+        """Y_P, `(batch, luna_length, hidden_size)`; 0 if there is no token to pack."""
         if self.activation is None:
             return self.bound(attention or eager_softmax, layout, mask)(query, key, value)[0].flatten(2)
         dtype = accumulation_dtype(query.dtype)

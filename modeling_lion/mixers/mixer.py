@@ -1,9 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What mixes tokens in a layer: the base of all mixers, and what they give to the attention.
+The base of all mixers, and the call of attention that a mixer prepares.
 
-A mixer makes queries, keys and values of hidden states, and says how attention is to be called with them. A linear
-mixer (mixers/linear.py) also decides how tokens decay. Attention computes, and knows nothing of mixers.
+A mixer projects hidden states to queries, keys and values, and says how attention is to be called with them. A linear
+mixer (mixers/linear.py) also computes the decays. Attention does not depend on mixers.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ class AttentionCall(NamedTuple):
     A call of attention that a mixer prepared.
 
     Attributes:
-        attention: `attention(*inputs)` gives the output, or the output and the weights or `None`.
-        inputs: query, key, value `(batch, heads, length, head_dim)` and, of linear mixers, the log decays.
-        window: what heads see exactly besides (mixers/local_window.py).
+        attention: `attention(*inputs)` returns the output, or a pair of the output and the weights or `None`.
+        inputs: query, key, value `(batch, heads, length, head_dim)` and, from linear mixers, the log decays.
+        window: the softmax window inside the heads of linear attention, if any (mixers/local_window.py).
         memory: a second stream of hidden states for the next layer (mixers/luna.py).
     """
 
@@ -38,11 +38,12 @@ class Mixer(nn.Module):
     The projections to queries, keys and values.
 
     Attributes:
-        layer_type: of the layer that it is in.
-        reach: how many tokens on each side of a segment of a longer sequence it has to see (layout/halo.py).
-        window: how many tokens on each side of a token it sees with softmax, if it has a window.
-        has_heads_first: whether attention gives `(batch, heads, length, head_dim)`, or the heads behind the length.
-        eager_attention: the form that returns its weights.
+        layer_type: the type of its layer.
+        reach: how many tokens on each side of a segment of a longer sequence it needs (layout/halo.py).
+        window: how many tokens on each side a softmax window sees; 0 without a window.
+        has_heads_first: whether attention returns `(batch, heads, length, head_dim)` rather than `(batch, length,
+            heads, head_dim)`.
+        eager_attention: the form of attention that returns its weights.
     """
 
     reach = window = 0
@@ -59,7 +60,7 @@ class Mixer(nn.Module):
         self.v_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
 
     def attention_name(self, output_attentions: bool) -> str:
-        """The name of the attention function, as `attn_implementation` has it."""
+        """The name of the attention function, as for `attn_implementation`."""
         raise TypeError(f"{type(self).__name__} names no attention function.")
 
     def forward(
@@ -72,14 +73,14 @@ class Mixer(nn.Module):
         """
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            layout: how the tokens lie.
-            memory: the second stream of hidden states, which only some mixers read and write.
-            attention: the function of `attention_name`; `None` where only the inputs are wanted.
+            layout: padding, packing and positions of the tokens (layout/layout.py).
+            memory: a second stream of hidden states, which only some mixers read and write.
+            attention: the function named by `attention_name`; `None` if only the inputs are needed.
         """
         raise TypeError(f"{type(self).__name__} has no forward.")
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
-        """The weights of a call, `(batch, heads, length, keys)`, computed once more by the form that returns them."""
+        """The weights of a call, `(batch, heads, length, keys)`, computed again by the form that returns them."""
         raise TypeError(f"{type(self).__name__} has no weights.")
 
     def split_heads(self, x: Tensor) -> Tensor:

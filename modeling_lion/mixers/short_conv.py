@@ -2,12 +2,12 @@
 """
 The short convolution of queries, keys and values (SPEC §12): x_i <- SiLU(Σ_o w_o x_{i+o}), one filter per channel.
 
-    x = 0      outside the sequence, and over a border: of packed sequences, or behind the CLS token of an image
-    padding    is absent: where tokens are padded between real ones, x is in an order in which the real tokens of a
-               sequence stand together (layout/without_gaps.py), and x = 0 at the padded ones
-    images     along the rows of patches, one row after the other, whatever the patch order; then come the scans
+    x = 0      outside the sequence and across borders: of packed sequences, and after the CLS token of an image
+    padding    is absent: with padding between real tokens, x is reordered so that the real tokens of a sequence are
+               contiguous (layout/without_gaps.py), and x = 0 at padded tokens
+    images     are convolved along the rows of patches, one row after the other, for every patch order; scans follow
 
-So a sequence that is padded anywhere or packed has the results of the sequence alone.
+So the results of a sequence do not depend on padding or packing.
 """
 
 import torch
@@ -21,14 +21,14 @@ from ..private_apis import has_backward_hooks
 
 
 class ShortConv(nn.Module):
-    """The filters of `channels` channels; `weight` is that of a depthwise `nn.Conv1d` without a bias."""
+    """One filter per channel; `weight` is that of a depthwise `nn.Conv1d` without a bias."""
 
     def __init__(self, channels: int, kernel: int):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, 1, kernel))
 
     def forward(self, x: Tensor, borders: BorderTaps | None = None) -> Tensor:
-        """`x` is `(batch, length, channels)`, 0 at padded tokens (`absent`)."""
+        """`x`: `(batch, length, channels)`, 0 at padded tokens (`absent`). Returns the same shape."""
         if has_backward_hooks(self) and self.training and borders is not None:
             raise ValueError(
                 "A library reads gradients per example by hooks (as opacus does), which see no borders of a short "
@@ -39,22 +39,19 @@ class ShortConv(nn.Module):
             return F.silu(convolve(x, self.weight.to(x.dtype), borders))
 
 
-def absent(x: Tensor, is_real: Tensor | None) -> Tensor:
-    """`x`, `(batch, length, channels)`, with 0 where `is_real`, `(batch, length)`, is False; `None`: as it is."""
-    return x if is_real is None else x * is_real.unsqueeze(-1).to(x.dtype)
-
-
 def convolve(x: Tensor, weight: Tensor, borders: BorderTaps | None = None) -> Tensor:
-    """Σ_o w_o x_{i+o} of `(batch, length, channels)`, contiguous, with x = 0 outside; the weight of a `ShortConv`."""
+    """
+    Σ_o w_o x_{i+o} for `(batch, length, channels)`, x = 0 outside; contiguous. `weight` is that of a `ShortConv`.
+    """
     channels, _, kernel = weight.shape
     at_borders = None if borders is None else borders.convolve(x, weight)
-    if is_compiling() or not has_fast_convolution(x):  # a compiler fuses the sum by itself
+    if is_compiling() or not has_fast_convolution(x):  # the compiler fuses the sum
         y = sum_of_shifted(x, weight)
         return y if borders is None else borders.put_(y, 1, at_borders)
     if x.device.type == "cpu":
-        # As an image of one row: of this, oneDNN takes the channels last, where conv1d transposes.
+        # As an image of one row: oneDNN then takes channels last, while conv1d transposes.
         image = x.transpose(1, 2).unsqueeze(2)
-        # A view, since the gradient of unsqueeze would have other strides than the weight, of which DDP warns.
+        # A view, since with unsqueeze the gradient has other strides than the weight, and DDP warns.
         y = F.conv2d(image, weight.view(channels, 1, 1, kernel), padding=(0, kernel // 2), groups=channels)
     else:
         y = F.conv1d(x.transpose(1, 2), weight, padding=kernel // 2, groups=channels)
@@ -64,7 +61,7 @@ def convolve(x: Tensor, weight: Tensor, borders: BorderTaps | None = None) -> Te
 
 
 def has_fast_convolution(x: Tensor) -> bool:
-    """False on a CPU in the dtypes for which oneDNN has no code there; PyTorch's own goes channel by channel."""
+    """False on a CPU in dtypes that oneDNN does not support there; PyTorch would go channel by channel."""
     if x.device.type != "cpu":
         return True
     is_native = x.dtype == torch.float32 or x.dtype == torch.bfloat16 and has_native_product(x.dtype)
@@ -72,7 +69,7 @@ def has_fast_convolution(x: Tensor) -> bool:
 
 
 def sum_of_shifted(x: Tensor, weight: Tensor) -> Tensor:
-    """`convolve` in plain sums, in any dtype."""
+    """`convolve` as a sum of shifted copies, in any dtype."""
     taps, length = weight.squeeze(1).T.contiguous(), x.shape[1]
     padded = F.pad(x, (0, 0, len(taps) // 2, len(taps) // 2))
     y = padded[:, :length] * taps[0]

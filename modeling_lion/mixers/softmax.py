@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Softmax attention, in the backbone of LION: over all tokens (SPEC §9), that of BERT and ViT, computed by transformers'
-own functions; and over those in a window (SPEC §12), computed in time linear in the length.
+Softmax attention in LION's backbone: over all tokens (SPEC §9), as in BERT and ViT, computed by transformers' own
+functions; and within a window (SPEC §12), in time linear in the length.
 """
 
 from collections.abc import Callable
@@ -25,6 +25,7 @@ from ..attention.tracing import is_readable
 from ..layout.halo import reach_of
 from ..layout.layout import PLAIN_LAYOUT, Layout
 from ..layout.rotary import rotate
+from ..layout.tiles import TokenTile
 from .mixer import AttentionCall, Mixer
 
 
@@ -62,14 +63,14 @@ def eager_softmax(
 
 @dataclass
 class MaskConfig:
-    """What transformers reads of a configuration to make a mask."""
+    """The fields of a configuration that transformers reads to make a mask."""
 
     _attn_implementation: str
     sliding_window: int | None
 
 
 def check_mask_function(implementation: str) -> None:
-    """Raise a ValueError for an attention function whose kind of mask transformers does not know."""
+    """Raise a ValueError for an attention function that has no mask function in transformers."""
     if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
         raise ValueError(
             f'There is no mask function for `attn_implementation="{implementation}"`, so padded or packed tokens, or '
@@ -79,11 +80,11 @@ def check_mask_function(implementation: str) -> None:
 
 
 class SoftmaxMixer(Mixer):
-    """y_i = Σ_j softmax_j(q_i·k_j / √D) v_j, all tokens to all tokens, in quadratic time."""
+    """y_i = Σ_j softmax_j(q_i·k_j / √D) v_j over all tokens, in quadratic time."""
 
     eager_attention = staticmethod(eager_softmax)
-    attention_functions = None  # which of transformers' can compute it: all of them
-    sliding_window = None  # tokens seen on each side: all
+    attention_functions = None  # those of transformers that can compute it; `None` for all
+    sliding_window = None  # tokens seen on each side; `None` for all
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -95,12 +96,12 @@ class SoftmaxMixer(Mixer):
         config: PreTrainedConfig, hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None
     ) -> Tensor | None:
         """
-        What layers get as `attention_mask`, in the form that the chosen attention function takes; made once per model
-        call.
+        The `attention_mask` of all layers, in the form that the chosen attention function takes; made once per call of
+        the model.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
-            is_real: which tokens are, `(batch, length)`, bool; `None` where nothing is padded.
+            is_real: False for padding, `(batch, length)`, bool; `None` without padding.
             cu_seqlens: borders of packed sequences, `(num_sequences + 1,)`, or `None`.
         """
         implementation = softmax_name(config._attn_implementation)
@@ -111,9 +112,9 @@ class SoftmaxMixer(Mixer):
             config = MaskConfig(implementation, config.sliding_window)
         if cu_seqlens is None:
             if implementation in ("eager", "sdpa") and is_real is not None and not is_readable(is_real):
-                return is_real[:, None, None]  # transformers would ask for its values
+                return is_real[:, None, None]  # transformers would read its values
             return create_bidirectional_mask(config, hidden_states, is_real)
-        if "flash" in implementation:  # told by the borders
+        if "flash" in implementation:  # which takes the borders instead
             if is_real is not None:
                 raise ValueError(
                     f'"{implementation}" takes packed sequences or padded ones, not both: leave the padding out.'
@@ -143,11 +144,11 @@ class SoftmaxMixer(Mixer):
         return AttentionCall(attention, inputs, memory=memory)
 
     def bound(self, attention: Callable, layout: Layout, mask) -> Callable:
-        """A function of transformers, with the options of this mixer."""
+        """An attention function of transformers with the options of this mixer."""
         packing = {}
         if (
             layout.cu_seqlens is not None and "flash" in self.config._attn_implementation
-        ):  # others are told by the mask
+        ):  # other functions take the mask
             longest, borders = layout.cu_seqlens.diff().max(), layout.cu_seqlens.int()
             packing = {"cu_seq_lens_q": borders, "cu_seq_lens_k": borders}
             packing |= {"max_length_q": longest, "max_length_k": longest}
@@ -158,21 +159,28 @@ class SoftmaxMixer(Mixer):
             scaling=self.scaling,
             dropout=0.0,
             is_causal=False,
-            # Read by flash attention, whose window leaves out its last token.
+            # For flash attention, whose window excludes its last token.
             sliding_window=None if self.sliding_window is None else self.sliding_window + 1,
             **packing,
         )
 
     def project(self, hidden_states: Tensor, layout: Layout) -> tuple[Tensor, ...]:
         """Queries, keys and values, `(batch, heads, length, head_dim)`."""
-        query, key, value = (self.split_heads(proj(hidden_states)) for proj in (self.q_proj, self.k_proj, self.v_proj))
-        return *rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=1), value
+        tables = layout.rotary_tables.get(self.layer_type)
+
+        def of_tile(tile: TokenTile) -> list[Tensor]:
+            states, projections = tile.of(hidden_states), (self.q_proj, self.k_proj, self.v_proj)
+            query, key, value = (self.split_heads(proj(states)) for proj in projections)
+            turned = rotate(query, key, tile.of_tables(tables), heads_dim=1)
+            return [x.transpose(1, 2) for x in (*turned, value)]
+
+        return tuple(x.transpose(1, 2) for x in layout.by_tile(of_tile, hidden_states))
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
         return self.weights_of(call.inputs, layout, layout.masks.get(self.layer_type))
 
     def weights_of(self, inputs: tuple[Tensor, ...], layout: Layout, mask) -> Tensor:
-        """The weights that the eager form gives for a mask, however the chosen function takes it."""
+        """The weights by the eager form, for a mask in the form of the chosen function."""
         implementation = softmax_name(self.config._attn_implementation)
         is_told_borders = layout.cu_seqlens is not None and "flash" in implementation
         if is_told_borders and mask is None or not isinstance(mask, Tensor | None):
@@ -192,7 +200,7 @@ class SoftmaxMixer(Mixer):
 class SlidingMixer(SoftmaxMixer):
     """
     `SoftmaxMixer` over the tokens |i - j| <= `sliding_window`, in linear time (attention/softmax_window.py).
-    transformers' own functions are taken where they are asked for: "eager", or such as skip what a mask hides.
+    transformers' own functions compute if they are chosen by name: "eager", or those that skip masked blocks.
     """
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
@@ -202,14 +210,14 @@ class SlidingMixer(SoftmaxMixer):
 
     @staticmethod
     def layer_mask(config, hidden_states, is_real, cu_seqlens) -> Tensor | None:
-        """`SoftmaxMixer.layer_mask`; which tokens are real, where our own function computes."""
+        """`SoftmaxMixer.layer_mask`; just `is_real` for our own function."""
         implementation = softmax_name(config._attn_implementation)
         if implementation == "sdpa":
             return is_real
         if implementation == "eager":
             return dense_window_mask(hidden_states, config.sliding_window, is_real, cu_seqlens)
         check_mask_function(implementation)
-        if "flash" in implementation:  # is told the window, and counts real tokens
+        if "flash" in implementation:  # which takes the window, and counts real tokens
             return SoftmaxMixer.layer_mask(config, hidden_states, is_real, cu_seqlens)
         if is_real is None and cu_seqlens is None:
             return create_bidirectional_sliding_window_mask(config, hidden_states, None)
@@ -248,7 +256,7 @@ class SlidingMixer(SoftmaxMixer):
         return AttentionCall(attention, (query[:, :, own], key, value), memory=memory)
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor | None:
-        """`Mixer.weights`; `None` in a segment, whose tokens see others."""
+        """`Mixer.weights`; `None` in a segment, where tokens outside are seen."""
         if layout.is_segment:
             return None
         if softmax_name(self.config._attn_implementation) != "sdpa":

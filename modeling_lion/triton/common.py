@@ -1,13 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What the Triton kernels share. It needs triton; triton/launch.py imports it with the first CUDA tensor.
+What the Triton kernels share. This module needs triton; triton/launch.py imports it with the first CUDA tensor.
 
-A tensor `(batch, heads, length, dim)` reaches a kernel as a tuple: its pointer and its strides of batch, head and
-token; the stride of the last dimension is 1. Kernels work on tiles of TILE tokens; dimensions that are no power of two
-are padded inside. "bh" is a (batch, head) pair. Nothing is atomic: two runs give the same bits.
+A tensor `(batch, heads, length, dim)` is passed to a kernel as a tuple of its pointer and its strides of batch, head
+and token; the stride of the last dimension is 1. Kernels work on tiles of TILE tokens; dimensions that are not a power
+of two are padded inside. "bh" is a (batch, head) pair. There are no atomics: two runs give the same bits.
 """
 
-try:  # an import outside of `try` would make triton a requirement of the model's code on the Hub
+try:  # transformers would take an import outside of `try` for a requirement of the code on the Hub
     import triton
     import triton.language as tl
 except ImportError as error:
@@ -19,7 +19,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def head_of(x, bh, heads):
-    """The tuple of one (batch, head) pair: pointer and stride of a token."""
+    """Pointer and token stride of one (batch, head) pair."""
     pointer, batch_stride, head_stride, token_stride = x
     pointer += (bh // heads).to(tl.int64) * batch_stride + (bh % heads).to(tl.int64) * head_stride
     return pointer, token_stride
@@ -28,8 +28,8 @@ def head_of(x, bh, heads):
 @triton.jit
 def tile_pointers(x, first, length, start, ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr):
     """
-    Pointers and mask of a tile: the address of its first token is one number, and the offsets to the others are 32
-    bits wide and the same for all tiles, so that a loop over tiles does not compute them again (`with_short_strides`).
+    Pointers and mask of a tile: the address of its first token, plus 32-bit offsets that are the same for all tiles,
+    so that a loop over tiles does not recompute them (`with_short_strides`).
     """
     pointer, token_stride = x
     pointer += tl.cast(first, tl.int64) * token_stride + start
@@ -60,7 +60,7 @@ def product(a, b, accumulator, PRECISION: tl.constexpr):
 def held_tile(
     x, first, length, ROWS: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
-    """A tile for several `dots`, `(ROWS, WIDTH)`; None if they go by in slices of SPLIT columns."""
+    """A tile for several `dots`, `(ROWS, WIDTH)`; None if they read slices of SPLIT columns."""
     if SPLIT < WIDTH:
         return None
     else:
@@ -73,8 +73,8 @@ def dots(
     WIDTH: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    x yᵀ of ROWS tokens from `first` and COLUMNS tokens from `other`, float32. `tile` is the `held_tile` of x. Where
-    registers are too few for whole rows, both are read in slices of SPLIT columns.
+    x yᵀ of ROWS tokens from `first` and COLUMNS tokens from `other`, float32. `tile` is the `held_tile` of x. If whole
+    rows do not fit in registers, both are read in slices of SPLIT columns.
     """
     if SPLIT < WIDTH:
         result = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -89,7 +89,9 @@ def dots(
 
 @triton.jit
 def load_state(x, d, e, DIM: tl.constexpr, VALUE_DIM: tl.constexpr):
-    """`(d, e)` of a contiguous state `(DIM, VALUE_DIM)`, 0 beyond it; transposed where d is a row and e a column."""
+    """
+    Elements `(d, e)` of a contiguous state `(DIM, VALUE_DIM)`, 0 beyond it; transposed if d is a row and e a column.
+    """
     return tl.load(x + d * VALUE_DIM + e, mask=(d < DIM) & (e < VALUE_DIM), other=0.0)
 
 
@@ -100,8 +102,8 @@ def times_state(
     DIM: tl.constexpr, VALUE_DIM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add x S, columns from `start`, or x Sᵀ, to `(ROWS, OUTER)`. The inner dimension goes by in tiles: a whole state
-    of 256 x 256 does not fit beside the tiles.
+    Add x S, columns from `start`, or x Sᵀ, to `(ROWS, OUTER)`. The inner dimension is tiled: a state of 256 x 256 does
+    not fit beside the tiles.
     """
     outer = start + tl.arange(0, OUTER)
     for inner_start in range(0, INNER_DIM, INNER):
@@ -125,38 +127,37 @@ def times_totals(x, first, length, totals, ROWS: tl.constexpr, WIDTH: tl.constex
 
 @triton.jit
 def inverse_of(total, SMALLEST: tl.constexpr):
-    """1 / total; 0 where it counts as 0 (`is_zero_denominator`), which makes outputs and all gradients 0 there."""
+    """1 / total, and 0 where it counts as 0 (`inverse_denominator`)."""
     is_zero = tl.abs(total) < SMALLEST
     return tl.where(is_zero, 0.0, 1.0 / tl.where(is_zero, 1.0, total))
 
 
 @triton.jit
-def load_factor(inverse, tokens, bh, length, scale, NORMALIZE: tl.constexpr):
-    """c of some queries: 1 / denominators, or what all are scaled with."""
+def load_scale(denominators, tokens, bh, length, scale, NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr):
+    """c of some queries: 1 / denominator, or the `scale` of all; 0 beyond the length."""
     if NORMALIZE:
-        return tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+        total = tl.load(denominators + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
+        return inverse_of(total, SMALLEST)
     else:
         return tl.zeros(tokens.shape, tl.float32) + scale
 
 
 @triton.jit
 def store_output(
-    output, accumulator, total, factors, bh, first, length, start, scale,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr,
+    output, accumulator, total, denominators, bh, first, length, start, scale,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, DIM: tl.constexpr, NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr,
     SMALLEST: tl.constexpr,
 ):  # fmt: skip
     """
-    Columns from `start` of the output of some tokens, from their numerators and denominators; and, with the first
-    columns, `factors` `(bh, length)`: 1 / denominators, or the denominators if SEPARATE.
+    Store columns from `start` of the output of some tokens, given their numerators and denominators; and, with the
+    first columns, the denominators `(bh, length)`.
     """
-    tokens = first + tl.arange(0, ROWS)
-    mask = (tokens < length) & (start == 0)
-    if SEPARATE:
-        tl.store(factors + bh.to(tl.int64) * length + tokens, total, mask=mask)
-    elif NORMALIZE:
-        factor = inverse_of(total, SMALLEST)
-        tl.store(factors + bh.to(tl.int64) * length + tokens, factor, mask=mask)
-        accumulator *= factor[:, None]
+    if NORMALIZE:
+        tokens = first + tl.arange(0, ROWS)
+        mask = (tokens < length) & (start == 0)
+        tl.store(denominators + bh.to(tl.int64) * length + tokens, total, mask=mask)
+        if DIVIDES:
+            accumulator *= inverse_of(total, SMALLEST)[:, None]
     else:
         accumulator *= scale
     store_tile(output, accumulator, first, length, start, ROWS, WIDTH, DIM)

@@ -1,20 +1,19 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Tile sizes, warps and pipeline stages of the Triton kernels, per GPU architecture: data, so that nothing has to be
-tuned at first use.
+Tile sizes, warps and pipeline stages of the Triton kernels for each GPU architecture: tables, so that nothing has to
+be tuned at first use.
 
-`benchmarks/tune_triton.py` measures on a GPU and writes the tables anew; with `--compile` it checks them without one.
+`benchmarks/tune_triton.py` measures on a GPU and rewrites the tables; with `--compile` it checks them without a GPU.
 """
 
-# On which GPU which of CONFIGS were measured; the others were chosen by their machine code, without a GPU.
+# The GPU on which each of CONFIGS was measured; all others were chosen from their machine code, without a GPU.
 MEASURED = {}
 
 # Tokens up to which the full form is faster than chunks and states.
 PARALLEL_UP_TO = {"sm_80": 512, "sm_90": 512}
 
-# Of the kernels with decays per channel, on every GPU: the largest tile; and by kernel and bits, and head dimension
-# where that matters, the largest slices of head and value dimension, and warps, that need no more registers than there
-# are.
+# Kernels with decays per channel, on every GPU: the largest tile; and by kernel and bits, and head dimension where it
+# matters, the largest slices of head and value dimension, and warps, that fit in registers.
 DIAGONAL_TILE = 32
 DIAGONAL = {
     ("states", 16): (32, 64, 4),
@@ -26,10 +25,12 @@ DIAGONAL = {
     ("gradient", 32, 64): (16, 32, 4),
 }
 
-# What stands in TABLE for each kernel:
+# The columns of TABLE, for each kernel:
 #   num_warps, num_stages; head_tile, value_tile: the largest tiles of head and value dimension; keys, queries: how
-#   many of them meet a tile at a time; inner: of what a product with a state sums up at a time.
-# First, for all kernels: tokens of a tile, tokens between two states (a multiple of a tile), of a tile without decays.
+# many
+#   are multiplied with a tile at a time; inner: the elements that a product with a state sums at a time.
+# The first group is for all kernels: tokens of a tile, tokens of a chunk (a multiple of it), tokens of a tile without
+# decays.
 COLUMNS = {
     "sizes": ("tile", "chunk", "lit_tile"),
     "output": ("keys", "value_tile", "num_warps", "num_stages", "inner"),

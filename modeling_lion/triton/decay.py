@@ -2,32 +2,33 @@
 """
 LION-D and LION-S on a GPU: parallel and chunk form in one set of Triton kernels.
 
-The sequence is cut into chunks of several tiles. Inside a chunk every tile meets every other one; between chunks there
-is one state per direction. A chunk that holds the whole sequence needs no states and is the parallel form.
+The sequence is cut into chunks of several tiles. Inside a chunk all pairs of tiles are computed; between chunks there
+is one state per direction. A single chunk for the whole sequence needs no states and is the parallel form.
 
     forward    decays · states (if more than one chunk) · output
     backward   query gradients · adjoint states (if more than one chunk) · key and value gradients · decay gradients
 
-Decays. Per tile, `decays` holds what is left, 2 to the sums that `chunk_sums` returns (attention/decay.py) in base 2:
-of token t of a tile, from the tile's start to t and from t to its end (forward), from its end to t and from t to its
-start (backward). Two different tiles see each other by factors that belong to rows, to columns and to the tiles
-between, each at most 1: no exponent per pair, and no difference of sums. Only the tile on the diagonal needs the sums
-themselves, in base 2, and subtracts; for float32 they leave out the steps that nothing survives, which are counted
-beside them: among the others, they would take the digits of what follows (`split_cuts` in attention/decay.py).
+Decays. For each token t of a tile, `decays` holds the exponentials of the sums of `chunk_sums` (attention/decay.py):
+from the start of the tile to t and from t to its end (forward), from its end to t and from t to its start (backward).
+Between two different tiles, the decay is a product of factors of rows, of columns and of the tiles between, each at
+most 1: there is no exponent per pair, and no difference of sums. Only the tile on the diagonal needs the sums, in base
+2, and subtracts them. For float32 they leave out cuts, the steps that nothing survives, which are counted separately:
+in the sums they would take the digits of what follows (`split_cuts` in attention/decay.py).
 
     G_ij = (dy_i · v_j - delta_i) c_i M_ij        c_i = 1 / den_i        delta_i = dy_i · y_i
     dq = G k        dk = Gᵀ q        dv_j = Σ_i c_i (q_i · k_j) M_ij dy_i        R = G ∘ (q kᵀ)
 
-Gradients of the decays are what crosses each step (`DecayGradient` in cpu/decay_mask.py). Per token t of a chunk:
+The gradient of a log decay is the sum of what crosses its step (`DecayGradient` in cpu/decay_mask.py). For each token
+t of a chunk:
 
-    d forward_t  = Σ_{i>t} (row_i - column_i) + Σ_{j≤t} given_j + through      of R below the diagonal
-    d backward_t = Σ_{j≥t} (column_j - row_j) + Σ_{i<t} taken_i + through      of R above it
+    d forward_t  = Σ_{i>t} (row_i - column_i) + Σ_{j≤t} given_j + through      with R below the diagonal
+    d backward_t = Σ_{j≥t} (column_j - row_j) + Σ_{i<t} taken_i + through      with R above it
 
-with row and column sums of R inside the chunk, what queries take from and keys give to other chunks, and what passes
-the chunk from one side to the other. Sums of the diagonal tile are of float32 tiles, so that they cancel.
+with the row and column sums of R inside the chunk, what queries take from other chunks, what keys give to them, and
+what passes the whole chunk. The sums of the diagonal tile are float32, so that they cancel.
 
-If SEPARATE, the output is the numerators and the denominators stand apart. In the gradients c is 1 / den all the same,
-dy the gradient of the numerator times den, and delta that of the denominator times -den.
+Unless DIVIDES, the output is the numerators. In the gradients c is 1 / den all the same, dy the gradient of the
+numerator times den, and delta that of the denominator times -den.
 """
 
 from .common import (
@@ -35,7 +36,7 @@ from .common import (
     dots,
     head_of,
     held_tile,
-    load_factor,
+    load_scale,
     load_tile,
     product,
     store_output,
@@ -50,7 +51,7 @@ from .common import (
 # Kinds of `decays`, and shares of their gradients.
 FACTOR_FROM_START, FACTOR_TO_END, FACTOR_FROM_END, FACTOR_TO_START = (tl.constexpr(i) for i in range(4))
 SUM_FROM_START, SUM_TO_START, CUTS_FROM_START, CUTS_TO_START = (tl.constexpr(i) for i in range(4, 8))
-# log2 of what is left behind a cut, for the diagonal: any multiple of it is a float32, and 2 to it is 0.
+# The log2 of a cut on the diagonal: its multiples are exact in float32, and its exp2 is 0.
 CUT = tl.constexpr(-256.0)
 ROW_FORWARD, ROW_BACKWARD, TAKEN_BACKWARD = (tl.constexpr(i) for i in range(3))
 COLUMN_FORWARD, GIVEN_FORWARD, COLUMN_BACKWARD = (tl.constexpr(i) for i in range(3, 6))
@@ -70,10 +71,10 @@ def decays_kernel(
     FLOOR: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, COUNT_CUTS: tl.constexpr,
 ):  # fmt: skip
     """
-    The `decays` of TILES tiles (above): `(bh, 6, num_tiles * TILE)` float32, for each (batch, head) pair of the log
-    decays `forward` and `backward`; if COUNT_CUTS, 8 kinds of them.
+    The `decays` (above) of TILES tiles, `(bh, 6, num_tiles * TILE)` float32, for each (batch, head) pair of the log
+    decays `forward` and `backward`; 8 kinds instead of 6 if COUNT_CUTS.
 
-    Where tokens share a decay (a token stride of 0), one tile serves all.
+    If tokens share a decay (a token stride of 0), one tile serves all.
     """
     groups = tl.cdiv(num_tiles, TILES)
     bh = tl.program_id(0) // groups
@@ -91,8 +92,8 @@ def decays_kernel(
     tl.store(out + FACTOR_TO_END * width, tl.exp2(tl.cumsum(at * LOG2_E, 1, reverse=True)), mask=mask)
     store_sums(out, SUM_FROM_START, CUTS_FROM_START, before, width, mask, FLOOR, COUNT_CUTS)
     at = load_log_decay(backward, tokens, length)
-    behind = tl.where(within < TILE - 1, load_log_decay(backward, tokens + 1, length), 0.0)
-    tl.store(out + FACTOR_FROM_END * width, tl.exp2(tl.cumsum(behind * LOG2_E, 1, reverse=True)), mask=mask)
+    after = tl.where(within < TILE - 1, load_log_decay(backward, tokens + 1, length), 0.0)
+    tl.store(out + FACTOR_FROM_END * width, tl.exp2(tl.cumsum(after * LOG2_E, 1, reverse=True)), mask=mask)
     tl.store(out + FACTOR_TO_START * width, tl.exp2(tl.cumsum(at * LOG2_E, 1)), mask=mask)
     store_sums(out, SUM_TO_START, CUTS_TO_START, at, width, mask, FLOOR, COUNT_CUTS)
 
@@ -101,7 +102,7 @@ def decays_kernel(
 def store_sums(
     out, sum_kind, cuts_kind, log_decay, width, mask, FLOOR: tl.constexpr, COUNT_CUTS: tl.constexpr,
 ):  # fmt: skip
-    """The sums of log decays; if COUNT_CUTS without the cuts, and those by themselves."""
+    """Store sums of log decays; if COUNT_CUTS, without the cuts, which are counted separately."""
     if COUNT_CUTS:
         is_cut = log_decay <= FLOOR
         tl.store(out + cuts_kind * width, tl.cumsum(tl.where(is_cut, CUT, 0.0), 1), mask=mask)
@@ -111,7 +112,7 @@ def store_sums(
 
 @triton.jit
 def decays_of(decays, bh, heads):
-    """The decays of one (batch, head) pair: pointer, stride of a tile (0 where one serves all), stride of a kind."""
+    """The decays of one (batch, head) pair: pointer, stride of a tile (0 if one serves all), stride of a kind."""
     pointer, batch_stride, head_stride, tile_stride, kind_stride = decays
     pointer += (bh // heads).to(tl.int64) * batch_stride + (bh % heads).to(tl.int64) * head_stride
     return pointer, tile_stride, kind_stride
@@ -126,7 +127,7 @@ def load_decays(decays, kind, tile, start, SIZE: tl.constexpr):
 
 @triton.jit
 def through_tile(decays, tile, is_forward, TILE: tl.constexpr):
-    """What is left of a state that passes a whole tile."""
+    """The factor of a state that passes a whole tile."""
     pointer, tile_stride, kind_stride = decays
     to_end = pointer + FACTOR_TO_END * kind_stride
     to_start = pointer + FACTOR_TO_START * kind_stride + TILE - 1
@@ -138,7 +139,7 @@ def differences(
     decays, from_start, to_start, tile, query, key,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, TRANSPOSED: tl.constexpr,
 ):  # fmt: skip
-    """Of two kinds of decays, what lies between QUERIES queries and KEYS keys of a tile, either way."""
+    """The differences between QUERIES queries and KEYS keys of a tile, forward and backward, for two kinds of sums."""
     query_start = tl.expand_dims(load_decays(decays, from_start, tile, query, QUERIES), 0 if TRANSPOSED else 1)
     query_to_start = tl.expand_dims(load_decays(decays, to_start, tile, query, QUERIES), 0 if TRANSPOSED else 1)
     key_start = tl.expand_dims(load_decays(decays, from_start, tile, key, KEYS), 1 if TRANSPOSED else 0)
@@ -152,9 +153,9 @@ def mask_on_diagonal(
     QUERIES: tl.constexpr, KEYS: tl.constexpr, TRANSPOSED: tl.constexpr, COUNT_CUTS: tl.constexpr,
 ):  # fmt: skip
     """
-    M inside a tile: a row for each of QUERIES queries and a column for each of KEYS keys, or the other way round if
-    TRANSPOSED; `query` and `key` are the first of them. Of both exponents the one that does not apply is never below
-    0: the minimum chooses.
+    M inside a tile: a row for each of QUERIES queries and a column for each of KEYS keys, or the transpose if
+    TRANSPOSED; `query` and `key` are the first ones. Of the exponents of both directions, the one that does not apply
+    is never below 0, so the minimum is right.
     """
     forward, backward = differences(decays, SUM_FROM_START, SUM_TO_START, tile, query, key, QUERIES, KEYS, TRANSPOSED)
     if COUNT_CUTS:
@@ -168,25 +169,25 @@ def mask_on_diagonal(
 
 @triton.jit
 def chunk_of_program(tile, chunk_tiles, num_tiles):
-    """The number of a tile's chunk, its first tile, and the first tile behind it."""
+    """The number of a tile's chunk, its first tile, and the first tile after it."""
     chunk = tile // chunk_tiles
     return chunk, chunk * chunk_tiles, tl.minimum((chunk + 1) * chunk_tiles, num_tiles)
 
 
 @triton.jit
 def states_kernel(
-    x, y, decays, inverse, delta, states, totals, given_states, given_totals, through, heads, length,
+    x, y, decays, denominators, delta, states, totals, given_states, given_totals, through, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The states that reach every chunk, in both directions: `states` `(bh, chunks, 2, HEAD_DIM, VALUE_DIM)` and
-    `totals` `(bh, chunks, 2, HEAD_DIM)`. One program walks the sequence, for one direction and tile of the state.
+    The states that reach every chunk, in both directions: `states` `(bh, chunks, 2, HEAD_DIM, VALUE_DIM)` and `totals`
+    `(bh, chunks, 2, HEAD_DIM)`. One program walks along the sequence, for one direction and one tile of the state.
 
-    Forward: x = k, y = v; direction 0 is forward, from the start on. Adjoint: x = q, y = dy, both walk the other way
-    round; `through` `(bh, chunks, 2, state_tiles)` then gets what passes each chunk, Σ S ∘ dS, before the chunk's own
+    Forward: x = k, y = v; direction 0 walks from the start. Adjoint: x = q, y = dy, and both directions are reversed;
+    `through` `(bh, chunks, 2, state_tiles)` then receives what passes each chunk, Σ S ∘ dS, before the chunk's own
     decay.
     """
     head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
@@ -208,10 +209,10 @@ def states_kernel(
     d = head_start + tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
-    sums_totals = (d < HEAD_DIM) & (value_start == 0)  # the one that takes care of the totals
+    sums_totals = (d < HEAD_DIM) & (value_start == 0)  # this program computes the totals
     state = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
     total = tl.zeros([HEAD_TILE], tl.float32)
-    # As far as the border of the last chunk on the way, whose own tiles nobody behind it needs.
+    # Up to the border of the last chunk on the way, whose own tiles reach no other chunk.
     steps = tl.where(ascends, (num_chunks - 1) * chunk_tiles, num_tiles - chunk_tiles) + 1
     for step in range(steps):
         tile = tl.where(ascends, step, num_tiles - 1 - step)
@@ -235,12 +236,10 @@ def states_kernel(
         values = load_tile(y, tile * TILE, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         passes = through_tile(decays, tile, is_forward, TILE)
         if ADJOINT:
+            weight *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
             if NORMALIZE:
-                weight *= tl.load(inverse + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
                 ones = -tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
                 total = total * passes + tl.sum(xs * (weight * ones)[:, None], 0)
-            else:
-                weight *= scale
         xs *= weight[:, None]
         if NORMALIZE and not ADJOINT:
             total = total * passes + tl.sum(xs, 0)
@@ -250,8 +249,8 @@ def states_kernel(
 @triton.jit
 def neighbor(tile, step, IS_BEFORE: tl.constexpr, TILE: tl.constexpr, SLICE: tl.constexpr):
     """
-    Where a walk away from a tile, SLICE tokens a step and the nearest tile first, has come to: the other tile, the
-    slice's place in it, and its first token.
+    One step of a walk away from a tile, SLICE tokens at a time, the nearest tile first: the other tile, the offset of
+    the slice in it, and its first token.
     """
     slices: tl.constexpr = TILE // SLICE
     other = tile - 1 - step // slices if IS_BEFORE else tile + 1 + step // slices
@@ -261,7 +260,7 @@ def neighbor(tile, step, IS_BEFORE: tl.constexpr, TILE: tl.constexpr, SLICE: tl.
 
 @triton.jit
 def let_pass(between, decays, other, offset, is_forward, TILE: tl.constexpr, SLICE: tl.constexpr):
-    """What the tiles let pass that a walk has left behind after this slice."""
+    """The factor of all tiles that a walk has passed, after this slice."""
     passes = through_tile(decays, other, is_forward, TILE)
     return between * (passes if SLICE == TILE else tl.where(offset == TILE - SLICE, passes, 1.0))
 
@@ -273,8 +272,8 @@ def output_of_side(
     VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    What the chunk's tiles on one side give a tile, the sum of its weights, and what all of those tiles let pass. The
-    decays of the tile itself are missing: they are the same for all steps.
+    What a tile gets from the tiles of its chunk on one side, the sums of its weights, and the factor of all those
+    tiles. The decays of the tile itself are not applied: they are the same for all steps.
     """
     accumulator = tl.zeros([TILE, VALUE_TILE], tl.float32)
     total = tl.zeros([TILE], tl.float32)
@@ -293,16 +292,15 @@ def output_of_side(
 
 @triton.jit
 def output_kernel(
-    query, key, value, output, decays, factors, states, totals, heads, length,
+    query, key, value, output, decays, denominators, states, totals, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, COUNT_CUTS: tl.constexpr, SMALLEST: tl.constexpr,
+    NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, COUNT_CUTS: tl.constexpr, SMALLEST: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    VALUE_TILE columns of the output of one tile, KEYS keys at a time, and `factors` `(bh, length)`: 1 / denominators,
-    or the denominators if SEPARATE.
+    VALUE_TILE columns of the output of one tile, KEYS keys at a time, and the denominators `(bh, length)`.
     """
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     value_start = tl.program_id(0) % value_tiles * VALUE_TILE
@@ -344,33 +342,34 @@ def output_kernel(
         total += tl.sum(scores, 1)
         accumulator = product(scores, values, accumulator, PRECISION)
     store_output(
-        output, accumulator, total, factors, bh, begin, length, value_start, scale,
-        TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, SEPARATE, SMALLEST,
+        output, accumulator, total, denominators, bh, begin, length, value_start, scale,
+        TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, DIVIDES, SMALLEST,
     )  # fmt: skip
 
 
 @triton.jit
 def share_of(shares, kind, share_stride):
-    """One kind of the shares of the gradients of the decays; all of them can be more than 2^31 numbers."""
+    """One kind of shares of the gradients of the decays; there may be more than 2^31 numbers."""
     return shares + tl.cast(share_stride, tl.int64) * kind
 
 
 @triton.jit
 def rows_dot(x, y, first, length, ROWS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
-    """x · y of each token; x is read again rather than kept in registers twice."""
+    """x · y of each token; x is loaded again, since registers are scarce."""
     return tl.sum(load_tile(x, first, length, 0, ROWS, BLOCK, DIM).to(tl.float32) * y, 1)
 
 
 @triton.jit
 def query_gradient_of_side(
-    grad, dy, delta, factor, key, value, decays, tile, steps, length,
+    grad, dy, delta, row_scale, key, value, decays, tile, steps, length,
     IS_BEFORE: tl.constexpr, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr,
     VALUE_TILE: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, IS_NARROW: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    G k of the chunk's tiles on one side, and what all of them let pass. The decays of the tile itself and c are
-    missing: they are the same for all steps. But if IS_NARROW, c is there: without it G can leave float16's range.
+    G k from the tiles of the chunk on one side, and the factor of all those tiles. The decays of the tile itself and c
+    are not applied: they are the same for all steps. If IS_NARROW, c is: without it, G could exceed the range of
+    float16.
     """
     accumulator = tl.zeros([TILE, HEAD_TILE], tl.float32)
     between = 1.0
@@ -381,7 +380,7 @@ def query_gradient_of_side(
         g = dots(grad, tile * TILE, dy, value, first, length, TILE, KEYS, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
         g = (g - delta[:, None]) * weight[None, :]
         if IS_NARROW:
-            g *= factor[:, None]
+            g *= row_scale[:, None]
         accumulator = product(g, keys, accumulator, PRECISION)
         between = let_pass(between, decays, other, offset, IS_BEFORE, TILE, KEYS)
     return accumulator, between
@@ -389,12 +388,12 @@ def query_gradient_of_side(
 
 @triton.jit
 def query_gradient_kernel(
-    query, key, value, output, grad, d_query, decays, inverse, delta, states, totals, shares, heads, length,
+    query, key, value, output, grad, d_query, decays, denominators, delta, states, totals, shares, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr,
+    SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     The gradient of the queries of one tile, KEYS keys at a time, delta, and the queries' shares of the gradients of
@@ -411,28 +410,26 @@ def query_gradient_kernel(
     at = bh.to(tl.int64) * length + tokens
     is_narrow: tl.constexpr = key[0].dtype.element_ty == tl.float16
     dy = held_tile(grad, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
-    if SEPARATE:
-        along = tl.load(delta + at, mask=tokens < length, other=0.0)
-        factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
-    elif NORMALIZE:
+    row_scale = load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
+    if not NORMALIZE:
+        along = tl.zeros([TILE], tl.float32)
+    elif DIVIDES:
         y = load_tile(output, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM)
         whole = load_tile(grad, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM) if dy is None else dy
         along = tl.sum(whole.to(tl.float32) * y.to(tl.float32), 1)
-        factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
         tl.store(delta + at, along, mask=tokens < length)
     else:
-        along = tl.zeros([TILE], tl.float32)
-        factor = along + scale
+        along = tl.load(delta + at, mask=tokens < length, other=0.0)
     accumulator = tl.zeros([TILE, HEAD_TILE], tl.float32)
     for is_before in tl.static_range(2):
         steps = tile - first if is_before else end - 1 - tile
         side, between = query_gradient_of_side(
-            grad, dy, along, factor, key, value, decays, tile, steps, length,
+            grad, dy, along, row_scale, key, value, decays, tile, steps, length,
             is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, is_narrow, PRECISION,
         )  # fmt: skip
         row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
         if not is_narrow:
-            row_weight *= factor
+            row_weight *= row_scale
         if NEEDS_DECAY and not is_before:
             row_backward = rows_dot(query, side, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
         if HAS_STATES:
@@ -446,7 +443,7 @@ def query_gradient_kernel(
                 d = tl.arange(0, HEAD_TILE)
                 z = tl.load(totals + place * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
                 taken -= along[:, None] * z[None, :]
-            taken *= (factor * between)[:, None] if is_narrow else between
+            taken *= (row_scale * between)[:, None] if is_narrow else between
             if NEEDS_DECAY and not is_before:
                 share = rows_dot(query, taken, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
                 tl.store(share_of(shares, TAKEN_BACKWARD, share_stride) + at, share, mask=tokens < length)
@@ -459,7 +456,7 @@ def query_gradient_kernel(
     for offset in range(0, TILE, KEYS):
         others = begin + offset
         g = dots(grad, begin, dy, value, others, length, TILE, KEYS, VALUE_TILE, SPLIT, VALUE_DIM, PRECISION)
-        g = (g - along[:, None]) * factor[:, None]
+        g = (g - along[:, None]) * row_scale[:, None]
         g *= mask_on_diagonal(decays, tile, 0, offset, TILE, KEYS, False, COUNT_CUTS)
         if NEEDS_DECAY:
             r = g * dots(query, begin, q, key, others, length, TILE, KEYS, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
@@ -481,7 +478,7 @@ def add_key_gradients(
     SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add Gᵀ q and Wᵀ dy of QUERIES queries. `weights` are c_i M_ij, a row per key and a column per query. The third
+    Add Gᵀ q and Wᵀ dy of QUERIES queries. `weights` are c_i M_ij, with a row per key and a column per query. The third
     result is Rᵀ, float32.
     """
     scores = dots(key, begin, keys, query, first, length, TILE, QUERIES, HEAD_TILE, SPLIT, HEAD_DIM, PRECISION)
@@ -499,15 +496,16 @@ def add_key_gradients(
 
 @triton.jit
 def key_gradient_kernel(
-    query, key, value, grad, d_key, d_value, decays, inverse, delta, states, totals, shares, heads, length,
+    query, key, value, grad, d_key, d_value, decays, denominators, delta, states, totals, shares, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, SMALLEST: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     The gradients of keys and values of one tile, QUERIES queries at a time, and the keys' shares of the gradients of
-    the decays. `states` and `totals` are the adjoint ones.
+    the decays. `states` and `totals` are adjoint.
     """
     tile = tl.program_id(0) % num_tiles
     bh = tl.program_id(0) // num_tiles
@@ -520,20 +518,21 @@ def key_gradient_kernel(
     at = bh.to(tl.int64) * length + tokens
     d_keys = tl.zeros([TILE, HEAD_TILE], tl.float32)
     d_values = tl.zeros([TILE, VALUE_TILE], tl.float32)
-    seen = tl.zeros([TILE], tl.float32)  # k · d_keys so far, with which each phase finds its own share
+    seen = tl.zeros([TILE], tl.float32)  # k · d_keys so far: each phase subtracts it to get its own share
     for is_before in tl.static_range(2):
-        # The chunk's other tiles on one side, the nearest first.
+        # The other tiles of the chunk on one side, the nearest first.
         row_weight = load_decays(decays, FACTOR_TO_START if is_before else FACTOR_TO_END, tile, 0, TILE)
         steps = tile - first if is_before else end - 1 - tile
         between = 1.0
-        # Reloaded per phase, to limit register pressure.
+        # Reloaded in each phase, to limit register pressure.
         keys = held_tile(key, begin, length, TILE, HEAD_TILE, SPLIT, HEAD_DIM)
         values = held_tile(value, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
         for step in range(steps * (TILE // QUERIES)):
             other, offset, others = neighbor(tile, step, is_before, TILE, QUERIES)
             from_border = FACTOR_FROM_END if is_before else FACTOR_FROM_START
             weight = load_decays(decays, from_border, other, offset, QUERIES) * between
-            weight *= load_factor(inverse, others + tl.arange(0, QUERIES), bh, length, scale, NORMALIZE)
+            queries = others + tl.arange(0, QUERIES)
+            weight *= load_scale(denominators, queries, bh, length, scale, NORMALIZE, SMALLEST)
             d_keys, d_values, _ = add_key_gradients(
                 d_keys, d_values, key, value, keys, values, begin, row_weight[:, None] * weight[None, :], query, grad,
                 delta, others, bh, length, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES,
@@ -574,7 +573,7 @@ def key_gradient_kernel(
     for offset in range(0, TILE, QUERIES):
         weights = mask_on_diagonal(decays, tile, offset, 0, QUERIES, TILE, True, COUNT_CUTS)
         queries = begin + offset + tl.arange(0, QUERIES)
-        weights *= load_factor(inverse, queries, bh, length, scale, NORMALIZE)[None, :]
+        weights *= load_scale(denominators, queries, bh, length, scale, NORMALIZE, SMALLEST)[None, :]
         d_keys, d_values, r = add_key_gradients(
             d_keys, d_values, key, value, keys, values, begin, weights, query, grad, delta, begin + offset, bh, length,
             HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES, NORMALIZE, PRECISION,
@@ -597,7 +596,7 @@ def load_share(shares, kind, share_stride, tokens, length):
 
 @triton.jit
 def inside_chunk(shares, share_stride, tokens, length):
-    """Rows less columns of R below the diagonal, and columns less rows above it, of some tokens."""
+    """Row sums minus column sums of R below the diagonal, and column sums minus row sums above it, of some tokens."""
     forward = load_share(shares, ROW_FORWARD, share_stride, tokens, length)
     forward -= load_share(shares, COLUMN_FORWARD, share_stride, tokens, length)
     backward = load_share(shares, COLUMN_BACKWARD, share_stride, tokens, length)
@@ -634,14 +633,14 @@ def decay_gradient_kernel(
             others = other * TILE + tl.arange(0, TILE)
             forward += tl.sum(load_share(shares, GIVEN_FORWARD, share_stride, others, length))
             backward += tl.sum(load_share(shares, TAKEN_BACKWARD, share_stride, others, length))
-        forward_keeps, backward_keeps = 1.0, 1.0
+        forward_decay, backward_decay = 1.0, 1.0
         for other in range(first, end):
-            forward_keeps *= through_tile(decays, other, True, TILE)
-            backward_keeps *= through_tile(decays, other, False, TILE)
+            forward_decay *= through_tile(decays, other, True, TILE)
+            backward_decay *= through_tile(decays, other, False, TILE)
         place = (bh.to(tl.int64) * num_chunks + chunk) * 2 * STATE_TILES
         for state_tile in tl.static_range(STATE_TILES):
-            forward += tl.load(through + place + state_tile) * forward_keeps
-            backward += tl.load(through + place + STATE_TILES + state_tile) * backward_keeps
+            forward += tl.load(through + place + state_tile) * forward_decay
+            backward += tl.load(through + place + STATE_TILES + state_tile) * backward_decay
     at = bh.to(tl.int64) * length + tokens
     tl.store(d_forward + at, forward, mask=tokens < length)
     tl.store(d_backward + at, backward, mask=tokens < length)

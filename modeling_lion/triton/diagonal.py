@@ -1,20 +1,20 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Attention whose decays differ between the channels of the keys, on a GPU: chunks of one tile, with halves of halves
-inside (attention/plain_diagonal.py), and between chunks one state per direction, each row of which has a decay of its
-own.
+Attention whose decays differ between the channels of the keys, on a GPU: chunks of one tile, which are halved again
+and again inside (attention/plain_diagonal.py), and between chunks one state per direction, with a decay for each of
+its rows.
 
     forward    states (if more than one chunk) · output
     backward   adjoint states (if more than one chunk) · gradients of the values · of queries, keys and log decays
 
-Where two halves meet, queries of the second half and keys of the first one read forward, and the others backward. All
-factors are 2 to sums of log decays within a half, made anew at each level, and at most 1. Channels go by in slices:
-weights are sums over them, and the gradients of a slice need no other one.
+Between two halves, queries of the second half and keys of the first are forward, the others backward. All factors are
+exponentials of sums of log decays within a half, recomputed at each level, and at most 1. Channels are processed in
+slices: weights are sums over them, and the gradients of a slice need no other slice.
 
     G_ij = (dy_i · v_j - delta_i) c_i      dQ = (G on a level) K      dq_F = dQ from_start      dk_F = dK to_end
 
-As in cpu/diagonal.py, with the parts that pass through states in dq and dk, and T = Σ_i q_i dq_i of those of a chunk
-plus what passes all of it,
+As in cpu/diagonal.py, with the parts of dq and dk that come through states, and with T = Σ_i q_i dq_i over those parts
+in a chunk plus what passes the whole chunk,
 
     d forward_t = Σ_{j≤t} (k_j dk_F,j - q_j dq_F,j) + T_F      d backward_t = Σ_{j≥t} (k_j dk_B,j - q_j dq_B,j) + T_B
 
@@ -24,7 +24,7 @@ Letters as in triton/decay.py.
 from .common import (
     LOG2_E,
     head_of,
-    load_factor,
+    load_scale,
     load_state,
     load_tile,
     product,
@@ -39,7 +39,7 @@ from .common import (
 def load_log_decays(
     log_decay, begin, length, start, shift, TILE: tl.constexpr, SLICE: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
-    """Base-2 log decays of the tokens `shift` behind those of a tile, `(TILE, SLICE)`; 0 beyond tile and length."""
+    """Base-2 log decays of the tokens of a tile, shifted by `shift`, `(TILE, SLICE)`; 0 beyond tile and length."""
     pointer, token_stride = log_decay
     within, column = tl.arange(0, TILE)[:, None] + shift, tl.arange(0, SLICE)[None, :]
     pointers = pointer + tl.cast(begin, tl.int64) * token_stride + start + (within * token_stride + column)
@@ -51,23 +51,23 @@ def load_log_decays(
 def load_steps(
     forward, backward, begin, length, start, TILE: tl.constexpr, SLICE: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
-    """Log decays of a tile: forward, those of the tokens before, backward, and those of the tokens behind."""
+    """Log decays of a tile: forward, forward of the tokens before, backward, and backward of the tokens after."""
     at_forward = load_log_decays(forward, begin, length, start, 0, TILE, SLICE, DIM)
     before = load_log_decays(forward, begin, length, start, -1, TILE, SLICE, DIM)
     at_backward = load_log_decays(backward, begin, length, start, 0, TILE, SLICE, DIM)
-    behind = load_log_decays(backward, begin, length, start, 1, TILE, SLICE, DIM)
-    return at_forward, before, at_backward, behind
+    after = load_log_decays(backward, begin, length, start, 1, TILE, SLICE, DIM)
+    return at_forward, before, at_backward, after
 
 
 @triton.jit
 def add_or_begin(x, x_begins, y, y_begins):
-    """Of two parts of a scan, what the second one begins anew is not added to the first one."""
+    """Combine two parts of a segmented scan: a part that begins a new segment is not added to the one before."""
     return tl.where(y_begins != 0, y, x + y), x_begins | y_begins
 
 
 @triton.jit
 def sums_in_halves(x, half, TILE: tl.constexpr, SLICE: tl.constexpr, REVERSE: tl.constexpr):
-    """Sums up to each token of every half of so many tokens, or from it on."""
+    """Sums up to each token, or from it on, within every `half` tokens."""
     within = tl.arange(0, TILE)[:, None] % half
     begins = (within == (half - 1 if REVERSE else 0)) & (tl.arange(0, SLICE)[None, :] >= 0)
     sums, _ = tl.associative_scan((x, begins.to(tl.int32)), 0, add_or_begin, reverse=REVERSE)
@@ -76,12 +76,12 @@ def sums_in_halves(x, half, TILE: tl.constexpr, SLICE: tl.constexpr, REVERSE: tl
 
 @triton.jit
 def factors_of_halves(steps, half, TILE: tl.constexpr, SLICE: tl.constexpr):
-    """What queries, and keys, are scaled with where halves of so many tokens meet, `(TILE, SLICE)`."""
-    at_forward, before, at_backward, behind = steps
+    """What queries and keys are scaled with between halves of `half` tokens, `(TILE, SLICE)` each."""
+    at_forward, before, at_backward, after = steps
     token = tl.arange(0, TILE)[:, None]
     is_second = (token // half) % 2 == 1
     from_start = sums_in_halves(tl.where(token % half > 0, before, 0.0), half, TILE, SLICE, False)
-    from_end = sums_in_halves(tl.where(token % half < half - 1, behind, 0.0), half, TILE, SLICE, True)
+    from_end = sums_in_halves(tl.where(token % half < half - 1, after, 0.0), half, TILE, SLICE, True)
     of_query = tl.exp2(tl.where(is_second, from_start, from_end))
     to_start = sums_in_halves(at_backward, half, TILE, SLICE, False)
     to_end = sums_in_halves(at_forward, half, TILE, SLICE, True)
@@ -94,10 +94,10 @@ def border_factor(
     DIM: tl.constexpr,
 ):  # fmt: skip
     """
-    What is left between tokens and the borders of a tile, `(TILE, SLICE)`: of queries from the border behind them on
-    the way of a direction, 0 forward and 1 backward; of keys to that ahead.
+    The decay between tokens and the borders of a tile, `(TILE, SLICE)`, in a direction, 0 forward and 1 backward: for
+    queries from the border where the direction enters, for keys to the border where it leaves.
     """
-    # A query is reached by the step of the token before it, or behind it.
+    # A query is reached by the step of the token before it or, backward, after it.
     shift = 2 * direction - 1 if OF_QUERIES else 0
     x = load_log_decays(log_decay, begin, length, start, shift, TILE, SLICE, DIM)
     is_reverse = direction == 1 if OF_QUERIES else direction == 0
@@ -106,7 +106,7 @@ def border_factor(
 
 @triton.jit
 def meet(half, TILE: tl.constexpr):
-    """Where query and key are in different halves, of so many tokens, of one block, `(TILE, TILE)`."""
+    """Whether query and key are in different halves, of `half` tokens, of one block, `(TILE, TILE)`."""
     number = tl.arange(0, TILE) // half
     return (number[:, None] ^ number[None, :]) == 1
 
@@ -141,11 +141,11 @@ def weights_inside(
 
 @triton.jit
 def diagonal_states_kernel(
-    x, y, forward, backward, inverse, delta, states, totals, given_states, given_totals, through, heads, length,
+    x, y, forward, backward, denominators, delta, states, totals, given_states, given_totals, through, heads, length,
     num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     As `states_kernel` in triton/decay.py, with chunks of one tile; `through` is `(bh, chunks, 2, value tiles,
@@ -167,7 +167,7 @@ def diagonal_states_kernel(
     d = head_start + tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
-    sums_totals = (d < HEAD_DIM) & (value_start == 0)  # the one that takes care of the totals
+    sums_totals = (d < HEAD_DIM) & (value_start == 0)  # this program computes the totals
     ascends = direction == 1 if ADJOINT else direction == 0
     state = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
     total = tl.zeros([HEAD_TILE], tl.float32)
@@ -193,7 +193,7 @@ def diagonal_states_kernel(
         values = load_tile(y, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         if ADJOINT:
             tokens = begin + tl.arange(0, TILE)
-            xs *= load_factor(inverse, tokens, bh, length, scale, NORMALIZE)[:, None]
+            xs *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)[:, None]
             if NORMALIZE:
                 along = tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
                 total = total * passes - tl.sum(xs * along[:, None], 0)
@@ -209,8 +209,8 @@ def add_states(
     TILE: tl.constexpr, OF_QUERIES: tl.constexpr, NEEDS_TOTAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    Add what the queries or keys x of a tile have in common with the states of both directions, VALUE_TILE columns of
-    them, to `(TILE, VALUE_TILE)`, and with their totals to `(TILE,)`.
+    Add the products of the queries or keys x of a tile with the states of both directions, VALUE_TILE columns of them,
+    to `(TILE, VALUE_TILE)`, and with their totals to `(TILE,)`.
     """
     begin = tile * TILE
     e = value_start + tl.arange(0, VALUE_TILE)
@@ -234,10 +234,10 @@ def add_states(
 
 @triton.jit
 def diagonal_output_kernel(
-    query, key, value, output, forward, backward, factors, states, totals, heads, length, num_tiles, scale,
+    query, key, value, output, forward, backward, denominators, states, totals, heads, length, num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr,
-    SEPARATE: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
+    DIVIDES: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """As `output_kernel` in triton/decay.py."""
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
@@ -259,19 +259,19 @@ def diagonal_output_kernel(
             HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, TILE, True, NORMALIZE, PRECISION,
         )  # fmt: skip
     store_output(
-        output, accumulator, total, factors, bh, begin, length, value_start, scale,
-        TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, SEPARATE, SMALLEST,
+        output, accumulator, total, denominators, bh, begin, length, value_start, scale,
+        TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, DIVIDES, SMALLEST,
     )  # fmt: skip
 
 
 @triton.jit
 def diagonal_value_gradient_kernel(
-    query, key, grad, d_value, forward, backward, inverse, states, heads, length, num_tiles, scale,
+    query, key, grad, d_value, forward, backward, denominators, states, heads, length, num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
-    TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr,
+    TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """VALUE_TILE columns of Aᵀ (c dy) of one tile; `states` are the adjoint ones."""
+    """VALUE_TILE columns of Aᵀ (c dy) of one tile; `states` are adjoint."""
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     value_start = tl.program_id(0) % value_tiles * VALUE_TILE
     tile = tl.program_id(0) // value_tiles % num_tiles
@@ -282,7 +282,8 @@ def diagonal_value_gradient_kernel(
     weights = weights_inside(
         query, key, forward, backward, begin, length, HEAD_DIM, HEAD_TILE, TILE, PRECISION
     )  # fmt: skip
-    weights *= load_factor(inverse, begin + tl.arange(0, TILE), bh, length, scale, NORMALIZE)[:, None]
+    tokens = begin + tl.arange(0, TILE)
+    weights *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)[:, None]
     dy = load_tile(grad, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
     gradient = tl.dot(tl.trans(weights.to(dy.dtype)), dy, input_precision=PRECISION)
     if HAS_STATES:
@@ -298,7 +299,7 @@ def times_slice_of_state(
     x, begin, length, state, d, TILE: tl.constexpr, HEAD_TILE: tl.constexpr, HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr, VALUE_TILE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """x Sᵀ, `(TILE, HEAD_TILE)`, of the rows d of a state."""
+    """x Sᵀ, `(TILE, HEAD_TILE)`, for the rows d of a state."""
     result = tl.zeros([TILE, HEAD_TILE], tl.float32)
     for start in range(0, VALUE_DIM, VALUE_TILE):
         e = start + tl.arange(0, VALUE_TILE)
@@ -311,11 +312,11 @@ def times_slice_of_state(
 
 @triton.jit
 def diagonal_gradient_kernel(
-    query, key, value, grad, d_query, d_key, d_forward, d_backward, forward, backward, inverse, delta, states,
+    query, key, value, grad, d_query, d_key, d_forward, d_backward, forward, backward, denominators, delta, states,
     totals, d_states, d_totals, through, heads, length, num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     THROUGH_TILES: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """HEAD_TILE columns of the gradients of queries, keys and both log decays of one tile."""
     slices: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
@@ -326,17 +327,17 @@ def diagonal_gradient_kernel(
     grad, d_query, d_key = head_of(grad, bh, heads), head_of(d_query, bh, heads), head_of(d_key, bh, heads)
     forward, backward = head_of(forward, bh, heads), head_of(backward, bh, heads)
     begin = tile * TILE
-    factor = load_factor(inverse, begin + tl.arange(0, TILE), bh, length, scale, NORMALIZE)
+    tokens = begin + tl.arange(0, TILE)
+    row_scale = load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
     g = tl.zeros([TILE, TILE], tl.float32)
     for value_start in range(0, VALUE_DIM, VALUE_TILE):
         dy = load_tile(grad, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         values = load_tile(value, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         g = product(dy, tl.trans(values), g, PRECISION)
     if NORMALIZE:
-        tokens = begin + tl.arange(0, TILE)
         along = tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
         g -= along[:, None]
-    g *= factor[:, None]
+    g *= row_scale[:, None]
 
     q = load_tile(query, begin, length, start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
     k = load_tile(key, begin, length, start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
@@ -379,7 +380,7 @@ def diagonal_gradient_kernel(
                 taken -= along[:, None] * z[None, :]
                 given += tl.load(d_totals + rows + d, mask=d < HEAD_DIM, other=0.0)[None, :]
             log_decay = forward if direction == 0 else backward
-            taken *= factor[:, None] * border_factor(
+            taken *= row_scale[:, None] * border_factor(
                 log_decay, begin, length, start, direction, True, TILE, HEAD_TILE, HEAD_DIM
             )  # fmt: skip
             given *= border_factor(log_decay, begin, length, start, direction, False, TILE, HEAD_TILE, HEAD_DIM)

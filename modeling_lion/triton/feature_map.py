@@ -1,9 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The feature map `silu_norm` on a GPU, u / ‖u‖₂ with u = SiLU(x) + 0.5: one pass over memory either way.
+The feature map `silu_norm` on a GPU, u / ‖u‖₂ with u = SiLU(x) + 0.5: one pass over memory, forward and backward.
 
-It is not part of the attention kernels: each tile of keys meets every tile of queries in its chunk, and would be
-mapped anew each time.
+It is not part of the attention kernels, which would apply it to a tile of keys again for every tile of queries.
 """
 
 try:

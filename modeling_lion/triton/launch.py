@@ -3,13 +3,13 @@
 The kernels on a GPU: operators (attention/custom_operator.py) that allocate memory and launch Triton kernels.
 
 The device code is in triton/decay.py (D and S), triton/diagonal.py, triton/lit.py, triton/rnn.py and
-triton/feature_map.py, which need triton and are imported lazily, with the first CUDA tensor. Sizes and options of the
-launches are in triton/plan.py.
+triton/feature_map.py, which need triton and are imported with the first CUDA tensor. triton/plan.py has the sizes and
+options of the launches.
 
-Launches of Triton kernels, forward and backward: D and S 2 and 3 in the full form, 3 and 4 in chunks; LIT 2 and 2;
-with decays per channel 2 and 3.
-Torch bounds the log decays before and adds up the gradients of both directions behind. There are no atomics,
-so that results repeat bit by bit, and no synchronization with the host, so that CUDA graphs can capture them.
+Number of launches, forward and backward: 2 and 3 for D and S in the full form, 3 and 4 in chunks; 2 and 2 for LIT; 2
+and 3 with decays per channel. Before and after them, torch bounds the log decays and sums the gradients of both
+directions. There are no atomics, so results are reproducible bit by bit, and no synchronization with the host, so CUDA
+graphs can capture them.
 """
 
 from collections.abc import Callable
@@ -21,35 +21,34 @@ from torch import Tensor
 from ..attention.custom_operator import attention_operator
 from ..attention.decay import close_directions, is_per_head, log_decay_floor
 from ..attention.kernels import register_kernels
-from ..attention.numerics import is_zero_denominator, smallest_denominator
+from ..attention.numerics import is_zero_denominator
 from ..attention.plain import chunk_body, parallel_body, rnn_body
 from ..attention.plain_diagonal import diagonal_chunk_body
-from .plan import Plan, launch, longest_full_form, padded, with_strides
+from .plan import SMALLEST, Plan, launch, longest_full_form, padded, with_strides
 
 
 FLOOR = log_decay_floor(torch.float32)
-SMALLEST = smallest_denominator(torch.float32)
 TILES_PER_PROGRAM = 16
-# Numbers that a program of the feature map holds.
+# Elements of a program of the feature map.
 MAPPED_AT_ONCE = 2048
 
 
 def with_short_strides(x: Tensor) -> Tensor:
-    """A tensor whose last dimension is the innermost one, and in which a tile spans less than 2^31 numbers."""
+    """`x`, or a copy whose last dimension is the innermost one and in which a tile spans less than 2^31 elements."""
     return x if x.stride(-1) == 1 and x.stride(-2) < 2**24 else x.contiguous()
 
 
 def empty_like(x: Tensor) -> Tensor:
-    """Memory in the layout of x, but for a last dimension that is not the innermost one."""
+    """Memory in the layout of x, unless its last dimension is not the innermost one."""
     return torch.empty_like(with_short_strides(x))
 
 
 def with_token_dim(x: Tensor | None) -> Tensor | None:
-    """Log decays `(heads,)` as `(1, heads, 1)`; others as they are."""
+    """Log decays `(heads,)` as `(1, heads, 1)`; others unchanged."""
     return x.view(1, -1, 1) if is_per_head(x) else x
 
 
-def decay_outputs(plan, query, key, value, forward, backward, output, factor, decays, states, totals) -> None:
+def decay_outputs(plan, query, key, value, forward, backward, output, denominator, decays, states, totals) -> None:
     from .decay import decays_kernel, output_kernel
 
     tiles = decays.shape[-1] // plan.tile
@@ -66,35 +65,36 @@ def decay_outputs(plan, query, key, value, forward, backward, output, factor, de
     options = plan.options("output")
     launch(
         output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
-        *(with_strides(x) for x in (query, key, value, output)), decays, factor, states, totals,
+        *(with_strides(x) for x in (query, key, value, output)), decays, denominator, states, totals,
         plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
-        HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, SMALLEST=SMALLEST, SPLIT=plan.split,
-        SEPARATE=plan.is_separate, **plan.common, **options,
+        HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, SPLIT=plan.split,
+        DIVIDES=plan.divides, **plan.common, **options,
     )  # fmt: skip
 
 
 def decays_with_strides(plan: Plan, decays: Tensor) -> tuple:
-    """As the kernels take them: strides of batch, head, tile and kind, 0 where one serves all."""
+    """`decays` with strides of batch, head, tile and kind, 0 where one entry serves all."""
     batch, heads, _, width = decays.shape
     tile_stride = plan.tile if width > plan.tile else 0
     return decays, decays.stride(0) if batch > 1 else 0, decays.stride(1) if heads > 1 else 0, tile_stride, width
 
 
-def launch_states(plan, x, y, decays, states, totals, factor=None, delta=None, given=(None,) * 3) -> None:
-    """The states that reach each chunk, of keys and values; given `delta` the adjoint ones, of queries and dy."""
+def launch_states(plan, x, y, decays, states, totals, denominator=None, delta=None, given=(None,) * 3) -> None:
+    """The states that reach each chunk, from keys and values; with `delta` the adjoint states, from queries and dy."""
     from .decay import states_kernel
 
     options = plan.state_options("states", 2 * plan.bh)
     launch(
         states_kernel, 2 * plan.bh * plan.num_state_tiles(options),
-        with_strides(x), with_strides(y), decays, factor, delta, states, totals, *given,
+        with_strides(x), with_strides(y), decays, denominator, delta, states, totals, *given,
         plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
         ADJOINT=delta is not None, NEEDS_THROUGH=given[2] is not None, **plan.common, **options,
     )  # fmt: skip
 
 
 def decay_gradients(
-    plan, grad, query, key, value, output, factor, delta, decays, states, totals, d_query, d_key, d_value, needs_decay
+    plan, grad, query, key, value, output, denominator, delta, decays, states, totals, d_query, d_key, d_value,
+    needs_decay,
 ):  # fmt: skip
     """Fill the gradients, and return those of the log decays, `(batch, heads, length)`, or None if not needed."""
     from .decay import decay_gradient_kernel, key_gradient_kernel, query_gradient_kernel
@@ -108,8 +108,8 @@ def decay_gradients(
     common |= {"SPLIT": plan.split, **plan.common}
     launch(
         query_gradient_kernel, plan.bh * plan.num_tiles,
-        *(with_strides(x) for x in (query, key, value, output, grad, d_query)), decays, factor, delta, states,
-        totals, shares, *sizes, plan.scale, share_stride, SEPARATE=plan.is_separate, **common,
+        *(with_strides(x) for x in (query, key, value, output, grad, d_query)), decays, denominator, delta, states,
+        totals, shares, *sizes, plan.scale, share_stride, DIVIDES=plan.divides, **common,
         **plan.options("query_gradient"),
     )  # fmt: skip
     d_states, d_totals, through, num_state_tiles = None, None, None, 1
@@ -117,10 +117,10 @@ def decay_gradients(
         num_state_tiles = plan.num_state_tiles(plan.state_options("states", 2 * plan.bh))
         d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
         through = plan.empty(plan.bh, plan.num_chunks, 2, num_state_tiles) if needs_decay else None
-        launch_states(plan, query, grad, decays, d_states, d_totals, factor, delta, (states, totals, through))
+        launch_states(plan, query, grad, decays, d_states, d_totals, denominator, delta, (states, totals, through))
     launch(
         key_gradient_kernel, plan.bh * plan.num_tiles,
-        *(with_strides(x) for x in (query, key, value, grad, d_key, d_value)), decays, factor, delta, d_states,
+        *(with_strides(x) for x in (query, key, value, grad, d_key, d_value)), decays, denominator, delta, d_states,
         d_totals, shares, *sizes, plan.scale, share_stride, **common, **plan.options("key_gradient"),
     )  # fmt: skip
     if not needs_decay:
@@ -134,65 +134,67 @@ def decay_gradients(
     return d_forward, d_backward
 
 
-def launch_partial_states(plan, x, y, output, factor, delta, states, totals, is_adjoint: bool) -> None:
-    """Sums over slices of the sequence, of keys and values; or adjoint ones, of queries and gradients, and delta."""
+def launch_partial_states(plan, x, y, output, denominator, delta, states, totals, is_adjoint: bool) -> None:
+    """Sums over slices of the sequence, from keys and values; or adjoint, from queries and gradients, and delta."""
     from .lit import partial_states_kernel
 
     options = plan.state_options("lit_states", plan.bh * plan.num_slices)
     launch(
         partial_states_kernel, plan.bh * plan.num_slices * plan.num_state_tiles(options),
-        *(with_strides(t) for t in (x, y, output)), factor, delta, states, totals,
+        *(with_strides(t) for t in (x, y, output)), denominator, delta, states, totals,
         plan.heads, plan.length, plan.slice_tiles, plan.num_slices, plan.scale,
-        FULL_VALUE_TILE=plan.value_tile, ADJOINT=is_adjoint, SEPARATE=plan.is_separate, **plan.common, **options,
+        FULL_VALUE_TILE=plan.value_tile, ADJOINT=is_adjoint, DIVIDES=plan.divides, **plan.common, **options,
     )  # fmt: skip
 
 
-def lit_outputs(plan, query, key, value, output, factor, states, totals) -> None:
+def lit_outputs(plan, query, key, value, output, denominator, states, totals) -> None:
     from .lit import lit_output_kernel
 
-    launch_partial_states(plan, key, value, output, factor, None, states, totals, is_adjoint=False)
+    launch_partial_states(plan, key, value, output, denominator, None, states, totals, is_adjoint=False)
     options = plan.options("lit_output")
     launch(
         lit_output_kernel, plan.bh * plan.num_programs * -(-plan.value_dim // options["VALUE_TILE"]),
-        with_strides(query), with_strides(output), factor, states, totals,
+        with_strides(query), with_strides(output), denominator, states, totals,
         plan.heads, plan.length, plan.program_tiles, plan.num_programs, plan.num_slices, plan.scale,
-        SMALLEST=SMALLEST, IS_BFLOAT16=value.dtype == torch.bfloat16, SEPARATE=plan.is_separate, **plan.common,
+        IS_BFLOAT16=value.dtype == torch.bfloat16, DIVIDES=plan.divides, **plan.common,
         **options,
     )  # fmt: skip
 
 
 def lit_gradients(
-    plan, grad, query, key, value, output, factor, delta, states, totals, d_query, d_key, d_value
+    plan, grad, query, key, value, output, denominator, delta, states, totals, d_query, d_key, d_value
 ) -> None:  # fmt: skip
     from .lit import lit_gradient_kernel
 
     d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
-    launch_partial_states(plan, query, grad, output, factor, delta, d_states, d_totals, is_adjoint=True)
+    launch_partial_states(plan, query, grad, output, denominator, delta, d_states, d_totals, is_adjoint=True)
     options = plan.options("lit_gradient")
     num_state_tiles = max(-(-plan.head_dim // options["HEAD_TILE"]), -(-plan.value_dim // options["VALUE_TILE"]))
     launch(
         lit_gradient_kernel, plan.bh * plan.num_programs * num_state_tiles,
-        *(with_strides(x) for x in (query, key, value, grad, d_query, d_key, d_value)), factor, delta, states,
+        *(with_strides(x) for x in (query, key, value, grad, d_query, d_key, d_value)), denominator, delta, states,
         totals, d_states, d_totals, plan.heads, plan.length, plan.program_tiles, plan.num_programs, plan.num_slices,
         plan.scale, FULL_HEAD_TILE=plan.head_tile, FULL_VALUE_TILE=plan.value_tile, STATE_TILES=num_state_tiles,
         IS_BFLOAT16=value.dtype == torch.bfloat16, **plan.common, **options,
     )  # fmt: skip
 
 
-def launch_diagonal_states(plan, x, y, decays, states, totals, factor=None, delta=None, given=(None,) * 3) -> None:
+def launch_diagonal_states(
+    plan, x, y, decays, states, totals, denominator=None, delta=None, given=(None,) * 3
+) -> None:
     """As `launch_states`, with log decays per channel."""
     from .diagonal import diagonal_states_kernel
 
     options = plan.diagonal_options("states")
     launch(
         diagonal_states_kernel, 2 * plan.bh * plan.num_state_tiles(options),
-        with_strides(x), with_strides(y), *decays, factor, delta, states, totals, *given,
+        with_strides(x), with_strides(y), *decays, denominator, delta, states, totals, *given,
         plan.heads, plan.length, plan.num_tiles, plan.scale,
         ADJOINT=delta is not None, NEEDS_THROUGH=given[2] is not None, **plan.common, **options,
     )  # fmt: skip
 
 
-def diagonal_outputs(plan, query, key, value, forward, backward, output, factor, states, totals) -> None:
+def diagonal_outputs(plan, query, key, value, forward, backward, output, denominator, states, totals) -> None:
     from .diagonal import diagonal_output_kernel
 
     decays = [with_strides(with_short_strides(x)) for x in (forward, backward)]
@@ -201,14 +203,14 @@ def diagonal_outputs(plan, query, key, value, forward, backward, output, factor,
     options = plan.diagonal_options("output")
     launch(
         diagonal_output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
-        *(with_strides(x) for x in (query, key, value, output)), *decays, factor, states, totals,
+        *(with_strides(x) for x in (query, key, value, output)), *decays, denominator, states, totals,
         plan.heads, plan.length, plan.num_tiles, plan.scale,
-        HAS_STATES=plan.num_chunks > 1, SEPARATE=plan.is_separate, SMALLEST=SMALLEST, **plan.common, **options,
+        HAS_STATES=plan.num_chunks > 1, DIVIDES=plan.divides, **plan.common, **options,
     )  # fmt: skip
 
 
 def diagonal_gradients(
-    plan, grad, query, key, value, factor, delta, forward, backward, states, totals, d_query, d_key, d_value,
+    plan, grad, query, key, value, denominator, delta, forward, backward, states, totals, d_query, d_key, d_value,
     needs_decay,
 ):  # fmt: skip
     """Fill the gradients, and return those of the log decays, in the shape of the queries, or None if not needed."""
@@ -224,52 +226,52 @@ def diagonal_gradients(
         if needs_decay:
             through = plan.empty(plan.bh, plan.num_tiles, 2, value_tiles, plan.head_dim)
         given = (states, totals, through)
-        launch_diagonal_states(plan, query, grad, decays, d_states, d_totals, factor, delta, given)
+        launch_diagonal_states(plan, query, grad, decays, d_states, d_totals, denominator, delta, given)
     options = plan.diagonal_options("output")
     launch(
         diagonal_value_gradient_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
-        *(with_strides(x) for x in (query, key, grad, d_value)), *decays, factor, d_states, *sizes,
+        *(with_strides(x) for x in (query, key, grad, d_value)), *decays, denominator, d_states, *sizes,
         HAS_STATES=has_states, **plan.common, **options,
     )  # fmt: skip
     options = plan.diagonal_options("gradient")
     d_forward, d_backward = (plan.empty(*query.shape) if needs_decay else None for _ in range(2))
     launch(
         diagonal_gradient_kernel, plan.bh * plan.num_tiles * -(-plan.head_dim // options["HEAD_TILE"]),
-        *(with_strides(x) for x in (query, key, value, grad, d_query, d_key)), d_forward, d_backward, *decays, factor,
-        delta, states, totals, d_states, d_totals, through, *sizes,
+        *(with_strides(x) for x in (query, key, value, grad, d_query, d_key)), d_forward, d_backward, *decays,
+        denominator, delta, states, totals, d_states, d_totals, through, *sizes,
         THROUGH_TILES=value_tiles, HAS_STATES=has_states, NEEDS_DECAY=needs_decay, **plan.common, **options,
     )  # fmt: skip
     return (d_forward, d_backward) if needs_decay else None
 
 
-def compute_rnn(
-    query, key, value, forward, backward, chunk_size, normalization, head_directions
-) -> tuple[Tensor, Tensor]:
+def compute_rnn(query, key, value, forward, backward, chunk_size, division, head_directions) -> tuple[Tensor, Tensor]:
     from .rnn import rnn_kernel
 
-    plan = Plan(query, value, forward, False, normalization)
+    plan = Plan(query, value, forward, False, division)
     forward, backward = close_directions(forward, backward, plan.heads, head_directions)
     query, key, value = (with_short_strides(x) for x in (query, key, value))
     output = torch.empty_like(value, dtype=plan.output_dtype)
     shape = (plan.batch, plan.heads, plan.length)
-    factor = plan.empty(*shape)
+    denominator = plan.empty(*shape)
     decays = (None if x is None else with_strides(with_token_dim(x).expand(shape)) for x in (forward, backward))
     options = plan.options("rnn")
     value_tiles = -(-plan.value_dim // options["VALUE_TILE"])
     with torch.cuda.device_of(query):
         launch(
             rnn_kernel, plan.bh * value_tiles,
-            *(with_strides(x) for x in (query, key, value)), *decays, with_strides(output), factor,
+            *(with_strides(x) for x in (query, key, value)), *decays, with_strides(output), denominator,
             plan.empty(plan.bh, plan.length, plan.value_dim), plan.empty(plan.bh, value_tiles, plan.length),
             plan.heads, plan.length, plan.scale,
             HEAD_DIM=plan.head_dim, VALUE_DIM=plan.value_dim, HAS_DECAY=forward is not None,
-            NORMALIZE=plan.has_denominators, SEPARATE=plan.is_separate, SMALLEST=SMALLEST, **options,
+            NORMALIZE=plan.has_denominators, DIVIDES=plan.divides, SMALLEST=SMALLEST, **options,
         )  # fmt: skip
-    return output, factor
+    return output, denominator
 
 
 def launch_silu_norm(x: Tensor, grad: Tensor | None = None) -> Tensor:
-    """The feature map of `(..., head_dim)` (mixers/feature_map.py); given the gradient of its result, that of x."""
+    """
+    The feature map of `(..., head_dim)` (mixers/feature_map.py); with the gradient of its result, the gradient of x.
+    """
     from .feature_map import silu_norm_kernel
 
     x = x.contiguous()
@@ -292,57 +294,56 @@ def _(x, grad=None):
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def allocate_saved(query, key, value, forward, backward, chunk_size, normalization, head_directions, *, is_whole):
-    plan = Plan(query, value, forward, is_whole, normalization)
+def allocate_saved(query, key, value, forward, backward, chunk_size, division, head_directions, *, is_whole):
+    plan = Plan(query, value, forward, is_whole, division)
     return plan.allocate_saved(with_token_dim(forward), value)
 
 
-def launch_attention(query, key, value, forward, backward, chunk_size, normalization, head_directions, *, is_whole):
+def launch_attention(query, key, value, forward, backward, chunk_size, division, head_directions, *, is_whole):
     """
-    As `attention_operator` describes it. `is_whole`: the whole sequence is one chunk, which is the parallel form;
-    otherwise chunks have the configured size, and not `chunk_size`.
+    The forward of `attention_operator`. `is_whole`: one chunk for the whole sequence, which is the parallel form;
+    otherwise chunks have the tuned size, not `chunk_size`.
     """
-    plan = Plan(query, value, forward, is_whole, normalization)
+    plan = Plan(query, value, forward, is_whole, division)
     forward, backward = close_directions(forward, backward, plan.heads, head_directions)
     forward, backward = with_token_dim(forward), with_token_dim(backward)
     saved = plan.allocate_saved(forward, value)
     query, key, value = (with_short_strides(x) for x in (query, key, value))
     output = torch.empty_like(value, dtype=plan.output_dtype)
-    factor = plan.empty(plan.batch, plan.heads, plan.length)
+    denominator = plan.empty(plan.batch, plan.heads, plan.length)
     with torch.cuda.device_of(query):
         if forward is None:
-            lit_outputs(plan, query, key, value, output, factor, *saved[2:])
+            lit_outputs(plan, query, key, value, output, denominator, *saved[2:])
         elif plan.is_diagonal:
-            diagonal_outputs(plan, query, key, value, forward, backward, output, factor, *saved[2:])
+            diagonal_outputs(plan, query, key, value, forward, backward, output, denominator, *saved[2:])
         else:
-            decay_outputs(plan, query, key, value, forward, backward, output, factor, *saved[1:])
-    return output, factor, *saved
+            decay_outputs(plan, query, key, value, forward, backward, output, denominator, *saved[1:])
+    return output, denominator, *saved
 
 
 def launch_attention_gradients(
-    grad, grad_denominator, query, key, value, forward, backward, output, factor, saved, chunk_size, normalization,
+    grad, grad_denominator, query, key, value, forward, backward, output, denominator, saved, chunk_size, division,
     head_directions, needs_decay, *, is_whole,
 ):  # fmt: skip
-    plan = Plan(query, value, forward, is_whole, normalization)
-    if plan.is_separate:
-        # As if divided: scaled with the denominators, gradients of half precision keep their range.
-        denominator = torch.where(is_zero_denominator(factor), 1.0, factor)
-        grad, factor = (grad * denominator.unsqueeze(-1)).to(value.dtype), 1 / denominator
-        delta = -grad_denominator * denominator
+    plan = Plan(query, value, forward, is_whole, division)
+    if not plan.divides:
+        # As for divided outputs: scaled with the denominators, gradients in half precision stay in range.
+        denominator = torch.where(is_zero_denominator(denominator), 1.0, denominator)
+        grad, delta = (grad * denominator.unsqueeze(-1)).to(value.dtype), -grad_denominator * denominator
     elif plan.is_diagonal:
         delta = (grad.float() * output.float()).sum(-1)
     else:
-        delta = torch.empty_like(factor)
+        delta = torch.empty_like(denominator)
     grad, query, key, value = (with_short_strides(x) for x in (grad, query, key, value))
     gradients = [torch.empty_like(x) for x in (query, key, value)]
-    tensors, decays = (query, key, value, output, factor, delta), None
+    tensors, decays = (query, key, value, output, denominator, delta), None
     with torch.cuda.device_of(query):
         if forward is None:
             lit_gradients(plan, grad, *tensors, *saved[1:], *gradients)
         elif plan.is_diagonal:
             directions = close_directions(forward, backward, plan.heads, head_directions)
             decays = diagonal_gradients(
-                plan, grad, query, key, value, factor, delta, *directions, *saved[1:], *gradients, needs_decay
+                plan, grad, query, key, value, denominator, delta, *directions, *saved[1:], *gradients, needs_decay
             )
         else:
             decays = decay_gradients(plan, grad, *tensors, *saved, *gradients, needs_decay)
@@ -355,7 +356,7 @@ def launch_attention_gradients(
 
 
 def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
-    """The operator `lion::triton_<name>`; `plain` is the body (attention/plain.py) of the same results."""
+    """The operator `lion::triton_<name>`; `plain` is the body (attention/plain.py) that computes the same."""
     functions = (
         partial(function, is_whole=is_whole)
         for function in (launch_attention, launch_attention_gradients, allocate_saved)
@@ -367,7 +368,7 @@ def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
 triton_parallel = triton_operator("parallel", parallel_body, is_whole=True)
 triton_chunk = triton_operator("chunk", chunk_body, is_whole=False)
 triton_diagonal = triton_operator("diagonal", diagonal_chunk_body, is_whole=False)
-# For inference: gradients are those of the plain body.
+# For inference: gradients come from the plain body.
 triton_rnn = attention_operator("triton_rnn", compute_rnn, None, rnn_body, lambda *inputs: (), 0, empty_like)
 register_kernels(
     "triton",

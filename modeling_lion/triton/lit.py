@@ -1,28 +1,28 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-LION-LIT on a GPU: nothing decays, so one state S = kᵀ [v|1] of all tokens serves every query, at any length.
+LION-LIT on a GPU: without decays, one state S = kᵀ [v|1] of all tokens serves every query, at any length.
 
     forward    partial states · output
     backward   partial adjoint states dS = (c q)ᵀ [dy|-delta] · gradients
 
-The sequence is cut into a few slices that are summed up at the same time; whoever uses a state adds its partial sums,
-always in the same order. Letters as in triton/decay.py.
+The sequence is cut into a few slices that are summed in parallel; every program that uses a state adds the partial
+sums, always in the same order. Letters as in triton/decay.py.
 """
 
-from .common import head_of, inverse_of, load_state, load_tile, product, store_tile, tl, triton
+from .common import head_of, load_scale, load_state, load_tile, product, store_output, store_tile, tl, triton
 
 
 @triton.jit
 def partial_states_kernel(
-    x, y, output, inverse, delta, states, totals, heads, length, slice_tiles, num_slices, scale,
+    x, y, output, denominators, delta, states, totals, heads, length, slice_tiles, num_slices, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     FULL_VALUE_TILE: tl.constexpr, TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr,
-    SEPARATE: tl.constexpr, PRECISION: tl.constexpr,
+    DIVIDES: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     One tile of the state of one slice of the sequence: `states` `(bh, slices, HEAD_DIM, VALUE_DIM)` and `totals`
-    `(bh, slices, HEAD_DIM)`, float32. Forward: x = k, y = v. Adjoint: x = q, y = dy; writes delta `(bh, length)`, too,
-    or reads it if SEPARATE.
+    `(bh, slices, HEAD_DIM)`, float32. Forward: x = k, y = v. Adjoint: x = q, y = dy; also writes delta `(bh, length)`,
+    or reads it unless DIVIDES.
     """
     head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
@@ -40,20 +40,18 @@ def partial_states_kernel(
         xs = load_tile(x, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
         ys = load_tile(y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         if ADJOINT:
+            row_scale = load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
             if NORMALIZE:
                 at = bh.to(tl.int64) * length + tokens
-                if SEPARATE:
-                    along = tl.load(delta + at, mask=tokens < length, other=0.0)
-                else:
+                if DIVIDES:
                     dy = load_tile(y, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
                     outputs = load_tile(output, start, length, 0, TILE, FULL_VALUE_TILE, VALUE_DIM)
                     along = tl.sum(dy.to(tl.float32) * outputs.to(tl.float32), 1)
                     tl.store(delta + at, along, mask=(tokens < length) & (state_tile == 0))
-                factor = tl.load(inverse + at, mask=tokens < length, other=0.0)
-                total -= tl.sum(xs.to(tl.float32) * (factor * along)[:, None], 0)
-                xs = (xs.to(tl.float32) * factor[:, None]).to(ys.dtype)
-            else:
-                xs = (xs.to(tl.float32) * scale).to(ys.dtype)
+                else:
+                    along = tl.load(delta + at, mask=tokens < length, other=0.0)
+                total -= tl.sum(xs.to(tl.float32) * (row_scale * along)[:, None], 0)
+            xs = (xs.to(tl.float32) * row_scale[:, None]).to(ys.dtype)
         elif NORMALIZE:
             total += tl.sum(xs.to(tl.float32), 0)
         state = product(tl.trans(xs.to(ys.dtype)), ys, state, PRECISION)
@@ -70,8 +68,8 @@ def whole_state(
     states, bh, num_slices, d, e, HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, IS_BFLOAT16: tl.constexpr,
 ):  # fmt: skip
     """
-    The state of all slices, at the rows and columns that d and e give, one of them `(n, 1)`, the other `(1, m)`;
-    rounded to bfloat16 if that is what it is multiplied with.
+    The state of all slices at rows d and columns e, one of them `(n, 1)`, the other `(1, m)`; rounded to bfloat16 if
+    its product is with bfloat16.
     """
     states += bh.to(tl.int64) * num_slices * HEAD_DIM * VALUE_DIM
     state = load_state(states, d, e, HEAD_DIM, VALUE_DIM)
@@ -91,14 +89,13 @@ def whole_totals(totals, bh, num_slices, d, HEAD_DIM: tl.constexpr):
 
 @triton.jit
 def lit_output_kernel(
-    query, output, factors, states, totals, heads, length, program_tiles, num_programs, num_slices, scale,
+    query, output, denominators, states, totals, heads, length, program_tiles, num_programs, num_slices, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
-    TILE: tl.constexpr, NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, SMALLEST: tl.constexpr,
+    TILE: tl.constexpr, NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, SMALLEST: tl.constexpr,
     IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
-    The output of some tiles, VALUE_TILE columns of it, and `factors` `(bh, length)`: 1 / denominators, or the
-    denominators if SEPARATE.
+    The output of some tiles, VALUE_TILE columns of it, and the denominators `(bh, length)`.
     """
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     value_start = tl.program_id(0) % value_tiles * VALUE_TILE
@@ -112,32 +109,28 @@ def lit_output_kernel(
         z = whole_totals(totals, bh, num_slices, d, HEAD_DIM)
     begin = program * program_tiles * TILE
     for start in range(begin, tl.minimum(begin + program_tiles * TILE, length), TILE):
-        tokens = start + tl.arange(0, TILE)
         q = load_tile(query, start, length, 0, TILE, HEAD_TILE, HEAD_DIM)
         y = tl.dot(q.to(state.dtype), state, input_precision=PRECISION)
+        total = tl.zeros([TILE], tl.float32)
         if NORMALIZE:
-            factor = tl.sum(q.to(tl.float32) * z[None, :], 1)
-            if not SEPARATE:
-                factor = inverse_of(factor, SMALLEST)
-                y *= factor[:, None]
-            mask = (tokens < length) & (value_start == 0)
-            tl.store(factors + bh.to(tl.int64) * length + tokens, factor, mask=mask)
-        else:
-            y *= scale
-        store_tile(output, y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
+            total += tl.sum(q.to(tl.float32) * z[None, :], 1)
+        store_output(
+            output, y, total, denominators, bh, start, length, value_start, scale,
+            TILE, VALUE_TILE, VALUE_DIM, NORMALIZE, DIVIDES, SMALLEST,
+        )  # fmt: skip
 
 
 @triton.jit
 def lit_gradient_kernel(
-    query, key, value, grad, d_query, d_key, d_value, inverse, delta, states, totals, d_states, d_totals,
+    query, key, value, grad, d_query, d_key, d_value, denominators, delta, states, totals, d_states, d_totals,
     heads, length, program_tiles, num_programs, num_slices, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     FULL_HEAD_TILE: tl.constexpr, FULL_VALUE_TILE: tl.constexpr, STATE_TILES: tl.constexpr, TILE: tl.constexpr,
-    NORMALIZE: tl.constexpr, IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr, IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     dq = c (dy Sᵀ - delta zᵀ), dk = v dSᵀ + dz and dv = k dS of some tiles: HEAD_TILE columns of the first two and
-    VALUE_TILE of the third. The three go by one after the other: no two states have to be held at the same time.
+    VALUE_TILE columns of the third, one after the other, so that only one state is held at a time.
     """
     state_tile = tl.program_id(0) % STATE_TILES
     program = tl.program_id(0) // STATE_TILES % num_programs
@@ -161,9 +154,7 @@ def lit_gradient_kernel(
         if NORMALIZE:
             at = bh.to(tl.int64) * length + tokens
             gradient -= tl.load(delta + at, mask=tokens < length, other=0.0)[:, None] * z[None, :]
-            gradient *= tl.load(inverse + at, mask=tokens < length, other=0.0)[:, None]
-        else:
-            gradient *= scale
+        gradient *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)[:, None]
         store_tile(d_query, gradient, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
 
     state = whole_state(d_states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)

@@ -1,19 +1,21 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Sizes of the Triton kernels' launches: everything that the host decides, none of it on the GPU."""
+"""Sizes and options of the launches of Triton kernels: everything that the host decides."""
 
 import torch
 from torch import Tensor
 
 from ..attention.decay import is_per_channel
+from ..attention.numerics import smallest_denominator
 from .config import CONFIGS, DIAGONAL, DIAGONAL_TILE, PARALLEL_UP_TO
 
 
-# Programs that keep a large GPU busy; with fewer, states are cut into smaller tiles and sequences into slices.
+# Programs that keep a large GPU busy; with fewer, states are cut into smaller tiles, and sequences into slices.
 ENOUGH_PROGRAMS = 264
-# Slices of a sequence that are summed up apart where nothing decays, and the least tokens of one.
+# Without decays: the most slices of a sequence that are summed in parallel, and the least tokens of a slice.
 MOST_SLICES, LEAST_SLICE = 8, 512
 # Tokens of one program that applies a state.
 TOKENS_PER_PROGRAM = 512
+SMALLEST = smallest_denominator(torch.float32)
 
 
 def launch(kernel, programs: int, *args, **options) -> None:
@@ -22,8 +24,8 @@ def launch(kernel, programs: int, *args, **options) -> None:
 
 
 def architecture(device: torch.device) -> str:
-    """Which of the CONFIGS fits a GPU."""
-    if device.type != "cuda":  # Triton's interpreter, which has no limits
+    """The key in CONFIGS for a GPU."""
+    if device.type != "cuda":  # Triton's interpreter, without limits
         return "sm_90"
     properties = torch.cuda.get_device_properties(device)
     return "sm_90" if properties.major >= 9 and properties.shared_memory_per_block_optin > 200_000 else "sm_80"
@@ -31,7 +33,7 @@ def architecture(device: torch.device) -> str:
 
 @torch.compiler.assume_constant_result
 def longest_full_form(device: torch.device) -> int:
-    """Up to how many tokens the full form is faster than chunks and states."""
+    """The number of tokens up to which the full form is faster than chunks and states."""
     return PARALLEL_UP_TO[architecture(device)]
 
 
@@ -41,22 +43,22 @@ def padded(dim: int) -> int:
 
 
 def with_strides(x: Tensor) -> tuple:
-    """A tensor `(batch, heads, length, ...)` as the kernels take it."""
+    """A tensor `(batch, heads, length, ...)` as kernels take it: with its strides of batch, head and token."""
     return x, *x.stride()[:3]
 
 
 def state_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Of the states in matrix products. Sums over many tokens leave the range of float16."""
+    """The dtype of states in matrix products. Not float16: sums over many tokens exceed its range."""
     return torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
 
 
 def precision(dtype: torch.dtype) -> str:
     """
-    How float32 numbers are multiplied: as three products of TensorFloat-32, which costs no digits, or as one, where
-    torch's own products may be: `torch.backends.fp32_precision`, `torch.set_float32_matmul_precision`, the Trainer's
-    `tf32`. For 16-bit values it concerns only states that are float32.
+    How float32 is multiplied: as three products of TensorFloat-32, which loses no digits, or as one, if torch's own
+    products may use it: `torch.backends.fp32_precision`, `torch.set_float32_matmul_precision`, the Trainer's `tf32`.
+    For 16-bit values it matters only for float32 states.
     """
-    # All of these settings are seen here; reading the older ones raises an error where the newer ones are in use.
+    # This reflects all of these settings; reading the older ones raises an error if the newer ones are in use.
     if dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32":
         return "tf32x3"
     return "tf32"
@@ -64,28 +66,27 @@ def precision(dtype: torch.dtype) -> str:
 
 class Plan:
     """
-    What the launches of a call have in common.
+    The sizes and options that all launches of a call share.
 
     Args:
         query: `(batch, heads, length, head_dim)`; value: `(batch, heads, length, value_dim)`.
         log_decay: forward, `None` where nothing decays; `(batch, heads, length, head_dim)` per channel.
         is_whole: whether the whole sequence is one chunk, rather than chunks of the configured size.
-        normalization: of `lion_attention`.
+        division: what the output is (attention/custom_operator.py).
     """
 
-    def __init__(self, query: Tensor, value: Tensor, log_decay: Tensor | None, is_whole: bool, normalization: str):
+    def __init__(self, query: Tensor, value: Tensor, log_decay: Tensor | None, is_whole: bool, division: str):
         self.query = query
-        self.is_separate = normalization == "separate"
-        self.has_denominators = normalization != "none"
-        self.output_dtype = torch.float32 if self.is_separate else value.dtype
+        self.has_denominators, self.divides = division != "none", division != "later"
+        self.output_dtype = value.dtype if self.divides else torch.float32
         self.batch, self.heads, self.length, _ = query.shape
         self.head_dim, self.value_dim = int(query.shape[-1]), int(value.shape[-1])
         self.bh = self.batch * self.heads
         self.scale = self.head_dim**-0.5
         self.head_tile, self.value_tile = padded(self.head_dim), padded(self.value_dim)
         self.dim = max(32, self.head_tile, self.value_tile)
-        # Of what a product of rows sums up at a time, where they do not fit into registers as a whole: float32 rows,
-        # each of them three of TensorFloat-32 in tensor cores, and the longest ones.
+        # Columns that a product of rows sums at a time, if whole rows do not fit in registers: float32 rows, which are
+        # three of TensorFloat-32 each, and the longest rows.
         self.bits = 8 * value.element_size()
         self.split = 16 if self.bits == 32 else self.dim if self.dim <= 128 else 64
         self.config = CONFIGS[architecture(query.device), self.bits, self.dim]
@@ -97,7 +98,7 @@ class Plan:
         if self.is_diagonal:
             self.num_chunks = self.num_tiles
         elif log_decay is not None:
-            # Only float32 results have the digits that cuts would take from the sums.
+            # Only float32 results are exact enough for cuts to matter.
             self.count_cuts = value.dtype == torch.float32
             self.chunk_tiles = self.num_tiles if is_whole else min(self.config["chunk"] // self.tile, self.num_tiles)
             self.num_chunks = -(-self.num_tiles // self.chunk_tiles)
@@ -113,11 +114,12 @@ class Plan:
             "VALUE_DIM": self.value_dim,
             "TILE": self.tile,
             "NORMALIZE": self.has_denominators,
+            "SMALLEST": SMALLEST,
             "PRECISION": precision(value.dtype),
         }
 
     def options(self, kernel: str) -> dict[str, int]:
-        """Launch options of a kernel: tiles of the dimensions, and what is configured."""
+        """Launch options of a kernel: tiles of the dimensions, and its row in TABLE."""
         config = dict(self.config[kernel])
         head_tile = min(self.head_tile, config.pop("head_tile", 256))
         value_tile = min(self.value_tile, config.pop("value_tile", 256))
@@ -127,8 +129,8 @@ class Plan:
 
     def state_options(self, kernel: str, programs: int) -> dict[str, int]:
         """
-        Options of a kernel that sums up states: with smaller tiles of them where `programs`, those of one tile, would
-        be too few.
+        Options of a kernel that computes states: with smaller tiles if there would be too few programs, `programs` for
+        each tile.
         """
         options = self.options(kernel)
         head_tile, value_tile = options["HEAD_TILE"], options["VALUE_TILE"]
@@ -156,8 +158,8 @@ class Plan:
 
     def allocate_saved(self, forward: Tensor | None, value: Tensor) -> list[Tensor]:
         """
-        Memory for what is saved for the gradients (attention/custom_operator.py): nothing in the place of an output
-        in wider numbers, decays inside tiles, states and totals (triton/decay.py, triton/lit.py).
+        Memory for what the gradients need (`saved` in attention/custom_operator.py): an empty tensor in place of a
+        wider output, decays inside tiles, states, and totals (triton/decay.py, triton/lit.py).
 
         Args:
             forward: log decays `(1 or batch, heads, 1 or length)`, or those per channel, or `None`.
@@ -166,7 +168,7 @@ class Plan:
         if forward is None:
             totals = (self.bh, self.num_slices, self.head_dim)
         elif not self.is_diagonal:
-            # Tokens that share a decay share what is computed of it, and so do batches and heads.
+            # Tokens, batches and heads that share a decay share these, too.
             tiles = 1 if forward.shape[-1] == 1 else self.num_tiles
             decays = (*forward.shape[:2], 8 if self.count_cuts else 6, tiles * self.tile)
         if forward is not None and self.num_chunks > 1:

@@ -1,10 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The recurrent form on a GPU, for inference: one kernel for both directions, with states that never leave the registers.
+The recurrent form on a GPU, for inference: one kernel for both directions, with states that stay in registers.
 
     forward   S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ      backward  S_i = λ_{i+1} S_{i+1} + k_i v_iᵀ      z likewise, v = 1
 
-Each direction gives q_i (S_i - k_i v_iᵀ / 2), so that token i, which is in both states, counts once
+Each direction computes q_i (S_i - k_i v_iᵀ / 2), so that token i, which is in both states, counts once
 (attention/plain.py).
 """
 
@@ -13,15 +13,16 @@ from .common import head_of, inverse_of, tl, triton
 
 @triton.jit
 def rnn_kernel(
-    query, key, value, forward, backward, output, factors, numerators, denominators, heads, length, scale,
+    query, key, value, forward, backward, output, denominators, first_numerators, first_denominators,
+    heads, length, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
-    HAS_DECAY: tl.constexpr, NORMALIZE: tl.constexpr, SEPARATE: tl.constexpr, SMALLEST: tl.constexpr,
+    HAS_DECAY: tl.constexpr, NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, SMALLEST: tl.constexpr,
 ):  # fmt: skip
     """
-    VALUE_TILE columns of the output of one (batch, head) pair. `numerators` `(bh, length, VALUE_DIM)` and
-    `denominators` `(bh, value tiles, length)`, float32, hold what the first direction gives for the second, which is
-    read backwards. If SEPARATE, the output is the numerators, and the denominators are written to `factors`
-    `(bh, length)`.
+    VALUE_TILE columns of the output of one (batch, head) pair. `first_numerators` `(bh, length, VALUE_DIM)` and
+    `first_denominators` `(bh, value tiles, length)`, float32, are what the first direction leaves for the second,
+    which reads backwards. Unless DIVIDES, the output is the numerators, and the `denominators` `(bh, length)` are
+    written.
     """
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     bh = tl.program_id(0) // value_tiles
@@ -31,8 +32,8 @@ def rnn_kernel(
     output_pointer, output_stride = head_of(output, bh, heads)
     d = tl.arange(0, HEAD_TILE)
     e = tl.program_id(0) % value_tiles * VALUE_TILE + tl.arange(0, VALUE_TILE)
-    numerators += bh.to(tl.int64) * length * VALUE_DIM + e
-    denominators += tl.program_id(0).to(tl.int64) * length
+    first_numerators += bh.to(tl.int64) * length * VALUE_DIM + e
+    first_denominators += tl.program_id(0).to(tl.int64) * length
     for is_backward in tl.static_range(2):
         if HAS_DECAY:
             decay_pointer, decay_stride = head_of(backward if is_backward else forward, bh, heads)
@@ -50,23 +51,24 @@ def rnn_kernel(
                 total += k
                 denominator = tl.sum(q * total, 0) - own
             if is_backward:
-                y += tl.load(numerators + i * VALUE_DIM, mask=e < VALUE_DIM, other=0.0)
-                if SEPARATE:
-                    denominator += tl.load(denominators + i)
-                    is_first = tl.program_id(0) % value_tiles == 0
-                    tl.store(factors + bh.to(tl.int64) * length + i, denominator, mask=is_first)
-                elif NORMALIZE:
-                    y *= inverse_of(denominator + tl.load(denominators + i), SMALLEST)
+                y += tl.load(first_numerators + i * VALUE_DIM, mask=e < VALUE_DIM, other=0.0)
+                if NORMALIZE:
+                    denominator += tl.load(first_denominators + i)
+                    if DIVIDES:
+                        y *= inverse_of(denominator, SMALLEST)
+                    else:
+                        is_first = tl.program_id(0) % value_tiles == 0
+                        tl.store(denominators + bh.to(tl.int64) * length + i, denominator, mask=is_first)
                 else:
                     y *= scale
                 y = y.to(output_pointer.dtype.element_ty)
                 tl.store(output_pointer + i * output_stride + e, y, mask=e < VALUE_DIM)
             else:
-                tl.store(numerators + i * VALUE_DIM, y, mask=e < VALUE_DIM)
+                tl.store(first_numerators + i * VALUE_DIM, y, mask=e < VALUE_DIM)
                 if NORMALIZE:
-                    tl.store(denominators + i, denominator)
+                    tl.store(first_denominators + i, denominator)
             if HAS_DECAY:
-                keeps = tl.exp(tl.load(decay_pointer + i * decay_stride).to(tl.float32))
-                state *= keeps
-                total *= keeps
-        tl.debug_barrier()  # what one thread of the program wrote, another one reads
+                decay = tl.exp(tl.load(decay_pointer + i * decay_stride).to(tl.float32))
+                state *= decay
+                total *= decay
+        tl.debug_barrier()  # other threads of the program read what each has written

@@ -333,13 +333,13 @@ def test_gradients_have_the_memory_that_compilers_expect(is_short, mixer, name, 
         packed = finite_log_decay(pairs[0][0], query, torch.tensor([0, 40, 101]))
         pairs += [(packed, "both"), (pairs[0][0], "alternate")]
     for pair, directions in pairs:
-        for normalization in ("sum", "separate"):
-            inputs, options = (query, key, value, *pair), (16, normalization, directions)
+        for division in ("sum", "later"):
+            inputs, options = (query, key, value, *pair), (16, division, directions)
             operator = getattr(torch.ops.lion, name).default
             torch.library.opcheck(operator, (*inputs, *options), test_utils=("test_schema", "test_faketensor"))
-            output, factor, _, *saved = operator(*inputs, *options)
-            grad_denominator = factor if normalization == "separate" else None
-            gradients = (output, grad_denominator, *inputs, output, factor, saved, *options, mixer != "lit")
+            output, denominator, _, *saved = operator(*inputs, *options)
+            grad_denominator = denominator if division == "later" else None
+            gradients = (output, grad_denominator, *inputs, output, denominator, saved, *options, mixer != "lit")
             torch.library.opcheck(
                 getattr(torch.ops.lion, f"{name}_backward").default,
                 gradients,
@@ -398,7 +398,7 @@ def test_exports_to_plain_operators(mixer, kernel):
         ({"value": torch.zeros(2, 3, 8, 5, dtype=torch.float64)}, "torch.float32, torch.float64"),
         ({"log_decay": torch.zeros(8)}, r"forward log_decay must be None, \(heads,\) = \(3,\)"),
         ({"log_decay": torch.zeros(2, 3, 1)}, r"got \(2, 3, 1\)"),
-        ({"normalization": "softmax"}, 'normalization is \'softmax\'; give "sum", "none" or "separate"'),
+        ({"normalization": "softmax"}, 'normalization is \'softmax\'; give "sum" or "none"'),
         ({"chunk_size": 0}, "chunk_size is 0; give at least 1"),
         ({"cu_seqlens": torch.tensor([0, 4])}, r"cu_seqlens must rise from 0 to the length 8; got \[0, 4\]"),
         ({"cu_seqlens": torch.tensor([0, 4, 4, 8])}, "cu_seqlens must rise"),
@@ -582,7 +582,7 @@ def test_numerators_and_denominators(mixer, form, dtype):
 
     def results(form, inputs, use):
         inputs = [x.detach().requires_grad_() for x in inputs]
-        (numerator, denominator), _ = form(*inputs, normalization="separate", chunk_size=16)
+        (numerator, denominator), _ = form(*inputs, returns_sums=True, chunk_size=16)
         loss = sum((x * w).sum() for x, w, used in zip((numerator, denominator), weights, use, strict=True) if used)
         found = torch.autograd.grad(loss, inputs, allow_unused=True)
         return (
@@ -604,7 +604,7 @@ def test_numerators_and_denominators(mixer, form, dtype):
 
 def test_full_form_for_short_inputs_that_decay():
     """Wider heads make states dearer, and without decays one state serves all."""
-    choose = lambda length, dim, decay: fastest_form(*[torch.empty(1, 2, length, dim)] * 2, decay, chunk_size=64)
+    choose = lambda length, dim, decay: fastest_form(torch.empty(1, 2, length, dim), decay, 64, "cpu")
     assert [choose(n, 64, torch.zeros(2)) for n in (1, 128, 512, 16384)] == ["parallel"] * 2 + ["chunk"] * 2
     assert [choose(256, dim, torch.zeros(1, 2, 1)) for dim in (32, 128)] == ["chunk", "parallel"]
     assert choose(1, 64, None) == "chunk"

@@ -7,8 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from types import SimpleNamespace
 
 import gradio
 import huggingface_hub
@@ -16,7 +14,7 @@ import pytest
 import torch
 import yaml
 from hub_checkpoints import TEXTS, image_checkpoint, text_checkpoint, text_tokenizer
-from hub_server import PART_SIZE, READ_TOKEN, ROUTES, WRITE_TOKEN, File, Handler, Hub, Repo
+from hub_server import PART_SIZE, READ_TOKEN, ROUTES, WRITE_TOKEN, File, Handler, Repo
 from hub_upload_lion import UploadError, create_bundle, push_folder, upload_checkpoint
 from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.cli import main
@@ -37,24 +35,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>' to upload ra
 RESULTS = [{"dataset": {"id": "zoo/roars", "task_id": "default"}, "value": 91.5, "notes": "fine-tuned"}]
 LOADED = CleanLoad(("rnn",), "x.y", False, "fill-mask", None, {"torch": "2", "transformers": "5"})
 HIDE = f"import sys; sys.modules.update(dict.fromkeys({HIDDEN!r}))\n"
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """A Hub, and a client in this process that knows no other."""
-    with Hub() as hub:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.endpoint)
-        monkeypatch.setattr("transformers.utils.hub._hf_api", None)  # made once, with the address of the day
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-        # The server speaks LFS, the protocol that the client falls back to without the Xet storage.
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setenv("HF_TOKEN", WRITE_TOKEN)
-        # The client waits between its attempts; here nobody gets better by waiting.
-        clock = SimpleNamespace(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
-        clock.sleep = lambda seconds: None
-        for waiting in ("utils._http", "file_download"):
-            monkeypatch.setattr(f"huggingface_hub.{waiting}.time", clock)
-        yield hub
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import BertConfig, BertModel
 
 from modeling_lion import LionConfig, LionModel, LionTokenizer, encode_passages, split_passages
+from modeling_lion.layout import segments
 from modeling_lion.layout.passages import LONGEST, PACKED_TOKENS, SHORTEST
 
 
@@ -59,13 +60,15 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("segment_length", [20, 16384])
+@pytest.mark.parametrize("longest", [20, 16384])
 @pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
-def test_vectors_are_means_of_one_pass(tokenizer, fields, segment_length):
+def test_vectors_are_means_of_one_pass(tokenizer, fields, longest, monkeypatch):
+    """Also of documents that are read in segments."""
+    monkeypatch.setattr(segments, "LONGEST_IN_ONE_PASS", longest)
     model = make_model(tokenizer, **fields)
     spans = [split_passages(text, 10, 60) for text in DOCUMENTS]
     spans[0] += [(3, 40), (0, 27)]  # out of order, and over others
-    encoded = encode_passages((model, tokenizer), DOCUMENTS, spans, segment_length=segment_length)
+    encoded = encode_passages((model, tokenizer), DOCUMENTS, spans)
     assert encoded.vectors.dtype == np.float32 and encoded.vectors.flags.c_contiguous
     assert len(encoded) == sum(map(len, spans)) and encoded.spans.tolist() == [list(x) for y in spans for x in y]
     for vector, document, span in zip(encoded.vectors, encoded.documents, encoded.spans.tolist(), strict=True):
@@ -172,8 +175,8 @@ def test_bad_input(tokenizer):
         encode_passages(encoder, ["a", "b"], names=["a"])
     with pytest.raises(ValueError, match="`passages` has 1 entries for 2 documents"):
         encode_passages(encoder, ["a", "b"], [[(0, 1)]])
-    with pytest.raises(ValueError, match="`segment_length` is 0"):
-        encode_passages(encoder, ["a"], segment_length=0)
+    with pytest.raises(ValueError, match="`max_document_tokens` is 2: give at least 3"):
+        encode_passages(encoder, ["a"], max_document_tokens=2)
     with pytest.raises(ValueError, match="call eval"):
         encode_passages((make_model(tokenizer).train(), tokenizer), ["a"])
     bert = BertModel(BertConfig(hidden_size=8, num_attention_heads=1, num_hidden_layers=1, intermediate_size=8))

@@ -6,6 +6,8 @@ import torch
 from transformers import logging
 
 from modeling_lion import LionConfig, LionModel
+from modeling_lion import modeling_lion as modeling
+from modeling_lion.layout import segments
 
 
 LENGTH = 90
@@ -106,3 +108,50 @@ def test_refusals():
     image = LionModel(LionConfig(modality="image", image_size=32, num_hidden_layers=1))
     with pytest.raises(ValueError, match="reads text"):
         image.encode_long(inputs["input_ids"])
+
+
+@pytest.fixture
+def long_from_40(monkeypatch):
+    """A text of 41 tokens is a long one; the lengths of those that were read in segments."""
+    seen = []
+    original = modeling.encode_in_segments
+    monkeypatch.setattr(segments, "LONGEST_IN_ONE_PASS", 40)
+    monkeypatch.setattr(
+        modeling, "encode_in_segments", lambda *args: seen.append(args[1].shape[1]) or original(*args[:-2], 16, False)
+    )
+    return seen
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "interior"])
+@pytest.mark.parametrize("fields", [{}, {"local_window": 4}, {"mixer_type": "decay", "conv_kernel": 0}], ids=str)
+def test_forward_reads_long_texts_in_segments(fields, padding, long_from_40):
+    model, inputs = make_model(**({"mixer_type": "selective"} | fields)), make_inputs(padding)
+    expected = model(**inputs)  # with gradients
+    assert long_from_40 == []
+    with torch.no_grad():
+        actual = model(**inputs)
+        model(**{name: x[:, :40] for name, x in inputs.items()})
+    assert long_from_40 == [LENGTH]
+    torch.testing.assert_close(actual.pooler_output, expected.pooler_output)
+    real = inputs.get("attention_mask", torch.ones(2, LENGTH)).bool()
+    torch.testing.assert_close(actual.last_hidden_state[real], expected.last_hidden_state[real])
+
+
+@torch.no_grad()
+def test_forward_of_long_texts_is_one_pass_where_more_is_asked(long_from_40):
+    model, inputs = make_model("selective"), make_inputs("none")
+    assert len(model(**inputs, output_hidden_states=True).hidden_states) == 3
+    assert len(make_model("selective")(**inputs, output_attentions=True).attentions) == 2
+    make_model("softmax")(**inputs)
+    packed = torch.arange(LENGTH).fmod(50).expand(2, -1)
+    make_model("selective")(**inputs, position_ids=packed)
+    seen = []
+    hooked = make_model("selective")
+    hooked.layers[1].register_forward_hook(lambda layer, args, output: seen.append(output[0].shape))
+    hooked(**inputs)
+    assert seen == [(2, LENGTH, 32)]
+    make_model("selective").train()(**inputs)
+    assert long_from_40 == []
+    positions = torch.arange(LENGTH).unsqueeze(0)  # for all rows
+    make_model("selective")(**inputs | {"token_type_ids": torch.zeros_like(positions)}, position_ids=positions)
+    assert long_from_40 == [LENGTH]

@@ -44,7 +44,7 @@ def definition(query, key, value, gate, query_features, key_features, log_decay,
     _, linear = reference_attention(
         *(x.transpose(1, 2) for x in (query_features, key_features, value)),
         LogDecay(log_decay, log_decay),
-        normalization="separate",
+        returns_sums=True,
         cu_seqlens=cu_seqlens,
     )
     weights = near + gate.transpose(1, 2).unsqueeze(-1).exp() * linear
@@ -58,7 +58,7 @@ def compute(form, query, key, value, gate, query_features, key_features, log_dec
         *(x.transpose(1, 2) for x in (query_features, key_features, value)),
         LogDecay(log_decay, log_decay),
         form=form,
-        normalization="separate",
+        returns_sums=True,
         chunk_size=8,
         cu_seqlens=cu_seqlens,
     )

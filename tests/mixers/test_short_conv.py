@@ -13,7 +13,8 @@ from modeling_lion.layout.scans import image_layout
 from modeling_lion.layout.without_gaps import WithoutGaps, take
 from modeling_lion.mixers import short_conv
 from modeling_lion.mixers.linear import LinearMixer
-from modeling_lion.mixers.short_conv import ShortConv, absent, convolve, sum_of_shifted
+from modeling_lion.mixers.padding import absent
+from modeling_lion.mixers.short_conv import ShortConv, convolve, sum_of_shifted
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective", "diagonal"]

@@ -7,6 +7,7 @@ import doctest
 import io
 import re
 import runpy
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -51,6 +52,24 @@ def test_python_blocks_run_in_order_and_print_what_the_page_says(page, tmp_path,
             exec(compile(block, page, "exec"), namespace)
         matches = doctest.OutputChecker().check_output(want, output.getvalue(), PRINTED)
         assert matches, f"{block}\nprinted\n{output.getvalue()}"
+
+
+@pytest.mark.slow
+def test_the_readme_prints_nothing_else(tmp_path):
+    """No warning of any library, in a new process, with what the README installs: bitsandbytes is not among it."""
+    (tmp_path / "checkpoints").symlink_to(ROOT / "checkpoints")
+    begin = """
+import importlib.util, sys
+sys.modules["bitsandbytes"] = None
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *args: None if name == "bitsandbytes" else find_spec(name, *args)
+"""
+    blocks = [block for block, _ in blocks_with_output(TEXTS["README.md"])]
+    command = [sys.executable, "-c", "\n".join([begin, *blocks])]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in re.split(r"[\r\n]+", done.stderr) if line and not re.search(r"\d+%\|", line)]  # but bars
+    assert lines == []
 
 
 def test_pages_have_code():

@@ -13,12 +13,13 @@ from hub_checkpoints import IMAGE_PRESETS, RECOMMENDED, TEXTS, preset_checkpoint
 from hub_upload_lion import ExportedModel
 from hub_upload_lion.app.page import build_app
 from hub_upload_lion.cli import main
-from hub_upload_lion.export.export_checkpoint import random_inputs
+from hub_upload_lion.export.compare_with_torch import random_inputs
 from PIL import Image
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BitsAndBytesConfig, Trainer, TrainingArguments, pipeline
 
 from modeling_lion import LionModel
+from modeling_lion.layout import segments
 
 
 # peft asks transformers 5.23 for what that has renamed; exporters use what torch calls deprecated.
@@ -28,10 +29,6 @@ pytestmark = [
 ]
 CHECKPOINT = Path(__file__).resolve().parents[2] / "checkpoints" / "lion-minilm-l6"
 TEXT_NAMES = [name for name in RECOMMENDED if name not in IMAGE_PRESETS]
-# Shrunk, the sizes of a kind are the same model.
-EVERY_KIND = pytest.mark.parametrize(
-    "name", ["lion-text-base", "lion-image-base", "lion-modernbert-base", "checkpoint"]
-)
 EVERY = pytest.mark.parametrize("name", [*RECOMMENDED, "checkpoint"])
 EVERY_TEXT = pytest.mark.parametrize("name", [*TEXT_NAMES, "checkpoint"])
 
@@ -105,25 +102,28 @@ def test_verify_passes_the_checkpoint(saved, capsys):
 
 
 @pytest.mark.slow
-@EVERY_KIND
-def test_bundle_and_upload(name, saved, tmp_path, capsys):
-    """The bundle is loaded without this package, by every kernel, and runs in a pipeline."""
+@pytest.mark.filterwarnings(
+    "ignore:Use 'content=<...>' to upload raw bytes:DeprecationWarning"
+)  # the client's business
+@EVERY
+def test_bundle_and_upload(name, saved, tmp_path, hub):
+    """The bundle is loaded without this package, by every kernel, runs in a pipeline, and arrives as it is."""
     assert main(["bundle", str(saved(name)), str(tmp_path / "bundle"), "--license", "apache-2.0"]) == 0
     assert len(list((tmp_path / "bundle").glob("*.py"))) == 3
-    assert main(["upload", str(tmp_path / "bundle"), "me/lion", "--dry-run"]) == 0
-    assert "model.safetensors" in capsys.readouterr().out
+    assert main(["upload", str(tmp_path / "bundle"), "me/lion", "--license", "apache-2.0"]) == 0
+    arrived = hub.files("me/lion")
+    for file in (*(tmp_path / "bundle").glob("*.py"), tmp_path / "bundle" / "model.safetensors"):
+        assert arrived[file.name] == file.read_bytes()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "target", "dtype"),
     [
-        ("lion-text-base", "onnx", "float32"),
+        *((name, "onnx", "float32") for name in [*RECOMMENDED, "checkpoint"]),
         ("lion-text-base", "openvino", "float32"),
-        ("lion-image-base", "onnx", "float32"),
         ("lion-modernbert-base", "onnx", "int8"),
         ("lion-modernbert-base", "openvino", "float32"),
-        ("checkpoint", "onnx", "float32"),
     ],
 )
 def test_export(name, target, dtype, saved, tmp_path):
@@ -155,6 +155,19 @@ def test_sentence_transformers(name, saved, tmp_path):
     encoder.save(str(tmp_path))
     again = SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS[:3], convert_to_tensor=True)
     torch.testing.assert_close(again, vectors, atol=1e-6, rtol=1e-6)
+
+
+def test_sentence_transformers_reads_long_texts_in_segments(saved, monkeypatch):
+    encoder = SentenceTransformer(str(saved("checkpoint")), device="cpu")
+    texts = [TEXTS[0] * 20, TEXTS[1]]
+    expected, seen = encoder.encode(texts, convert_to_tensor=True), []
+    encode_long = encoder[0].auto_model.encode_long
+    monkeypatch.setattr(segments, "LONGEST_IN_ONE_PASS", 64)
+    monkeypatch.setattr(
+        LionModel, "encode_long", lambda self, ids, *args, **options: seen.append(ids.shape) or encode_long(ids, *args)
+    )
+    torch.testing.assert_close(encoder.encode(texts, convert_to_tensor=True), expected, atol=5e-6, rtol=1e-5)
+    assert len(seen) == 1 and seen[0][1] > 64
 
 
 @EVERY
@@ -221,6 +234,21 @@ def test_compile(name, saved):
         compiled(**inputs).last_hidden_state, model.base_model(**inputs).last_hidden_state, atol=1e-5, rtol=1e-4
     )
     torch._dynamo.reset()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="Inductor compiles C++")
+@pytest.mark.parametrize("name", ["lion-text-base", "checkpoint"])
+def test_inductor_compiles_once_for_every_length(name, saved):
+    torch.compiler.reset()
+    model = AutoModel.from_pretrained(saved(name), num_hidden_layers=1).eval()
+    compiled = torch.compile(model, dynamic=True, fullgraph=True)
+    for length in (700, 50, 350):
+        inputs = random_inputs(model.config, 1, length)
+        with torch.compiler.set_stance("default" if length == 700 else "fail_on_recompile"), torch.no_grad():
+            actual = compiled(**inputs).last_hidden_state
+        torch.testing.assert_close(actual, states(model, inputs), atol=1e-5, rtol=1e-4)
+    torch.compiler.reset()
 
 
 @EVERY_TEXT

@@ -201,6 +201,16 @@ def test_a_tokenizer_saved_without_accents_stays_so(tmp_path):
         assert tokenizer_class.from_pretrained(tmp_path).tokenize("Café أحمد") == ["cafe", "احمد"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("padding_side", "left"), ("truncation_side", "left"), ("model_max_length", 7), ("pad_token", "[MASK]")],
+)
+def test_arguments_of_tokenizers_are_no_mistaken_fields(name, value, tmp_path, log):
+    tokenizer = AutoTokenizer.from_pretrained(text_checkpoint(tmp_path), **{name: value})
+    assert getattr(tokenizer, name) == value
+    assert log == []
+
+
 def test_a_tokenizer_that_is_not_there_is_missed(tmp_path):
     image = image_checkpoint(tmp_path / "image")
     assert isinstance(AutoProcessor.from_pretrained(image), BaseImageProcessor)

@@ -153,8 +153,8 @@ FORWARD = [
     Mutant(
         "rnn: the way back loses what the way there does",
         "modeling_lion/attention/plain.py",
-        "(with_ones(value),) * 2, (forward, backward))",
-        "(with_ones(value),) * 2, (forward, forward))",
+        "log_decays = with_channel_dim(forward), with_channel_dim(backward)",
+        "log_decays = with_channel_dim(forward), with_channel_dim(forward)",
         f"{KERNELS}::test_packed_sequences_are_apart",
     ),
     Mutant(
@@ -194,7 +194,7 @@ FORWARD = [
     ),
     Mutant(
         "export: a wrong graph is kept",
-        "hub_upload/export/export_checkpoint.py",
+        "hub_upload/export/compare_with_torch.py",
         "if not row.error <= row.tolerance:",
         "if row.error > row.tolerance:",
         "test_export.py::test_what_cannot_be_exported_is_refused_by_name",
@@ -341,8 +341,8 @@ GRADIENTS = [
     Mutant(
         "directions: a second derivative forgets them",
         "modeling_lion/attention/custom_operator.py",
-        "arguments = ctx.chunk_size, ctx.normalization, ctx.head_directions",
-        'arguments = ctx.chunk_size, ctx.normalization, "both"',
+        "arguments = ctx.chunk_size, ctx.division, ctx.head_directions",
+        'arguments = ctx.chunk_size, ctx.division, "both"',
         f"{KERNELS}::test_gradients_that_are_differentiated_are_the_same",
     ),
     Mutant(
@@ -369,7 +369,7 @@ GRADIENTS = [
     Mutant(
         "chunk: values have no gradient from other blocks",
         "modeling_lion/cpu/chunk.py",
-        '    scratch.product(scratch.operand("scaled", part.scaled_key), d_sum_operand, x.dv, adds=True)\n',
+        "    scratch.product(part.scaled_key, d_sum_operand, x.dv, adds=True)\n",
         "",
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
@@ -397,8 +397,8 @@ GRADIENTS = [
     Mutant(
         "parallel: values have the gradient of undecayed scores",
         "modeling_lion/cpu/parallel.py",
-        'scratch.operand("scores", multiply_(scores, mask))',
-        'scratch.operand("scores", scores)',
+        "multiply_(scores, mask).transpose(1, 2)",
+        "scores.transpose(1, 2)",
         f"{KERNELS}::test_kernels_agree_with_the_naive_form",
     ),
     Mutant(
@@ -447,16 +447,16 @@ DIRECTIONS = [
         f"{KERNELS}::test_the_directions_may_differ",
     ),
     Mutant(
-        "separate: denominators have no gradient",
+        "sums: denominators have no gradient",
         "modeling_lion/cpu/common.py",
         "d[:, :length] = grad_denominator",
         "d[:, :length] = 0",
         f"{KERNELS}::test_numerators_and_denominators",
     ),
     Mutant(
-        "separate: numerators are divided",
+        "sums: numerators are divided",
         "modeling_lion/cpu/common.py",
-        'if normalization != "separate":',
+        'if division != "later":',
         "if True:",
         f"{KERNELS}::test_numerators_and_denominators",
     ),
@@ -486,17 +486,55 @@ SEGMENTS = [
     ),
     Mutant(
         "processes: positions start anew in every slice",
-        "modeling_lion/layout/processes.py",
+        "modeling_lion/layout/sequence_parallel.py",
         "return self.counts[: dist.get_rank(self.group)]",
         "return 0 * self.counts[: dist.get_rank(self.group)]",
-        "test_processes.py::test_equals_one_process",
+        "test_sequence_parallel.py::test_equals_one_process",
     ),
     Mutant(
         "processes: gradients of border states in each other's place",
-        "modeling_lion/layout/processes.py",
+        "modeling_lion/layout/sequence_parallel.py",
         "return got.backward, got.forward,",
         "return got.forward, got.backward,",
-        "test_processes.py::test_equals_one_process",
+        "test_sequence_parallel.py::test_equals_one_process",
+    ),
+]
+
+TILES = [
+    Mutant(
+        "tiles: a convolution does not see the next tile",
+        "modeling_lion/mixers/linear.py",
+        "tokens.tile(tile, self.config.conv_kernel // 2)",
+        "tokens.tile(tile, 0)",
+        "test_tiles.py::test_equals_all_at_once",
+    ),
+    Mutant(
+        "tiles: all have the borders of the first one",
+        "modeling_lion/mixers/linear.py",
+        "borders.between(tile.first - some.before, tile.end + some.after)",
+        "borders.between(0, some.hidden_states.shape[1])",
+        "test_tiles.py",
+    ),
+    Mutant(
+        "tiles: all have the positions of the first one",
+        "modeling_lion/layout/tiles.py",
+        "tuple(map(self.of, tables))",
+        "tuple(x[:, : self.end - self.first] for x in tables)",
+        "test_tiles.py::test_equals_all_at_once",
+    ),
+    Mutant(
+        "tiles: of a segment, they begin with its neighbours",
+        "modeling_lion/layout/halo.py",
+        "first, end = self.before + tile.first, self.before + tile.end",
+        "first, end = tile.first, tile.end",
+        "test_tiles.py::test_long_texts_in_segments test_segments.py",
+    ),
+    Mutant(
+        "tiles: hooks get some tokens at a time",
+        "modeling_lion/layout/tiles.py",
+        "return not any(has_hooks(part)",
+        "return not any(False and has_hooks(part)",
+        "test_tiles.py::test_what_waits_for_all_tokens_gets_them",
     ),
 ]
 
@@ -511,11 +549,8 @@ ROTARY = [
     Mutant(
         "rotary: queries and keys are turned behind the feature map",
         "modeling_lion/mixers/linear.py",
-        """            query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
-            if self.window:""",
-        """            query, key = (self.feature_map(x) for x in (query, key))
-            query, key = rotate(query, key, layout.rotary_tables.get(self.layer_type), heads_dim=2)
-            if self.window:""",
+        "query, key = near = rotate(query, key, tables, heads_dim=2)",
+        "query, key = near = rotate(self.feature_map(query), self.feature_map(key), tables, heads_dim=2)",
         "test_rotary.py",
     ),
     Mutant(
@@ -628,13 +663,13 @@ WINDOWS = [
     ),
     Mutant(
         "window: processes count the positions of neighbours from their own",
-        "modeling_lion/layout/processes.py",
+        "modeling_lion/layout/sequence_parallel.py",
         """        if reach == 0:
             return self.position_ids
 """,
         """        return self.position_ids
 """,
-        "test_processes.py",
+        "test_sequence_parallel.py",
     ),
     Mutant(
         "local window: the gate opens the window",
@@ -676,8 +711,8 @@ WINDOWS = [
     Mutant(
         "local window: padded keys of a segment's neighbours are seen",
         "modeling_lion/mixers/linear.py",
-        "query, *outer, gate, around.is_real, around.before,",
-        "query, *outer, gate, None if around.before else around.is_real, around.before,",
+        "near_query, *outer, gate, around.is_real, around.before,",
+        "near_query, *outer, gate, None if around.before else around.is_real, around.before,",
         "test_local_window.py::test_long_texts_in_segments",
     ),
     Mutant(
@@ -704,8 +739,8 @@ WINDOWS = [
     Mutant(
         "hybrid: every layer gets the rotary positions of the first type",
         "modeling_lion/mixers/softmax.py",
-        "layout.rotary_tables.get(self.layer_type), heads_dim=1)",
-        "next(iter(layout.rotary_tables.values()), None), heads_dim=1)",
+        "tables = layout.rotary_tables.get(self.layer_type)",
+        "tables = next(iter(layout.rotary_tables.values()), None)",
         "test_hybrid.py test_warm_start.py",
     ),
     Mutant(
@@ -800,14 +835,14 @@ SCANS = [
 PADDINGS = [
     Mutant(
         "padding: its keys are seen",
-        "modeling_lion/mixers/linear.py",
+        "modeling_lion/mixers/padding.py",
         "key = key * is_real[:, :, None, None].to(key.dtype)",
         "key = key * 1",
         PADDING,
     ),
     Mutant(
         "padding: it decays",
-        "modeling_lion/mixers/linear.py",
+        "modeling_lion/mixers/padding.py",
         "log_decay = torch.where(by_head, log_decay, 0)",
         "log_decay = torch.where(by_head, log_decay, log_decay)",
         PADDING,
@@ -949,8 +984,8 @@ MODELS = [
     Mutant(
         "model: no LayerNorm after the MLP",
         "modeling_lion/modeling_lion.py",
-        "return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states), memory",
-        "return hidden_states, memory",
+        "return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states)",
+        "return hidden_states",
         "test_softmax.py",
     ),
     Mutant(
@@ -1060,7 +1095,7 @@ MODELS = [
     ),
     Mutant(
         "convolution: padding is convolved",
-        "modeling_lion/mixers/short_conv.py",
+        "modeling_lion/mixers/padding.py",
         "return x if is_real is None else x * is_real.unsqueeze(-1).to(x.dtype)",
         "return x",
         "test_short_conv.py",
@@ -1088,10 +1123,10 @@ MODELS = [
     ),
     Mutant(
         "convolution: processes give away padded tokens instead of the nearest real ones",
-        "modeling_lion/layout/processes.py",
+        "modeling_lion/layout/sequence_parallel.py",
         "real_in_front(marked)[:, :count] if self.has_gaps else marked[:, :count]",
         "marked[:, :count]",
-        "test_processes.py::test_equals_one_process",
+        "test_sequence_parallel.py::test_equals_one_process",
     ),
     Mutant(
         "convolution: padding of a segment counts where others are beside it",
@@ -1109,10 +1144,10 @@ MODELS = [
     ),
     Mutant(
         "convolution: the gradients of borrowed tokens stay in their process",
-        "modeling_lion/layout/processes.py",
+        "modeling_lion/layout/sequence_parallel.py",
         "return total[dist.get_rank(ctx.group)], None",
         "return grad[dist.get_rank(ctx.group)], None",
-        "test_processes.py",
+        "test_sequence_parallel.py",
     ),
     Mutant(
         "feature maps: SiLU is raised by less",
@@ -1516,7 +1551,7 @@ HUB = [
     ),
     Mutant(
         "export: the errors of graphs with narrow numbers are only shown",
-        "hub_upload/export/export_checkpoint.py",
+        "hub_upload/export/compare_with_torch.py",
         "if not row.error <= row.tolerance:",
         'if dtype == "float32" and not row.error <= row.tolerance:',
         "test_export.py::test_a_graph_that_is_off_by_more_than_rounding_is_refused",
@@ -1727,6 +1762,7 @@ MUTANTS = [
         + GRADIENTS
         + DIRECTIONS
         + SEGMENTS
+        + TILES
         + ROTARY
         + WINDOWS
         + TRANSFORMERS_WINDOWS

@@ -38,17 +38,20 @@ assert LionForImageClassification(config)(**pixels).logits.shape == (1, 2)
 SERVE = """
 import json, subprocess, sys, time, urllib.request
 server = subprocess.Popen([sys.executable, "examples/serve.py", "checkpoints/lion-minilm-l6", "--port", "8123"])
-for _ in range(100):
-    try:
-        body = urllib.request.Request("http://127.0.0.1:8123/embed", b'{"inputs": "a lion"}')
-        body.add_header("Content-Type", "application/json")
-        assert len(json.load(urllib.request.urlopen(body))[0]) == 384
-        break
-    except OSError:
-        time.sleep(0.5)
-else:
-    sys.exit("the server does not answer")
-server.terminate()
+body = urllib.request.Request("http://127.0.0.1:8123/embed", b'{"inputs": "a lion"}')
+body.add_header("Content-Type", "application/json")
+try:
+    for _ in range(300):
+        try:
+            answer = urllib.request.urlopen(body, timeout=60)
+            break
+        except OSError:  # it is not there yet
+            time.sleep(1)
+    else:
+        sys.exit("the server does not answer")
+    assert len(json.load(answer)[0]) == 384
+finally:
+    server.terminate()
 """
 ADAPT = """
 from modeling_lion import LionForMaskedLM

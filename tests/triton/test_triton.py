@@ -223,18 +223,18 @@ def test_mixed_precision_gives_kernels_one_dtype(mixer, feature_map, fake_gpu, g
     assert output.logits.dtype == gpu_autocast
 
 
-@pytest.mark.parametrize("normalization", ["sum", "none", "separate"])
+@pytest.mark.parametrize("division", ["sum", "none", "later"])
 @pytest.mark.parametrize("mixer", SHAPES)
-def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, normalization, fake_gpu):
+def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, division, fake_gpu):
     log_decay = None if SHAPES[mixer] is None else torch.empty(SHAPES[mixer], device="cuda")
     inputs = (*fake_inputs(), log_decay, log_decay)
     name = "diagonal" if mixer == "diagonal" else "chunk"
     with torch.no_grad():
-        output, factor, wider, *saved = getattr(torch.ops.lion, f"triton_{name}")(*inputs, 64, normalization, "both")
+        output, denominator, wider, *saved = getattr(torch.ops.lion, f"triton_{name}")(*inputs, 64, division, "both")
         gradients = getattr(torch.ops.lion, f"triton_{name}_backward")(
-            output, factor, *inputs, output, factor, saved, 64, normalization, "both", True
+            output, denominator, *inputs, output, denominator, saved, 64, division, "both", True
         )
-    assert wider.numel() == 0 and output.dtype == (torch.float32 if normalization == "separate" else torch.bfloat16)
+    assert wider.numel() == 0 and output.dtype == (torch.float32 if division == "later" else torch.bfloat16)
     for gradient, tensor in zip(gradients, inputs, strict=True):
         assert tensor is None or (gradient.shape, gradient.stride()) == (tensor.shape, tensor.stride())
 
@@ -261,10 +261,10 @@ def test_which_inputs_the_triton_kernels_take(change, expected, fake_gpu, monkey
 def test_gpus_have_a_choice_of_their_own(fake_gpu):
     decay = torch.empty(3, device="cuda")
     for length in (100, 500, 600):
-        query, _, value = fake_inputs(length=length)
+        query, *_ = fake_inputs(length=length)
         limit = triton_config.PARALLEL_UP_TO["sm_80"]
-        assert fastest_form(query, value, decay, 64) == ("parallel" if length <= limit else "chunk")
-        assert fastest_form(query, value, None, 64) == "chunk"
+        assert fastest_form(query, decay, 64, "triton") == ("parallel" if length <= limit else "chunk")
+        assert fastest_form(query, None, 64, "triton") == "chunk"
 
 
 @pytest.mark.slow

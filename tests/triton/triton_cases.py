@@ -21,6 +21,7 @@ from attention_forms import EXTREMES, FORMS, HEADS, extreme_decays, naive, pairs
 
 from modeling_lion import LionConfig, LionForMaskedLM
 from modeling_lion.attention import kernels
+from modeling_lion.attention import lion_attention as attention
 from modeling_lion.attention.decay import LogDecay, decay_mask, finite_log_decay, over_tokens
 from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.attention.numerics import divide
@@ -66,8 +67,8 @@ def small_tiles(monkeypatch):
     if INTERPRETED:
         monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", call_device_function)
         backend = lambda query, value: "plain" if query.dtype == torch.float64 else "triton"
-        monkeypatch.setattr(kernels, "backend_of", backend)
-        monkeypatch.setattr(feature_map, "backend_of", backend)
+        for module in (kernels, attention, feature_map):
+            monkeypatch.setattr(module, "backend_of", backend)
         for config in triton_plan.CONFIGS.values():
             monkeypatch.setitem(config, "tile", 16)
             monkeypatch.setitem(config, "lit_tile", 16)
@@ -233,7 +234,7 @@ def test_numerators_and_denominators(mixer, kernel, dtype):
 
     def both(form):
         def together(*args, **kwargs):
-            (numerator, denominator), _ = form(*args, normalization="separate", **kwargs)
+            (numerator, denominator), _ = form(*args, returns_sums=True, **kwargs)
             assert numerator.dtype == denominator.dtype != torch.float16
             return torch.cat((numerator, denominator), dim=-1), None
 
@@ -332,7 +333,7 @@ def test_float16_gradients_of_what_is_divided_later():
         leaves = [x.detach().to(dtype).requires_grad_() for x in inputs]
         form = FORMS["chunk"] if dtype == torch.float16 else naive
         (numerator, denominator), _ = form(
-            *leaves, log_decay.to(torch.promote_types(dtype, torch.float32)), normalization="separate"
+            *leaves, log_decay.to(torch.promote_types(dtype, torch.float32)), returns_sums=True
         )
         grad = torch.randn(numerator.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 1e-3
         (numerator / (50 * denominator)).backward(grad.to(DEVICE, numerator.dtype))
@@ -437,7 +438,7 @@ def test_a_hybrid_in_triton(mixer, monkeypatch):
     for is_plain in (False, True):
         if is_plain:
             launches = len(called)
-            for module in (kernels, feature_map):
+            for module in (kernels, attention, feature_map):
                 monkeypatch.setattr(module, "backend_of", lambda query, value: "plain")
         model.zero_grad()
         loss = model(**inputs).loss
@@ -495,12 +496,12 @@ def test_second_derivative_of_silu_norm():
 
 
 def test_operators_are_registered_correctly():
-    cases = [("lit", "separate"), ("decay", "sum"), ("selective", "none"), ("selective", "separate")]
-    for mixer, normalization in (*cases, ("diagonal", "sum")):
+    cases = [("lit", "later"), ("decay", "sum"), ("selective", "none"), ("selective", "later")]
+    for mixer, division in (*cases, ("diagonal", "sum")):
         inputs = [None if x is None else x.detach().requires_grad_() for x in make_inputs(mixer, 40, heads=2)]
         torch.library.opcheck(
             (torch.ops.lion.triton_diagonal if mixer == "diagonal" else torch.ops.lion.triton_chunk).default,
-            (*inputs, inputs[3], 64, normalization, "both"),
+            (*inputs, inputs[3], 64, division, "both"),
             test_utils=("test_schema", "test_faketensor"),
         )
     x = torch.randn(2, 5, 3, 8, device=DEVICE).transpose(1, 2)

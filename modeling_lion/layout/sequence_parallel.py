@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-One sequence that several processes share, a segment each (layout/segments.py): what they exchange, its gradients, and
-the methods of a model that is computed so.
+Sequence parallelism: several processes share a sequence, a segment each (layout/segments.py). What they exchange, its
+gradients, and the methods of a model for it.
 """
 
 from collections.abc import Callable
@@ -35,9 +35,9 @@ class SharedLayout(Layout):
 
     Attributes:
         group: the processes, in the order of their segments.
-        counts: real tokens of every row in every segment, `(num_segments, batch)`, int64.
-        lengths: tokens of every segment, padding included.
-        has_gaps: whether tokens are padded between real ones of a sequence.
+        counts: number of real tokens of each row in each segment, `(num_segments, batch)`, int64.
+        lengths: number of tokens of each segment, with padding.
+        has_gaps: whether there is padding between real tokens of a sequence.
     """
 
     group: "dist.ProcessGroup | None" = None
@@ -48,7 +48,7 @@ class SharedLayout(Layout):
     is_segment = True
 
     def check_positions(self) -> None:
-        """Raise a ValueError, in all processes, if a sequence starts again in a segment."""
+        """Raise a ValueError, in all processes, if a sequence restarts within a segment."""
         starts = self.position_ids == 0
         if self.is_real is not None:
             starts = starts & self.is_real
@@ -60,7 +60,7 @@ class SharedLayout(Layout):
             )
 
     def tokens_before(self) -> Tensor:
-        """Real tokens of each row in the segments before this one, `(batch, 1)`."""
+        """The number of real tokens of each row before this segment, `(batch, 1)`."""
         return self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
 
     def surround(self, hidden_states: Tensor, reach: int) -> Surrounded:
@@ -81,12 +81,12 @@ class SharedLayout(Layout):
         self, attention: Callable, query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay, **options
     ) -> tuple[Tensor, None]:
         """`segment_attention`, after an exchange of border states with the other processes."""
-        given = segment_states(key, value, log_decay, options["head_directions"])
-        states = self.exchange(given)
+        sent = segment_states(key, value, log_decay, options["head_directions"])
+        states = self.exchange(sent)
         return segment_attention(attention, query, key, value, log_decay, border_states=states, **options)
 
     def mask(self, mixer_class: type, config: PreTrainedConfig, hidden_states: Tensor) -> None:
-        """Layers of softmax have windows here, and need none."""
+        """No mask: softmax layers have windows here, which need none."""
 
     def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
         """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`, `"late"`) of whole sequences."""
@@ -102,8 +102,8 @@ class SharedLayout(Layout):
 
     def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
         """
-        The tokens of the other segments that a mixer reaches, `radius` on both sides, the nearest real ones where
-        there are gaps; differentiable. `None` for a radius of 0. Arguments as of a mixer.
+        The halo of this segment, `radius` tokens on both sides, the nearest real ones if there are gaps;
+        differentiable. `None` for a radius of 0.
         """
         if radius == 0:
             return None
@@ -125,21 +125,21 @@ class SharedLayout(Layout):
         return Halo(before, after, near, self.has_gaps)
 
     def first(self, marked: Tensor, count: int) -> Tensor:
-        """At most `count` tokens nearest to the beginning, of `(batch, tokens, channels)`; see `last`."""
+        """At most `count` tokens nearest to the start of `(batch, tokens, channels)`; see `last`."""
         return real_in_front(marked)[:, :count] if self.has_gaps else marked[:, :count]
 
     def last(self, marked: Tensor, count: int) -> Tensor:
         """
-        At most `count` tokens nearest to the end, in their order; where there are gaps, real ones before all others.
-        The last channel is 1 for a real token, 0 for a padded one.
+        At most `count` tokens nearest to the end, in order; if there are gaps, real tokens are preferred. The last
+        channel is 1 for real tokens, 0 for padding.
         """
         return real_in_front(marked.flip(1))[:, :count].flip(1) if self.has_gaps else marked[:, -count:]
 
-    def exchange(self, given: BorderStates) -> BorderStates:
-        """What this segment gets, from what it gives; differentiable."""
-        shape = (*given.forward.shape[:2], *given.forward_keep.shape[2:])
-        keeps = (x.expand(shape) for x in (given.forward_keep, given.backward_keep))
-        return BorderStates(*ExchangeBorders.apply(given.forward, given.backward, *keeps, self.group))
+    def exchange(self, sent: BorderStates) -> BorderStates:
+        """The states that this segment receives, after it sent its own; differentiable."""
+        shape = (*sent.forward.shape[:2], *sent.forward_keep.shape[2:])
+        factors = (x.expand(shape) for x in (sent.forward_keep, sent.backward_keep))
+        return BorderStates(*ExchangeBorders.apply(sent.forward, sent.backward, *factors, self.group))
 
 
 def shared_layout(
@@ -151,17 +151,17 @@ def shared_layout(
     output_attentions: bool = False,
 ) -> SharedLayout:
     """
-    The layout of a segment, after the processes have told each other how many tokens they have.
+    The layout of a segment, after the processes have exchanged how many tokens they have.
 
     Args:
         inputs: `(batch, length of the segment, ...)`.
         layout: of the segment alone.
-        position_ids: as somebody gave them, in the whole sequences; `None` for positions that count on.
+        position_ids: those the caller gave, in the whole sequences; `None` to count real tokens.
 
     Raises:
         ValueError: if the processes have batches of different sizes, under torch.compile and export, for packed
-            sequences and attention weights, if there is padding between real tokens, and layers with a window, or if a
-            sequence starts again.
+            sequences or attention weights, for padding between real tokens in a model with windows, or if a sequence
+            restarts.
     """
     if layout.cu_seqlens is not None or output_attentions:
         raise ValueError(
@@ -201,8 +201,8 @@ def shared_layout(
 
 def span_of_real_tokens(is_real: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
     """
-    Of every row: the first real token, the one behind the last, and how many there are, `(batch,)` each; a row
-    without any ends before it begins. `first` is the index of the first token of a segment.
+    Of each row: the index of the first real token, that after the last, and the number of real tokens, `(batch,)`
+    each; a row without any ends before it begins. `first` is the index of the first token of the segment.
     """
     token = first + torch.arange(is_real.shape[1], device=is_real.device)
     begin = torch.where(is_real, token, torch.iinfo(torch.long).max).amin(1)
@@ -211,7 +211,7 @@ def span_of_real_tokens(is_real: Tensor, first: int) -> tuple[Tensor, Tensor, Te
 
 
 def real_in_front(marked: Tensor) -> Tensor:
-    """`(batch, tokens, channels)` with the tokens in front whose last channel is not 0, the others behind them."""
+    """`(batch, tokens, channels)` with the tokens whose last channel is not 0 first, the others after them."""
     order = (marked[..., -1:] == 0).long().argsort(dim=1, stable=True)
     return marked.gather(1, order.expand_as(marked))
 
@@ -225,9 +225,9 @@ def gather(x: Tensor, group: "dist.ProcessGroup") -> Tensor:
 
 class ExchangeBorders(torch.autograd.Function):
     """
-    `pass_borders` over processes. With what segment i gives, F_i, and lets through, f_i, segment i + 1 gets
+    `pass_borders` across processes. With the state F_i that segment i sends and its factor f_i, segment i + 1 receives
     S_{i+1} = F_i + f_i S_i. The gradients obey the same recurrence from the other end, A_i = dS_i + f_i A_{i+1}, with
-    dF_i = A_{i+1} and df_i = A_{i+1} · S_i: the gradients are `pass_borders` with the directions exchanged.
+    dF_i = A_{i+1} and df_i = A_{i+1} · S_i: they are `pass_borders` with the directions exchanged.
     """
 
     @staticmethod
@@ -259,7 +259,7 @@ class ExchangeBorders(torch.autograd.Function):
 
 
 class GatherEdges(torch.autograd.Function):
-    """`gather`; its gradient is the sum of what all processes make of this one's tensor."""
+    """`gather`; the gradient is the sum of those that all processes have for this process's tensor."""
 
     @staticmethod
     def forward(ctx, x: Tensor, group):
@@ -275,7 +275,7 @@ class GatherEdges(torch.autograd.Function):
 
 
 class SumOverProcesses(torch.autograd.Function):
-    """The sum on every process; its gradient is the sum of theirs, since all of them go on from it."""
+    """The sum over processes, on every process; the gradient is the sum of all processes' gradients."""
 
     @staticmethod
     def forward(ctx, x: Tensor, group):
@@ -293,7 +293,7 @@ class SumOverProcesses(torch.autograd.Function):
 
 
 def segment_of_inputs(inputs: dict, group: "dist.ProcessGroup") -> dict:
-    """This process's segments of the per-token tensors in `inputs`; the rest as it is. See `shard_inputs`."""
+    """This process's segments of the per-token tensors in `inputs`; the rest unchanged. See `shard_inputs`."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     tokens = inputs["input_ids"] if inputs.get("input_ids") is not None else inputs["inputs_embeds"]
     length = tokens.shape[1]
@@ -310,7 +310,7 @@ def segment_of_inputs(inputs: dict, group: "dist.ProcessGroup") -> dict:
 
 
 def shared_loss(loss_function: Callable, group: "dist.ProcessGroup", labels: Tensor, **kwargs) -> Tensor:
-    """`loss_function` for labels per token, each with the weight that it has in the whole sequences."""
+    """`loss_function` for labels per token, weighted as in the whole sequences."""
     if kwargs.get("num_items_in_batch") is None:
         count = (labels != -100).sum().float()
         dist.all_reduce(count, group=group)
@@ -319,27 +319,28 @@ def shared_loss(loss_function: Callable, group: "dist.ProcessGroup", labels: Ten
 
 
 class SequenceParallelModel:
-    """The methods of a model whose sequences several processes share."""
+    """The methods of a model for sequence parallelism."""
 
-    # Whether the loss needs no more of other segments of a sequence than their number of labels.
+    # Whether the loss needs nothing from other segments but their number of labels.
     _supports_sequence_parallel = True
     _has_labels_per_token = False
 
     def set_sequence_parallel(self, group: "dist.ProcessGroup | None") -> None:
         """
-        Let the processes of a group share every sequence: from now on each gives `forward` its segment of the tokens
-        (`shard_inputs`), in the order of their ranks, and gets the hidden states and logits of that segment. What
-        layers send does not depend on the length. All processes must call `forward` and `backward` together.
+        Let the processes of a group share every sequence. From now on each process calls `forward` with its segment of
+        the tokens (`shard_inputs`), in the order of ranks, and gets the hidden states and logits of that segment. The
+        amount of communication does not depend on the length. All processes must call `forward` and `backward`
+        together.
 
         `pooler_output` is the same in all processes. The mean of their losses is the loss of the whole sequences, and
-        the mean of their gradients its gradient: what DDP and FSDP make of them.
+        the mean of their gradients is its gradient, which is what DDP and FSDP compute.
 
         Args:
-            group: the processes of one sequence, also as a one-dimensional DeviceMesh. `None` ends it.
+            group: the processes of one sequence, or a one-dimensional DeviceMesh. `None` to stop sharing.
 
         Raises:
-            ValueError: for models of images, whose patches are not cut into segments, for layers that see all tokens
-                at once, and for question answering, whose loss is over all tokens at once.
+            ValueError: for image models, for layers of full attention, and for question answering, whose loss is over
+                all tokens at once.
         """
         if group is not None and "full_attention" in self.config.layer_types_in_use:
             raise ValueError(
@@ -355,7 +356,7 @@ class SequenceParallelModel:
         group = group.get_group() if hasattr(group, "get_group") else group
         self.base_model.sequence_group = group
         if self._has_labels_per_token:
-            self.__dict__.pop("_loss_function", None)  # of an earlier group
+            self.__dict__.pop("_loss_function", None)  # set by an earlier call
             if group is not None:
                 self.loss_function = partial(shared_loss, self.loss_function, group)
 
@@ -364,8 +365,8 @@ class SequenceParallelModel:
         This process's segment of a batch of whole sequences, the same in all processes of `set_sequence_parallel`.
 
         Args:
-            inputs: arguments of `forward` by name. Of `input_ids`, `attention_mask`, `token_type_ids`, `position_ids`,
-                `inputs_embeds` and of `labels` per token, `(batch, length, ...)`, a segment is taken.
+            inputs: arguments of `forward` by name. `input_ids`, `attention_mask`, `token_type_ids`, `position_ids`,
+                `inputs_embeds` and `labels` per token, `(batch, length, ...)`, are cut into segments.
 
         Raises:
             ValueError: if there is no group, or there are fewer tokens than processes.
