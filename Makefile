@@ -4,11 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: demo test test-slow test-all test-common test-extras lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
+.PHONY: demo docs test test-slow test-all test-common test-extras lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
 
 # Search; train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py --output_dir outputs/demo
+
+# The site, in outputs/site: every page, link and anchor is checked, and nothing is fetched.
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # What a person runs while working: minutes. Tests of exports, compilers, processes, runtimes and whole scripts are
 # marked `slow`; test-all runs them, too.
@@ -48,7 +52,7 @@ bench-gpu-models: $(VENV)/installed_gpu
 	timeout 580 $(BIN)/python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 \
 		--image_sizes 224 --batch_size 256 --repeats 50 --minutes 7 --output_dir outputs/gpu
 
-# Every mixer on every task, 3 seeds each, into docs/results.md; it goes on where it was stopped. SCALE=gpu is larger.
+# Every mixer on every task, 3 seeds each, into the tables of docs/; it goes on where it was stopped. SCALE=gpu is larger.
 results: $(VENV)/installed
 	$(BIN)/python benchmarks/bench_quality.py --scale $(or $(SCALE),cpu)
 

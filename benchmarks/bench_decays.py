@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import torch
 from bench_quality import SCALES, chosen_tasks, common_arguments, load_data, models_of, train_once
-from report import write_page
+from report import write_pages
 
 from modeling_lion import LionConfig, initialization
 from modeling_lion.mixers.linear_decay import initial_decay_logits
@@ -50,7 +50,7 @@ def main(args: list[str] | None = None) -> None:
                 for seed in args.seeds:
                     with patch.object(initialization, "initial_decay_logits", initial):
                         train_once(task, model, seed, data, args, initial_decays=name)
-    write_page(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ from measure import (
     peak_memory,
     summary,
 )
-from report import write_page
+from report import write_pages
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -241,7 +241,7 @@ def times_in_turn(encoders: dict[str, nn.Module], length: int, runtime: str, dty
 
 def main(args: list[str] | None = None) -> None:
     parser: argparse.ArgumentParser = make_parser(__doc__, "BERT and LION-S, short documents", goes_on=False)
-    parser.add_argument("--layers", type=int, help="of all models; default: two, and three with windows")
+    parser.add_argument("--layers", type=int, help="layers of all models (default: 2, or 3 with windows)")
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 2048, 4096, 8192, 32768])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--models", nargs="+", choices=list(LAYERS), default=list(LAYERS))
@@ -274,7 +274,7 @@ def main(args: list[str] | None = None) -> None:
             for row in rows.values():
                 print(*list(row.values())[:7], f"error {row['error']}", flush=True)
             append_rows(args.output_dir / "deploy.csv", list(rows.values()))
-    write_page(args.output_dir)
+    write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

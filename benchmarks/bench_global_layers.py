@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from hub_upload_lion import warm_start_from_softmax
 from measure import append_rows, make_parser
-from report import write_page
+from report import write_pages
 from tokenization_lion import LionTokenizer
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -200,7 +200,7 @@ def main(args: list[str] | None = None) -> None:
         report(f"{name}, not trained on" if name != "ModernBERT" else "ModernBERT, before", other)
         train(other, texts, args.more_steps, args, args.steps)
         report(name, other)
-    write_page(args.output_dir)
+    write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

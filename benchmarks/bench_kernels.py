@@ -39,7 +39,7 @@ from measure import (
     summary,
     table_of,
 )
-from report import write_page
+from report import write_pages
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -229,8 +229,12 @@ def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "lengths to 1024 only", has_gpu=True)
     parser.add_argument("--lengths", type=int, nargs="+", help=f"default: {LENGTHS}")
     parser.add_argument("--batch_size", type=int, default=8)
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="on a CPU")
-    parser.add_argument("--seconds", type=float, help="per length and pass; on a CPU, of softmax attention alone")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16"], default="float32", help="dtype of the inputs, on a CPU"
+    )
+    parser.add_argument(
+        "--seconds", type=float, help="time limit for each length and pass; on a CPU, of softmax attention alone"
+    )
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     on_gpu = args.device == "cuda"
@@ -252,7 +256,7 @@ def main(args: list[str] | None = None) -> None:
             if on_gpu:
                 torch.cuda.empty_cache()
     if not on_gpu:
-        write_page(args.output_dir)
+        write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

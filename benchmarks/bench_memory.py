@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 from measure import append_rows, in_new_process, is_measured, make_parser, peak_memory
-from report import write_page
+from report import write_pages
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, BertConfig
 
@@ -137,7 +137,7 @@ def main(args: list[str] | None = None) -> None:
         encode_million(arguments.million, arguments.million_model, arguments.output_dir)
     else:
         measure(arguments)
-    write_page(arguments.output_dir)
+    write_pages(arguments.output_dir)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ from measure import (
     summary,
     table_of,
 )
-from report import write_page
+from report import write_pages
 
 from configuration_lion import lion_preset, published_fields
 from modeling_lion import (
@@ -215,16 +215,28 @@ def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dic
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "one layer and short inputs, without those of base size", has_gpu=True)
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--base_layers", type=int, default=BASE_LAYERS, help="of ModernBERT-base and its LION")
-    parser.add_argument("--repeats", type=int, default=5, help="0: once, in the process that measures memory")
+    parser.add_argument(
+        "--base_layers", type=int, default=BASE_LAYERS, help="layers of ModernBERT-base and the LION of its shape"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="repeats; 0 measures once, in the process that measures memory"
+    )
     parser.add_argument("--batch_size", type=int, help=f"default: {TOKENS_PER_BATCH} tokens")
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the weights, on a CPU")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16"], default="float32", help="dtype of the weights, on a CPU"
+    )
     parser.add_argument("--text_lengths", type=int, nargs="*", default=[128, 512, 2048, 8192])
     parser.add_argument("--document_lengths", type=int, nargs="*", default=[2048, 8192, 32768])
     parser.add_argument("--encoder_lengths", type=int, nargs="*", default=[32, 128, 256, 512, 1024, 2048, 4096, 8192])
     parser.add_argument("--image_sizes", type=int, nargs="*", default=[224, 1024])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="all need memory at the same time")
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        choices=MODELS,
+        default=MODELS,
+        help="models to measure; all are in memory at the same time",
+    )
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     if args.quick:
@@ -260,7 +272,7 @@ def main(args: list[str] | None = None) -> None:
             torch.compiler.reset()
             torch.cuda.empty_cache()
     if not on_gpu:
-        write_page(args.output_dir)
+        write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

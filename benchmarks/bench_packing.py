@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 from measure import append_rows, interleaved, is_measured, make_parser, summary
-from report import write_page
+from report import write_pages
 from tokenization_lion import LionTokenizer
 from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, TokenBudgetBatchSampler
 from transformers import DataCollatorForLanguageModeling
@@ -65,7 +65,7 @@ def make_epoch(model: torch.nn.Module, batches: list[dict]) -> Callable[[], None
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "fewer sequences and repeats")
     parser.add_argument("--sequences", type=int, default=512)
-    parser.add_argument("--max_tokens", type=int, default=4096, help="of a packed row")
+    parser.add_argument("--max_tokens", type=int, default=4096, help="tokens of a packed row")
     parser.add_argument("--hidden_size", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--mixers", nargs="*", default=["lit", "decay", "selective"])
@@ -108,7 +108,7 @@ def main(args: list[str] | None = None) -> None:
             measured = {"share_of_padding": 1 - sum(lengths) / computed} | summary(seconds[case["batches"]])
             append_rows(path, [case | measured | settings])
             print(f"{mixer}, {case['batches']}: {sum(lengths) / measured['median']:.0f} real tokens/s", flush=True)
-    write_page(args.output_dir)
+    write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from statistics import median
 
 import torch
 from measure import append_rows, interleaved, is_measured, make_parser
-from report import write_page
+from report import write_pages
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -217,7 +217,7 @@ def main(args: list[str] | None = None) -> None:
         append_rows(path, rows)
         means = ", ".join(f"{what} {values.mean():.3f}" for what, values in found.items())
         print(f"{name}, {reading}, {steps or 'no'} steps: {means}", flush=True)
-    write_page(args.output_dir)
+    write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

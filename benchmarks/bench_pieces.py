@@ -30,7 +30,7 @@ from measure import (
     make_parser,
     summary,
 )
-from report import write_page
+from report import write_pages
 from torch import Tensor, nn
 
 
@@ -106,7 +106,7 @@ def main(args: list[str] | None = None) -> None:
             for row in rows[1:]:
                 ratio = row["median"] / rows[0]["median"]
                 print(f"{group}, {args.dtype}, {length} tokens: {row['model']} {ratio:.2f} of pieces", flush=True)
-    write_page(args.output_dir)
+    write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

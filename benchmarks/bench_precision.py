@@ -32,7 +32,7 @@ from bench_deploy import RUNTIMES, open_encoder, write_graphs
 from bench_quality import ROOT, SCALES, load_data, make_config, make_model, make_trainer
 from bench_retrieval import PACKAGES, PIECE, RANGES, batches, collect, encode, mean_of_pieces, ndcg, pieces
 from measure import append_rows, make_parser
-from report import write_page
+from report import write_pages
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -124,8 +124,12 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--model", default=str(MODEL), help="folder of the LION of `retrieval`")
     parser.add_argument("--teacher", help="folder of its teacher; not given: all-MiniLM-L6-v2 from PyPI")
-    parser.add_argument("--documents", type=int, nargs="+", default=[40, 25, 12], help="by length")
-    parser.add_argument("--packages", nargs="+", default=PACKAGES, help="import names, of the documents")
+    parser.add_argument(
+        "--documents", type=int, nargs="+", default=[40, 25, 12], help="documents in each range of lengths"
+    )
+    parser.add_argument(
+        "--packages", nargs="+", default=PACKAGES, help="packages whose documentation is searched (import names)"
+    )
     parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
     args = parser.parse_args(args)
     if len(args.documents) > len(RANGES):
@@ -149,7 +153,7 @@ def main(args: list[str] | None = None) -> None:
                     rows.append(row)
                     print(*rows[-1].values(), flush=True)
             append_rows(args.output_dir / "precision.csv", rows)
-    write_page(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from mamba_peers import MAMBA_PEERS, BidirectionalMamba, use_mamba
 from measure import RESULTS, TRAINING_FIELDS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
-from report import write_page
+from report import write_pages
 from transformers import Trainer, TrainingArguments, set_seed
 
 
@@ -576,7 +576,7 @@ def common_arguments(description: str, models: list[str], seeds: list[int]) -> a
     parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--seeds", type=int, nargs="+", default=seeds)
     parser.set_defaults(set=[], fan_in=False, table="quality")
-    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="of the tables")
+    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the tables")
     parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
     return parser
 
@@ -600,7 +600,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--table", choices=TABLES, default="quality", help="where trainings go; times go with quality")
     parser.add_argument("--fan_in", action="store_true", help="initial weights of Hydra and Vim by fan-in, a variant")
     parser.add_argument("--quick", action="store_true", help="scale quick, one seed; speed of the first task only")
-    parser.add_argument("--repeats", type=int, default=7, help="of each timing")
+    parser.add_argument("--repeats", type=int, default=7, help="repeats of each timing")
     parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
     args = parser.parse_args(args)
     if args.quick:
@@ -623,7 +623,7 @@ def main(args: list[str] | None = None) -> None:
                 torch.set_num_threads(1)  # CPU time of one thread is disturbed least; a GPU is timed by the clock
             measure_speed(task, names, experiment, data, args)
     torch.set_num_threads(threads)
-    write_page(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

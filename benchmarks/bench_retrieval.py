@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 import torch
 from measure import append_rows, in_new_process, is_measured, make_parser, peak_memory
-from report import write_page
+from report import write_pages
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
@@ -265,11 +265,15 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument(
         "--encoders", nargs="+", choices=list(READINGS), default=[x for x in READINGS if x not in TRAINED]
     )
-    parser.add_argument("--documents", type=int, nargs=len(RANGES), default=[40, 25, 12, 5, 2], help="by length")
+    parser.add_argument(
+        "--documents", type=int, nargs=len(RANGES), default=[40, 25, 12, 5, 2], help="documents per range"
+    )
     parser.add_argument(
         "--packages", nargs="*", default=PACKAGES, help="import names; not given: " + ", ".join(PACKAGES)
     )
-    parser.add_argument("--trained_dir", type=Path, default=TRAINED_DIR, help="of the encoders that are trained here")
+    parser.add_argument(
+        "--trained_dir", type=Path, default=TRAINED_DIR, help="folder of the encoders that are trained here"
+    )
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     if args.quick:
@@ -332,7 +336,7 @@ def main(args: list[str] | None = None) -> None:
             for method in methods:
                 of_method = [f"{row['ndcg']:.3f}" for row in rows if row["method"] == method]
                 print(f"{name}, {method}: nDCG@10 {', '.join(of_method)}; {sum(seconds):.0f} s", flush=True)
-    write_page(args.output_dir)
+    write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

@@ -176,11 +176,11 @@ def soak(args) -> None:
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "short texts, one repeat")
     parser.add_argument("--model", type=Path, default=MODEL, help="folder of the sentence encoder")
-    parser.add_argument("--lengths", nargs="*", default=LENGTHS, help="of texts in tokens")
+    parser.add_argument("--lengths", nargs="*", default=LENGTHS, help="lengths of texts, in tokens")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--soak_minutes", type=float, help="of mixed load, instead")
-    parser.add_argument("--serve", choices=("LION", PADDED), help="be one of the servers")
-    parser.add_argument("--port", type=int, default=8080, help="of that server")
+    parser.add_argument("--soak_minutes", type=float, help="send mixed load for so many minutes instead")
+    parser.add_argument("--serve", choices=("LION", PADDED), help="run as one of the servers")
+    parser.add_argument("--port", type=int, default=8080, help="port of that server")
     args = parser.parse_args(args)
     if args.serve:
         torch.set_num_threads(1)

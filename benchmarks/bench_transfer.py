@@ -15,7 +15,7 @@ learning rates, which the validation split and the first seed choose, and with t
 - `digits`: images of handwritten digits, of scikit-learn, from a ViT that is trained here, anew for each seed.
 
 No module has docstrings in two splits. The models of the first two tasks are MiniLM ("teacher"), the checkpoint made
-of it ("LION"), the same conversion without any training ("LION, not healed") and without its linear part ("windows
+of it ("LION"), the same conversion without any training ("LION, not distilled") and without its linear part ("windows
 alone").
 
 Every training is a row of `transfer.csv` and is not repeated while that is there; `weights` says of which checkpoint,
@@ -38,7 +38,7 @@ import torch
 from bench_quality import ROOT, Data, Experiment, accuracy, docstring_files, load_data, make_trainer
 from bench_retrieval import weights_hash
 from measure import append_rows, make_parser, read_rows
-from report import best_rate, pack_bits, write_page
+from report import best_rate, pack_bits, write_pages
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import (
@@ -68,7 +68,7 @@ from search import MODEL, check_encoder, files_of_package  # noqa: E402
 
 
 Starts = dict[str, Path]
-MODELS = ("teacher", "LION", "LION, not healed", "windows alone")
+MODELS = ("teacher", "LION", "LION, not distilled", "windows alone")
 CONTROLS = MODELS[2:]  # with the first seed only
 HARDWARE = {"use_cpu": not torch.cuda.is_available()}
 MIN_WORDS = 8
@@ -84,21 +84,21 @@ class Transfer(Experiment):
     Args:
         learning_rates: to choose from.
         first: of the training that makes the softmax model, where that is done here.
-        healing: arguments of `distill_from_softmax.py`, where that is done here.
+        distillation: arguments of `distill_from_softmax.py`, where that is done here.
         trainer: arguments of the Trainer.
     """
 
     learning_rates: tuple[float, ...] = (5e-5, 1e-4, 2e-4)
     first: Experiment | None = None
-    healing: dict = field(default_factory=dict)
+    distillation: dict = field(default_factory=dict)
     trainer: dict = field(default_factory=dict)
 
     def settings(self) -> str:
         texts = [f"{name}={value}" for name, value in {**self.task, **self.config}.items()]
         texts += [f"{name}={getattr(self, name)}" for name in ("steps", "batch_size", "examples")]
         texts += [f"first: {self.first.settings()}"] if self.first else []
-        healing = [f"{name}={value}" for name, value in self.healing.items()]
-        return " ".join(texts + ["healing:", *healing] if healing else texts)
+        distillation = [f"{name}={value}" for name, value in self.distillation.items()]
+        return " ".join(texts + ["distillation:", *distillation] if distillation else texts)
 
 
 PACKAGES = (
@@ -121,7 +121,7 @@ PACKAGES = (
 )
 # Dropout as in the training of MiniLM, but for the attention weights, which linear attention does not make.
 TEXT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.0}
-HEALING = {
+DISTILLATION = {
     "local_window": 16,  # far less than a text of `mlm`, in which wider ones would see all there is
     "learning_rate": 1e-3,
     "new_weights_learning_rate": 3,
@@ -163,7 +163,8 @@ SCALES: dict[str, dict[str, Transfer]] = {
             first=Experiment(
                 {}, TEACHER_SIZES | {"hidden_size": 96, "intermediate_size": 256}, 600, learning_rate=3e-3
             ),
-            healing={"max_steps": 300, "attention_steps": 40, "max_seq_length": 64, "max_eval_samples": 200} | HEALING,
+            distillation={"max_steps": 300, "attention_steps": 40, "max_seq_length": 64, "max_eval_samples": 200}
+            | DISTILLATION,
             trainer={"bf16": True},
         ),
         "digits": Transfer(
@@ -184,7 +185,8 @@ SCALES: dict[str, dict[str, Transfer]] = {
             4,
             learning_rates=(1e-3, 2e-3),
             first=Experiment({}, TEACHER_SIZES | {"hidden_size": 16, "intermediate_size": 32}, 2, 4),
-            healing={"max_steps": 2, "attention_steps": 1, "max_seq_length": 16, "max_eval_samples": 10} | HEALING,
+            distillation={"max_steps": 2, "attention_steps": 1, "max_seq_length": 16, "max_eval_samples": 10}
+            | DISTILLATION,
         ),
         "digits": Transfer(
             {},
@@ -366,7 +368,7 @@ def text_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args:
     return {
         "teacher": save(folder / "teacher", lambda: convert(mixer_type="softmax")),
         "LION": Path(args.model),
-        "LION, not healed": save(folder / "not_healed", convert),
+        "LION, not distilled": save(folder / "not_distilled", convert),
         "windows alone": save(folder / "windows", lambda: convert(window_only=True)),
     }
 
@@ -378,21 +380,21 @@ def mlm_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: 
         model = NomicBertForMaskedLM(NomicBertConfig(**data.config, **experiment.first.config))
         return train_first(model, 0, experiment, data, folder)
 
-    def heal() -> PreTrainedModel:
-        options = docstring_files(args.cache_dir, experiment.task["max_bytes"]) | HARDWARE | experiment.healing
-        options |= {"teacher_name_or_path": teacher, "output_dir": folder / "healing", "do_train": True}
+    def distill() -> PreTrainedModel:
+        options = docstring_files(args.cache_dir, experiment.task["max_bytes"]) | HARDWARE | experiment.distillation
+        options |= {"teacher_name_or_path": teacher, "output_dir": folder / "distillation", "do_train": True}
         options |= {"save_strategy": "no", "report_to": "none", "dataloader_pin_memory": False}
         arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
         return distill_from_softmax.main(arguments).model
 
     teacher = saved(folder / "teacher", train_teacher)
     data.trainer["processing_class"].save_pretrained(teacher)
-    window = experiment.healing["local_window"]
+    window = experiment.distillation["local_window"]
     convert = lambda: warm_start_from_softmax(teacher, local_window=window)[0]
     return {
         "teacher": teacher,
-        "LION": saved(folder / "healed", heal),
-        "LION, not healed": save(folder / "not_healed", convert),
+        "LION": saved(folder / "distilled", distill),
+        "LION, not distilled": save(folder / "not_distilled", convert),
     }
 
 
@@ -509,7 +511,7 @@ def main(args: list[str] | None = None) -> None:
         torch.set_num_threads(args.threads)
         measure_task(task, args)
     torch.set_num_threads(threads)
-    write_page(args.output_dir, args.scale)
+    write_pages(args.output_dir, args.scale)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from measure import (
     peak_memory,
     summary,
 )
-from report import write_page
+from report import write_pages
 from transformers import AutoModel, ModernBertConfig, ModernBertModel
 
 import modeling_lion  # noqa: F401 (registers "lion_local")
@@ -144,7 +144,7 @@ def main(args: list[str] | None = None) -> None:
                 f"difference {local['difference']:.0e}",
                 flush=True,
             )
-    write_page(args.output_dir)
+    write_pages(args.output_dir)
 
 
 if __name__ == "__main__":

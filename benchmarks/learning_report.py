@@ -11,6 +11,7 @@ from measure import COLORS, TRAINING_FIELDS, markdown_table, score_cell, score_n
 
 DEFAULT = "default"
 TRAINING_VARIANT = rf"\b(?:{'|'.join(TRAINING_FIELDS)})="
+SHOWN = ("softmax", "softmax (rotary)", "LION", "Hydra", "Vim")  # in the picture
 LINEAR = {"mlm": "LLL"}  # the layers of a model without a variant, where they are not two (bench_quality.py, "cpu")
 
 
@@ -53,12 +54,15 @@ def in_order(models) -> list[str]:
 
 def draw_learning(scores: pd.DataFrame, step_seconds: dict[tuple[str, str], float], plt):
     """
-    One panel for each task: the score of every model at its best by the seconds of its training; `None` without.
+    One panel for each task: the score by the seconds of training, of LION as recommended and of each peer's best
+    variant; `None` without.
 
     Args:
         step_seconds: of a training step, by task and model. Trainings are not timed themselves: they run side by side.
     """
-    best = at_their_best(scores)
+    is_peer = scores["model"].isin(SHOWN) & scores["model"].ne("LION")
+    is_preset = scores["model"].eq("LION") & scores["variant"].eq(DEFAULT)
+    best = at_their_best(scores[is_peer | is_preset])
     times = [step_seconds.get(key, math.nan) for key in zip(best["task"], best["model"], strict=True)]
     best = best.assign(train_seconds=best["steps"] * times).dropna(subset="train_seconds")
     if best.empty:
@@ -72,7 +76,7 @@ def draw_learning(scores: pd.DataFrame, step_seconds: dict[tuple[str, str], floa
         points = best[best["task"] == task].set_index("model")
         for name in in_order(points.index):
             x, y, spread = points.loc[name, ["train_seconds", "score", "std"]]
-            ours = {"marker": "o", "markersize": 9, "markeredgecolor": "black"} if is_ours(name) else {"marker": "s"}
+            ours = {"marker": "o", "markersize": 9, "markeredgecolor": "black"} if name == "LION" else {"marker": "s"}
             handles[name] = axis.errorbar(x, y, spread, color=COLORS[name], linestyle="", elinewidth=1, **ours)
         is_mlm = task == "mlm"
         unit = "masked-LM loss, nats (axis reversed)" if is_mlm else "test accuracy, %"
@@ -88,12 +92,8 @@ def draw_learning(scores: pd.DataFrame, step_seconds: dict[tuple[str, str], floa
         axis.set_visible(False)
     handles = {name: handles[name] for name in in_order(handles)}
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 6))
-    figure.suptitle("Every model at its best: up is better, left is faster; circles are ours")
+    figure.suptitle("LION as recommended, and the best variant of each peer: up is better, left is faster")
     return figure
-
-
-def is_ours(model: str) -> bool:
-    return model.startswith("LION") or model == "diagonal"
 
 
 def ablations(scores: pd.DataFrame) -> str:

@@ -162,15 +162,19 @@ def make_parser(description: str, quick: str, has_gpu: bool = False, goes_on: bo
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--threads", type=int, default=1)
     if goes_on:
-        parser.add_argument("--again", action="store_true", help="measure what is in the table, too")
-    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="of the table")
+        parser.add_argument("--again", action="store_true", help="measure again what is already in the table")
+    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the table")
     if has_gpu:
         parser.add_argument(
             "--device", choices=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"], default="cpu"
         )
         seconds = lambda minutes: time.monotonic() + 60 * float(minutes)
         parser.add_argument(
-            "--minutes", type=seconds, dest="deadline", default=math.inf, help="start nothing new after"
+            "--minutes",
+            type=seconds,
+            dest="deadline",
+            default=math.inf,
+            help="start no new measurement after this time",
         )
     return parser
 

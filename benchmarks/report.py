@@ -1,11 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The tables of docs/results.md, and the pictures in docs/images that show them, from the CSV files of the benchmarks.
+The tables of docs/benchmarks/ and docs/research/ablations.md, and their pictures, from the benchmarks' CSV files.
 
     python benchmarks/report.py                                # from benchmarks/results
-    python benchmarks/report.py --results_dir outputs/bench    # your own: writes results.md and images/ there
+    python benchmarks/report.py --results_dir outputs/bench    # your own: writes the pages and images/ there
 
-Every benchmark does this when it ends. The text of docs/results.md is written by hand; what stands between
+Every benchmark does this when it ends. The text of these pages is written by hand; what stands between
 `<!-- begin: NAME -->` and `<!-- end -->` is made here, by the function of that name in `BLOCKS`.
 """
 
@@ -43,7 +43,11 @@ from measure import (
 
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "results.md"
+DOCS = ROOT / "docs"
+PAGES = [
+    DOCS / "benchmarks" / f"{name}.md" for name in ("index", "speed", "memory", "runtimes", "retrieval", "quality")
+]
+PAGES.append(DOCS / "research" / "ablations.md")
 # Variants of the trainings that compare mixers as published: initial weights as in BERT, on images of scale 0.1.
 AS_PUBLISHED = (None, "mixer_initializer_range=0.02", "mixer_initializer_range=0.1")
 NOT_PUBLISHED = ("LION", "softmax (rotary)")
@@ -60,7 +64,9 @@ MEASURED = (
     "packing",
     "windows",
     "pieces",
+    "serve",
     "retrieval",
+    "passages",
     "transfer",
     "quality",
     "quality_speed",
@@ -212,7 +218,9 @@ def encoder(read: Read) -> str:
 
 
 def draw_models(read: Read, plt):
-    found = {key[1:]: row for key, row in model_rows(read).items() if key[0] == "text"}
+    """Tokens per second of the texts' models of 12 layers, LION-S and two with softmax attention."""
+    shown = ("BERT", "ModernBERT", "LION-S")
+    found = {key[1:]: row for key, row in model_rows(read).items() if key[0] == "text" and key[-1] in shown}
     if not found:
         return None
     lengths = sorted({size for size, *_ in found})
@@ -221,19 +229,18 @@ def draw_models(read: Read, plt):
     for axis, (mode, title) in zip(axes, {"infer": "inference", "train": "training step"}.items(), strict=True):
         for model in in_order(name for *_, name in found):
             here = [n for n in lengths if (n, mode, model) in found]
-            style = "o-" if model in (*LIONS, BASE[1]) else "s--"
+            style = "o-" if model in LIONS else "s--"
             values = [speed[n, mode, model] for n in here]
             if here:
-                text = found[here[0], mode, model]["label"]
-                axis.semilogx(here, values, style, color=COLORS[model], label=text)
+                axis.semilogx(here, values, style, color=COLORS[model], label=found[here[0], mode, model]["label"])
         panel(axis, title, "length in tokens", "tokens per second (one CPU thread)", lengths, "lower left")
         axis.set_ylim(bottom=0)
     times = [[speed.get((lengths[-1], mode, x)) for x in ("LION-S", "BERT")] for mode in ("infer", "train")]
     if all(map(all, times)):
-        gains = [f"{lion / bert:.1f} times" for lion, bert in times]
+        gains = [f"{lion / bert:.1f}" for lion, bert in times]
         figure.suptitle(
-            f"At {lengths[-1]:,} tokens a whole LION-S model is {gains[0]} as fast as BERT in inference and "
-            f"{gains[1]} in training"
+            f"At {lengths[-1]:,} tokens, LION-S is {gains[0]} times as fast as BERT in inference and {gains[1]} times "
+            "in training"
         )
     return figure
 
@@ -269,26 +276,24 @@ def memory(read: Read) -> str:
 
 def draw_memory(read: Read, plt):
     above = {
-        case[:2]: {n: (x - points[0]) / 2**30 for n, x in points.items()}
+        case[:2]: {n: (x - points[0]) / 2**30 for n, x in points.items() if n}
         for case, points in memory_points(read).items()
         if case[2] == 2 and 0 in points
     }
-    if not above:
+    styles = {"LION-S chunk": "o-", "LION-S segments": "v-.", "BERT sdpa": "s--"}
+    if not any(series in styles and points for (series, _), points in above.items()):
         return None
-    styles = {"LION-S chunk": "o-", "LION-S rnn": "^:", "LION-S segments": "v-.", "BERT sdpa": "s--"}
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2))
     for axis, mode in zip(axes, ("inference", "training"), strict=True):
-        for series, style in styles.items():
-            if points := above.get((series, mode)):
-                axis.plot(points.keys(), points.values(), style, color=COLORS[series.split()[0]], label=series)
-        longest = max((n for case, points in above.items() if case[1] == mode for n in points), default=0)
+        here = {series: above[series, mode] for series in styles if above.get((series, mode))}
+        for series, points in here.items():
+            label = series.replace("LION-S segments", "LION-S, encode_long")
+            axis.loglog(points.keys(), points.values(), styles[series], color=COLORS[series.split()[0]], label=label)
         title = "inference" if mode == "inference" else "training step with gradient checkpointing"
-        ticks = [longest * part // 4 for part in range(5)]
-        panel(axis, title, "length in tokens", "peak memory above that of the loaded model, GiB", ticks, "upper left")
-        axis.set_ylim(bottom=0)
-    points = above.get(("LION-S chunk", "inference"), {0: 0})
-    text = f"A LION-S of 2 layers reads {max(points):,} tokens in {points[max(points)]:.1f} GiB"
-    figure.suptitle(f"{text}: memory grows with the length, not with its square")
+        ticks = sorted({n for points in here.values() for n in points})
+        panel(axis, title, "length in tokens", "peak memory above the loaded model, GiB", ticks, "upper left")
+        axis.set_yticks([0.1, 1, 10], ["0.1", "1", "10"])
+    figure.suptitle("LION needs about as much memory as BERT with sdpa; both grow with the length (2 layers of 768)")
     return figure
 
 
@@ -335,6 +340,17 @@ def windows(read: Read) -> str:
     return grid(rows)
 
 
+def serve(read: Read) -> str:
+    """Requests per second of the server, and of the same server with padded batches, by length."""
+    rows = defaultdict(dict)
+    for (tokens,), row in latest(read("serve"), "tokens").items():
+        column = f"{tokens:,} tokens" if isinstance(tokens, int) else f"{tokens} tokens"
+        for name, side in (("this server", "lion"), ("padded", "padded")):
+            rate = row[f"{side}_per_second"]
+            rows[name][column] = f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
+    return grid(rows)
+
+
 def pieces(read: Read) -> str:
     """A whole text ÷ a BERT that reads it in pieces, by length."""
     found, rows = latest(read("pieces"), "group", "dtype", "length", "model"), defaultdict(dict)
@@ -346,6 +362,47 @@ def pieces(read: Read) -> str:
         cell = f"{row['median'] / peer['median']:.2f} ({duration(row['median'])})"
         rows[f"{name}, {dtype}"][f"{length:,} tokens"] = cell
     return grid(rows)
+
+
+def mean_of_queries(rows: list[dict], name: str) -> str:
+    """A score of all rows, weighted by their queries, with its standard error."""
+    count = sum(row["queries"] for row in rows)
+    mean = sum(row["queries"] * row[name] for row in rows) / count
+    error = math.sqrt(sum((row["queries"] * row[f"{name}_error"]) ** 2 for row in rows)) / count
+    return f"{mean:.3f} ± {error:.3f}"
+
+
+def passage_rows(read: Read) -> dict[str, list[dict]]:
+    """The rows of bench_passages.py by encoder and way to read; of trainings one for each seed."""
+    found = latest(read("passages"), "encoder", "reading", "steps", "seed", "min_place")
+    by_name = defaultdict(list)
+    for (encoder, reading, steps, seed, _), row in found.items():
+        trained = "" if steps is None else f", {steps} steps, seed {seed}"
+        by_name[f"{encoder}, {reading}{trained}"].append(row)
+    return by_name
+
+
+def passages(read: Read) -> str:
+    columns = {
+        "with_names": "queries with the name",
+        "without_names": "without the name",
+        "documents_best_passage": "documents, best passage",
+        "documents_one_vector": "documents, one vector",
+    }
+    table = {}
+    for name, rows in passage_rows(read).items():
+        table[name] = {title: mean_of_queries(rows, column) for column, title in columns.items()}
+        table[name]["time ÷ pieces"] = number(rows[0]["time_of_pieces"])
+    return grid(table)
+
+
+def passages_by_place(read: Read) -> str:
+    table = defaultdict(dict)
+    for name, rows in passage_rows(read).items():
+        for row in sorted(rows, key=lambda row: row["min_place"]):
+            column = f"{row['min_place']:,} to {row['max_place']:,} characters ({row['queries']})"
+            table[name][column] = mean_of_queries([row], "with_names")
+    return grid(table)
 
 
 def retrieval(read: Read) -> str:
@@ -438,28 +495,6 @@ def difference(ours: dict[int, dict], theirs: dict[int, dict]) -> tuple[float, f
     bits = lambda row: unpack_bits(row["right"], row["test_examples"]).astype(float)
     by_example = np.mean([bits(row) - bits(theirs[seed]) for seed, row in ours.items()], axis=0)
     return statistics.mean(points), 100 * float(by_example.std()) / math.sqrt(len(by_example))
-
-
-def draw_transfer(read: Read, plt):
-    found = transfer_rows(read)
-    if not found:
-        return None
-    figure, axes = plt.subplots(1, len(found), figsize=(3.6 * len(found), 3.9), squeeze=False)
-    for axis, (task, models) in zip(axes[0], found.items(), strict=True):
-        names = list(models)
-        for place, name in enumerate(names):
-            points = [100 * row["test_accuracy"] for row in models[name].values()]
-            color = COLORS["softmax"] if name.startswith("teacher") else COLORS["LION-S"]
-            errors = [100 * row["accuracy_error"] for row in models[name].values()]
-            axis.errorbar([place] * len(points), points, errors, fmt="o", color=color, alpha=0.6, elinewidth=1)
-            axis.hlines(statistics.mean(points), place - 0.3, place + 0.3, color=color)
-        axis.set(title=task, ylabel="test accuracy, %")
-        axis.set_xticks(range(len(names)), names, rotation=45, ha="right")
-        axis.grid(axis="y", alpha=0.25)
-    figure.suptitle(
-        "Trained further on a task: a softmax model, and LIONs made of it (a point for each seed, ± standard error)"
-    )
-    return figure
 
 
 # What mixers learn
@@ -590,28 +625,6 @@ def half_lives(read: Read) -> str:
     return grid(rows, "half-life in tokens")
 
 
-def draw_half_lives(read: Read, plt):
-    found = lives_of(read)
-    if not found:
-        return None
-    figure, axes = plt.subplots(1, len(found), figsize=(3 * len(found), 3.8), squeeze=False)
-    for axis, (task, of_when) in zip(axes[0], found.items(), strict=True):
-        for when, color, shift in (("before", COLORS["ModernBERT"], -0.15), ("after", COLORS["LION-S"], 0.15)):
-            low, middle, high = ([head[q] for head in of_when[when]] for q in ("q05", "q50", "q95"))
-            where = [i + 1 + shift for i in range(len(middle))]
-            axis.hlines(where, low, high, color=color)
-            axis.plot(middle, where, "o", color=color, markersize=4, label=f"{when} training")
-        axis.set(xscale="log", title=task, xlabel="half-life in tokens", ylabel="head, layer by layer")
-        axis.grid(alpha=0.25)
-    axes[0][0].legend(fontsize=8)
-    spread = [statistics.mean(octaves(of_when[when]) for of_when in found.values()) for when in ("before", "after")]
-    figure.suptitle(
-        "LION-S learns from which tokens to forget: the half-lives in a head (median, 5 to 95 %) span "
-        f"{spread[0]:.1f} octaves before training, {spread[1]:.1f} after"
-    )
-    return figure
-
-
 def draw_scores(read: Read, plt):
     times = step_seconds(read)
     found = {task: models for task, models in scores_beside_softmax(read).items() if (task, "softmax") in times}
@@ -671,8 +684,11 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "million": million,
     "packing": packing,
     "windows": windows,
+    "serve": serve,
     "pieces": pieces,
     "retrieval": retrieval,
+    "passages": passages,
+    "passages by place": passages_by_place,
     "transfer": transfer,
     "scores": scores,
     "hybrids": lambda read: layer_patterns(load_scores(read("hybrids"))),
@@ -688,10 +704,8 @@ PICTURES = {
     "models_by_length": draw_models,
     "documents_by_length": lambda read, plt: draw_documents(read("deploy"), plt),
     "memory_by_length": draw_memory,
-    "transfer": draw_transfer,
     "scores_by_time": draw_scores,
     "scores_by_training_time": lambda read, plt: draw_learning(load_scores(read("quality")), step_seconds(read), plt),
-    "half_lives": draw_half_lives,
 }
 
 
@@ -700,44 +714,58 @@ def fill(page: str, texts: dict[str, str]) -> str:
     The page with other texts between its markers.
 
     Raises:
-        ValueError: if it has not the markers of every text, once each.
+        ValueError: if a marker has no end, no text, or a name that another one has.
     """
     parts = re.split(r"(<!-- begin: (?:.*?) -->\n)(.*?)(<!-- end -->)", page, flags=re.DOTALL)
-    names = [part[len("<!-- begin: ") : -len(" -->\n")] for part in parts[1::4]]
-    if sorted(names) != sorted(texts) or page.count("<!-- begin:") != len(names):
-        raise ValueError(f"The page has markers for {names}; needed are, once each, {list(texts)}.")
+    names = marker_names(page)
+    if len(parts) != 4 * len(names) + 1 or not texts.keys() >= set(names) or len(set(names)) < len(names):
+        raise ValueError(f"The page has markers for {names}; possible are, once each and with an end, {list(texts)}.")
     parts[2::4] = [f"\n{texts[name].strip() or 'Not measured.'}\n\n" for name in names]
     return "".join(parts)
 
 
-def write_page(results_dir: Path, scale: str = "cpu") -> Path:
-    """Write the page and its pictures: docs/results.md from the repository's own tables, else beside the tables."""
-    page = PAGE if results_dir.resolve() == RESULTS.resolve() else results_dir / "results.md"
+def marker_names(page: str) -> list[str]:
+    return re.findall(r"<!-- begin: (.*?) -->", page)
+
+
+def reader(results_dir: Path, scale: str = "cpu") -> Read:
+    """What reads the tables of a folder; those that were published are always the repository's."""
 
     def read(name: str, **values) -> list[dict]:
         folder = RESULTS if name == "published" else results_dir
         of_scale = {"scale": scale} if name in OF_SCALE else {}
         return read_rows(folder / f"{name}.csv", **of_scale, **values)
 
+    return read
+
+
+def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
+    """Write the pages and their pictures: in docs/ from the repository's own tables, else beside the tables."""
+    is_ours, read = results_dir.resolve() == RESULTS.resolve(), reader(results_dir, scale)
     sys.path.insert(0, str(ROOT / "examples"))
     from pictures import plt, save
 
-    (page.parent / "images").mkdir(parents=True, exist_ok=True)
+    images = (DOCS if is_ours else results_dir) / "images"
+    images.mkdir(parents=True, exist_ok=True)
     for name, draw in PICTURES.items():
         if figure := draw(read, plt):
-            save(figure, page.parent / "images" / f"{name}.png")
-    text = fill(PAGE.read_text(encoding="utf-8"), {name: block(read) for name, block in BLOCKS.items()})
-    page.write_text(text, encoding="utf-8")
-    print(f"Tables and pictures: {page}")
-    return page
+            save(figure, images / f"{name}.png")
+    texts = {name: block(read) for name, block in BLOCKS.items()}
+    written = []
+    for source in PAGES:
+        page = fill(source.read_text(encoding="utf-8"), texts)
+        written.append(source if is_ours else results_dir / source.name)
+        written[-1].write_text(page if is_ours else page.replace("../images/", "images/"), encoding="utf-8")
+    print(f"Tables and pictures: {', '.join(map(str, written))}")
+    return written
 
 
 def main(args: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results_dir", type=Path, default=RESULTS)
-    parser.add_argument("--scale", default="cpu", help="of what mixers learn: cpu or gpu")
+    parser.add_argument("--scale", default="cpu", help="scale of the trainings: cpu or gpu")
     args = parser.parse_args(args)
-    write_page(args.results_dir, args.scale)
+    write_pages(args.results_dir, args.scale)
 
 
 if __name__ == "__main__":

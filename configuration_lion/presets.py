@@ -54,7 +54,7 @@ MODERNBERT_SIZES = {
 PUBLISHED = {"mixer_initializer_range": 0.02}
 PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text-large")
 MIXERS = {"lit": "lit", "d": "decay", "s": "selective"}
-# Everything else is a default of LionConfig; docs/results.md has the gain of each part of that recipe.
+# Everything else is a default of LionConfig; docs/research/ablations.md has the gain of each part of that recipe.
 PRESETS = {
     f"lion-{size}": SIZES[size] | {"intermediate_size": GATED_SIZES[SIZES[size]["intermediate_size"]]}
     for size in RECOMMENDED_SIZES
@@ -86,6 +86,17 @@ def lion_preset(name: str, **overrides) -> LionConfig:
 
     Raises:
         ValueError: if there is no preset of this name, or no such field.
+
+    Example:
+
+    ```python
+    >>> from configuration_lion import lion_preset
+
+    >>> config = lion_preset("lion-text-base", num_labels=10)
+    >>> config.hidden_size, config.mixer_type, config.head_directions
+    (768, 'selective', 'alternate')
+
+    ```
     """
     if name not in PRESETS:
         raise ValueError(f"There is no preset {name!r}; choose one of {', '.join(PRESETS)}.")

@@ -38,7 +38,7 @@ RESUME, LAST = "--resume_from_checkpoint", "last"
 @dataclass
 class ModelArguments:
     model_name_or_path: str | None = field(
-        default=None, metadata={"help": "Folder or Hub name of a model to go on from. Not given: train from scratch."}
+        default=None, metadata={"help": "Folder or Hub name of a model to start from. Not given: train from scratch."}
     )
     config_name: str | None = field(
         default=None,
@@ -59,7 +59,7 @@ class ModelArguments:
         },
     )
     ignore_mismatched_sizes: bool = field(
-        default=False, metadata={"help": "Initialise weights whose shapes differ, as a head for other labels."}
+        default=False, metadata={"help": "Initialise weights whose shapes differ, such as a head for other labels."}
     )
     early_stopping_patience: int | None = field(
         default=None, metadata={"help": "Stop after this many evaluations without progress."}

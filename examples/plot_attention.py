@@ -38,20 +38,13 @@ def draw_receptive_fields(path: Path, reports: dict[int, AttentionReport], names
         fields = report.receptive_field[0]
         colors = plt.get_cmap("viridis")(torch.linspace(0, 0.85, len(fields)).numpy())
         for head, (field, color) in enumerate(zip(fields, colors, strict=True)):
-            axis.plot(field.numpy(), linewidth=1 if len(names) > LABELLED_TOKENS else 1.8, color=color)
-            axis.text(
-                1.005,
-                float(field[-len(names) // 10 :].log().mean().exp()),
-                f"head {head + 1}",
-                color=color,
-                fontsize=8,
-                va="center",
-                transform=axis.get_yaxis_transform(),
-            )
+            width = 1 if len(names) > LABELLED_TOKENS else 1.8
+            axis.plot(field.numpy(), linewidth=width, color=color, label=f"head {head + 1}")
         axis.set_yscale("log")
         axis.margins(x=0)
         axis.set_ylim(0.9, 1.1 * len(names))
         axis.set_title(f"layer {layer}", loc="left")
+        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
         axis.grid(alpha=0.25)
     label_tokens(axes[-1, 0], names)
     figure.supylabel("tokens that reach it, weighted by the decays")

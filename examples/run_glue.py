@@ -87,7 +87,10 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 class GlueArguments(FileArguments):
     task_name: str | None = field(
         default=None,
-        metadata={"help": "The task. Not given: what the columns of your own data say.", "choices": list(TASKS)},
+        metadata={
+            "help": "A task of GLUE. Not given: inferred from the columns of your data.",
+            "choices": list(TASKS),
+        },
     )
     text_columns: list[str] | None = field(
         default=None, metadata={"help": "The column of the texts, or the two of pairs, in data of your own."}

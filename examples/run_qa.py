@@ -50,9 +50,9 @@ class QaArguments(FileArguments):
     )
     null_score_diff_threshold: float = field(
         default=0.0,
-        metadata={"help": "No answer is given where its score is more than this above that of the best one."},
+        metadata={"help": "Give no answer if its score exceeds that of the best answer by more than this."},
     )
-    max_answer_length: int = field(default=30, metadata={"help": "Tokens of an answer, at most."})
+    max_answer_length: int = field(default=30, metadata={"help": "Longest answer, in tokens."})
     n_best_size: int = field(default=20, metadata={"help": "Answers in nbest_predictions.json for each question."})
     max_seq_length: int | None = field(
         default=None,

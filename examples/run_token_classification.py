@@ -46,7 +46,7 @@ IGNORED = -100  # the label of what is no first piece of a word
 class TokenArguments(FileArguments):
     max_seq_length: int | None = field(
         default=None,
-        metadata={"help": "Leave sentences of more tokens out of the training. Not given: train on all of them."},
+        metadata={"help": "Do not train on sentences with more tokens. Not given: train on all."},
     )
 
 

@@ -393,7 +393,7 @@ def check_encoder(folder: str | Path) -> None:
         raise FileNotFoundError(
             f"{folder} is no folder: give that of a sentence encoder (--model). The default, "
             "checkpoints/lion-minilm-l6, is part of the repository, not of the package: run this in a complete "
-            "checkout, or give the folder of a copy (docs/hub.md)."
+            "checkout, or give the folder of a copy (docs/guides/hub.md)."
         )
 
 

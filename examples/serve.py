@@ -411,7 +411,7 @@ def main(args: list[str] | None = None) -> None:
     if not Path(arguments.model).is_dir():
         raise FileNotFoundError(
             f"{arguments.model} is no folder: give that of a sentence encoder. checkpoints/lion-minilm-l6 is part of "
-            "the repository, not of the package (docs/hub.md)."
+            "the repository, not of the package (docs/guides/hub.md)."
         )
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)

@@ -36,7 +36,8 @@ class EncoderArguments:
     train_file: str = field(metadata={"help": 'A table (.csv, .json, .jsonl, .parquet) with "anchor" and "positive".'})
     pooling: str = field(default="mean", metadata={"help": "How tokens become a vector.", "choices": ["mean", "cls"]})
     max_seq_length: int | None = field(
-        default=None, metadata={"help": "Tokens of a text that count. Not given: as many as the model was made for."}
+        default=None,
+        metadata={"help": "Tokens of a text; the rest is cut off. Not given: as many as the model supports."},
     )
     mini_batch_size: int | None = field(
         default=None,

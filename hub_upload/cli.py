@@ -11,14 +11,17 @@ from pathlib import Path
 # By name, the module with `add_arguments(parser)` and `run(args)`, imported only when it is called. `run` gives
 # the exit code, or nothing for success.
 COMMANDS = {
-    "bundle": (".publish.bundle", "make a complete Hub repository, in a folder, of a trained checkpoint"),
+    "bundle": (".publish.bundle", "create a complete Hub repository from a trained checkpoint, in a folder"),
     "upload": (".publish.upload", "publish a checkpoint on the Hugging Face Hub"),
-    "verify": (".verify", "measure how well the kernels agree on a checkpoint, and report its numbers"),
+    "verify": (".verify", "measure how well the kernels agree on a checkpoint, and report decays and denominators"),
     "export": (".export.export_checkpoint", "write a graph for ONNX Runtime or OpenVINO, and compare it with torch"),
-    "app": (".app.page", "look at a checkpoint in a browser: fill masks, classify, search, what heads read, time"),
+    "app": (
+        ".app.page",
+        "try a checkpoint in the browser: fill masks, classify, search, see what heads read, measure time",
+    ),
     "convert": (
         ".convert.convert_checkpoint",
-        "make a LION checkpoint of published weights, or of a BERT, RoBERTa, ViT, ...",
+        "create a LION checkpoint from a BERT, RoBERTa, ViT, ..., or from published weights",
     ),
 }
 

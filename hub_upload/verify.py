@@ -148,6 +148,9 @@ def verify_checkpoint(
         seed: of random inputs.
         revision: of a Hub repository.
 
+    Returns:
+        The errors by kernel, dtype and padding; `passed` of the result says whether all are within their tolerance.
+
     Raises:
         ValueError: if it is no LION checkpoint, a dtype is not one of `ALLOWANCE`, or `file` cannot be read.
         OSError: if it does not exist.
@@ -279,10 +282,10 @@ def verification_table(verification: Verification) -> list[list[str]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="folder, Trainer output or Hub repository")
-    parser.add_argument("--file", type=Path, help="a text or an image to compute on (random inputs without one)")
+    parser.add_argument("--file", type=Path, help="a text or image file to compute on (default: random inputs)")
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, metavar="DTYPE", help="default: " + " ".join(DTYPES))
-    parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
-    parser.add_argument("--revision", help="of the Hub repository")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs")
+    parser.add_argument("--revision", help="branch, tag or commit of a Hub repository")
 
 
 def run(args: argparse.Namespace) -> int:

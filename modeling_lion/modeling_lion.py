@@ -409,6 +409,9 @@ class LionModel(LionPreTrainedModel):
             segment_length: tokens that are computed at once.
             show_progress: whether to draw a progress bar.
 
+        Returns:
+            As of `forward`: `last_hidden_state`, `(batch, length, hidden_size)`, and `pooler_output`.
+
         Raises:
             ValueError: if the model reads images, is in training mode or has layers that see all tokens at once, or
                 the inputs do not fit.

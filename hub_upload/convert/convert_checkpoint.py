@@ -105,8 +105,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint", help=".pt, .pth, .bin or .safetensors file; a model folder or name with --from-pretrained"
     )
-    parser.add_argument("output_dir", help="folder to make")
-    parser.add_argument("--from-pretrained", action="store_true", help="warm start: the checkpoint is a BERT, …")
+    parser.add_argument("output_dir", help="folder to create")
+    parser.add_argument(
+        "--from-pretrained", action="store_true", help="the checkpoint is a trained encoder of transformers"
+    )
     parser.add_argument(
         "--linear_layers",
         default="global",
@@ -114,12 +116,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='with --from-pretrained: which layers become linear: "global" (default), "alternate", "all", "none" or '
         'indices, "0,2,4"; the others stay softmax, in their window if they have one',
     )
-    parser.add_argument("--task", choices=TASKS, help="what the head of a published checkpoint is for")
+    parser.add_argument("--task", choices=TASKS, help="task of the head of a published checkpoint")
     parser.add_argument("--tokenizer", help="folder or Hub name of the tokenizer of a published text model")
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="file with the names of the classes, one per line")
     fields = parser.add_argument_group("fields of the configuration, where the checkpoint does not show them")
     fields.add_argument("--num_heads", "--num_attention_heads", type=int, metavar="N", dest="num_attention_heads")
-    fields.add_argument("--local_window", type=int, metavar="TOKENS", help="that a linear head sees with softmax")
+    fields.add_argument(
+        "--local_window",
+        type=int,
+        metavar="TOKENS",
+        help="tokens on each side that linear heads also see with softmax; 0 for none",
+    )
     fields.add_argument("--image_size", type=int, nargs="+", metavar="PIXELS", help="one number, or height and width")
     for name in FIELDS[3:]:
         fields.add_argument(f"--{name}", choices=_choices(name))

@@ -175,9 +175,9 @@ def warm_start_config(
 def nearest_to_softmax(fields: dict, overrides: dict) -> dict:
     """
     The fields with which linear layers begin and end nearest to softmax attention, as measured on MiniLM
-    (docs/warm-start.md): learnt features, and in texts a window of softmax in every head, where the overrides leave
-    room for them. A table of positions is read again from its beginning, which changes nothing for a text that fits
-    it, and lets longer ones in. With a window and positions, decays have nothing to add: there are none.
+    (docs/guides/convert.md): learnt features, and for texts a softmax window in every head, unless overridden. A
+    position table repeats after its end, which changes nothing for texts that fit it and admits longer ones. With a
+    window and positions there are no decays: they add nothing.
     """
     mixer_type = overrides.get("mixer_type")
     chosen = {"feature_map": "elu" if mixer_type == "diagonal" else "hedgehog"}  # with a decay for each of D channels
@@ -219,6 +219,19 @@ def warm_start_from_softmax(
 
     Raises:
         ValueError: if the class has no counterpart, or an override changes the shape of a weight.
+
+    Example:
+
+    ```python
+    >>> from hub_upload_lion import warm_start_from_softmax
+    >>> from transformers import BertConfig, BertModel
+
+    >>> sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    >>> lion, report = warm_start_from_softmax(BertModel(BertConfig(**sizes)))
+    >>> lion.config.mixer_type, lion.config.feature_map
+    ('lit', 'hedgehog')
+
+    ```
     """
     source = model_or_folder if isinstance(model_or_folder, PreTrainedModel) else load_encoder(model_or_folder)
     name = type(source).__name__

@@ -29,8 +29,7 @@ def check_installed(extra: str, modules: Iterable[str]) -> None:
     """Raise an ImportError that says how to install a missing package, by an extra of this package."""
     if missing := [name for name in modules if find_spec(name) is None]:
         raise ImportError(
-            f"{', '.join(missing)} cannot be imported: pip install 'lion-transformers[{extra}]', or in a checkout "
-            f"pip install '.[{extra}]'."
+            f"{', '.join(missing)} cannot be imported: in a clone of the repository, pip install '.[{extra}]'."
         )
 
 
@@ -45,6 +44,13 @@ class ExportedModel(nn.Module):
     Raises:
         ValueError: if there is neither file in the folder.
         ImportError: if the runtime is not installed.
+
+    Example:
+
+    ```python
+    model = ExportedModel("my-lion-onnx")
+    hidden_states = model(input_ids=torch.tensor([[5, 6, 7]])).last_hidden_state  # (1, 3, hidden_size)
+    ```
     """
 
     def __init__(self, folder: str | Path, threads: int | None = None):

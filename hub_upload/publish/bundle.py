@@ -72,6 +72,9 @@ def create_bundle(
         file: a text or an image to compare the kernels on; random inputs without one.
         max_shard_size: size above which the weights are split into several files.
 
+    Returns:
+        The folder, as a `Bundle`.
+
     Raises:
         ValueError: if the checkpoint must not be published; the message says every reason.
         OSError: if a file does not exist or is damaged, or `target` is in use (`FileExistsError`).
@@ -234,15 +237,15 @@ def add_card_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the model card, which `lion upload` shares."""
     parser.add_argument("--license", help="identifier of the licence, for example apache-2.0")
     parser.add_argument("--language", nargs="+", help="languages of the text, for example en")
-    parser.add_argument("--datasets", nargs="+", help="what it was trained on, by its name on the Hub")
-    parser.add_argument("--base-model", help="what it was fine-tuned or converted from")
+    parser.add_argument("--datasets", nargs="+", help="Hub names of the training datasets")
+    parser.add_argument("--base-model", help="Hub name of the model it was fine-tuned or converted from")
     parser.add_argument("--eval-results", type=Path, metavar="FILE", help="results in the Hub's format, YAML or JSON")
-    parser.add_argument("--file", type=Path, help="a text or an image to compare the kernels on")
+    parser.add_argument("--file", type=Path, help="a text or image file to compare the kernels on")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="trained checkpoint: a save_pretrained folder or a Trainer's output")
-    parser.add_argument("output_dir", type=Path, help="folder to make")
+    parser.add_argument("output_dir", type=Path, help="folder to create")
     parser.add_argument("--name", help="user/name of the repository, for the card")
     parser.add_argument("--max-shard-size", default="5GB", help="split the weights above this size (default: 5GB)")
     add_card_arguments(parser)

@@ -64,6 +64,12 @@ def load_in_clean_process(source: str | Path) -> CleanLoad:
     architecture, in every kernel, and by `AutoModel`; loads its tokenizer (with and without trust) or image processor;
     and runs a pipeline.
 
+    Args:
+        source: the folder of the bundle.
+
+    Returns:
+        What was loaded there: the kernels, the class of the model, the pipeline and its output, the versions.
+
     Raises:
         ValueError: if the other process fails, or computes anything else than this one.
     """

@@ -31,19 +31,19 @@ MIXERS = {
     "decay": ("LION-D", "with one learnt decay per head, the bidirectional form of RetNet"),
     "selective": ("LION-S", "with a decay computed from each token, the bidirectional form of Mamba-2's selectivity"),
     "diagonal": ("LION with diagonal decays", "with a decay for each channel of the keys, computed from each token"),
-    "luna": ("Luna in the backbone of LION", "by way of a memory of fixed length, in linear time"),
+    "luna": ("Luna in the backbone of LION", "through a memory of fixed length, in linear time"),
     "softmax": ("Softmax attention in the backbone of LION", "as in BERT and ViT, to compare LION with"),
 }
 # By Auto class: what the head does, in words, and the Hub's `pipeline_tag`, by modality.
 TASKS = {
     "AutoModel": ("", {"text": "feature-extraction", "image": "image-feature-extraction"}),
     "AutoModelForMaskedLM": ("masked language modeling", {"text": "fill-mask"}),
-    "AutoModelForSequenceClassification": ("classifying texts", {"text": "text-classification"}),
-    "AutoModelForTokenClassification": ("classifying tokens", {"text": "token-classification"}),
-    "AutoModelForQuestionAnswering": ("finding answers in a text", {"text": "question-answering"}),
+    "AutoModelForSequenceClassification": ("text classification", {"text": "text-classification"}),
+    "AutoModelForTokenClassification": ("token classification", {"text": "token-classification"}),
+    "AutoModelForQuestionAnswering": ("question answering", {"text": "question-answering"}),
     "AutoModelForMultipleChoice": ("multiple choice", {"text": "multiple-choice"}),
-    "AutoModelForImageClassification": ("classifying images", {"image": "image-classification"}),
-    "AutoModelForSemanticSegmentation": ("finding the class of each pixel", {"image": "image-segmentation"}),
+    "AutoModelForImageClassification": ("image classification", {"image": "image-classification"}),
+    "AutoModelForSemanticSegmentation": ("semantic segmentation", {"image": "image-segmentation"}),
     "AutoModelForMaskedImageModeling": ("masked image modeling", {"image": "image-feature-extraction"}),
 }
 # By class of sentence-transformers.

@@ -264,12 +264,16 @@ def explain(error: BaseException, repo_id: str, state: str) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="bundle, save_pretrained folder or Trainer's output")
-    parser.add_argument("repo_id", metavar="USER/NAME", help="repository; made if it does not exist")
-    parser.add_argument("--space", action="store_true", help="publish a Space, the page of `lion app` with the model")
-    parser.add_argument("--private", action="store_true", default=None, help="make a private repository")
+    parser.add_argument("repo_id", metavar="USER/NAME", help="repository; created if it does not exist")
+    parser.add_argument(
+        "--space", action="store_true", help="publish a Space that runs the page of `lion app` with the model"
+    )
+    parser.add_argument("--private", action="store_true", default=None, help="create a private repository")
     parser.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
     parser.add_argument("--revision", help="branch to commit to (default: main)")
-    parser.add_argument("--dry-run", action="store_true", help="check everything, print what would go, send nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check everything and list what would be sent, but send nothing"
+    )
     parser.add_argument("--commit-message", help="title of the commit or pull request")
     add_card_arguments(parser)
 

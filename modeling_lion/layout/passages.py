@@ -237,7 +237,9 @@ def encode_passages(
 
     Example:
 
-        >>> encoded = encode_passages("checkpoints/lion-minilm-l6", ["A lion sleeps.\n\nIt roars.", "An owl."])
+        >>> from modeling_lion import encode_passages
+
+        >>> encoded = encode_passages("checkpoints/lion-minilm-l6", ["A lion sleeps. It roars.", "An owl."])
         >>> encoded.vectors.shape, encoded.documents.tolist()
         ((2, 384), [0, 1])
     """

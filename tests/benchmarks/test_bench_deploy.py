@@ -31,7 +31,7 @@ def deploy(monkeypatch):
     monkeypatch.setattr(report, "MEASURED_LAYERS", dict.fromkeys(report.LAYERS, 1))
     monkeypatch.setattr(bench, "limit_memory", lambda: None)
     monkeypatch.setattr(bench, "in_new_process", lambda function, *args: function(*args))
-    monkeypatch.setattr(bench, "write_page", lambda folder: None)
+    monkeypatch.setattr(bench, "write_pages", lambda folder: None)
     return bench
 
 
@@ -84,7 +84,7 @@ def test_what_a_task_loses(tmp_path, monkeypatch):
     bench = import_module("bench_precision")
     monkeypatch.setattr(bench, "RUNTIMES", IN_TORCH)
     monkeypatch.setattr(bench, "TRAINED", {"digits": ("softmax", "LION-LIT")})
-    monkeypatch.setattr(bench, "write_page", lambda *args: None)
+    monkeypatch.setattr(bench, "write_pages", lambda *args: None)
     bench.main(["--quick", "--tasks", "digits", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")])
     rows = import_module("measure").read_rows(tmp_path / "precision.csv")
     assert [(row["model"], row["dtype"]) for row in rows] == [

@@ -91,7 +91,7 @@ def test_a_kernel_that_is_wrong_on_a_cpu_ends_the_run(bench, monkeypatch):
 
 def test_kernels_with_so_many_threads(bench, monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "measure", lambda length, *_: [{"length": length, "threads": torch.get_num_threads()}])
-    for name in ("say", "write_page"):
+    for name in ("say", "write_pages"):
         monkeypatch.setattr(bench, name, lambda *_: None)
     bench.main(["--threads", "2", "--lengths", "16", "--output_dir", str(tmp_path)])
     rows = importlib.import_module("measure").read_rows(tmp_path / "kernels.csv")

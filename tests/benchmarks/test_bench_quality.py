@@ -29,10 +29,9 @@ def test_runs_once_and_reports(bench, tmp_path, monkeypatch):
     lives = bench.read_rows(tables["half_lives"])
     by_time = [[row["q50"] for row in lives if row["when"] == when] for when in ("before", "after")]
     assert len(lives) == 2 * 2 * 2 and by_time[0] != by_time[1]  # before and after, layers, heads
-    page = (out / "results.md").read_text(encoding="utf-8")
+    page = (out / "quality.md").read_text(encoding="utf-8")
     assert f"| LION-S♮ | {100 * rows[-1]['test_accuracy']:.1f} |" in page
-    for picture in ("scores_by_time", "half_lives"):
-        assert (out / "images" / f"{picture}.png").stat().st_size > 5000
+    assert (out / "images" / "scores_by_time.png").stat().st_size > 5000
     speed = bench.read_rows(tables["quality_speed"])
     assert [row["model"] for row in speed] == ["softmax", "LION-S", "LION-S♮"]
     assert speed[0]["peak_memory_bytes"] > 2**27
@@ -83,7 +82,7 @@ def test_variants_are_rows_of_the_same_table(bench, tmp_path, monkeypatch, capsy
 
     monkeypatch.setattr(bench, "train", instead_of_training)
     monkeypatch.setattr(bench, "measure_speed", lambda *args: None)
-    monkeypatch.setattr(bench, "write_page", lambda *args: None)
+    monkeypatch.setattr(bench, "write_pages", lambda *args: None)
     args = ["--scale", "quick", "--tasks", "neighbour", "--models", "LION-D", "softmax", "--seeds", "0"]
     args += ["--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")]
     variant = ["--set", "pooling=mean", "--set", "initializer_range=0.50"]

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Tables of results: rows survive kills and other processes; docs/results.md is what the tables say."""
+"""Tables of results: rows survive kills and other processes; the pages are what the tables say."""
 
 import importlib
 import multiprocessing
@@ -93,37 +93,49 @@ def test_processes_share_a_table(measure, tmp_path):
     assert len(rows) == 480
 
 
-def test_the_page_is_made_of_the_tables(report, tmp_path, monkeypatch):
-    """Whoever changes a table or a text in between writes the page anew; all figures stand in it."""
-    before = report.PAGE.read_text(encoding="utf-8")
-    monkeypatch.setattr(report, "PAGE", tmp_path / "results.md")
+@pytest.fixture
+def pages(report, tmp_path, monkeypatch):
+    """Copies of the generated pages, in place of the originals."""
+    texts = {path: path.read_text(encoding="utf-8") for path in report.PAGES}
+    copies = [tmp_path / "docs" / path.relative_to(report.DOCS) for path in texts]
+    for copy, text in zip(copies, texts.values(), strict=True):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(report, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(report, "PAGES", copies)
+    return dict(zip(copies, texts.values(), strict=True))
+
+
+def test_the_pages_are_made_of_the_tables(report, pages, monkeypatch):
+    """Whoever changes a table or a text in between writes the pages anew; all figures stand in them."""
     monkeypatch.setattr(report, "PICTURES", {})
-    report.PAGE.write_text(before, encoding="utf-8")
     report.main([])
-    assert report.PAGE.read_text(encoding="utf-8") == before
-    assert "Not measured" not in before
-    assert all((ROOT / "docs" / name).exists() for name in re.findall(r"\]\((images/.*?)\)", before))
+    assert {path: path.read_text(encoding="utf-8") for path in pages} == pages
+    assert not any("Not measured" in text for text in pages.values())
+
+
+def test_every_block_is_on_one_page(report):
+    names = [name for path in report.PAGES for name in report.marker_names(path.read_text(encoding="utf-8"))]
+    assert sorted(names) == sorted(report.BLOCKS)
 
 
 @pytest.mark.slow
-def test_every_picture_is_drawn_and_on_the_page(report, tmp_path, monkeypatch):
-    page = report.PAGE.read_text(encoding="utf-8")
-    monkeypatch.setattr(report, "PAGE", tmp_path / "results.md")
-    report.PAGE.write_text(page, encoding="utf-8")
-    report.write_page(report.RESULTS)
-    drawn = {path.stem for path in (tmp_path / "images").iterdir()}
-    assert drawn == set(report.PICTURES) == set(re.findall(r"\(images/(.*?)\.png\)", page))
+def test_every_picture_is_drawn_and_on_a_page(report, pages, tmp_path):
+    report.write_pages(report.RESULTS)
+    drawn = {path.stem for path in (tmp_path / "docs" / "images").iterdir()}
+    shown = {name for text in pages.values() for name in re.findall(r"\(\.\./images/(.*?)\.png\)", text)}
+    assert drawn == set(report.PICTURES) == shown
 
 
 def test_no_tables_no_figures(report, tmp_path):
-    page = report.write_page(tmp_path).read_text(encoding="utf-8")
-    assert page.count("Not measured") == len(report.BLOCKS) - 1 and "| LION-D♮ | 80.2 |" in page  # published
+    text = "".join(path.read_text(encoding="utf-8") for path in report.write_pages(tmp_path))
+    assert text.count("Not measured.") == len(report.BLOCKS) - 1 and "| LION-D♮ | 80.2 |" in text  # published
     assert not list((tmp_path / "images").iterdir())
 
 
 @pytest.mark.slow
 def test_a_run_that_has_begun(report, measure, tmp_path, monkeypatch):
-    """One row, or one model, of each table is enough for a page."""
+    """One row, or one model, of each table is enough for the pages."""
     here = measure.machine()
     monkeypatch.setattr(measure, "machine", lambda: here | {"threads": 1})
     for path in report.RESULTS.glob("*.csv"):
@@ -138,14 +150,14 @@ def test_a_run_that_has_begun(report, measure, tmp_path, monkeypatch):
             rows = rows[:1]
         if path.stem != "published":
             measure.append_rows(tmp_path / path.name, rows)
-    page = report.write_page(tmp_path).read_text(encoding="utf-8")
-    assert "| BERT, 12 layers, 109M | 15.5 s / – |" in page and "| LION-D ÷ softmax | 0.99 / 1.08 |" in page
+    text = "".join(path.read_text(encoding="utf-8") for path in report.write_pages(tmp_path))
+    assert "| BERT, 12 layers, 109M | 15.5 s / – |" in text and "| LION-D ÷ softmax | 0.99 / 1.08 |" in text
 
 
-def test_the_page_needs_its_markers(report):
+def test_a_page_needs_its_markers(report):
     page = "above\n<!-- begin: a -->\nold\n<!-- end -->\nbelow"
-    assert report.fill(page, {"a": "new"}) == page.replace("old", "\nnew\n")
-    for wrong in (page.replace("begin: a", "begin: b"), page + page, page.replace("<!-- end -->", "")):
+    assert report.fill(page, {"a": "new", "b": "other"}) == page.replace("old", "\nnew\n")
+    for wrong in (page.replace("begin: a", "begin: c"), page + page, page.replace("<!-- end -->", "")):
         with pytest.raises(ValueError, match="markers"):
             report.fill(wrong, {"a": "new"})
 

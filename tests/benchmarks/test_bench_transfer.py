@@ -152,9 +152,8 @@ def test_all_models_of_a_task_run_once_and_are_reported(bench, arguments, tmp_pa
         assert right.mean() == pytest.approx(found["test_accuracy"])
     before = [row for row in rows if row["learning_rate"] == 0 and row["task"] == "digits"]
     assert {row["train_seconds"] for row in before} == {None} and len({row["test_loss"] for row in before}) == 2
-    page = (tmp_path / "out" / "results.md").read_text(encoding="utf-8")
+    page = (tmp_path / "out" / "quality.md").read_text(encoding="utf-8")
     assert "| teacher, before |" in page and "| windows alone |" in page
-    assert (tmp_path / "out" / "images" / "transfer.png").stat().st_size > 5000
 
     # A window-only model stays one while it is trained.
     gates = [
@@ -176,7 +175,7 @@ def test_all_models_of_a_task_run_once_and_are_reported(bench, arguments, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_masked_language_model_is_trained_converted_and_healed(bench, arguments, tmp_path):
+def test_a_masked_language_model_is_trained_converted_and_distilled(bench, arguments, tmp_path):
     bench.main([*arguments, "--tasks", "mlm", "--models", "teacher", "LION", "--seeds", "0"])
     rows = bench.read_rows(tmp_path / "out" / "transfer.csv")
     before = {row["model"]: row["test_loss"] for row in rows if row["learning_rate"] == 0}

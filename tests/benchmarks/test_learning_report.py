@@ -60,8 +60,14 @@ def test_all_variants_are_in_one_table(learning, scores):
 def test_draws(learning, scores):
     from pictures import plt
 
-    times = {("mlm", "Vim"): 0.5, ("recall", "LION-S"): 0.1}
+    times = {("mlm", "Vim"): 0.5, ("recall", "LION"): 0.1}
+    scores = scores.assign(model=scores["model"].str.replace("LION-S", "LION"))
     figure = learning.draw_learning(scores, times, plt)
+    places = [container.lines[0].get_data() for axis in figure.axes for container in axis.containers]
+    assert [(x[0], y[0]) for x, y in places] == [
+        (60.0, 3.5),
+        (1.5, pytest.approx(85)),
+    ]  # the preset, not its best variant
     assert [axis.get_title() for axis in figure.axes] == ["mlm", "recall"]
     assert [axis.yaxis_inverted() for axis in figure.axes] == [True, False]
     plt.close(figure)

@@ -15,7 +15,7 @@ from transformers import HfArgumentParser
 
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.py"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.py"))]
 COMMAND = re.compile(r"^ *(?:\$ )?((?:python (?:examples|benchmarks)/\w+\.py|lion) (?:\\\n|.)*)", re.MULTILINE)
 PARSED = {argparse.ArgumentParser: "parse_args", HfArgumentParser: "parse_args_into_dataclasses"}
 
@@ -35,7 +35,8 @@ def commands() -> list[str]:
             lines = (ast.get_docstring(ast.parse(text)) or "").splitlines()
             text = "\n".join(line for line in lines if line.startswith("    "))
         for match in COMMAND.finditer(text):
-            places.setdefault(shlex.join(shlex.split(match[1].replace("\\\n", " "), comments=True)), page.name)
+            command = shlex.join(shlex.split(match[1].replace("\\\n", " "), comments=True))
+            places.setdefault(command, page.relative_to(ROOT).as_posix())
     return [pytest.param(command, id=f"{place}: {command[:60]}") for command, place in places.items()]
 
 

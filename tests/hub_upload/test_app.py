@@ -65,7 +65,7 @@ def tokens(served, *texts):
 
 def test_facts_say_what_the_attention_is(served):
     assert "LION-S is linear attention with a decay" in app_panels.facts(served("hybrid"))
-    assert "Luna in the backbone of LION is attention by way of a memory" in app_panels.facts(served("luna"))
+    assert "Luna in the backbone of LION is attention through a memory" in app_panels.facts(served("luna"))
     assert "Softmax attention in the backbone of LION is attention as in BERT" in app_panels.facts(served("full"))
 
 
@@ -268,4 +268,4 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):
     without = lambda name: None if name == "gradio" else find_spec(name)
     monkeypatch.setattr("hub_upload_lion.export.exported.find_spec", without)
     assert main(["app"]) == 1
-    assert "gradio cannot be imported: pip install 'lion-transformers[app]'" in capsys.readouterr().err
+    assert "gradio cannot be imported: in a clone of the repository, pip install '.[app]'" in capsys.readouterr().err

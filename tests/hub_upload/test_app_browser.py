@@ -2,7 +2,7 @@
 """
 The pages of `lion app` in a real browser, without a network: every panel is used, and an error is a sentence.
 
-LION_SCREENSHOTS=docs/images makes the pictures of docs/app.md.
+LION_SCREENSHOTS=docs/images makes the pictures of docs/guides/app.md.
 """
 
 import asyncio
@@ -169,7 +169,6 @@ def test_words_are_filled_in_and_errors_are_sentences(look_at, tmp_path):
     page.write("#masked textarea", "The lion sleeps.")
     page.click("#fill")
     page.find(".toast-body.error")
-    page.shoot("error")
     words = page.error()
     assert "There is no [MASK] in the text: write it where a word is missing." in words and "Traceback" not in words
     page.tab("What heads read")
@@ -212,7 +211,6 @@ def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
     page.tab("Search")
     page.click("#search")
     assert "A linear attention passes a state" in page.find("#passages .passage").text
-    page.shoot("search")
     page.driver.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(tmp_path / "rules.txt"))
     page.find(".file-preview", "rules")
     page.write("#query textarea, #query input", "when do birds get nothing to eat?")
@@ -221,7 +219,6 @@ def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
     page.tab("What heads read")
     page.click("#look")
     assert min(page.picture("#masks")) > 200
-    page.shoot("heads")
     page.tab("Time by length")
     if not os.environ.get("LION_SCREENSHOTS"):  # they show more
         page.click("#longest label", "512")

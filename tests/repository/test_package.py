@@ -2,9 +2,11 @@
 """What is shipped: the wheel, the wheel away from the checkout, and the rules for code that goes to the Hub."""
 
 import ast
+import doctest
 import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -154,6 +156,12 @@ def public_objects():
             yield f"{package.__name__}.{name}", getattr(package, name)
 
 
+def test_public_names_are_on_the_reference_pages():
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md"))
+    shown = set(re.findall(r"^::: [\w.]+\.(\w+)$", pages, flags=re.MULTILINE))
+    assert {name.split(".")[-1] for name, value in public_objects() if callable(value)} <= shown
+
+
 @pytest.mark.parametrize(("name", "value"), list(public_objects()), ids=lambda x: x if isinstance(x, str) else "")
 def test_public_names_are_documented(name, value):
     if not callable(value):
@@ -166,3 +174,14 @@ def test_public_names_are_documented(name, value):
     inherited = {n for n, _ in own if any(hasattr(base, n) for base in value.__mro__[1:])} if own else set()
     missing = [n for n, f in functions if not f.__doc__ and n not in inherited and not n.startswith("validate_")]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, value in public_objects() if ">>>" in (value.__doc__ or "")],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_examples_of_public_names_run(name, value, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (test,) = doctest.DocTestFinder(recurse=False).find(value, name, globs={})
+    assert doctest.DocTestRunner(verbose=False).run(test).failed == 0

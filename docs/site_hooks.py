@@ -1,0 +1,92 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What mkdocs does beside its plugins. Some pages of the site are files outside of docs/: the README is the first page.
+Links in them, and to them, are written for GitHub; here they become links of the site.
+"""
+
+import contextlib
+import io
+import os
+import posixpath
+import re
+from pathlib import Path
+from unittest.mock import patch
+
+import griffe
+import hub_upload_lion
+from hub_upload_lion.cli import main as lion
+from mkdocs.structure.files import File
+
+
+ROOT = Path(__file__).resolve().parents[1]
+OUTSIDE = {
+    "README.md": "index.md",
+    "SPEC.md": "project/spec.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "CHANGELOG.md": "project/changelog.md",
+}
+HELP = re.compile(r"<!-- help: ([\w ]+) -->")
+LINK = re.compile(r"(\]\()(?!https?:|#)([^)#\s]+)")
+
+
+def on_config(config):
+    """Names that hub_upload_lion imports when first asked for are there when its members are listed."""
+    for name in hub_upload_lion.__all__:
+        setattr(hub_upload_lion, name, getattr(hub_upload_lion, name))
+    return config
+
+
+def on_files(files, config):
+    for source, target in OUTSIDE.items():
+        files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Links by paths in the repository become links by paths in the site."""
+    here = next((source for source, target in OUTSIDE.items() if target == page.file.src_uri), None)
+    here = here or f"docs/{page.file.src_uri}"
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def moved(match: re.Match) -> str:
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(here), match[2]))
+        target = OUTSIDE.get(path, path.removeprefix("docs/") if path.startswith("docs/") else None)
+        return match[0] if target is None else match[1] + posixpath.relpath(target, folder or ".")
+
+    return HELP.sub(help_of_commands, LINK.sub(moved, markdown))
+
+
+def help_of_commands(match: re.Match) -> str:
+    """A section with the help of each command of `lion`."""
+    sections = []
+    for command in match[1].split():
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as output,
+            contextlib.suppress(SystemExit),
+            patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"}),
+        ):
+            lion([command, "--help"])
+        sections.append(f"## lion {command}\n\n```text\n{output.getvalue().strip()}\n```")
+    return "\n\n".join(sections)
+
+
+class TransformersDocstrings(griffe.Extension):
+    """What transformers adds to docstrings, without its links to its own pages and its words on all models."""
+
+    BOILERPLATE = re.compile(r"\n*This model (?:inherits from|is also a).*?\n(?=\n|\Z)", re.DOTALL)
+    OTHER_PAGES = re.compile(r"\n*[ ]*\[What are [\w ]+\?\]\([^)]*\)")
+    OTHER_NAMES = re.compile(r"\[`~?([\w.]+)`\](?!\()")
+    LONG_HEAD = re.compile(r"^(    \w[\w, ]* \([^)\n:]*)\n +([^\n]*)", re.MULTILINE)
+    TYPE = re.compile(r"^( +[\w, ]+ \()(.*)(\): *)$", re.MULTILINE)
+    POOLER = re.compile(r"(\*\*pooler_output\*\* \([^\n]*?\) -- ).*?(?=\n *- \*\*|\Z)", re.DOTALL)
+
+    def on_object(self, *, obj, **kwargs):
+        if docstring := obj.docstring:
+            value = self.BOILERPLATE.sub("\n", self.OTHER_PAGES.sub("", docstring.value))
+            value = self.POOLER.sub(r"\1One vector for each sequence, as `config.pooling` says.", value)
+            while (
+                joined := self.LONG_HEAD.sub(r"\1 \2", value)
+            ) != value:  # griffe wants an argument's head on one line
+                value = joined
+            value = self.TYPE.sub(lambda match: match[1] + re.sub(r"[`*]", "", match[2]) + match[3], value)
+            docstring.value = self.OTHER_NAMES.sub(r"`\1`", value)
