@@ -110,7 +110,7 @@ def test_bundle_and_upload(name, saved, tmp_path, hub):
     """The bundle is loaded without this package, by every kernel, runs in a pipeline, and arrives as it is."""
     assert main(["bundle", str(saved(name)), str(tmp_path / "bundle"), "--license", "apache-2.0"]) == 0
     assert len(list((tmp_path / "bundle").glob("*.py"))) == 3
-    assert main(["upload", str(tmp_path / "bundle"), "me/lion", "--license", "apache-2.0"]) == 0
+    assert main(["upload", str(tmp_path / "bundle"), "me/lion"]) == 0
     arrived = hub.files("me/lion")
     for file in (*(tmp_path / "bundle").glob("*.py"), tmp_path / "bundle" / "model.safetensors"):
         assert arrived[file.name] == file.read_bytes()
