@@ -87,10 +87,12 @@ def draw_documents(rows: list[dict], plt):
         return None
     figure, axis = plt.subplots(figsize=(7, 4.6))
     lengths, seconds = sorted({key[0] for key in found}), {}
-    for name in [name for name in LAYERS if any(name in key for key in found)]:
+    for name in LAYERS:
         for length in lengths:
             times = [whole_seconds(row) for key, row in found.items() if (key[0], key[3]) == (length, name)]
             seconds.setdefault(name, []).append(min((x for x in times if x), default=float("nan")))
+        if not any(name in key for key in found):
+            continue
         style = "o-" if name.startswith("LION") else "s--"
         axis.loglog(lengths, seconds[name], style, color=COLORS[name], label=f"{name}, {LAYERS[name]} layers")
     axis.set_xticks(lengths, [f"{n:,}" for n in lengths])
