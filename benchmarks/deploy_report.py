@@ -92,6 +92,8 @@ def draw_documents(rows: list[dict], plt):
         for length in lengths:
             times = [whole_seconds(row) for key, row in found.items() if (key[0], key[3]) == (length, name)]
             seconds.setdefault(name, []).append(min((x for x in times if x), default=float("nan")))
+        if not any(name in key for key in found):
+            continue
         style = "o-" if name.startswith("LION") else "s--"
         axis.loglog(lengths, seconds[name], style, color=COLORS[name], label=f"{name}, {LAYERS[name]} layers")
     axis.set_xticks(lengths, [f"{n:,}" for n in lengths])
