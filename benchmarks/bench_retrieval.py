@@ -48,7 +48,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 from distill_from_softmax import embeddings, find_teacher  # noqa: E402
 from docstrings import docstrings, module_name, split_paragraphs  # noqa: E402
-from search import MODEL, check_encoder, files_of_package  # noqa: E402
+from search import MODEL, PASSAGE_MODEL, check_encoder, files_of_package  # noqa: E402
 
 import modeling_lion  # noqa: E402, F401  (the Auto classes know LION from here on)
 
@@ -219,6 +219,7 @@ CUT_OFF: dict[tuple[int | None, bool], dict[str, Score]] = {
 READINGS = {
     "teacher": PIECES,
     "LION": PIECES | WHOLE | CUT_OFF,
+    "LION for passages": PIECES | WHOLE,
     "teacher trained on pieces": PIECES,
     "LION trained on pieces": PIECES | WHOLE,
     "LION trained on whole documents": PIECES | WHOLE,
@@ -261,6 +262,7 @@ def weights_hash(folder: str) -> str:
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "a few documents of up to 4,096 tokens")
     parser.add_argument("--model", default=str(MODEL), help="folder of the LION")
+    parser.add_argument("--passage_model", default=str(PASSAGE_MODEL), help="folder of the LION trained for passages")
     parser.add_argument("--teacher", help="folder of the softmax encoder; not given: all-MiniLM-L6-v2 from PyPI")
     parser.add_argument(
         "--encoders", nargs="+", choices=list(READINGS), default=[x for x in READINGS if x not in TRAINED]
@@ -279,9 +281,11 @@ def main(args: list[str] | None = None) -> None:
     if args.quick:
         args.documents = [6, 4, 0, 0, 0]
     starts = {name: TRAINED.get(name, (name, None))[0] for name in args.encoders}
-    if "LION" in starts.values():
-        check_encoder(args.model)
-    folders = {"LION": args.model, "teacher": find_teacher(args.teacher) if "teacher" in starts.values() else ""}
+    folders = {"LION": args.model, "LION for passages": args.passage_model}
+    for name, folder in folders.items():
+        if name in starts.values():
+            check_encoder(folder)
+    folders["teacher"] = find_teacher(args.teacher) if "teacher" in starts.values() else ""
 
     tokenizer = AutoTokenizer.from_pretrained(folders[starts[args.encoders[0]]])  # all have the same
     found = collect(args.packages, tokenizer, dict(zip(RANGES, args.documents, strict=True)))

@@ -392,7 +392,7 @@ def check_encoder(folder: str | Path) -> None:
     if not Path(folder).is_dir():
         raise FileNotFoundError(
             f"{folder} is no folder: give that of a sentence encoder (--model). The default, "
-            "checkpoints/lion-minilm-l6, is part of the repository, not of the package: run this in a complete "
+            "in checkpoints/, is part of the repository, not of the package: run this in a complete "
             "checkout, or give the folder of a copy (docs/guides/hub.md)."
         )
 
