@@ -15,6 +15,7 @@ import gzip
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -44,11 +45,23 @@ class Document(NamedTuple):
 
 
 def documents_of_folder(folder: str | Path) -> Iterator[Document]:
-    """Text files in a folder and below, by their path without its ending."""
-    for path in sorted(Path(folder).rglob("*")):
-        if path.suffix in TEXT_FILES and path.is_file() and not NO_GUIDES.search(path.name):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            yield Document(name_of(text, path.relative_to(folder)), LINE_OF_SIGNS.sub("", text))
+    """
+    Text files in a folder and below, as examples/search.py finds them, by their headings or names.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+        ValueError: if it has no such files.
+    """
+    from search import files_of_folder, read_text  # needs sentence-transformers, as little else here does
+
+    for path in map(Path, files_of_folder(folder)[0]):
+        if path.suffix in TEXT_FILES and not NO_GUIDES.search(path.name):
+            try:
+                text = read_text(path)
+            except (ValueError, OSError) as error:
+                print(f"Left out: {error}")
+                continue
+            yield Document(name_of(text, path), LINE_OF_SIGNS.sub("", text))
 
 
 def name_of(text: str, path: Path) -> str:
@@ -65,7 +78,7 @@ def documents_of_package(package: str) -> Iterator[Document]:
     Raises:
         ValueError: if no Python files of that import name are installed.
     """
-    from search import files_of_package  # needs sentence-transformers, as nothing else here does
+    from search import files_of_package
 
     files, folder = files_of_package(package)
     for file in files:
@@ -83,7 +96,7 @@ def documents_of_source(package: str, cache_dir: Path) -> Iterator[Document]:
     The guides in the source distribution of a package, which pip downloads.
 
     Raises:
-        RuntimeError: if pip finds none.
+        RuntimeError: if pip finds none, or if it has no guides.
     """
     folder = cache_dir / package
     if not folder.is_dir():
@@ -93,7 +106,11 @@ def documents_of_source(package: str, cache_dir: Path) -> Iterator[Document]:
             if result.returncode:
                 raise RuntimeError(f"pip download {package} failed: {result.stderr.strip()[-500:]}")
             (archive,) = Path(download).iterdir()
-            unpack(archive, folder)
+            unpack(archive, Path(download) / "guides")
+            cache_dir.mkdir(parents=True, exist_ok=True)
+            shutil.move(Path(download) / "guides", folder)
+    if not any(path.suffix in TEXT_FILES for path in folder.rglob("*")):
+        raise RuntimeError(f"The source distribution of {package} has no guides: leave it out.")
     for document in documents_of_folder(folder):
         yield Document(f"{package}: {document.name}", document.text)
 

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 
 from modeling_lion import split_passages
-from modeling_lion.layout.passages import token_rows
+from modeling_lion.layout.passages import mean_of_span, token_rows
 
 
 SENTENCE = re.compile(r"\S.{30,300}?[.!?](?=\s)", re.DOTALL)
@@ -75,13 +75,18 @@ def read_documents(path: str | Path) -> list[Document]:
         ValueError: if a line has other fields.
     """
     documents = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
+        if not line.strip():
+            continue
         try:
             content = json.loads(line)
             passages = content.get("passages")
             if passages is None:
                 passages = [content["text"][first:end] for first, end in split_passages(content["text"])]
-            documents.append(Document(str(content["name"]), [" ".join(passage.split()) for passage in passages]))
+            if isinstance(passages, str):
+                raise TypeError("`passages` is one text")
+            texts = [" ".join(passage.split()) for passage in passages]
+            documents.append(Document(str(content["name"]), [text for text in texts if text]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f'{path}, line {number}: give {{"name": …, "text": …}} or {{"name": …, "passages": […]}}; got '
@@ -175,7 +180,7 @@ def vectors_of_rows(model: nn.Module, rows: Sequence[Row], pad_token_id: int) ->
     if not bool(mask.all()):
         inputs["attention_mask"] = mask.to(device)
     states = model(**inputs).last_hidden_state
-    means = [states[n, first:end].float().mean(0) for n, row in enumerate(rows) for first, end, _ in row.spans]
+    means = [mean_of_span(states[n], first, end) for n, row in enumerate(rows) for first, end, _ in row.spans]
     return F.normalize(torch.stack(means), dim=-1)
 
 

@@ -7,9 +7,9 @@ Search by meaning: through the documentation of your own Python, or through your
     python examples/search.py --folder ~/notes                  # .txt, .md and .rst files, docstrings of .py files
     python examples/search.py                                   # asks for one query after the other
 
-The encoder is a LION in checkpoints/, or another sentence encoder in a folder. A text file is read in one pass, with
-its name in front of each passage; an encoder that has not learnt that reads passages one by one (--pieces). Of a
-docstring the name and the first paragraph are read, and private names are left out.
+The encoder is a LION in checkpoints/, or another sentence encoder in a folder. A LION reads a text file in one pass,
+with the name of the file in front of each passage; --pieces reads passages one by one, as other encoders always do. Of
+a docstring the name and the first paragraph are read, and private names are left out.
 
 Vectors are kept in a file, so that texts are read once; `--index usearch` keeps them in an index for millions of
 passages (pip install ".[search]"). Reading ends after --seconds, or with Ctrl-C: the next run goes on.
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import bitsandbytes_log  # noqa: F401 (before transformers)
+import numpy as np
 import torch
 from docstrings import docstrings, module_name, python_files, split_paragraphs
 from hub_upload_lion.app.search import places_of, read_text, unit_vectors
@@ -98,7 +99,7 @@ class SentenceEncoder:
     Args:
         folder: of the encoder.
         in_pieces: whether passages are read one by one, each with the name of its document in front, and not in one
-            pass over the document.
+            pass over the document. Encoders that are no LION always do.
 
     Raises:
         FileNotFoundError: if there is no such folder.
@@ -109,7 +110,8 @@ class SentenceEncoder:
         # Where the CPU multiplies bfloat16, it reads twice as fast, and 99 % of the nearest neighbours are the same.
         dtype = torch.bfloat16 if not torch.cuda.is_available() and has_fast_bfloat16() else torch.float32
         self.encoder = SentenceTransformer(str(folder), model_kwargs={"dtype": dtype}).eval()
-        self.in_pieces = in_pieces
+        config = getattr(getattr(self.encoder[0], "auto_model", None), "config", None)
+        self.in_pieces = in_pieces or getattr(config, "model_type", None) != "lion"
 
     def encode_query(self, query: str) -> Tensor:
         return unit_vectors(self.encoder, [query])[0]
@@ -193,7 +195,9 @@ def documents_of(file: str, folder: str) -> Iterator[Document]:
 
 def shown(text: str) -> str:
     """The first line of a text, or as much of it as fits into a line of the answers."""
-    return textwrap.shorten(text.strip().splitlines()[0], WIDTH, placeholder=" …")
+    line = " ".join(text.strip().splitlines()[0].split())
+    short = textwrap.shorten(line, WIDTH, placeholder=" …")
+    return short if len(short) > WIDTH // 2 or len(line) <= WIDTH else f"{line[: WIDTH - 2]} …"  # few spaces
 
 
 class Vectors(Protocol):
@@ -263,13 +267,13 @@ class UsearchVectors:
         except ImportError as error:
             raise ImportError('--index usearch needs usearch: pip install ".[search]"') from error
         self.make_index = UsearchIndex
-        self.path, self.names = path.with_suffix(".usearch"), path.with_suffix(".usearch.json")
+        self.folder, self.names = path.parent, path.with_suffix(".usearch.json")
         self.labels: dict[str, list[int]] = {}
-        self.index, self.next_label = None, 0
-        if self.path.is_file() and self.names.is_file():
+        self.index, self.file, self.next_label = None, None, 0
+        if self.names.is_file():
             saved = json.loads(self.names.read_text())
-            self.labels, self.next_label = saved["labels"], saved["next_label"]
-            self.index = UsearchIndex.restore(self.path)
+            self.labels, self.next_label, self.file = saved["labels"], saved["next_label"], saved["file"]
+            self.index = UsearchIndex.restore(self.folder / self.file)
         self.places = {label: (key, n) for key, labels in self.labels.items() for n, label in enumerate(labels)}
 
     @property
@@ -279,10 +283,11 @@ class UsearchVectors:
     def add(self, key: str, vectors: Tensor) -> None:
         if self.index is None:
             self.index = self.make_index(ndim=vectors.shape[1], metric="cos", dtype="f32")
-        self.labels[key] = list(range(self.next_label, self.next_label + len(vectors)))
+        labels = list(range(self.next_label, self.next_label + len(vectors)))
         self.next_label += len(vectors)
-        self.places |= {label: (key, n) for n, label in enumerate(self.labels[key])}
-        self.index.add(torch.tensor(self.labels[key]).numpy().astype("uint64"), vectors.numpy())
+        self.index.add(np.array(labels, "uint64"), vectors.numpy())
+        self.labels[key] = labels
+        self.places |= {label: (key, n) for n, label in enumerate(labels)}
 
     def remove(self, key: str) -> None:
         for label in self.labels.pop(key):
@@ -290,10 +295,15 @@ class UsearchVectors:
             del self.places[label]
 
     def save(self) -> None:
-        with replaced(self.path) as unfinished:
+        # Under a new name, so that the list of names is of one file at every moment.
+        before, self.file = self.file, f"{self.names.stem}-{self.next_label}-{os.getpid()}"
+        with replaced(self.folder / self.file) as unfinished:
             self.index.save(str(unfinished))
         with replaced(self.names) as unfinished:
-            unfinished.write_text(json.dumps({"labels": self.labels, "next_label": self.next_label}))
+            saved = {"labels": self.labels, "next_label": self.next_label, "file": self.file}
+            unfinished.write_text(json.dumps(saved))
+        if before not in (None, self.file):
+            (self.folder / before).unlink(missing_ok=True)
 
     def search(self, query: Tensor, top: int) -> list[tuple[float, str, int]]:
         found = self.index.search(query.numpy(), min(top, len(self.places)))

@@ -69,9 +69,11 @@ class PassageArguments:
     named_share: float = field(default=0.5, metadata={"help": "Of queries that have the document's name in front."})
     temperature: float = field(default=0.05, metadata={"help": "Of the contrastive losses."})
     document_weight: float = field(default=0.2, metadata={"help": "Of the loss over documents."})
-    teacher_name_or_path: str | None = field(default=None, metadata={"help": "A sentence encoder for the third loss."})
+    teacher_name_or_path: str | None = field(
+        default=None, metadata={"help": "A sentence encoder for the third loss, which averages its tokens."}
+    )
     teacher_weight: float = field(default=1.0, metadata={"help": "Of the third loss."})
-    mini_batch_tokens: int = field(default=16384, metadata={"help": "Tokens that are in memory at a time."})
+    mini_batch_tokens: int = field(default=32768, metadata={"help": "Tokens that are in memory at a time."})
 
 
 @dataclass
@@ -179,9 +181,12 @@ def main(args: list[str] | None = None) -> dict[str, float]:
     """Run with these arguments, or those of the command line; returns the metrics of the evaluation."""
     options, training_args = parse_arguments((PassageArguments, PassageTrainingArguments), args)
     check_paths(train_file=options.train_file, validation_file=options.validation_file)
-    for name, work in (("train_file", training_args.do_train), ("validation_file", training_args.do_eval)):
-        if work and getattr(options, name) is None:
-            raise ValueError(f"--do_{'train' if work == 'train_file' else name.split('_')[0]} needs --{name}.")
+    for name, work, is_done in (
+        ("train_file", "--do_train", training_args.do_train),
+        ("validation_file", "--do_eval", training_args.do_eval),
+    ):
+        if is_done and getattr(options, name) is None:
+            raise ValueError(f"{work} needs --{name}.")
     set_seed(training_args.seed)
     resumed = find_checkpoint(training_args)
     model = AutoModel.from_pretrained(options.model_name_or_path, add_pooling_layer=False)
@@ -190,6 +195,13 @@ def main(args: list[str] | None = None) -> dict[str, float]:
     if options.teacher_name_or_path is not None:
         teacher = AutoModel.from_pretrained(options.teacher_name_or_path).eval().requires_grad_(False)
         teacher.to(training_args.device)
+        if AutoTokenizer.from_pretrained(options.teacher_name_or_path).get_vocab() != tokenizer.get_vocab():
+            raise ValueError("--teacher_name_or_path has another vocabulary than the model: give one with the same.")
+        if teacher.config.hidden_size != model.config.hidden_size:
+            raise ValueError(
+                f"--teacher_name_or_path has vectors of {teacher.config.hidden_size} numbers, and the model "
+                f"{model.config.hidden_size}: give one with as many."
+            )
     dataset = None
     if training_args.do_train:
         documents = [x for x in read_documents(options.train_file) if x.passages]

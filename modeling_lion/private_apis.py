@@ -86,11 +86,14 @@ def has_backward_hooks(module: nn.Module) -> bool:
 
 def has_hooks(module: nn.Module) -> bool:
     """
-    Whether somebody watches what a module, or a part of it, gets or gives; or accelerate fetches its weights for every
-    call, by a hook of its own kind.
+    Whether a hook on the module or on a part of it sees or changes what goes in or out. Accelerate's own kind counts,
+    too, which fetches weights for every call. The hooks by which transformers captures hidden states do not count: they
+    stay on the layers after the first call that asked for them.
     """
-    parts = module.modules()
-    return any(part._forward_hooks or part._forward_pre_hooks or hasattr(part, "_hf_hook") for part in parts)
+    parts = list(module.modules())
+    hooks = (hook for x in parts for hook in (*x._forward_hooks.values(), *x._forward_pre_hooks.values()))
+    is_watched = any(getattr(hook, "__name__", "") != "output_capturing_hook" for hook in hooks)
+    return is_watched or any(hasattr(x, "_hf_hook") for x in parts)
 
 
 def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:

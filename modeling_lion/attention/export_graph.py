@@ -40,7 +40,7 @@ def choosing_graphs() -> Iterator[None]:
 
 def is_exporting_a_choice() -> bool:
     """Whether a graph is being exported within `choosing_graphs`."""
-    return _CHOOSES_BY_LENGTH.get() and is_exporting()
+    return is_exporting() and _CHOOSES_BY_LENGTH.get()  # in this order: torch.compile cannot trace the second
 
 
 def least_log_decay(dtype: torch.dtype) -> float:

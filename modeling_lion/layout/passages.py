@@ -39,7 +39,12 @@ def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) 
 
     Returns:
         Of every passage the index of its first character and of the one behind its last, in their order.
+
+    Raises:
+        ValueError: unless 0 < `shortest` <= `longest`.
     """
+    if not 0 < shortest <= longest:
+        raise ValueError(f"`shortest` is {shortest} and `longest` {longest}: give 0 < shortest <= longest.")
     borders = [0, *(place for x in re.finditer(r"\n\s*\n", text) for place in x.span()), len(text)]
     spans, begin = [], None
     for first, end in zip(borders[::2], borders[1::2], strict=True):
@@ -86,6 +91,11 @@ class EncodedPassages:
         return len(self.vectors)
 
 
+def mean_of_span(states: Tensor, first: int, end: int) -> Tensor:
+    """The mean of hidden states `(length, hidden_size)` from `first` on, before `end`, in float32; 0 of none."""
+    return states[first:end].float().sum(0) / max(1, end - first)
+
+
 @dataclass(frozen=True)
 class TokenRow:
     """
@@ -115,21 +125,24 @@ def token_rows(
         spans, name: as `encode_passages` takes them, of this document.
 
     Raises:
-        ValueError: if a span is not within the text, or has no tokens.
+        ValueError: if a span is empty or not within the text, or if passages overlap and have a name.
     """
     options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
     encoded = tokenizer(text, return_offsets_mapping=True, **options)
     ids, offsets = np.array(encoded["input_ids"], int), np.array(encoded["offset_mapping"], int).reshape(-1, 2)
+    for first, end in spans:
+        if not 0 <= first < end <= len(text):
+            raise ValueError(
+                f"`passages` has ({first}, {end}) in document {document}, which is no passage of its {len(text):,} "
+                "characters: give the index of the first character and of the one behind the last."
+            )
     characters = np.array(spans, int).reshape(-1, 2)
     starts = np.searchsorted(offsets[:, 1], characters[:, 0], side="right")
-    ends = np.searchsorted(offsets[:, 0], characters[:, 1], side="left")
-    is_within = (characters[:, 0] >= 0) & (characters[:, 1] <= len(text))
-    for first, end in characters[(starts >= ends) | ~is_within][:1].tolist():
-        raise ValueError(
-            f"`passages` has ({first}, {end}) in document {document}, which is no passage of its {len(text):,} "
-            "characters: give the index of the first character and of the one behind the last."
-        )
+    ends = np.maximum(np.searchsorted(offsets[:, 0], characters[:, 1], side="left"), starts)
     if name is not None:
+        in_order = characters[characters[:, 0].argsort()]
+        if (in_order[1:, 0] < in_order[:-1, 1]).any():
+            raise ValueError(f"`passages` of document {document} overlap, so `names` cannot stand in front of each.")
         in_front = tokenizer(f"{name}: ", **options)["input_ids"]
         named = np.unique(starts) if len(starts) else np.zeros(1, int)
         ids = np.insert(ids, named.repeat(len(in_front)), np.tile(in_front, len(named)))
@@ -194,8 +207,8 @@ class PassageEncoder:
         return states.split(lengths)
 
     def finish(self, means: Tensor) -> np.ndarray:
-        """What the encoder makes of means of tokens, `(vectors, hidden_size)`."""
-        features = {"sentence_embedding": means}
+        """The output of the modules behind the pooling for means of tokens, `(vectors, hidden_size)`."""
+        features = {"sentence_embedding": means.to(self.model.device, self.model.dtype if self.modules else None)}
         for module in self.modules:
             features = module(features)
         return np.ascontiguousarray(features["sentence_embedding"].float().cpu().numpy())
@@ -223,17 +236,19 @@ def encode_passages(
         documents: texts of any length.
         passages: of every document the first character of each passage and the one behind its last; passages may
             overlap. Or a function that finds them in a text. `None` means `split_passages`.
-        names: of the documents. Each passage is read with the name in front (`"name: "`), as an encoder must have
-            learnt to use it; `None` reads documents as they are.
-        max_document_tokens: documents with more tokens are read in parts, which bounds the memory.
+        names: of the documents. Each passage is read with the name in front (`"name: "`), which helps an encoder that
+            was trained with names. Passages must not overlap then. `None` reads documents as they are.
+        max_document_tokens: documents with more tokens are read in parts, which bounds the memory. A part begins with
+            a passage if possible; a passage that crosses the end of a part is cut off there.
         show_progress: whether to draw a progress bar.
 
     Returns:
-        Vectors of the passages and of the documents, in order.
+        Vectors of the passages and of the documents, in order. Passages and documents without tokens have the vector
+        0.
 
     Raises:
-        ValueError: if the encoder does not fit, numbers of documents, passages and names differ, or a passage is not
-            within its document or has no tokens.
+        ValueError: if the encoder does not fit, numbers of documents, passages and names differ, a passage is empty or
+            not within its document, or passages with names overlap.
 
     Example:
 
@@ -245,6 +260,8 @@ def encode_passages(
     """
     if isinstance(documents, str):
         raise ValueError("`documents` is one text: give a list of texts.")
+    if names is not None and (isinstance(names, str) or not all(isinstance(name, str) for name in names)):
+        raise ValueError("`names` must be a list of strings, one for each document.")
     if max_document_tokens < 3:
         raise ValueError(f"`max_document_tokens` is {max_document_tokens}: give at least 3.")
     find = split_passages if passages is None else passages
@@ -252,6 +269,12 @@ def encode_passages(
     for name, values in (("passages", spans), ("names", names)):
         if values is not None and len(values) != len(documents):
             raise ValueError(f"`{name}` has {len(values)} entries for {len(documents)} documents: give one for each.")
+    for number, found in enumerate(spans):
+        if any(np.shape(span) != (2,) for span in found):
+            raise ValueError(
+                f"`passages` must be one list of (first, end) for each document; that of document {number} is "
+                f"{str(found)[:60]}."
+            )
     model = PassageEncoder(encoder)
     longest = min(max_document_tokens, model.model.config.longest_text or max_document_tokens)
     size = model.model.config.hidden_size
@@ -261,7 +284,7 @@ def encode_passages(
     def read(rows: list[TokenRow]) -> None:
         for row, states in zip(rows, model.hidden_states(rows), strict=True):
             for passage, (first, end) in zip(row.passages.tolist(), row.spans.tolist(), strict=True):
-                passage_means[row.document][passage] = states[first:end].float().mean(0)
+                passage_means[row.document][passage] = mean_of_span(states, first, end)
             document_sums[row.document] += states.float().sum(0).cpu()
             token_counts[row.document] += len(states)
 
@@ -269,7 +292,9 @@ def encode_passages(
     for number, text in enumerate(
         logging.tqdm(documents, desc="Encoding", unit="document", disable=not show_progress)
     ):
-        for row in token_rows(model.tokenizer, number, text, spans[number], names and names[number], longest):
+        for row in token_rows(
+            model.tokenizer, number, text, spans[number], None if names is None else names[number], longest
+        ):
             if waiting and sum(len(x.input_ids) for x in (*waiting, row)) > PACKED_TOKENS:
                 read(waiting)
                 waiting = []

@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from ..attention.tracing import is_readable
-from ..private_apis import has_hooks
+from ..private_apis import has_hooks, is_transformed
 from .border_states import BorderStates, pass_borders, segment_attention, segment_states
 from .halo import Halo, Surrounded, reach_of
 from .input_checks import check_inputs
@@ -165,13 +165,13 @@ def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, 
         options.get(name, getattr(model.config, name)) for name in ("output_attentions", "output_hidden_states")
     )
     return (
-        is_readable(input_ids)  # first: a graph is for all lengths
+        not (model.training or torch.is_grad_enabled() or is_transformed() or asks_for_more)
+        and is_readable(input_ids)  # before its length: a graph is for all lengths
         and input_ids.shape[1] > LONGEST_IN_ONE_PASS
-        and not (model.training or torch.is_grad_enabled() or asks_for_more)
         and type(layout) is Layout
         and "full_attention" not in model.config.layer_types_in_use
         and not torch.is_autocast_enabled(input_ids.device.type)
-        and not has_hooks(model.layers)
+        and not (has_hooks(model.embeddings) or has_hooks(model.layers))
     )
 
 

@@ -85,8 +85,11 @@ def test_documents_of_a_folder_have_names(documents, tmp_path):
     assert documents.main(["--folder", str(tmp_path / "notes"), "--output_file", str(output)]) == 3
     found = {x["name"]: x["text"] for x in map(json.loads, output.read_text().splitlines())}
     assert set(found) == {"Lions & others", "sea birds", "Wolves"} and "====" not in found["Wolves"]
+    (tmp_path / "out" / "short.txt").write_text("Too short.")
     with pytest.raises(ValueError, match="No documents of this length"):
         documents.main(["--folder", str(tmp_path / "out"), "--output_file", str(output)])
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        documents.main(["--folder", "nowhere", "--output_file", str(output)])
 
 
 def test_documents_of_a_package_are_modules(documents):
@@ -146,7 +149,15 @@ def test_queries_are_not_in_their_passages(passages, file):
     assert kept == [None, None]  # too short behind it; no words
 
 
-@pytest.mark.parametrize("line", ['{"name": "a"}', "[1]", "no json", '{"text": "a"}'])
+def test_lines_end_where_json_says(passages, tmp_path):
+    write(tmp_path / "documents.jsonl", '{"name": "a", "text": "b\u2028c"}\n\n{"name": "d", "passages": ["e", " "]}\n')
+    found = passages.read_documents(tmp_path / "documents.jsonl")
+    assert [(x.name, x.passages) for x in found] == [("a", ["b c"]), ("d", ["e"])]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"name": "a"}', "[1]", "no json", '{"text": "a"}', '{"name": "a", "passages": "b"}']
+)
 def test_damaged_documents(passages, tmp_path, line):
     write(tmp_path / "documents.jsonl", '{"name": "a", "text": "b"}\n' + line)
     with pytest.raises(ValueError, match="documents.jsonl, line 2: give"):
@@ -237,6 +248,9 @@ def test_a_stopped_training_goes_on(train):
 
 
 def test_what_is_missing_is_said(example, start, tmp_path):
-    for args, message in ((["--do_train"], "--do_train needs --train_file"), (["--do_eval"], "--validation_file")):
+    for args, message in (
+        (["--do_train"], "--do_train needs --train_file"),
+        (["--do_eval"], "--do_eval needs --validation_file"),
+    ):
         with pytest.raises(ValueError, match=message):
             example.main(["--model_name_or_path", start, "--output_dir", str(tmp_path / "out"), *args])

@@ -109,13 +109,13 @@ def test_texts_are_compared_by_the_encoder(served):
 
 def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monkeypatch):
     encoder = served("encoder")
-    (tmp_path / "lions.md").write_text(f"{TEXT} {'A lion roars at night. ' * 10}\n\n{OTHER} {'With its pride. ' * 15}")
+    (tmp_path / "lions.md").write_text(f"{TEXT} {'A lion roars at night. ' * 25}\n\n{OTHER} {'With its pride. ' * 36}")
     read = []
     encode = encoder.encoder.encode
     monkeypatch.setattr(
         encoder.encoder, "encode", lambda texts, **options: read.append(texts) or encode(texts, **options)
     )
-    query = f"{OTHER} {'With its pride. ' * 15}".strip()
+    query = f"{OTHER} {'With its pride. ' * 36}".strip()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "lions.md").write_text("Of the same name.")
     files = [str(tmp_path / "lions.md"), str(tmp_path / "other" / "lions.md")]
@@ -129,7 +129,7 @@ def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monk
     assert list(map(len, read)) == [1, 3, 1]
     (_,) = app_panels.search_texts(encoder, "zebra", "A zebra.", files)
     assert read[3:] == [["zebra"]]
-    stopped = app_panels.search_texts(encoder, "zebra", "\n\n".join("abcdef"[n] * 300 for n in range(6)), None)
+    stopped = app_panels.search_texts(encoder, "zebra", "\n\n".join("abcdef"[n] * 600 for n in range(6)), None)
     next(stopped)
     stopped.close()
     assert len(encoder.vectors) == 4 + 3  # what was read stays

@@ -160,7 +160,14 @@ def test_nothing(tokenizer):
     assert encode_passages(encoder, ["", "An owl."], names=["a", "b"]).documents.tolist() == [1]
 
 
-@pytest.mark.parametrize("span", [(-1, 4), (2, 2), (3, 2), (0, 8), (3, 4)])
+def test_passages_without_tokens_have_the_vector_0(tokenizer):
+    encoded = encode_passages(
+        (make_model(tokenizer), tokenizer), ["An owl.\n\n\u200b\u200b"], [[(0, 7), (9, 11), (8, 9)]]
+    )
+    assert np.abs(encoded.vectors[0]).max() > 0 and not encoded.vectors[1:].any()
+
+
+@pytest.mark.parametrize("span", [(-1, 4), (2, 2), (3, 2), (0, 8)])
 def test_no_passage(tokenizer, span):
     message = re.escape(f"`passages` has {span} in document 1, which is no passage of its 7 characters")
     with pytest.raises(ValueError, match=message):
@@ -175,6 +182,14 @@ def test_bad_input(tokenizer):
         encode_passages(encoder, ["a", "b"], names=["a"])
     with pytest.raises(ValueError, match="`passages` has 1 entries for 2 documents"):
         encode_passages(encoder, ["a", "b"], [[(0, 1)]])
+    with pytest.raises(ValueError, match="one list of .* for each document; that of document 0"):
+        encode_passages(encoder, ["An owl.", "A lion."], [(0, 6), (0, 7)])
+    with pytest.raises(ValueError, match="document 0 overlap, so `names` cannot"):
+        encode_passages(encoder, ["An owl."], [[(0, 6), (3, 7)]], names=["owl"])
+    with pytest.raises(ValueError, match="`names` must be a list of strings"):
+        encode_passages(encoder, ["a", "b"], names="ab")
+    with pytest.raises(ValueError, match="give 0 < shortest <= longest"):
+        split_passages("An owl.", 0, 0)
     with pytest.raises(ValueError, match="`max_document_tokens` is 2: give at least 3"):
         encode_passages(encoder, ["a"], max_document_tokens=2)
     with pytest.raises(ValueError, match="call eval"):

@@ -155,3 +155,12 @@ def test_forward_of_long_texts_is_one_pass_where_more_is_asked(long_from_40):
     positions = torch.arange(LENGTH).unsqueeze(0)  # for all rows
     make_model("selective")(**inputs | {"token_type_ids": torch.zeros_like(positions)}, position_ids=positions)
     assert long_from_40 == [LENGTH]
+
+
+@torch.no_grad()
+def test_hidden_states_that_were_asked_for_once_do_not_matter(long_from_40):
+    """transformers leaves its hooks on the layers."""
+    model, inputs = make_model("selective"), make_inputs("none")
+    model(input_ids=inputs["input_ids"][:, :8], output_hidden_states=True)
+    model(**inputs)
+    assert long_from_40 == [LENGTH]
