@@ -120,10 +120,15 @@ def make_start(name: str, teacher: str, output_dir: Path) -> str:
         return source
     folder = output_dir / name.replace(" ", "-")
     if not (folder / "model.safetensors").is_file():
-        window = AutoConfig.from_pretrained(source).local_window
-        config = AutoConfig.from_pretrained(source, layer_types=STARTS[name], sliding_window=window)
-        # Weights of linear layers only, such as feature maps, are left out of the others; none is missing.
-        model = AutoModel.from_pretrained(source, config=config, add_pooling_layer=False)
+        fields = {"layer_types": STARTS[name]}
+        if "sliding_attention" in STARTS[name]:
+            fields["sliding_window"] = AutoConfig.from_pretrained(source).local_window
+        config = AutoConfig.from_pretrained(source, **fields)
+        model = AutoModel.from_config(config, add_pooling_layer=False)
+        weights = AutoModel.from_pretrained(source, add_pooling_layer=False).state_dict()
+        missing, _ = model.load_state_dict(weights, strict=False)  # feature maps are left over
+        if missing:
+            raise ValueError(f"{source} has no weights for {', '.join(missing)}: leave out --starts {name!r}.")
         copy_modules(Path(source), folder)
         AutoTokenizer.from_pretrained(source).save_pretrained(folder)
         model.save_pretrained(folder)
@@ -167,7 +172,9 @@ def by_place(
     """For each range of `PLACES` the indices of the queries whose passages have as much text in front."""
     in_front = [sum(map(len, x.passages[:n])) for x in documents for n in range(len(x.passages))]
     for low, high in zip(PLACES, PLACES[1:], strict=False):
-        yield low, high, [n for n, query in enumerate(queries) if low <= in_front[query.passage] < high]
+        chosen = [n for n, query in enumerate(queries) if low <= in_front[query.passage] < high]
+        if len(chosen) > 1:  # for a standard error
+            yield low, high, chosen
 
 
 def main(args: list[str] | None = None) -> None:

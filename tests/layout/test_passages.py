@@ -161,9 +161,8 @@ def test_nothing(tokenizer):
 
 
 def test_passages_without_tokens_have_the_vector_0(tokenizer):
-    encoded = encode_passages(
-        (make_model(tokenizer), tokenizer), ["An owl.\n\n\u200b\u200b"], [[(0, 7), (9, 11), (8, 9)]]
-    )
+    spans = [(0, 7), (9, 11), (8, 9)]
+    encoded = encode_passages((make_model(tokenizer), tokenizer), ["An owl.\n\n\u200b\u200b"], [spans])
     assert np.abs(encoded.vectors[0]).max() > 0 and not encoded.vectors[1:].any()
 
 
