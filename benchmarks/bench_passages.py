@@ -122,7 +122,7 @@ def make_start(name: str, teacher: str, output_dir: Path) -> str:
     if not (folder / "model.safetensors").is_file():
         fields = {"layer_types": STARTS[name]}
         if "sliding_attention" in STARTS[name]:
-            fields["sliding_window"] = AutoConfig.from_pretrained(source).local_window
+            fields |= {"sliding_window": AutoConfig.from_pretrained(source).local_window, "local_window": 0}
         config = AutoConfig.from_pretrained(source, **fields)
         model = AutoModel.from_config(config, add_pooling_layer=False)
         weights = AutoModel.from_pretrained(source, add_pooling_layer=False).state_dict()

@@ -536,6 +536,27 @@ TILES = [
         "return not any(False and has_hooks(part)",
         "test_tiles.py::test_what_waits_for_all_tokens_gets_them",
     ),
+    Mutant(
+        "passages: the name is no part of the passage behind it",
+        "modeling_lion/layout/passages.py",
+        "starts = starts + len(in_front) * np.searchsorted(named, starts)",
+        'starts = starts + len(in_front) * np.searchsorted(named, starts, side="right")',
+        "test_passages.py",
+    ),
+    Mutant(
+        "passages: a part of a document begins anywhere",
+        "modeling_lion/layout/passages.py",
+        "borders.append(max(starts[(starts > borders[-1]) & (starts <= limit)], default=limit))",
+        "borders.append(limit)",
+        "layout/test_passages.py",
+    ),
+    Mutant(
+        "segments: hooks that transformers leaves on layers keep long texts in one pass",
+        "modeling_lion/private_apis.py",
+        '!= "output_capturing_hook"',
+        '!= ""',
+        "test_segments.py",
+    ),
 ]
 
 ROTARY = [
