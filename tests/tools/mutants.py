@@ -548,7 +548,7 @@ TILES = [
         "modeling_lion/layout/passages.py",
         "borders.append(max(starts[(starts > borders[-1]) & (starts <= limit)], default=limit))",
         "borders.append(limit)",
-        "layout/test_passages.py",
+        "test_passages.py",
     ),
     Mutant(
         "segments: hooks that transformers leaves on layers keep long texts in one pass",
