@@ -133,11 +133,10 @@ def inverse_of(total, SMALLEST: tl.constexpr):
 
 
 @triton.jit
-def load_scale(denominators, tokens, bh, length, scale, NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr):
+def load_scale(inverses, tokens, bh, length, scale, NORMALIZE: tl.constexpr):
     """c of some queries: 1 / denominator, or the `scale` of all; 0 beyond the length."""
     if NORMALIZE:
-        total = tl.load(denominators + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
-        return inverse_of(total, SMALLEST)
+        return tl.load(inverses + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
     else:
         return tl.zeros(tokens.shape, tl.float32) + scale
 

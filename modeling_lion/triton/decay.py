@@ -176,7 +176,7 @@ def chunk_of_program(tile, chunk_tiles, num_tiles):
 
 @triton.jit
 def states_kernel(
-    x, y, decays, denominators, delta, states, totals, given_states, given_totals, through, heads, length,
+    x, y, decays, inverses, delta, states, totals, given_states, given_totals, through, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
@@ -236,7 +236,7 @@ def states_kernel(
         values = load_tile(y, tile * TILE, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         passes = through_tile(decays, tile, is_forward, TILE)
         if ADJOINT:
-            weight *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
+            weight *= load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
             if NORMALIZE:
                 ones = -tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
                 total = total * passes + tl.sum(xs * (weight * ones)[:, None], 0)
@@ -388,7 +388,7 @@ def query_gradient_of_side(
 
 @triton.jit
 def query_gradient_kernel(
-    query, key, value, output, grad, d_query, decays, denominators, delta, states, totals, shares, heads, length,
+    query, key, value, output, grad, d_query, decays, inverses, delta, states, totals, shares, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
@@ -410,7 +410,7 @@ def query_gradient_kernel(
     at = bh.to(tl.int64) * length + tokens
     is_narrow: tl.constexpr = key[0].dtype.element_ty == tl.float16
     dy = held_tile(grad, begin, length, TILE, VALUE_TILE, SPLIT, VALUE_DIM)
-    row_scale = load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
+    row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
     if not NORMALIZE:
         along = tl.zeros([TILE], tl.float32)
     elif DIVIDES:
@@ -496,7 +496,7 @@ def add_key_gradients(
 
 @triton.jit
 def key_gradient_kernel(
-    query, key, value, grad, d_key, d_value, decays, denominators, delta, states, totals, shares, heads, length,
+    query, key, value, grad, d_key, d_value, decays, inverses, delta, states, totals, shares, heads, length,
     num_tiles, chunk_tiles, num_chunks, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, HAS_STATES: tl.constexpr,
@@ -532,7 +532,7 @@ def key_gradient_kernel(
             from_border = FACTOR_FROM_END if is_before else FACTOR_FROM_START
             weight = load_decays(decays, from_border, other, offset, QUERIES) * between
             queries = others + tl.arange(0, QUERIES)
-            weight *= load_scale(denominators, queries, bh, length, scale, NORMALIZE, SMALLEST)
+            weight *= load_scale(inverses, queries, bh, length, scale, NORMALIZE)
             d_keys, d_values, _ = add_key_gradients(
                 d_keys, d_values, key, value, keys, values, begin, row_weight[:, None] * weight[None, :], query, grad,
                 delta, others, bh, length, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES,
@@ -573,7 +573,7 @@ def key_gradient_kernel(
     for offset in range(0, TILE, QUERIES):
         weights = mask_on_diagonal(decays, tile, offset, 0, QUERIES, TILE, True, COUNT_CUTS)
         queries = begin + offset + tl.arange(0, QUERIES)
-        weights *= load_scale(denominators, queries, bh, length, scale, NORMALIZE, SMALLEST)[None, :]
+        weights *= load_scale(inverses, queries, bh, length, scale, NORMALIZE)[None, :]
         d_keys, d_values, r = add_key_gradients(
             d_keys, d_values, key, value, keys, values, begin, weights, query, grad, delta, begin + offset, bh, length,
             HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, QUERIES, NORMALIZE, PRECISION,

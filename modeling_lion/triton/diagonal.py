@@ -141,7 +141,7 @@ def weights_inside(
 
 @triton.jit
 def diagonal_states_kernel(
-    x, y, forward, backward, denominators, delta, states, totals, given_states, given_totals, through, heads, length,
+    x, y, forward, backward, inverses, delta, states, totals, given_states, given_totals, through, heads, length,
     num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
@@ -193,7 +193,7 @@ def diagonal_states_kernel(
         values = load_tile(y, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         if ADJOINT:
             tokens = begin + tl.arange(0, TILE)
-            xs *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)[:, None]
+            xs *= load_scale(inverses, tokens, bh, length, scale, NORMALIZE)[:, None]
             if NORMALIZE:
                 along = tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
                 total = total * passes - tl.sum(xs * along[:, None], 0)
@@ -266,7 +266,7 @@ def diagonal_output_kernel(
 
 @triton.jit
 def diagonal_value_gradient_kernel(
-    query, key, grad, d_value, forward, backward, denominators, states, heads, length, num_tiles, scale,
+    query, key, grad, d_value, forward, backward, inverses, states, heads, length, num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -283,7 +283,7 @@ def diagonal_value_gradient_kernel(
         query, key, forward, backward, begin, length, HEAD_DIM, HEAD_TILE, TILE, PRECISION
     )  # fmt: skip
     tokens = begin + tl.arange(0, TILE)
-    weights *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)[:, None]
+    weights *= load_scale(inverses, tokens, bh, length, scale, NORMALIZE)[:, None]
     dy = load_tile(grad, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
     gradient = tl.dot(tl.trans(weights.to(dy.dtype)), dy, input_precision=PRECISION)
     if HAS_STATES:
@@ -312,7 +312,7 @@ def times_slice_of_state(
 
 @triton.jit
 def diagonal_gradient_kernel(
-    query, key, value, grad, d_query, d_key, d_forward, d_backward, forward, backward, denominators, delta, states,
+    query, key, value, grad, d_query, d_key, d_forward, d_backward, forward, backward, inverses, delta, states,
     totals, d_states, d_totals, through, heads, length, num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     THROUGH_TILES: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr,
@@ -328,7 +328,7 @@ def diagonal_gradient_kernel(
     forward, backward = head_of(forward, bh, heads), head_of(backward, bh, heads)
     begin = tile * TILE
     tokens = begin + tl.arange(0, TILE)
-    row_scale = load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
+    row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
     g = tl.zeros([TILE, TILE], tl.float32)
     for value_start in range(0, VALUE_DIM, VALUE_TILE):
         dy = load_tile(grad, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)

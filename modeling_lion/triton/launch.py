@@ -21,7 +21,7 @@ from torch import Tensor
 from ..attention.custom_operator import attention_operator
 from ..attention.decay import close_directions, is_per_head, log_decay_floor
 from ..attention.kernels import register_kernels
-from ..attention.numerics import is_zero_denominator
+from ..attention.numerics import inverse_denominator, is_zero_denominator
 from ..attention.plain import chunk_body, parallel_body, rnn_body
 from ..attention.plain_diagonal import diagonal_chunk_body
 from .plan import SMALLEST, Plan, launch, longest_full_form, padded, with_strides
@@ -79,21 +79,21 @@ def decays_with_strides(plan: Plan, decays: Tensor) -> tuple:
     return decays, decays.stride(0) if batch > 1 else 0, decays.stride(1) if heads > 1 else 0, tile_stride, width
 
 
-def launch_states(plan, x, y, decays, states, totals, denominator=None, delta=None, given=(None,) * 3) -> None:
+def launch_states(plan, x, y, decays, states, totals, inverse=None, delta=None, given=(None,) * 3) -> None:
     """The states that reach each chunk, from keys and values; with `delta` the adjoint states, from queries and dy."""
     from .decay import states_kernel
 
     options = plan.state_options("states", 2 * plan.bh)
     launch(
         states_kernel, 2 * plan.bh * plan.num_state_tiles(options),
-        with_strides(x), with_strides(y), decays, denominator, delta, states, totals, *given,
+        with_strides(x), with_strides(y), decays, inverse, delta, states, totals, *given,
         plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
         ADJOINT=delta is not None, NEEDS_THROUGH=given[2] is not None, **plan.common, **options,
     )  # fmt: skip
 
 
 def decay_gradients(
-    plan, grad, query, key, value, output, denominator, delta, decays, states, totals, d_query, d_key, d_value,
+    plan, grad, query, key, value, output, inverse, delta, decays, states, totals, d_query, d_key, d_value,
     needs_decay,
 ):  # fmt: skip
     """Fill the gradients, and return those of the log decays, `(batch, heads, length)`, or None if not needed."""
@@ -108,7 +108,7 @@ def decay_gradients(
     common |= {"SPLIT": plan.split, **plan.common}
     launch(
         query_gradient_kernel, plan.bh * plan.num_tiles,
-        *(with_strides(x) for x in (query, key, value, output, grad, d_query)), decays, denominator, delta, states,
+        *(with_strides(x) for x in (query, key, value, output, grad, d_query)), decays, inverse, delta, states,
         totals, shares, *sizes, plan.scale, share_stride, DIVIDES=plan.divides, **common,
         **plan.options("query_gradient"),
     )  # fmt: skip
@@ -117,10 +117,10 @@ def decay_gradients(
         num_state_tiles = plan.num_state_tiles(plan.state_options("states", 2 * plan.bh))
         d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
         through = plan.empty(plan.bh, plan.num_chunks, 2, num_state_tiles) if needs_decay else None
-        launch_states(plan, query, grad, decays, d_states, d_totals, denominator, delta, (states, totals, through))
+        launch_states(plan, query, grad, decays, d_states, d_totals, inverse, delta, (states, totals, through))
     launch(
         key_gradient_kernel, plan.bh * plan.num_tiles,
-        *(with_strides(x) for x in (query, key, value, grad, d_key, d_value)), decays, denominator, delta, d_states,
+        *(with_strides(x) for x in (query, key, value, grad, d_key, d_value)), decays, inverse, delta, d_states,
         d_totals, shares, *sizes, plan.scale, share_stride, **common, **plan.options("key_gradient"),
     )  # fmt: skip
     if not needs_decay:
@@ -134,14 +134,14 @@ def decay_gradients(
     return d_forward, d_backward
 
 
-def launch_partial_states(plan, x, y, output, denominator, delta, states, totals, is_adjoint: bool) -> None:
+def launch_partial_states(plan, x, y, output, inverse, delta, states, totals, is_adjoint: bool) -> None:
     """Sums over slices of the sequence, from keys and values; or adjoint, from queries and gradients, and delta."""
     from .lit import partial_states_kernel
 
     options = plan.state_options("lit_states", plan.bh * plan.num_slices)
     launch(
         partial_states_kernel, plan.bh * plan.num_slices * plan.num_state_tiles(options),
-        *(with_strides(t) for t in (x, y, output)), denominator, delta, states, totals,
+        *(with_strides(t) for t in (x, y, output)), inverse, delta, states, totals,
         plan.heads, plan.length, plan.slice_tiles, plan.num_slices, plan.scale,
         FULL_VALUE_TILE=plan.value_tile, ADJOINT=is_adjoint, DIVIDES=plan.divides, **plan.common, **options,
     )  # fmt: skip
@@ -162,33 +162,31 @@ def lit_outputs(plan, query, key, value, output, denominator, states, totals) ->
 
 
 def lit_gradients(
-    plan, grad, query, key, value, output, denominator, delta, states, totals, d_query, d_key, d_value
+    plan, grad, query, key, value, output, inverse, delta, states, totals, d_query, d_key, d_value
 ) -> None:  # fmt: skip
     from .lit import lit_gradient_kernel
 
     d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
-    launch_partial_states(plan, query, grad, output, denominator, delta, d_states, d_totals, is_adjoint=True)
+    launch_partial_states(plan, query, grad, output, inverse, delta, d_states, d_totals, is_adjoint=True)
     options = plan.options("lit_gradient")
     num_state_tiles = max(-(-plan.head_dim // options["HEAD_TILE"]), -(-plan.value_dim // options["VALUE_TILE"]))
     launch(
         lit_gradient_kernel, plan.bh * plan.num_programs * num_state_tiles,
-        *(with_strides(x) for x in (query, key, value, grad, d_query, d_key, d_value)), denominator, delta, states,
+        *(with_strides(x) for x in (query, key, value, grad, d_query, d_key, d_value)), inverse, delta, states,
         totals, d_states, d_totals, plan.heads, plan.length, plan.program_tiles, plan.num_programs, plan.num_slices,
         plan.scale, FULL_HEAD_TILE=plan.head_tile, FULL_VALUE_TILE=plan.value_tile, STATE_TILES=num_state_tiles,
         IS_BFLOAT16=value.dtype == torch.bfloat16, **plan.common, **options,
     )  # fmt: skip
 
 
-def launch_diagonal_states(
-    plan, x, y, decays, states, totals, denominator=None, delta=None, given=(None,) * 3
-) -> None:
+def launch_diagonal_states(plan, x, y, decays, states, totals, inverse=None, delta=None, given=(None,) * 3) -> None:
     """As `launch_states`, with log decays per channel."""
     from .diagonal import diagonal_states_kernel
 
     options = plan.diagonal_options("states")
     launch(
         diagonal_states_kernel, 2 * plan.bh * plan.num_state_tiles(options),
-        with_strides(x), with_strides(y), *decays, denominator, delta, states, totals, *given,
+        with_strides(x), with_strides(y), *decays, inverse, delta, states, totals, *given,
         plan.heads, plan.length, plan.num_tiles, plan.scale,
         ADJOINT=delta is not None, NEEDS_THROUGH=given[2] is not None, **plan.common, **options,
     )  # fmt: skip
@@ -210,7 +208,7 @@ def diagonal_outputs(plan, query, key, value, forward, backward, output, denomin
 
 
 def diagonal_gradients(
-    plan, grad, query, key, value, denominator, delta, forward, backward, states, totals, d_query, d_key, d_value,
+    plan, grad, query, key, value, inverse, delta, forward, backward, states, totals, d_query, d_key, d_value,
     needs_decay,
 ):  # fmt: skip
     """Fill the gradients, and return those of the log decays, in the shape of the queries, or None if not needed."""
@@ -226,11 +224,11 @@ def diagonal_gradients(
         if needs_decay:
             through = plan.empty(plan.bh, plan.num_tiles, 2, value_tiles, plan.head_dim)
         given = (states, totals, through)
-        launch_diagonal_states(plan, query, grad, decays, d_states, d_totals, denominator, delta, given)
+        launch_diagonal_states(plan, query, grad, decays, d_states, d_totals, inverse, delta, given)
     options = plan.diagonal_options("output")
     launch(
         diagonal_value_gradient_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
-        *(with_strides(x) for x in (query, key, grad, d_value)), *decays, denominator, d_states, *sizes,
+        *(with_strides(x) for x in (query, key, grad, d_value)), *decays, inverse, d_states, *sizes,
         HAS_STATES=has_states, **plan.common, **options,
     )  # fmt: skip
     options = plan.diagonal_options("gradient")
@@ -238,7 +236,7 @@ def diagonal_gradients(
     launch(
         diagonal_gradient_kernel, plan.bh * plan.num_tiles * -(-plan.head_dim // options["HEAD_TILE"]),
         *(with_strides(x) for x in (query, key, value, grad, d_query, d_key)), d_forward, d_backward, *decays,
-        denominator, delta, states, totals, d_states, d_totals, through, *sizes,
+        inverse, delta, states, totals, d_states, d_totals, through, *sizes,
         THROUGH_TILES=value_tiles, HAS_STATES=has_states, NEEDS_DECAY=needs_decay, **plan.common, **options,
     )  # fmt: skip
     return (d_forward, d_backward) if needs_decay else None
@@ -334,16 +332,18 @@ def launch_attention_gradients(
         delta = (grad.float() * output.float()).sum(-1)
     else:
         delta = torch.empty_like(denominator)
+    # Once, and not by every pair of tiles, for which the registers of the kernels are too few.
+    inverse = inverse_denominator(denominator) if plan.has_denominators else denominator
     grad, query, key, value = (with_short_strides(x) for x in (grad, query, key, value))
     gradients = [torch.empty_like(x) for x in (query, key, value)]
-    tensors, decays = (query, key, value, output, denominator, delta), None
+    tensors, decays = (query, key, value, output, inverse, delta), None
     with torch.cuda.device_of(query):
         if forward is None:
             lit_gradients(plan, grad, *tensors, *saved[1:], *gradients)
         elif plan.is_diagonal:
             directions = close_directions(forward, backward, plan.heads, head_directions)
             decays = diagonal_gradients(
-                plan, grad, query, key, value, denominator, delta, *directions, *saved[1:], *gradients, needs_decay
+                plan, grad, query, key, value, inverse, delta, *directions, *saved[1:], *gradients, needs_decay
             )
         else:
             decays = decay_gradients(plan, grad, *tensors, *saved, *gradients, needs_decay)

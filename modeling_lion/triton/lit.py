@@ -14,7 +14,7 @@ from .common import head_of, load_scale, load_state, load_tile, product, store_o
 
 @triton.jit
 def partial_states_kernel(
-    x, y, output, denominators, delta, states, totals, heads, length, slice_tiles, num_slices, scale,
+    x, y, output, inverses, delta, states, totals, heads, length, slice_tiles, num_slices, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     FULL_VALUE_TILE: tl.constexpr, TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr,
     DIVIDES: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
@@ -40,7 +40,7 @@ def partial_states_kernel(
         xs = load_tile(x, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
         ys = load_tile(y, start, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         if ADJOINT:
-            row_scale = load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)
+            row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
             if NORMALIZE:
                 at = bh.to(tl.int64) * length + tokens
                 if DIVIDES:
@@ -122,7 +122,7 @@ def lit_output_kernel(
 
 @triton.jit
 def lit_gradient_kernel(
-    query, key, value, grad, d_query, d_key, d_value, denominators, delta, states, totals, d_states, d_totals,
+    query, key, value, grad, d_query, d_key, d_value, inverses, delta, states, totals, d_states, d_totals,
     heads, length, program_tiles, num_programs, num_slices, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     FULL_HEAD_TILE: tl.constexpr, FULL_VALUE_TILE: tl.constexpr, STATE_TILES: tl.constexpr, TILE: tl.constexpr,
@@ -154,7 +154,7 @@ def lit_gradient_kernel(
         if NORMALIZE:
             at = bh.to(tl.int64) * length + tokens
             gradient -= tl.load(delta + at, mask=tokens < length, other=0.0)[:, None] * z[None, :]
-        gradient *= load_scale(denominators, tokens, bh, length, scale, NORMALIZE, SMALLEST)[:, None]
+        gradient *= load_scale(inverses, tokens, bh, length, scale, NORMALIZE)[:, None]
         store_tile(d_query, gradient, start, length, head_start, TILE, HEAD_TILE, HEAD_DIM)
 
     state = whole_state(d_states, bh, num_slices, d[None, :], all_e[:, None], HEAD_DIM, VALUE_DIM, IS_BFLOAT16)

@@ -238,10 +238,10 @@ def test_compile(name, saved):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="Inductor compiles C++")
-@pytest.mark.parametrize("name", ["lion-text-base", "checkpoint"])
-def test_inductor_compiles_once_for_every_length(name, saved):
+def test_inductor_compiles_the_checkpoint_once_for_every_length(saved):
+    """Models with decays have two graphs: "auto" has another form for short texts."""
     torch.compiler.reset()
-    model = AutoModel.from_pretrained(saved(name), num_hidden_layers=1).eval()
+    model = AutoModel.from_pretrained(saved("checkpoint"), num_hidden_layers=1).eval()
     compiled = torch.compile(model, dynamic=True, fullgraph=True)
     for length in (700, 50, 350):
         inputs = random_inputs(model.config, 1, length)
