@@ -17,7 +17,6 @@ with checkpoints/lion-minilm-l6, with that and softmax in a third of its layers 
 which reads pieces only (`STARTS`).
 """
 
-import json
 import random
 import sys
 from collections import defaultdict
@@ -83,12 +82,6 @@ STARTS = {
 TIMED_DOCUMENTS, TIMED_REPEATS = 20, 3
 
 
-def write_documents(path: Path, documents: list[sources.Document]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(document._asdict(), ensure_ascii=False) + "\n" for document in documents]
-    path.write_text("".join(lines), encoding="utf-8", errors="replace")
-
-
 def test_documents(packages: tuple[str, ...], cache_dir: Path) -> list[sources.Document]:
     """Some guides of each package, at random."""
     chosen = []
@@ -108,8 +101,8 @@ def training_documents(cache_dir: Path) -> tuple[Path, Path]:
             manuals = sources.documents_of_manuals(MANUALS, MAX_MANUALS)
             documents += sources.without_repeats(manuals, TRAINING_CHARACTERS)
         random.Random(0).shuffle(documents)
-        write_documents(files[1], documents[:HELD_OUT])
-        write_documents(files[0], documents[HELD_OUT:])
+        sources.write_documents(files[1], documents[:HELD_OUT])
+        sources.write_documents(files[0], documents[HELD_OUT:])
     return files
 
 
@@ -192,7 +185,9 @@ def main(args: list[str] | None = None) -> None:
 
     file = args.data_dir / f"guides{'-quick' * args.quick}.jsonl"
     if not file.is_file():
-        write_documents(file, test_documents(PACKAGES[:2] if args.quick else PACKAGES, args.data_dir / "sources"))
+        sources.write_documents(
+            file, test_documents(PACKAGES[:2] if args.quick else PACKAGES, args.data_dir / "sources")
+        )
     everything = passages.read_documents(file)
     documents, queries = passages.take_queries(everything, random.Random(0), 0.5, at_most=train_passages.MOST_QUERIES)
     places = list(by_place(documents, queries))

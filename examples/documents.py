@@ -157,6 +157,14 @@ def without_repeats(documents: Iterable[Document], characters: tuple[int, int]) 
                 yield document
 
 
+def write_documents(path: Path, documents: Iterable[Document]) -> None:
+    """One JSON object a line, with `name` and `text`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", errors="replace") as file:
+        for document in documents:
+            file.write(json.dumps(document._asdict(), ensure_ascii=False) + "\n")
+
+
 def main(args: list[str] | None = None) -> int:
     """Run with these arguments, or those of the command line; returns how many documents were written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -183,10 +191,7 @@ def main(args: list[str] | None = None) -> int:
     documents = list(without_repeats(found(), tuple(arguments.characters)))
     if not documents:
         raise ValueError("No documents of this length were found: see --characters, and say where to look.")
-    arguments.output_file.parent.mkdir(parents=True, exist_ok=True)
-    with arguments.output_file.open("w", encoding="utf-8", errors="replace") as file:
-        for document in documents:
-            file.write(json.dumps(document._asdict(), ensure_ascii=False) + "\n")
+    write_documents(arguments.output_file, documents)
     size = sum(len(document.text) for document in documents)
     print(f"Wrote {len(documents):,} documents with {size:,} characters to {arguments.output_file}.")
     return len(documents)

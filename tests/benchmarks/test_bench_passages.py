@@ -31,7 +31,7 @@ def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "STARTS", {"softmax in half": ["linear_attention", "full_attention"]})
     files = tmp_path / "data" / "train.jsonl", tmp_path / "data" / "validation.jsonl"
     for file in files:
-        module.write_documents(file, documents)
+        module.sources.write_documents(file, documents)
     return module
 
 
