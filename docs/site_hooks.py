@@ -27,6 +27,7 @@ OUTSIDE = {
 }
 HELP = re.compile(r"<!-- help: ([\w ]+) -->")
 LINK = re.compile(r"(\]\()(?!https?:|#)([^)#\s]+)")
+UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|MiB|GiB)\b|%)")
 
 
 def on_config(config):
@@ -43,7 +44,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Links by paths in the repository become links by paths in the site."""
+    """Links by paths in the repository become links of the site; in tables, numbers stay beside their units."""
     here = next((source for source, target in OUTSIDE.items() if target == page.file.src_uri), None)
     here = here or f"docs/{page.file.src_uri}"
     folder = posixpath.dirname(page.file.src_uri)
@@ -53,7 +54,9 @@ def on_page_markdown(markdown, page, config, files):
         target = OUTSIDE.get(path, path.removeprefix("docs/") if path.startswith("docs/") else None)
         return match[0] if target is None else match[1] + posixpath.relpath(target, folder or ".")
 
-    return HELP.sub(help_of_commands, LINK.sub(moved, markdown))
+    lines = LINK.sub(moved, markdown).split("\n")
+    lines = [UNIT.sub("\u00a0", line) if line.startswith("|") else line for line in lines]
+    return HELP.sub(help_of_commands, "\n".join(lines))
 
 
 def help_of_commands(match: re.Match) -> str:
@@ -77,6 +80,7 @@ class TransformersDocstrings(griffe.Extension):
     OTHER_PAGES = re.compile(r"\n*[ ]*\[What are [\w ]+\?\]\([^)]*\)")
     OTHER_NAMES = re.compile(r"\[`~?([\w.]+)`\](?!\()")
     LONG_HEAD = re.compile(r"^(    \w[\w, ]* \([^)\n:]*)\n +([^\n]*)", re.MULTILINE)
+    ITEM = re.compile(r"\n(?= *- \*\*\w+\*\* \()")
     TYPE = re.compile(r"^( +[\w, ]+ \()(.*)(\): *)$", re.MULTILINE)
     POOLER = re.compile(r"(\*\*pooler_output\*\* \([^\n]*?\) -- ).*?(?=\n *- \*\*|\Z)", re.DOTALL)
 
@@ -84,6 +88,7 @@ class TransformersDocstrings(griffe.Extension):
         if docstring := obj.docstring:
             value = self.BOILERPLATE.sub("\n", self.OTHER_PAGES.sub("", docstring.value))
             value = self.POOLER.sub(r"\1One vector for each sequence, as `config.pooling` says.", value)
+            value = self.ITEM.sub("\n\n", value)  # Markdown joins an item to the paragraph before
             while (
                 joined := self.LONG_HEAD.sub(r"\1 \2", value)
             ) != value:  # griffe wants an argument's head on one line
