@@ -10,9 +10,10 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 demo: $(VENV)/installed
 	$(BIN)/python examples/demo.py --output_dir outputs/demo
 
-# The site, in outputs/site: every page, link and anchor is checked, and nothing is fetched.
+# The site, in outputs/site: every page, link and anchor is checked, and nothing is fetched. (--quiet would hide the
+# warnings for which --strict fails.)
 docs: $(VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # What a person runs while working: minutes. Tests of exports, compilers, processes, runtimes and whole scripts are
 # marked `slow`; test-all runs them, too.
