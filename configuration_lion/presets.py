@@ -84,6 +84,9 @@ def lion_preset(name: str, **overrides) -> LionConfig:
             depend on them change, too: the feature map of a published mixer, the types of another number of layers,
             the size of an MLP with or without a gate. Fields without effect on the resulting model are dropped.
 
+    Returns:
+        A new `LionConfig`, from which any LION class can be made.
+
     Raises:
         ValueError: if there is no preset of this name, or no such field.
 

@@ -120,7 +120,13 @@ class Verification:
         return {key: [*errors] for key, errors in groupby(self.errors, key=lambda e: (e.kernel, e.dtype))}
 
     def worst(self, kernel: str, dtype: str) -> KernelError:
-        """The entry with the largest error over all kinds of padding; NaN is larger than any number."""
+        """
+        The entry with the largest error over all kinds of padding. NaN is larger than any number.
+
+        Args:
+            kernel: for example `"chunk"`.
+            dtype: for example `"float32"`.
+        """
         return max(self.by_kernel()[kernel, dtype], key=lambda e: (e.error != e.error, e.error))
 
 
@@ -217,8 +223,14 @@ def largest_error(outputs: list[Tensor], reference: list[Tensor]) -> float:
 @torch.no_grad()
 def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numerics:
     """
-    Record the decays and denominators of a model while it computes, in memory quadratic in the length. `samples` are
-    tensors of token ids `(length,)`, or of pixels `(channels, height, width)`.
+    Record the decays and denominators of a model while it computes, in memory quadratic in the length.
+
+    Args:
+        model: in evaluation mode.
+        samples: token ids `(length,)`, or pixels `(channels, height, width)`, one tensor for each input.
+
+    Returns:
+        The decays and denominators of each head, and where the first number that is not finite arose.
     """
     first_nan = next((f"the weight {name}" for name, x in model.state_dict().items() if not x.isfinite().all()), None)
     names = {module: name or type(model).__name__ for name, module in model.named_modules()}

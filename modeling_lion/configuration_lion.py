@@ -129,7 +129,15 @@ OTHER_NAMES = {
 
 
 def published_fields(modality: Literal["text", "image"]) -> dict:
-    """The fields of LION as published, in BERT's or ViT's backbone, that differ from the defaults of `LionConfig`."""
+    """
+    The fields of LION as published, in BERT's or ViT's backbone, that differ from the defaults of `LionConfig`.
+
+    Args:
+        modality: `"text"` or `"image"`.
+
+    Returns:
+        Values by field. `LionConfig(modality=modality, **published_fields(modality))` is LION-S as published.
+    """
     is_text = modality == "text"
     return {
         "feature_map": "silu_norm",
@@ -563,7 +571,15 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         return self.mixer_type not in ("softmax", "luna")
 
     def layer_type(self, layer_idx: int) -> str:
-        """The type of a layer, one of `LAYER_TYPES`."""
+        """
+        The type of a layer.
+
+        Args:
+            layer_idx: its number, from 0 on.
+
+        Returns:
+            `"linear_attention"`, `"sliding_attention"` or `"full_attention"`.
+        """
         if self.layer_types:
             return self.layer_types[layer_idx]
         return "linear_attention" if self.mixer_is_linear else "full_attention"

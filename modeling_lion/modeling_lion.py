@@ -232,7 +232,7 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
         return chosen
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Module:
-        """`PreTrainedModel.resize_token_embeddings`, for text."""
+        """`PreTrainedModel.resize_token_embeddings`, for text; a ValueError for image models."""
         if self.config.modality != "text":
             raise ValueError(
                 "An image model has no token embeddings to resize: its embeddings are of patches. Set `image_size` or "

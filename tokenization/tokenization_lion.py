@@ -11,8 +11,14 @@ from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 class LionTokenizer(BertTokenizer):
     r"""
-    Construct a LION tokenizer, backed by the tokenizers library. Arguments as in [`BertTokenizer`]; the path of a
-    `vocab.txt` may be given as `vocab` or as `vocab_file`.
+    Construct a LION tokenizer, backed by the tokenizers library. Other arguments are those of [`BertTokenizer`], for
+    example `do_lower_case` and `model_max_length`.
+
+    Args:
+        vocab: path of a `vocab.txt` with one piece in each line, or ids by piece.
+        vocab_file: the path under BERT's older name.
+
+    Example:
 
     ```python
     >>> from tokenization_lion import LionTokenizer

@@ -54,6 +54,10 @@ def convert_checkpoint(
 
     Returns:
         A report as text, and the errors of every kernel in float32.
+
+    Raises:
+        ValueError: if the head is for another task, a field is missing or contradicts the weights, or an image model
+            is given a tokenizer.
     """
     with new_folder(output_dir) as folder:
         state_dict = load_checkpoint(checkpoint)

@@ -251,6 +251,9 @@ def infer_config(state_dict: Mapping[str, Tensor], **fields) -> LionConfig:
             even if it never uses it: `position_embedding_type` is "absolute" for LION-LIT and "none" for the others,
             unless given.
 
+    Returns:
+        The configuration, for `convert_original_state_dict`.
+
     Raises:
         ValueError: if the layout is unknown, a field is missing, or a given field contradicts the state dict.
     """

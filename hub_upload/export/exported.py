@@ -76,7 +76,17 @@ class ExportedModel(nn.Module):
         return_dict: bool = True,
     ) -> ModelOutput:
         """
-        The outputs of the model by their names, float32. The mask defaults to 1 everywhere, token types to 0.
+        Run the graph.
+
+        Args:
+            input_ids: `(batch, length)`, int64.
+            attention_mask: `(batch, length)`, int64, 0 at padding; by default no token is padding.
+            token_type_ids: `(batch, length)`, int64; by default 0.
+            pixel_values: `(batch, channels, height, width)`, float32, for graphs of image models.
+            return_dict: `False` for a tuple.
+
+        Returns:
+            The outputs of the model under their names, float32.
 
         Raises:
             ValueError: if another input of the graph is missing.

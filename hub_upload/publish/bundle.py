@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Make a complete Hub repository, in a folder, of a trained checkpoint."""
+"""Turn a trained checkpoint into a folder that is a complete Hub repository."""
 
 import argparse
 import json
@@ -29,8 +29,9 @@ class Bundle:
 
     Attributes:
         files: names and sizes in bytes.
-        metadata: of the model card.
-        left_out: files and folders of the source that are not in it.
+        metadata: the metadata of its model card.
+        verification: how well the kernels agree on these weights.
+        left_out: names of files and folders of the source that were not taken.
     """
 
     folder: Path
@@ -55,21 +56,21 @@ def create_bundle(
 ) -> Bundle:
     """
     Make a folder with everything that a Hub repository needs: weights (safetensors), configuration with `auto_map`,
-    the code, the tokenizer or image processor, and a model card. `AutoModel*.from_pretrained(...,
-    trust_remote_code=True)` and `pipeline()` work from it where this package is not installed.
+    code, tokenizer or image processor, and a model card. `AutoModel*.from_pretrained(folder, trust_remote_code=True)`
+    and `pipeline()` then work where this package is not installed.
 
-    A README.md in `source` is copied, with its metadata completed, unless the Trainer wrote it. Modules of
-    sentence-transformers are copied, after a check that they give the same embeddings in a process without this
-    package. No other file of `source` is, no optimizer states, no pickles: `left_out` of the result lists them.
+    A README.md in `source` is copied and its metadata completed, unless the Trainer wrote it. Modules of
+    sentence-transformers are copied after a check that they give the same embeddings in a process without this
+    package. All other files stay behind, such as optimizer states and pickles; `Bundle.left_out` lists them.
 
     Args:
-        source: a folder of `save_pretrained`, or a Trainer's output (its newest checkpoint, if the weights are not in
-            the folder itself).
+        source: a folder of `save_pretrained` or the output folder of a Trainer. If it has no weights itself, its
+            newest checkpoint is taken.
         target: the folder to make.
         name: `user/name` of the repository, for the card; the source folder's name if not given.
-        license, language, datasets, base_model: metadata of the card; replaces that of a README.md in `source`.
-        eval_results: file of results (YAML or JSON) in the Hub's format, for `.eval_results/`.
-        file: a text or an image to compare the kernels on; random inputs without one.
+        license, language, datasets, base_model: metadata of the card. They replace those of a README.md in `source`.
+        eval_results: a file of results (YAML or JSON) in the Hub's format, for `.eval_results/`.
+        file: a text or image file on which the kernels are compared; without one, inputs are random.
         max_shard_size: size above which the weights are split into several files.
 
     Returns:
@@ -121,15 +122,15 @@ def create_bundle(
 
 
 def given_metadata(source: str | Path, **given: str | list[str] | None) -> dict:
-    """The metadata of the README.md in a folder or its checkpoint, and over it what is given."""
+    """The metadata of the README.md in a folder or in its checkpoint; what is given replaces it."""
     found = read_metadata(source) or read_metadata(find_checkpoint(source))
     return found | {key: value for key, value in given.items() if value}
 
 
 def left_out(source: Path, checkpoint: Path, files: Collection[str]) -> tuple[str, ...]:
     """
-    Names of what is in `source` but not among the `files` of a bundle: files, and folders of which it has nothing.
-    `checkpoint` is the folder of the weights, which may be saved in other files.
+    Names of the files in `source` that a bundle with `files` lacks, and of the folders of which it has no file.
+    Weights in `checkpoint` are never listed, since a bundle may split them into other files.
     """
     taken, lost = set(), []
     for path in sorted(source.rglob("*")):
@@ -146,7 +147,7 @@ def left_out(source: Path, checkpoint: Path, files: Collection[str]) -> tuple[st
 
 
 def refuse(source: Path, reasons: list[str]) -> None:
-    """A ValueError if there are reasons not to publish."""
+    """Raise a ValueError if there are reasons not to publish."""
     if reasons:
         raise ValueError("\n".join([f"{source} must not be published:", *reasons]))
 
@@ -158,7 +159,7 @@ def license_is_open(metadata: dict) -> bool:
 
 
 def check_license(metadata: dict) -> None:
-    """A ValueError if the metadata names no licence."""
+    """Raise a ValueError if the metadata names no licence."""
     if license_is_open(metadata):
         raise ValueError(
             "The licence is open. Give one that is right for the weights and the training data, for example "
@@ -168,9 +169,9 @@ def check_license(metadata: dict) -> None:
 
 def finish_tokenizer_config(folder: Path) -> None:
     """
-    Name transformers' BertTokenizer as the class of a saved LionTokenizer: a trained LionTokenizer behaves as one, and
-    it loads without code from the repository. (Without permission to run code, transformers loads an unknown class as
-    a plain backend, which gives no `token_type_ids`, and does not warn.)
+    Write BertTokenizer as the class of a saved LionTokenizer. A trained LionTokenizer behaves in the same way, and
+    BertTokenizer loads without code from the repository. (Without permission to run code, transformers loads an
+    unknown class as a plain backend, which gives no `token_type_ids`, and does not warn.)
     """
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
@@ -188,14 +189,14 @@ def own_card(source: Path) -> str | None:
     if not path.is_file():
         return None
     card = ModelCard.load(path, ignore_metadata_errors=True)
-    # sentence-transformers' card, too, names a model that is none.
+    # The card of sentence-transformers also names a model that does not exist.
     marks = ("generated automatically", "sentence_transformers_model_id")
     is_generated = "generated_from_trainer" in (card.data.tags or []) or any(mark in card.text for mark in marks)
     return None if is_generated or not card.text.strip() else card.text
 
 
 def check_kernels(folder: Path, file: str | Path | None, source: Path | None = None) -> Verification:
-    """The result of `verify_checkpoint`; a ValueError about `source` if kernels disagree or compute NaN."""
+    """Return what `verify_checkpoint` finds; raise a ValueError about `source` if kernels disagree or compute NaN."""
     verification = verify_checkpoint(folder, file=file)
     if verification.passed:
         return verification
@@ -208,7 +209,7 @@ def check_kernels(folder: Path, file: str | Path | None, source: Path | None = N
 
 
 def file_sizes(folder: str | Path) -> dict[str, int]:
-    """Name and size in bytes of the files that belong to a bundle."""
+    """The files of a bundle by name, with their sizes in bytes."""
     return {p.relative_to(folder).as_posix(): p.stat().st_size for p in bundle_files(folder)}
 
 
@@ -220,7 +221,7 @@ def is_bundle(folder: str | Path) -> bool:
 
 
 def open_bundle(folder: str | Path, *, file: str | Path | None = None) -> Bundle:
-    """Check a folder that `create_bundle` made and somebody may have edited; a ValueError says why it is refused."""
+    """Check a folder that `create_bundle` made and somebody may have edited; a ValueError says what is wrong."""
     folder = Path(folder)
     metadata = read_metadata(folder)
     check_license(metadata)

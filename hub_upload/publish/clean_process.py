@@ -38,12 +38,12 @@ TEXT_PAIR = ("The lion sleeps in the shade.", "It hunts at dawn.")
 @dataclass(frozen=True)
 class CleanLoad:
     """
-    What the other process reported.
+    What the process without this package reported.
 
     Attributes:
-        kernels: those whose outputs were bit for bit those of this process.
+        kernels: the kernels whose outputs equal those of this process, bit for bit.
         model_class: the class that was loaded, with its module.
-        tokenizer_needs_trust: whether the tokenizer loads with `trust_remote_code=True` only; `None` for images.
+        tokenizer_needs_trust: whether the tokenizer loads only with `trust_remote_code=True`; `None` for images.
         pipeline, pipeline_output: task and output of the pipeline that ran; `None` if transformers has none.
         versions: of torch and transformers.
     """
@@ -60,9 +60,9 @@ def load_in_clean_process(source: str | Path) -> CleanLoad:
     """
     Load a bundle in a process where this package cannot be imported, and compare its outputs with this process's.
 
-    That process uses no network. It loads the model with `trust_remote_code=True`, by the Auto class of its
-    architecture, in every kernel, and by `AutoModel`; loads its tokenizer (with and without trust) or image processor;
-    and runs a pipeline.
+    That process uses no network. It loads the model with `trust_remote_code=True`, in every kernel by the Auto class
+    of its architecture and once by `AutoModel`. It loads the tokenizer (with and without trust) or the image
+    processor, and runs a pipeline.
 
     Args:
         source: the folder of the bundle.
@@ -116,11 +116,11 @@ def load_in_clean_process(source: str | Path) -> CleanLoad:
 
 def run_in_clean_process(answer: Callable[[dict], dict], request: dict, name: str | Path) -> dict:
     """
-    What a function answers, run by its source alone in a process where this package cannot be imported and the network
-    is not used. Request (with `num_threads`) and answer hold tensors and plain values.
+    Run a function, sent as source code, in a process where this package cannot be imported, without network, and
+    return its answer. Request (with `num_threads`) and answer hold tensors and plain values.
 
     Raises:
-        ValueError: if the process fails; `name` is what does not load, for the message.
+        ValueError: if the process fails. The message says that `name` does not load.
     """
     with tempfile.TemporaryDirectory(prefix="lion-clean-") as folder:
         torch.save(request, Path(folder) / "request.pt")
@@ -142,7 +142,7 @@ def run_in_clean_process(answer: Callable[[dict], dict], request: dict, name: st
 
 
 def answer_request(request: dict) -> dict:
-    """What the other process runs, by its source: it loads a checkpoint as users without this package do."""
+    """Load a checkpoint as users without this package do. The other process gets this function as source code."""
     import torch
     import transformers
 

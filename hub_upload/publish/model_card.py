@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-A model card made of facts: what the checkpoint is, how it was trained, what was measured. Its text is model_card.md, a
-Jinja template; sections without facts are left out.
+Write a model card from facts: what the checkpoint is, how it was trained, what was measured. The text is in
+model_card.md, a Jinja template. Sections without facts are left out.
 """
 
 import json
@@ -56,18 +56,18 @@ WITHOUT_PIPELINE = {  # in transformers
 
 
 def auto_class_of(model: LionPreTrainedModel) -> str:
-    """The name of the Auto class that makes a model of this class."""
+    """The name of the Auto class that loads this class of model."""
     names = {model_name: auto_class for auto_class, model_name in AUTO_MODELS[model.config.modality].items()}
     return names[type(model).__name__]
 
 
 def pipeline_tag(model: LionPreTrainedModel) -> str:
-    """The task of the model, as the Hub calls it."""
+    """The Hub's name for the task of the model."""
     return TASKS[auto_class_of(model)][1][model.config.modality]
 
 
 def pipeline_of(model: LionPreTrainedModel) -> str | None:
-    """The task of transformers' `pipeline` for the model; `None` without one."""
+    """The name of transformers' `pipeline` for the model; `None` if there is none."""
     return None if auto_class_of(model) in WITHOUT_PIPELINE else pipeline_tag(model)
 
 
@@ -84,8 +84,8 @@ def read_metadata(folder: str | Path) -> dict:
 
 def complete_metadata(model: LionPreTrainedModel, metadata: dict, encoder: str | None = None) -> dict:
     """
-    `metadata` with what follows from the model: `library_name`, `pipeline_tag`, `tags`. `encoder` is the class of
-    sentence-transformers that the files are for.
+    Complete `metadata` with what follows from the model: `library_name`, `pipeline_tag`, `tags`. `encoder` is the
+    class of sentence-transformers that loads the files, if one does.
     """
     library = "sentence-transformers" if encoder else "transformers"
     tag = ENCODER_TAGS.get(encoder) if model.config.modality == "text" else None
@@ -96,7 +96,7 @@ def complete_metadata(model: LionPreTrainedModel, metadata: dict, encoder: str |
 
 
 def read_training(folders: list[Path]) -> tuple[dict, dict]:
-    """The Trainer's state and its final metrics, each from the first of `folders` that has it, or empty."""
+    """The Trainer's state and its final metrics, each from the first of `folders` that has them; empty if none has."""
     metrics = read_first(folders, "all_results.json") or read_first(folders, "eval_results.json")
     return read_first(folders, "trainer_state.json"), metrics
 
@@ -123,8 +123,8 @@ def model_card(
     encoder: str | None = None,
 ) -> str:
     """
-    The text of a README.md about a model, with `metadata` of `complete_metadata` and the Trainer's records of
-    `read_training`. `name` is `user/name` of the repository, or a name alone, `encoder` as in `complete_metadata`.
+    The text of a README.md about a model. `metadata` comes from `complete_metadata`, the Trainer's records from
+    `read_training`. `name` is `user/name` of the repository or a name alone; `encoder` is as in `complete_metadata`.
     """
     trainer_state = trainer_state or {}
     id2label, (mixer, kind) = model.config.id2label, attention_in_words(model.config)
@@ -170,14 +170,14 @@ def training_facts(metadata: dict, state: dict) -> dict:
 
 
 def attention_in_words(config: LionConfig) -> tuple[str, str]:
-    """What it is called, and what it is."""
+    """The name of the attention, and a phrase that describes it."""
     is_softmax = config.mixer_is_linear and not config.has_linear_layers  # whatever `mixer_type` would be
     name, how = MIXERS["softmax" if is_softmax else config.mixer_type]
     return name, f"{'linear ' if config.has_linear_layers else ''}attention {how}"
 
 
 def quality_metrics(state: dict, metrics: dict) -> dict[str, str]:
-    """The final metrics, or else the last ones in the Trainer's log."""
+    """The final metrics; without them, the last ones in the Trainer's log."""
     for found in (metrics, *reversed(state.get("log_history", []))):
         if quality := {k.removeprefix("eval_"): f"{v:.4g}" for k, v in sorted(found.items()) if is_quality(k)}:
             return quality
@@ -185,20 +185,20 @@ def quality_metrics(state: dict, metrics: dict) -> dict[str, str]:
 
 
 def is_quality(metric: str) -> bool:
-    """Whether a metric of the Trainer says how good the model is, rather than how fast it was measured."""
+    """Whether a metric of the Trainer says how good the model is, and not how long something took."""
     timings = ("runtime", "samples", "per_second", "steps", "epoch", "flos")
     is_metric = metric.startswith(("eval_", "test_", "predict_")) and not any(t in metric for t in timings)
     return is_metric or metric == "perplexity"
 
 
 def error_bounds(verification: Verification) -> list[tuple[str, str, str]]:
-    """Kernel, dtype and the largest error, rounded up to a power of ten, so that two runs give the same card."""
+    """Kernel, dtype and largest error. Errors are rounded up to a power of ten, so that two runs give one card."""
     worst = {(kernel, dtype): verification.worst(kernel, dtype).error for kernel, dtype in verification.by_kernel()}
     return [(*key, f"{10.0 ** math.ceil(math.log10(x)) if x > 0 else 0.0:.0e}") for key, x in worst.items()]
 
 
 def read_eval_results(path: str | Path) -> list[EvalResultEntry]:
-    """Results from a file, YAML or JSON, in the Hub's format for `.eval_results/*.yaml`."""
+    """Read results in the Hub's format for `.eval_results/*.yaml` from a YAML or JSON file."""
     try:
         # BaseLoader leaves scalars as text, so that a date stays as it was written; JSON is YAML, too.
         text = Path(path).read_text(encoding="utf-8")

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""A Hugging Face Space that shows a checkpoint: the page of `lion app`, the model and the code that both need."""
+"""Make a Hugging Face Space that shows a checkpoint: the page of `lion app`, the model, and the code of both."""
 
 import os
 import subprocess
@@ -36,21 +36,21 @@ if __name__ == "__main__":
 README = """
 # {title}
 
-A page to look at a LION, bidirectional linear attention for transformers, made by `lion upload --space`. The model is
-in `{model}`, with its card; the other folders are the code of the package {distribution} {version}, under the licence
-Apache-2.0. On your own machine: `pip install -r requirements.txt gradio`, then `python app.py`.
+Try a LION, bidirectional linear attention for transformers, in the browser. `lion upload --space` made this page. The
+model and its card are in `{model}`; the other folders are the code of the package {distribution} {version}, under the
+licence Apache-2.0. On your own machine: `pip install -r requirements.txt gradio`, then `python app.py`.
 """
 
 
 def create_space(bundle: Path, target: Path, title: str, license: str | None) -> None:
     """
-    Make the folder of a Space that shows the model of a bundle, and start it without serving it, in a process of its
-    own that takes the code from the folder.
+    Make the folder of a Space that shows the model of a bundle. Then start the page once, without serving it, in a
+    process that takes the code from the folder.
 
     Args:
-        bundle: a folder of `create_bundle`. Its Python files stay behind: the Space has the whole package.
+        bundle: a folder of `create_bundle`. Its Python files are not copied, since the Space has the whole package.
         target: the folder to make.
-        title: of the Space.
+        title: the title of the Space.
         license: of the model, for the Space's header.
 
     Raises:
@@ -88,7 +88,7 @@ def create_space(bundle: Path, target: Path, title: str, license: str | None) ->
 
 
 def requirements(*extras: str) -> list[str]:
-    """What this package needs with some of its extras, as lines of a requirements.txt; gradio comes with the Space."""
+    """What this package needs with some of its extras, as lines of a requirements.txt. Spaces bring gradio."""
     lines = []
     for requirement in map(Requirement, requires(DISTRIBUTION)):
         if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
@@ -100,7 +100,7 @@ def requirements(*extras: str) -> list[str]:
 
 
 def check_space(folder: Path) -> None:
-    """A ValueError if the page in the folder of a Space does not start, in a process that imports the code there."""
+    """Raise a ValueError if the page of a Space does not start in a process that imports the code from its folder."""
     code = (
         "import app, sys\n"
         f"loaded = [sys.modules[x].__file__ for x in {HIDDEN!r} if x in sys.modules]\n"

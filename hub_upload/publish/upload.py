@@ -2,8 +2,8 @@
 """
 Publish a checkpoint on the Hugging Face Hub.
 
-All files arrive in one commit, or none: large files are sent first, and become part of the repository only by the
-commit. After a broken connection the same call sends only what is missing.
+Either all files arrive, in one commit, or none. Large files are sent first; the commit adds them to the repository.
+After a broken connection, the same call sends only what is missing.
 """
 
 import argparse
@@ -48,7 +48,7 @@ BROKEN = "The connection broke: run the same command again, and it goes on with 
 
 
 class UploadError(OSError):
-    """An upload that failed. The message says why, what to do, and what the repository holds now."""
+    """An upload failed. The message says why, what to do, and what the repository holds now."""
 
 
 def upload_checkpoint(
@@ -62,13 +62,13 @@ def upload_checkpoint(
     **options,
 ) -> str | None:
     """
-    Publish a checkpoint, after checking that it may be published and that it loads without this package; what is sent
-    is printed before.
+    Publish a checkpoint. Before that, check that it may be published and that it loads without this package, and print
+    what will be sent.
 
     Args:
-        folder: a bundle (of `create_bundle`), which is sent as it is; or a trained checkpoint, which is bundled first.
-        repo_id: `user/name`; made if it does not exist.
-        dry_run: check everything, send nothing; uses no network.
+        folder: a bundle, made by `create_bundle`, which is sent as it is; or a trained checkpoint, which is bundled.
+        repo_id: `user/name`. A repository that does not exist is made.
+        dry_run: check everything, send nothing, use no network.
         space: publish a Space, the page of `lion app` with the checkpoint in it, instead of a model.
         eval_results, file: as in `create_bundle`.
         options: `license`, `language`, `datasets`, `base_model` as in `create_bundle`; the others as in `push_folder`.
@@ -139,10 +139,10 @@ def push_folder(
     commit_message: str | None = None,
 ) -> str:
     """
-    Send the files of a bundle in one commit, and compare names and hashes of what arrived.
+    Send the files of a bundle in one commit, then compare names and hashes of what arrived.
 
-    Weights of an earlier upload that are not part of this one are deleted in the same commit: `from_pretrained` might
-    load them instead. In a Space, so are files in its folders of code and of the model.
+    The commit deletes weights of an earlier upload that are not part of this one, since `from_pretrained` might load
+    them instead. In a Space it also deletes earlier files in the folders of code and of the model.
 
     Args:
         folder: of the bundle.
@@ -223,7 +223,7 @@ def push_folder(
 
 
 def check_repo_id(repo_id: str) -> None:
-    """A ValueError unless it is `user/name`."""
+    """Raise a ValueError unless it is `user/name`."""
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
@@ -233,7 +233,7 @@ def check_repo_id(repo_id: str) -> None:
 
 
 def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path, repo_type: str = "model") -> list[str]:
-    """The files of the bundle that a revision does not have, or has with another content, one line each."""
+    """One line for each file of the bundle that a revision lacks or has with other content."""
     names = {path.relative_to(folder).as_posix() for path in bundle_files(folder)}
     compared = api.verify_repo_checksums(repo_id, revision=revision, local_dir=folder, repo_type=repo_type)
     lines = [f"{name} is missing" for name in compared.extra_paths if name in names]

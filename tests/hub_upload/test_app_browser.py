@@ -38,6 +38,7 @@ pytestmark = [
 ]
 OPTIONS = """--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run --disable-sync
 --disable-background-networking --disable-component-update --hide-scrollbars --window-size=1100,1000"""
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 SECONDS = 600  # at most, on a busy machine
 
 
@@ -175,6 +176,7 @@ def test_words_are_filled_in_and_errors_are_sentences(look_at, tmp_path):
     page.click("#look")
     assert min(page.picture("#masks")) > 200 and min(page.picture("#reach")) > 100
     assert "←" in page.find(".prose", "Heads read").text
+    page.shoot("heads")
 
 
 def test_an_image_is_classified(look_at, tmp_path):
@@ -216,6 +218,14 @@ def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
     page.write("#query textarea, #query input", "when do birds get nothing to eat?")
     page.click("#search")
     assert "rules.txt" in page.find("#passages .passage", "parrot").text
+    if os.environ.get("LION_SCREENSHOTS"):  # a folder that readers have
+        for guide in sorted(GUIDES.glob("*.md")):
+            page.driver.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(guide))
+            page.find(".file-preview", guide.stem)
+        page.write("#query textarea, #query input", "continue a training that was interrupted")
+        page.click("#search")
+        page.find("#passages .passage", ".md")
+        page.shoot("search")
     page.tab("What heads read")
     page.click("#look")
     assert min(page.picture("#masks")) > 200
