@@ -38,7 +38,12 @@ pytestmark = [
 ]
 OPTIONS = """--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run --disable-sync
 --disable-background-networking --disable-component-update --hide-scrollbars --window-size=1100,1000"""
-GUIDES = Path(__file__).parents[2] / "docs" / "guides"
+NOTES = {
+    "rules.txt": "The parrot may not be fed after midnight, whatever it says.",
+    "bread.md": "Bake the loaf at 240 degrees for 20 minutes with steam, then 25 minutes without.",
+    "network.md": "The printer has a fixed address. Hold the button of the router for ten seconds to restart it.",
+    "trip.txt": "The ferry leaves at nine on weekdays and at half past ten on Sundays.",
+}
 SECONDS = 600  # at most, on a busy machine
 
 
@@ -173,6 +178,7 @@ def test_words_are_filled_in_and_errors_are_sentences(look_at, tmp_path):
     words = page.error()
     assert "There is no [MASK] in the text: write it where a word is missing." in words and "Traceback" not in words
     page.tab("What heads read")
+    page.write("textarea", TEXTS[0])
     page.click("#look")
     assert min(page.picture("#masks")) > 200 and min(page.picture("#reach")) > 100
     assert "←" in page.find(".prose", "Heads read").text
@@ -203,9 +209,8 @@ def test_an_image_is_classified(look_at, tmp_path):
 def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
     """The checkpoint of the repository, which is the page's default."""
     assert CHECKPOINT.is_dir()
-    (tmp_path / "rules.txt").write_text(
-        "The parrot may not be fed after midnight, whatever it says.", encoding="utf-8"
-    )
+    for name, text in NOTES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     page = look_at(None)
     page.click("#compare")
     assert min(page.picture("#similarity")) > 200
@@ -213,19 +218,14 @@ def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
     page.tab("Search")
     page.click("#search")
     assert "A linear attention passes a state" in page.find("#passages .passage").text
-    page.driver.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(tmp_path / "rules.txt"))
-    page.find(".file-preview", "rules")
+    page.driver.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(
+        "\n".join(str(tmp_path / name) for name in NOTES)
+    )
+    page.find(".file-preview", "trip")
     page.write("#query textarea, #query input", "when do birds get nothing to eat?")
     page.click("#search")
     assert "rules.txt" in page.find("#passages .passage", "parrot").text
-    if os.environ.get("LION_SCREENSHOTS"):  # a folder that readers have
-        for guide in sorted(GUIDES.glob("*.md")):
-            page.driver.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(guide))
-            page.find(".file-preview", guide.stem)
-        page.write("#query textarea, #query input", "continue a training that was interrupted")
-        page.click("#search")
-        page.find("#passages .passage", ".md")
-        page.shoot("search")
+    page.shoot("search")
     page.tab("What heads read")
     page.click("#look")
     assert min(page.picture("#masks")) > 200
