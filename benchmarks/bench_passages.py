@@ -7,7 +7,7 @@ Passages that know their document: does it help to read a document in one pass, 
     python benchmarks/bench_passages.py --trained "pieces" "pieces with names" "one pass" "one pass with names" \
         --seeds 0 1 2                                     # and what trainings of 60 steps make of each reading: hours
 
-Documents are guides in the source distributions of packages on PyPI (`PACKAGES`). A query is the first sentence of a
+Documents are guides in the source distributions of packages on PyPI (`GUIDES`). A query is the first sentence of a
 passage, which is taken out of it, with the name of the document in front or without (examples/passages.py). Rows go to
 passages.csv: for each encoder and way to read (`passages.READINGS`) one of all queries, and one for each range of
 places of the passage in its document. Standard errors are clustered by document, since its queries are alike.
@@ -40,18 +40,13 @@ sys.path.insert(0, str(ROOT / "examples"))
 import documents as sources  # noqa: E402
 import passages  # noqa: E402
 import train_passages  # noqa: E402
-from bench_retrieval import weights_hash  # noqa: E402
+from bench_retrieval import GUIDES, weights_hash  # noqa: E402
 from distill_from_softmax import find_teacher  # noqa: E402
 from hub_upload_lion.sentence_modules import copy_modules  # noqa: E402
 
 
 CHECKPOINTS = ROOT / "checkpoints"
 DATA_DIR = ROOT / "outputs" / "passages"
-PACKAGES = (
-    *("alembic", "black", "buildbot", "celery", "cherrypy", "coverage", "dask", "distributed", "django", "docutils"),
-    *("fabric", "flask", "gunicorn", "invoke", "kombu", "mako", "nox", "paramiko", "peewee", "pylint", "pymongo"),
-    *("pyramid", "scrapy", "sphinx", "twisted", "urllib3", "waitress", "wtforms", "zope.interface"),
-)
 OF_A_PACKAGE = 6
 CHARACTERS = 3_000, 40_000  # of a document
 PLACES = 0, 2_000, 8_000, CHARACTERS[1]  # characters in front of a passage
@@ -87,15 +82,6 @@ TRAINING_ARGUMENTS = [
     *("--bf16", "--use_cpu", "--save_strategy", "no", "--report_to", "none"),
 ]
 TIMED_DOCUMENTS, TIMED_REPEATS = 20, 3
-
-
-def test_documents(packages: tuple[str, ...], cache_dir: Path) -> list[sources.Document]:
-    """Some guides of each package, at random."""
-    chosen = []
-    for package in packages:
-        found = list(sources.without_repeats(sources.documents_of_source(package, cache_dir), CHARACTERS))
-        chosen += random.Random(package).sample(found, min(OF_A_PACKAGE, len(found)))
-    return chosen
 
 
 def training_documents(cache_dir: Path) -> tuple[Path, Path]:
@@ -211,9 +197,9 @@ def main(args: list[str] | None = None) -> None:
 
     file = args.data_dir / f"guides{'-quick' * args.quick}.jsonl"
     if not file.is_file():
-        sources.write_documents(
-            file, test_documents(PACKAGES[:2] if args.quick else PACKAGES, args.data_dir / "sources")
-        )
+        packages = GUIDES[:2] if args.quick else GUIDES
+        found = sources.guides_of_packages(packages, args.data_dir / "sources", OF_A_PACKAGE, CHARACTERS)
+        sources.write_documents(file, found)
     everything = passages.read_documents(file)
     documents, queries = passages.take_queries(everything, random.Random(0), 0.5, at_most=train_passages.MOST_QUERIES)
     places = list(by_place(documents, queries))

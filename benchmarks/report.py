@@ -415,20 +415,44 @@ def passages_by_place(read: Read) -> str:
 
 
 def retrieval(read: Read) -> str:
-    found = latest(read("retrieval"), "encoder", "method", "min_tokens", "max_tokens")
+    """Encoders as they come, on the most documents that were measured."""
+    rows = [row for row in read("retrieval") if "trained" not in row["encoder"]]
+    return retrieval_table([row for row in rows if row["candidates"] == max(x["candidates"] for x in rows)])
+
+
+def retrieval_trained(read: Read) -> str:
+    """Encoders that were trained on long documents, and what they were trained from, on the same documents."""
+    rows = read("retrieval")
+    counts = [row["candidates"] for row in rows if "trained" in row["encoder"]]
+    return retrieval_table([row for row in rows if row["candidates"] in counts[-1:]])
+
+
+def retrieval_table(rows: list[dict]) -> str:
+    found = latest(rows, "encoder", "method", "min_tokens", "max_tokens")
     by_method = defaultdict(list)
     for (encoder, method, *_), row in found.items():
         by_method[f"{encoder}, {method}"].append(row)
-    rows = defaultdict(dict)
+    table = defaultdict(dict)
     for name, parts in by_method.items():
         for row in parts:
             column = f"nDCG@10, {row['min_tokens']:,}–{row['max_tokens']:,} tokens ({row['documents']})"
-            rows[name][column] = f"{row['ndcg']:.2f} ± {row['ndcg_error']:.2f}"
+            table[name][column] = f"{row['ndcg']:.2f} ± {row['ndcg_error']:.2f}"
         count, seconds = (sum(row[column] for row in parts) for column in ("documents", "seconds"))
-        rows[name]["all"] = f"{sum(row['ndcg'] * row['documents'] for row in parts) / count:.3f}"
-        rows[name]["documents per second"] = f"{count / seconds:.2f}"
-        rows[name]["memory beyond the model, GiB"] = f"{max(row['memory_bytes'] for row in parts) / 2**30:.2f}"
-    return grid(rows)
+        table[name]["all"] = all_ranges(parts)
+        table[name]["documents per second"] = f"{count / seconds:.2f}"
+        table[name]["memory beyond the model, GiB"] = f"{max(row['memory_bytes'] for row in parts) / 2**30:.2f}"
+    return grid(table)
+
+
+def all_ranges(parts: list[dict]) -> str:
+    """The mean over the documents of all ranges, and its standard error, from those of each range."""
+    count = sum(row["documents"] for row in parts)
+    mean = sum(row["documents"] * row["ndcg"] for row in parts) / count
+    squares = 0.0
+    for row in parts:
+        n = row["documents"]
+        squares += n * (row["ndcg"] - mean) ** 2 + (n * (n - 1) * row["ndcg_error"] ** 2 if n > 1 else 0)
+    return f"{mean:.3f} ± {math.sqrt(squares / (count - 1) / count):.3f}"
 
 
 # Trained further
@@ -696,6 +720,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "serve": serve,
     "pieces": pieces,
     "retrieval": retrieval,
+    "retrieval, trained": retrieval_trained,
     "passages": passages,
     "passages by place": passages_by_place,
     "transfer": transfer,

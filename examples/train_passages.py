@@ -132,7 +132,7 @@ class PassageTrainer(Trainer):
         originals = [document for document, _ in inputs["documents"]]
         generator = random.Random(inputs["documents"][0][1])
         documents, queries = take_queries(originals, generator, options.query_share)
-        rows = make_rows(tokenizer, documents, options.reading, options.document_tokens + 256)
+        rows = make_rows(tokenizer, documents, options.reading, 2 * options.document_tokens)  # with names
         vectors = self.vectors(model, rows)
         num_passages = sum(len(document.passages) for document in documents)
         passages, wholes = vectors[:num_passages], vectors[num_passages:]

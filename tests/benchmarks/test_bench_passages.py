@@ -28,7 +28,7 @@ def bench(tmp_path, monkeypatch):
     text = "\n\n".join(f"{passage} {'It roars, and hunts at night. ' * 20}" for passage in passages * 3)
     documents = [module.sources.Document(f"the {animal}", text) for animal in ANIMALS]
     monkeypatch.setattr(module, "CHECKPOINTS", tmp_path)
-    monkeypatch.setattr(module, "test_documents", lambda packages, cache_dir: documents)
+    monkeypatch.setattr(module.sources, "guides_of_packages", lambda *args: documents)
     monkeypatch.setattr(module, "UNTRAINED", {"lion-minilm-l6": ["pieces", "one pass with names"]})
     monkeypatch.setattr(module, "STARTS", {"softmax in half": ["linear_attention", "full_attention"]})
     files = tmp_path / "data" / "train.jsonl", tmp_path / "data" / "validation.jsonl"
