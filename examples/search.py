@@ -56,6 +56,7 @@ CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 MODEL = CHECKPOINTS / "lion-minilm-l6"
 PASSAGE_MODEL = CHECKPOINTS / "lion-minilm-l6-passages"  # has learnt to read documents in one pass
 INDEX_DIR = Path(__file__).parents[1] / "outputs" / "search"
+SIGNS = " #=-~*`"  # of headings
 WIDTH = 100  # of a line that is shown
 MOST_PARTS = 64  # files of vectors, which are joined then
 
@@ -144,9 +145,10 @@ def make_index(files: Iterable[str], folder: str, vectors: "SavedVectors") -> In
     return Index(sorted(found, key=lambda document: (document.places[0].count("."), document)), vectors)
 
 
-def shown(text: str) -> str:
-    """The first line of a text, or as much of it as fits into a line of the answers."""
-    line = " ".join(text.strip().splitlines()[0].split())
+def shown(text: str, name: str = "") -> str:
+    """The first line of a text that is not its name, or as much of it as fits into a line of the answers."""
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    line = next((line for line in lines if line.strip(SIGNS) not in ("", name)), name)
     short = textwrap.shorten(line, WIDTH, placeholder=" …")
     return short if len(short) > WIDTH // 2 or len(line) <= WIDTH else f"{line[: WIDTH - 2]} …"  # few spaces
 
@@ -348,8 +350,8 @@ def print_answers(query: str, answers: list[Answer]) -> None:
     print(f"\n  {query}")
     width = max(len(answer.place) for answer in answers)
     for score, document, place, text in answers:
-        name = "" if document == place else f"{document}: "
-        print(f"    {score:.2f}  {place:{width}}  {shown(name + text)}")
+        line = shown(text) if document == place else f"{document}: {shown(text, document)}"
+        print(f"    {score:.2f}  {place:{width}}  {line}")
 
 
 def main(args: list[str] | None = None) -> list[Answer]:

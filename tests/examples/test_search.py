@@ -140,6 +140,10 @@ def test_an_index_that_was_not_saved_to_its_end_is_the_one_before(tmp_path, monk
 def test_lines_without_spaces_are_shown():
     search = import_module("search")
     assert search.shown("\u72ee" * 300).startswith("\u72ee" * 90) and len(search.shown("\u72ee" * 300)) <= search.WIDTH
+    assert (
+        search.shown("Lion\n====\n\n A lion\troars.", "Lion") == "A lion roars."
+        and search.shown("# Lion", "Lion") == "Lion"
+    )
     assert search.shown("A lion.\nAn owl.") == "A lion." and search.shown("word " * 50).endswith("word …")
 
 
@@ -257,8 +261,14 @@ def test_a_save_writes_what_is_new(search, tmp_path, monkeypatch):
     for n in range(9):
         vectors.remove(str(n))
         del expected[str(n)]
+    before = {part: part.read_bytes() for part in vectors.parts}
     vectors.save()
     assert written[6:] == [15] and len(vectors.parts) == 1
+    for part, content in before.items():  # as if they had not been deleted
+        part.write_bytes(content)
+    assert search.FileVectors(tmp_path / "index").keys == expected.keys()
+    for part in before:
+        part.unlink()
     vectors.remove("9")
     vectors.add("9", expected["9"])
     vectors.save()
@@ -337,7 +347,7 @@ def test_the_right_text_is_found_and_printed(search, folder, capsys):
     assert best.place == str(Path("deep") / "dates.md:1") and best.document == "Dates"
     out = capsys.readouterr().out
     assert "Searching 4 of 4 passages." in out and re.search(r"0\.\d\d  tool\.remove +Delete a folder", out)
-    assert re.search(r"dates\.md:1 +Dates: # Dates\n", out)
+    assert re.search(r"dates\.md:1 +Dates: Turn a date into words", out)
     answers = run(search, folder, "everything", "--top", "99")
     assert {answer.place for answer in answers} == {
         "tool",

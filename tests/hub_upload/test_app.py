@@ -279,10 +279,12 @@ def test_pages_show_no_traceback(caplog):
     with pytest.raises(gradio.Error, match="This failed .KeyError.: the terminal"):
         next(answers)
     assert "roar" in caplog.text  # for the owner of the terminal
-    found = app_panels.Found(0.5, [search.Answer(0.5, "a<b", "a<b.txt:1", "1 < 2")], ["c<d is no text"])
+    answers = [search.Answer(0.5, "A<B", "a<b.txt:1", "1 < 2"), search.Answer(0.4, "pasted", "pasted:1", "2 < 3")]
+    found = app_panels.Found(0.5, answers, ["c<d is no text"])
     shown = app.found_html(found)
     assert "<" not in re.sub("</?(div|p|b)( class=.passage.)?>", "", shown)
-    assert all(x in shown for x in ("Read 50%", "Left out: c&lt;d", "<b>0.50</b> a&lt;b · a&lt;b.txt:1", "1 &lt; 2"))
+    assert all(x in shown for x in ("Read 50%", "Left out: c&lt;d", "<b>0.50</b> A&lt;B · a&lt;b.txt:1", "1 &lt; 2"))
+    assert "<b>0.40</b> pasted:1<p>" in shown
 
 
 def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):

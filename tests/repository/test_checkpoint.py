@@ -154,7 +154,8 @@ def test_vectors_are_the_same_on_every_road(folder, tmp_path):
     }
     of_texts = {"sentence-transformers without this package": other["vectors"]}
     for name, source in encoders.items():
-        encoder = SentenceTransformer(str(source), device="cpu", local_files_only=True).eval()
+        options = {"device": "cpu", "local_files_only": True, "trust_remote_code": source == tmp_path / "onnx"}
+        encoder = SentenceTransformer(str(source), **options).eval()
         of_texts[name] = encoder.encode(texts, convert_to_tensor=True)
         if name != "ONNX in sentence-transformers":  # `encode_passages` packs documents, which graphs cannot
             encoded = modeling_lion.encode_passages(encoder, list(DOCUMENTS.values()), spans, names=list(DOCUMENTS))
