@@ -15,7 +15,6 @@ import gzip
 import json
 import random
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -93,15 +92,15 @@ def documents_of_source(package: str, cache_dir: Path) -> Iterator[Document]:
     """
     folder = cache_dir / package
     if not folder.is_dir():
-        with tempfile.TemporaryDirectory() as download:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache_dir) as download:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
             result = subprocess.run([*command, "--dest", download, package], capture_output=True, text=True)
             if result.returncode:
                 raise RuntimeError(f"pip download {package} failed: {result.stderr.strip()[-500:]}")
             (archive,) = Path(download).iterdir()
             unpack(archive, Path(download) / "guides")
-            cache_dir.mkdir(parents=True, exist_ok=True)
-            shutil.move(Path(download) / "guides", folder)
+            (Path(download) / "guides").rename(folder)  # all of it at once
     if not any(path.suffix in TEXT_FILES for path in folder.rglob("*")):
         raise RuntimeError(f"The source distribution of {package} has no guides: leave it out.")
     for document in documents_of_folder(folder):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 TEXT_FILES = (".txt", ".md", ".rst")
+MOST_BYTES = 100_000_000  # of a file
 # Bytes that no text has; beside white space there is the escape, of colours.
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 # Markdown's and reStructuredText's.
@@ -38,8 +39,11 @@ def read_text(path: str | Path) -> str:
     The text in a file: UTF-8, UTF-16 with a byte order mark, or otherwise Windows' Latin-1.
 
     Raises:
-        ValueError: if the file is binary.
+        ValueError: if the file is binary or too large.
     """
+    size = Path(path).stat().st_size
+    if size > MOST_BYTES:
+        raise ValueError(f"{Path(path).name} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it.")
     data = Path(path).read_bytes()
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", errors="replace")

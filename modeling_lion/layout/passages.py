@@ -247,7 +247,8 @@ def encode_passages(
         names: of the documents. Each passage is read with the name in front (`"name: "`), which helps an encoder that
             was trained with names. Passages must not overlap then. `None` reads documents as they are.
         max_document_tokens: documents with more tokens are read in parts, which bounds the memory. A part begins with
-            a passage if possible; a passage that crosses the end of a part is cut off there.
+            a passage if possible; a passage that crosses the end of a part is cut off there. Encoders with rotary
+            positions know those of their training: give `config.max_position_embeddings`, or less.
         show_progress: whether to draw a progress bar.
 
     Returns:

@@ -86,6 +86,9 @@ def test_files_as_people_have_them(search, folder, monkeypatch, capsys):
     (folder / "latin.txt").write_bytes("Où est le café, près de la gare".encode("latin-1"))
     (folder / "wide.txt").write_text("Un thé au citron", encoding="utf-16")
     (folder / "broken.md").write_bytes(b"\x00\x01\x02 delete")
+    with (folder / "huge.txt").open("wb") as file:
+        file.truncate(200_000_000)
+    (folder / "LOUD.TXT").write_text("an umbrella in capital letters")
     (folder.parent / "secret.txt").write_text("the secret umbrella of nobody")
     (folder / "link.txt").symlink_to(folder.parent / "secret.txt")
     (folder / "long.txt").write_text("word " * 22_000)
@@ -98,6 +101,8 @@ def test_files_as_people_have_them(search, folder, monkeypatch, capsys):
     assert best.place == "book.txt:1801" and "secret" not in second.text
     run(search, folder, "word", "--top", "3")
     out = capsys.readouterr().out
+    assert "Left out: huge.txt has 200,000,000 bytes, and up to 100,000,000 are read: split it." in out
+    assert run(search, folder, "an umbrella in capital letters")[0].place == "LOUD.TXT:1"
     assert "Left out: broken.md is no text" in out and max(map(len, out.splitlines())) < 150
 
 
