@@ -211,11 +211,12 @@ def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
     page.tab("Search")
     page.click("#search")
     assert "A linear attention passes a state" in page.find("#passages .passage").text
+    page.shoot("search")
     page.driver.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(tmp_path / "rules.txt"))
     page.find(".file-preview", "rules")
     page.write("#query textarea, #query input", "when do birds get nothing to eat?")
     page.click("#search")
-    assert "rules.txt" in page.find("#passages .passage", "parrot").text
+    assert "rules.txt:1" in page.find("#passages .passage", "parrot").text
     page.tab("What heads read")
     page.click("#look")
     assert min(page.picture("#masks")) > 200
