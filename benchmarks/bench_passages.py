@@ -7,16 +7,18 @@ Passages that know their document: does it help to read a document in one pass, 
     python benchmarks/bench_passages.py --trained "pieces" "pieces with names" "one pass" "one pass with names" \
         --seeds 0 1 2                                     # and what trainings of 60 steps make of each reading: hours
 
-Documents are guides in the source distributions of packages on PyPI (`PACKAGES`). A query is the first sentence of a
+Documents are guides in the source distributions of packages on PyPI (`GUIDES`). A query is the first sentence of a
 passage, which is taken out of it, with the name of the document in front or without (examples/passages.py). Rows go to
-passages.csv: one for each encoder, way to read (`passages.READINGS`) and place of the passage in its document.
+passages.csv: for each encoder and way to read (`passages.READINGS`) one of all queries, and one for each range of
+places of the passage in its document. Standard errors are clustered by document, since its queries are alike.
 
 `--trained` trains by train_passages.py on documents of another kind, the docstrings of installed packages and the
 manual pages of this machine (`training_documents`). Each control sees the same documents in as many steps. It begins
 with checkpoints/lion-minilm-l6, with that and softmax in a third of its layers or windows alone, or with its teacher,
-which reads pieces only (`STARTS`).
+which reads pieces only (`STARTS`). A trained encoder is used again only for the same start, data and arguments.
 """
 
+import hashlib
 import random
 import sys
 from collections import defaultdict
@@ -38,21 +40,17 @@ sys.path.insert(0, str(ROOT / "examples"))
 import documents as sources  # noqa: E402
 import passages  # noqa: E402
 import train_passages  # noqa: E402
-from bench_retrieval import weights_hash  # noqa: E402
+from bench_retrieval import GUIDES, weights_hash  # noqa: E402
 from distill_from_softmax import find_teacher  # noqa: E402
 from hub_upload_lion.sentence_modules import copy_modules  # noqa: E402
 
 
 CHECKPOINTS = ROOT / "checkpoints"
 DATA_DIR = ROOT / "outputs" / "passages"
-PACKAGES = (
-    *("alembic", "black", "buildbot", "celery", "cherrypy", "coverage", "dask", "distributed", "django", "docutils"),
-    *("fabric", "flask", "gunicorn", "invoke", "kombu", "mako", "nox", "paramiko", "peewee", "pylint", "pymongo"),
-    *("pyramid", "scrapy", "sphinx", "twisted", "urllib3", "waitress", "wtforms", "zope.interface"),
-)
 OF_A_PACKAGE = 6
 CHARACTERS = 3_000, 40_000  # of a document
 PLACES = 0, 2_000, 8_000, CHARACTERS[1]  # characters in front of a passage
+EVERYWHERE = PLACES[0], PLACES[-1]
 TRAINING_CHARACTERS = 3_000, 60_000
 TRAINING_PACKAGES = (
     *("asyncio", "concurrent", "email", "http", "json", "logging", "multiprocessing", "unittest", "urllib", "xml"),
@@ -79,16 +77,11 @@ STARTS = {
     "windows alone": ["sliding_attention"] * 6,
     "all-MiniLM-L6-v2": None,
 }
+TRAINING_ARGUMENTS = [
+    *("--do_train", "--per_device_train_batch_size", "6", "--learning_rate", "5e-5", "--lr_scheduler_type", "cosine"),
+    *("--bf16", "--use_cpu", "--save_strategy", "no", "--report_to", "none"),
+]
 TIMED_DOCUMENTS, TIMED_REPEATS = 20, 3
-
-
-def test_documents(packages: tuple[str, ...], cache_dir: Path) -> list[sources.Document]:
-    """Some guides of each package, at random."""
-    chosen = []
-    for package in packages:
-        found = list(sources.without_repeats(sources.documents_of_source(package, cache_dir), CHARACTERS))
-        chosen += random.Random(package).sample(found, min(OF_A_PACKAGE, len(found)))
-    return chosen
 
 
 def training_documents(cache_dir: Path) -> tuple[Path, Path]:
@@ -106,12 +99,22 @@ def training_documents(cache_dir: Path) -> tuple[Path, Path]:
     return files
 
 
+def digest(*parts: object) -> str:
+    """Says whether something is the same: what files contain, and other values as they are written."""
+    contents = [part.read_bytes() if isinstance(part, Path) else repr(part).encode() for part in parts]
+    return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()[:12]
+
+
+def digest_of_encoder(folder: str | Path) -> str:
+    return digest(*(Path(folder, name) for name in ("config.json", "model.safetensors", "tokenizer.json")))
+
+
 def make_start(name: str, teacher: str, output_dir: Path) -> str:
     """The folder that a training begins with."""
     source = teacher if name == "all-MiniLM-L6-v2" else str(CHECKPOINTS / "lion-minilm-l6")
     if STARTS[name] is None:
         return source
-    folder = output_dir / name.replace(" ", "-")
+    folder = output_dir / f"{name} {digest(digest_of_encoder(source), STARTS[name])}".replace(" ", "-")
     if not (folder / "model.safetensors").is_file():
         fields = {"layer_types": STARTS[name]}
         if "sliding_attention" in STARTS[name]:
@@ -128,20 +131,23 @@ def make_start(name: str, teacher: str, output_dir: Path) -> str:
     return str(folder)
 
 
+def find_control(args, name: str, reading: str, seed: int, teacher: str) -> tuple[Path, list[str]]:
+    """The folder of a training, whose name changes with all that makes the encoder, and the training's arguments."""
+    train_file, _ = training_documents(args.data_dir)
+    start = make_start(name, teacher, args.data_dir)
+    arguments = ["--reading", reading, "--max_steps", str(args.steps), "--seed", str(seed)]
+    arguments += ["--document_tokens", str(args.document_tokens), *TRAINING_ARGUMENTS]
+    made_of = digest(digest_of_encoder(start), digest_of_encoder(teacher), train_file, arguments)
+    folder = args.data_dir / f"{name} {reading} {args.steps} {seed} {made_of}".replace(" ", "-")
+    files = ["--model_name_or_path", start, "--teacher_name_or_path", teacher, "--train_file", str(train_file)]
+    return folder, [*files, "--output_dir", str(folder), *arguments]
+
+
 def train(args, name: str, reading: str, seed: int, teacher: str) -> str:
     """The folder of an encoder that was trained for a way to read."""
-    folder = args.data_dir / f"{name} {reading} {args.steps} {seed}".replace(" ", "-")
+    folder, arguments = find_control(args, name, reading, seed, teacher)
     if not (folder / "all_results.json").is_file():
-        train_file, _ = training_documents(args.data_dir)
-        train_passages.main(
-            [
-                *("--model_name_or_path", make_start(name, teacher, args.data_dir), "--reading", reading),
-                *("--train_file", str(train_file), "--do_train", "--max_steps", str(args.steps), "--seed", str(seed)),
-                *("--per_device_train_batch_size", "6", "--learning_rate", "5e-5", "--lr_scheduler_type", "cosine"),
-                *("--teacher_name_or_path", teacher, "--bf16", "--use_cpu", "--save_strategy", "no"),
-                *("--report_to", "none", "--output_dir", str(folder)),
-            ]
-        )
+        train_passages.main(arguments)
     return str(folder)
 
 
@@ -162,11 +168,14 @@ def time_readings(folder: str, documents: list[passages.Document], readings: lis
 def by_place(
     documents: list[passages.Document], queries: list[passages.Query]
 ) -> Iterator[tuple[int, int, list[int]]]:
-    """For each range of `PLACES` the indices of the queries whose passages have as much text in front."""
+    """
+    For all places, and for each range of `PLACES`, the indices of the queries whose passages have as much text in
+    front.
+    """
     in_front = [sum(map(len, x.passages[:n])) for x in documents for n in range(len(x.passages))]
-    for low, high in zip(PLACES, PLACES[1:], strict=False):
+    for low, high in (EVERYWHERE, *zip(PLACES, PLACES[1:], strict=False)):
         chosen = [n for n, query in enumerate(queries) if low <= in_front[query.passage] < high]
-        if len(chosen) > 1:  # for a standard error
+        if chosen:
             yield low, high, chosen
 
 
@@ -177,6 +186,9 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--trained", nargs="*", choices=ALL, default=[], help="ways to read that are trained for")
     parser.add_argument("--starts", nargs="*", choices=list(STARTS), default=["lion-minilm-l6"], help="of trainings")
     parser.add_argument("--steps", type=int, default=60, help="of a training")
+    parser.add_argument(
+        "--document_tokens", type=int, default=2048, help="of a training, read of a document in a step"
+    )
     parser.add_argument("--seeds", type=int, nargs="*", default=[0], help="of trainings")
     parser.add_argument("--data_dir", type=Path, default=DATA_DIR, help="of documents and trained encoders")
     args = parser.parse_args(args)
@@ -185,12 +197,13 @@ def main(args: list[str] | None = None) -> None:
 
     file = args.data_dir / f"guides{'-quick' * args.quick}.jsonl"
     if not file.is_file():
-        sources.write_documents(
-            file, test_documents(PACKAGES[:2] if args.quick else PACKAGES, args.data_dir / "sources")
-        )
+        packages = GUIDES[:2] if args.quick else GUIDES
+        found = sources.guides_of_packages(packages, args.data_dir / "sources", OF_A_PACKAGE, CHARACTERS)
+        sources.write_documents(file, found)
     everything = passages.read_documents(file)
     documents, queries = passages.take_queries(everything, random.Random(0), 0.5, at_most=train_passages.MOST_QUERIES)
     places = list(by_place(documents, queries))
+    owners = passages.owners_of(documents)[[query.passage for query in queries]]
     count = {"documents": len(documents), "candidates": sum(len(x.passages) for x in documents)}
     print(f"{count['documents']} documents, {count['candidates']:,} passages, {len(queries):,} queries", flush=True)
 
@@ -204,7 +217,8 @@ def main(args: list[str] | None = None) -> None:
         folder = folders[name] if steps is None else train(args, name, reading, seed, teacher)
         about = {"encoder": name, "reading": reading, "steps": steps, "seed": seed, "weights": weights_hash(folder)}
         about |= count
-        if is_measured(path, [about]) and not args.again:
+        everywhere = dict(zip(("min_place", "max_place"), EVERYWHERE, strict=True))
+        if is_measured(path, [about | everywhere]) and not args.again:
             continue
         if steps is None and name not in ratios:
             ratios[name] = time_readings(folder, documents[:TIMED_DOCUMENTS], UNTRAINED[name])
@@ -214,7 +228,7 @@ def main(args: list[str] | None = None) -> None:
             row = about | {"min_place": low, "max_place": high, "queries": len(chosen)}
             for what, values in found.items():
                 key = what.replace(",", "").replace(" ", "_")
-                row[key], row[f"{key}_error"] = passages.mean_and_error(values[chosen])
+                row[key], row[f"{key}_error"] = passages.mean_and_error(values[chosen], owners[chosen])
             rows.append(row | {"time_of_pieces": ratios[name].get(reading) if steps is None else None})
         append_rows(path, rows)
         means = ", ".join(f"{what} {values.mean():.3f}" for what, values in found.items())

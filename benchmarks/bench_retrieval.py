@@ -3,7 +3,7 @@
 Long documents: does an encoder that reads them as a whole find them better than one that reads pieces?
 
     pip install ".[distill]"                          # the teacher
-    python benchmarks/bench_retrieval.py              # minutes on a CPU core
+    python benchmarks/bench_retrieval.py              # an hour of a CPU core
     python benchmarks/bench_retrieval.py --quick      # a few documents
     pip install ".[distill,train,embeddings]"         # to train encoders for it:
     python benchmarks/bench_retrieval.py --encoders "LION trained on whole documents" "LION trained on pieces" \
@@ -11,8 +11,9 @@ Long documents: does an encoder that reads them as a whole find them better than
 
 A query is the first paragraph of a module's docstring. Its document is all other documentation of the module, with the
 names of classes and functions, 1,024 to 32,768 tokens long; paragraphs of nearly the same words as the query are left
-out. Documents are modules of a few large packages, so that most of the others are about similar things. Rows go to
-retrieval.csv, one for each model, method and range of lengths:
+out. Documents are modules of a few large packages, so that most of the others are about similar things, and guides of
+packages on PyPI, whose query is the first paragraph, too. Rows go to retrieval.csv, one for each model, method and
+range of lengths:
 
 - `whole`: the document in one pass;
 - `first N`: cut off after N tokens;
@@ -28,7 +29,6 @@ import json
 import math
 import random
 import re
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,13 +47,24 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 from distill_from_softmax import embeddings, find_teacher  # noqa: E402
-from docstrings import docstrings, module_name, split_paragraphs  # noqa: E402
+from docstrings import docstrings, is_prose, module_name, split_paragraphs  # noqa: E402
+from documents import guides_of_packages  # noqa: E402
+from passages import mean_and_error  # noqa: E402
 from search import MODEL, PASSAGE_MODEL, check_encoder, files_of_package  # noqa: E402
 
 import modeling_lion  # noqa: E402, F401  (the Auto classes know LION from here on)
 
 
 PACKAGES = ("torch", "transformers", "scipy", "sympy")
+# Of packages on PyPI, whose source distributions have guides that no checkpoint has seen.
+GUIDES = (
+    *("alembic", "black", "buildbot", "celery", "cherrypy", "coverage", "dask", "distributed", "django", "docutils"),
+    *("fabric", "flask", "gunicorn", "invoke", "kombu", "mako", "nox", "paramiko", "peewee", "pylint", "pymongo"),
+    *("pyramid", "scrapy", "sphinx", "twisted", "urllib3", "waitress", "wtforms", "zope.interface"),
+)
+GUIDES_OF_A_PACKAGE = 12
+GUIDE_CHARACTERS = 3_000, 150_000
+FIRST_PARAGRAPHS = 6  # of a guide, one of which is the query
 RANGES = ((1024, 2048), (2048, 4096), (4096, 8192), (8192, 16384), (16384, 32768))  # tokens, the last one excluded
 PIECE = 256
 # What encoders are trained on: packages that the tests have installed, and Python's own.
@@ -64,6 +75,7 @@ TRAINING_PACKAGES = [
 TRAINING_LENGTHS = (256, 32768)  # of the documents
 TRAINING_TOKENS = 1024  # of a document, that count
 TRAINING_EPOCHS = 2
+SOURCES_DIR = Path(__file__).parents[1] / "outputs" / "passages" / "sources"
 TRAINED_DIR = Path(__file__).parents[1] / "outputs" / "retrieval"
 TRAINING_ARGUMENTS = [
     *("--num_train_epochs=1", "--per_device_train_batch_size=32", "--mini_batch_size=4", "--learning_rate=3e-5"),
@@ -72,6 +84,7 @@ TRAINING_ARGUMENTS = [
 ]
 BATCH_TOKENS = 4096
 MIN_QUERY_WORDS = 6
+LEGAL = re.compile("copyright|licen[cs]e", re.IGNORECASE)
 NEAR = 0.6  # share of the words of two paragraphs that makes them nearly the same
 
 
@@ -99,35 +112,54 @@ def document_of(file: str, module: str) -> Document | None:
     if not found or found[0].name != module:
         return None
     query, *rest = split_paragraphs(re.sub(r"([-=~*#^])\1{2,}", "", found[0].text))  # without lines under headings
-    is_sentence = len(query.split()) >= MIN_QUERY_WORDS and not re.search("copyright|licen[cs]e", query.lower())
+    is_sentence = len(query.split()) >= MIN_QUERY_WORDS and not LEGAL.search(query)
     if not is_sentence:
         return None
-    of_query = words(query)
     parts = [(None, rest)] + [(x.name.removeprefix(f"{module}."), split_paragraphs(x.text)) for x in found[1:]]
     lines = []
     for name, paragraphs in parts:
-        kept = [text for text in paragraphs if not is_near(words(text), of_query)]
+        kept = without(query, paragraphs)
         lines += [name, *kept] if name and kept else kept
     return Document(module, query, "\n".join(lines))
 
 
+def without(query: str, paragraphs: list[str]) -> list[str]:
+    """The paragraphs that have other words than the query."""
+    of_query = words(query)
+    return [text for text in paragraphs if not is_near(words(text), of_query)]
+
+
+def document_of_guide(name: str, text: str) -> Document | None:
+    """The query and the document of a guide; `None` if none of its first paragraphs is prose."""
+    paragraphs = split_paragraphs(text)
+    found = (x for x in paragraphs[:FIRST_PARAGRAPHS] if is_prose(x) and not LEGAL.search(x))
+    query = next(found, None)
+    return None if query is None else Document(name, query, "\n".join(without(query, paragraphs)))
+
+
+def find_documents(packages: Iterable[str], guides: Iterable[str], sources_dir: Path) -> Iterator[Document]:
+    """Of the modules of installed packages, and of guides of packages on PyPI, mixed."""
+    makers: list[Callable[[], Document | None]] = []
+    for package in packages:
+        files, folder = files_of_package(package)
+        makers += [partial(document_of, file, module_name(file, folder)) for file in files]
+    of_packages = guides_of_packages(guides, sources_dir, GUIDES_OF_A_PACKAGE, GUIDE_CHARACTERS)
+    makers += [partial(document_of_guide, *guide) for guide in of_packages]
+    random.Random(0).shuffle(makers)
+    yield from filter(None, (make() for make in makers))
+
+
 def collect(
-    packages: Iterable[str], tokenizer: PreTrainedTokenizerBase, wanted: dict[tuple[int, int], int]
+    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, wanted: dict[tuple[int, int], int]
 ) -> dict[tuple[int, int], list[tuple[Document, list[int]]]]:
     """
-    By the range of their lengths, so many documents of these packages with their token ids, without special tokens.
-    Of two that share most of their paragraphs, or have the same query, only the first is taken.
+    By the range of their lengths, so many documents with their token ids, without special tokens. Of two that share
+    most of their paragraphs, or have the same query, only the first is taken.
     """
     shortest = min(low for low, _ in wanted)
-    files = []
-    for package in packages:
-        found, folder = files_of_package(package)
-        files += [(file, module_name(file, folder)) for file in found]
-    random.Random(0).shuffle(files)
     queries, seen, chosen = [], [], {limits: [] for limits in wanted}
-    for file, module in files:
-        document = document_of(file, module)
-        if document is None or len(document.text) < 2 * shortest:  # no tokenizer makes so many of so little
+    for document in documents:
+        if len(document.text) < 2 * shortest:  # no tokenizer makes so many of so little
             continue
         paragraphs, of_query = set(document.text.split("\n")), words(document.query)
         if of_query in queries or any(2 * len(paragraphs & x) > min(len(paragraphs), len(x)) for x in seen):
@@ -240,7 +272,8 @@ def train(folder: str, output_dir: str, tokens: int) -> None:
     from train_embeddings import main as train_embeddings  # needs sentence-transformers, as nothing else here does
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    (found,) = collect(TRAINING_PACKAGES, tokenizer, {TRAINING_LENGTHS: sys.maxsize}).values()
+    documents = find_documents(TRAINING_PACKAGES, (), Path())
+    (found,) = collect(documents, tokenizer, {TRAINING_LENGTHS: sys.maxsize}).values()
     whole, generator = tokens == TRAINING_TOKENS, random.Random(0)
     pairs = Path(output_dir) / "pairs.jsonl"
     pairs.parent.mkdir(parents=True, exist_ok=True)
@@ -268,18 +301,20 @@ def main(args: list[str] | None = None) -> None:
         "--encoders", nargs="+", choices=list(READINGS), default=[x for x in READINGS if x not in TRAINED]
     )
     parser.add_argument(
-        "--documents", type=int, nargs=len(RANGES), default=[40, 25, 12, 5, 2], help="documents per range"
+        "--documents", type=int, nargs=len(RANGES), default=[170, 150, 80, 30, 20], help="documents per range"
     )
     parser.add_argument(
         "--packages", nargs="*", default=PACKAGES, help="import names; not given: " + ", ".join(PACKAGES)
     )
+    parser.add_argument("--guides", nargs="*", default=GUIDES, help="names on PyPI; not given: " + ", ".join(GUIDES))
+    parser.add_argument("--sources_dir", type=Path, default=SOURCES_DIR, help="of guides")
     parser.add_argument(
         "--trained_dir", type=Path, default=TRAINED_DIR, help="folder of the encoders that are trained here"
     )
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     if args.quick:
-        args.documents = [6, 4, 0, 0, 0]
+        args.documents, args.guides = [6, 4, 0, 0, 0], args.guides[:2]
     starts = {name: TRAINED.get(name, (name, None))[0] for name in args.encoders}
     folders = {"LION": args.model, "LION for passages": args.passage_model}
     for name, folder in folders.items():
@@ -288,7 +323,8 @@ def main(args: list[str] | None = None) -> None:
     folders["teacher"] = find_teacher(args.teacher) if "teacher" in starts.values() else ""
 
     tokenizer = AutoTokenizer.from_pretrained(folders[starts[args.encoders[0]]])  # all have the same
-    found = collect(args.packages, tokenizer, dict(zip(RANGES, args.documents, strict=True)))
+    candidates = find_documents(args.packages, args.guides, args.sources_dir)
+    found = collect(candidates, tokenizer, dict(zip(RANGES, args.documents, strict=True)))
     chosen = {limits: x for limits, x in found.items() if x}
     documents = [document for found in chosen.values() for document in found]
     token_ids = [ids for _, ids in documents]
@@ -328,10 +364,11 @@ def main(args: list[str] | None = None) -> None:
             rows = []
             for case in cases:
                 of_range = [n for n, x in enumerate(limits_of) if x == (case["min_tokens"], case["max_tokens"])]
-                gains = [ndcg(methods[case["method"]](queries[n], vectors), n) for n in of_range]
+                gains = torch.tensor([ndcg(methods[case["method"]](queries[n], vectors), n) for n in of_range])
+                mean, error = mean_and_error(gains, torch.arange(len(gains)))
                 measured = {
-                    "ndcg": statistics.mean(gains),
-                    "ndcg_error": statistics.pstdev(gains) / math.sqrt(len(gains)),
+                    "ndcg": mean,
+                    "ndcg_error": error,
                     "seconds": sum(seconds[n] for n in of_range),
                     "memory_bytes": memory,
                 }

@@ -365,22 +365,30 @@ def pieces(read: Read) -> str:
     return grid(rows)
 
 
-def mean_of_queries(rows: list[dict], name: str) -> str:
-    """A score of all rows, weighted by their queries, with its standard error."""
+def passage_rows(read: Read) -> dict[str, tuple[dict | None, list[dict]]]:
+    """
+    The rows of bench_passages.py by encoder and way to read, of trainings one for each seed: that of all queries, and
+    those of ranges of places.
+    """
+    found = latest(read("passages"), "encoder", "reading", "steps", "seed", "min_place", "max_place")
+    by_name = defaultdict(list)
+    for (encoder, reading, steps, seed, *_), row in found.items():
+        trained = "" if steps is None else f", {steps} steps, seed {seed}"
+        by_name[f"{encoder}, {reading}{trained}"].append(row)
+    split = {}
+    for name, rows in by_name.items():
+        limits = min(row["min_place"] for row in rows), max(row["max_place"] for row in rows)
+        of_all = [row for row in rows if (row["min_place"], row["max_place"]) == limits]
+        split[name] = (of_all[-1] if of_all else None, [row for row in rows if row not in of_all])
+    return split
+
+
+def score_of_queries(rows: list[dict], name: str) -> str:
+    """A score with its standard error; of several rows that of all their queries, as if they shared no documents."""
     count = sum(row["queries"] for row in rows)
     mean = sum(row["queries"] * row[name] for row in rows) / count
     error = math.sqrt(sum((row["queries"] * row[f"{name}_error"]) ** 2 for row in rows)) / count
     return f"{mean:.3f} ± {error:.3f}"
-
-
-def passage_rows(read: Read) -> dict[str, list[dict]]:
-    """The rows of bench_passages.py by encoder and way to read; of trainings one for each seed."""
-    found = latest(read("passages"), "encoder", "reading", "steps", "seed", "min_place")
-    by_name = defaultdict(list)
-    for (encoder, reading, steps, seed, _), row in found.items():
-        trained = "" if steps is None else f", {steps} steps, seed {seed}"
-        by_name[f"{encoder}, {reading}{trained}"].append(row)
-    return by_name
 
 
 def passages(read: Read) -> str:
@@ -391,36 +399,61 @@ def passages(read: Read) -> str:
         "documents_one_vector": "documents, one vector",
     }
     table = {}
-    for name, rows in passage_rows(read).items():
-        table[name] = {title: mean_of_queries(rows, column) for column, title in columns.items()}
+    for name, (of_all, by_place) in passage_rows(read).items():
+        rows = by_place if of_all is None else [of_all]  # tables of earlier versions have ranges only
+        table[name] = {title: score_of_queries(rows, column) for column, title in columns.items()}
         table[name]["time ÷ pieces"] = number(rows[0]["time_of_pieces"])
     return grid(table)
 
 
 def passages_by_place(read: Read) -> str:
     table = defaultdict(dict)
-    for name, rows in passage_rows(read).items():
+    for name, (_, rows) in passage_rows(read).items():
         for row in sorted(rows, key=lambda row: row["min_place"]):
             column = f"{row['min_place']:,} to {row['max_place']:,} characters ({row['queries']})"
-            table[name][column] = mean_of_queries([row], "with_names")
+            table[name][column] = score_of_queries([row], "with_names")
     return grid(table)
 
 
 def retrieval(read: Read) -> str:
-    found = latest(read("retrieval"), "encoder", "method", "min_tokens", "max_tokens")
+    """Encoders as they come, on the most documents that were measured."""
+    rows = [row for row in read("retrieval") if "trained" not in row["encoder"]]
+    return retrieval_table([row for row in rows if row["candidates"] == max(x["candidates"] for x in rows)])
+
+
+def retrieval_trained(read: Read) -> str:
+    """Encoders that were trained on long documents, and what they were trained from, on the same documents."""
+    rows = read("retrieval")
+    counts = [row["candidates"] for row in rows if "trained" in row["encoder"]]
+    return retrieval_table([row for row in rows if row["candidates"] in counts[-1:]])
+
+
+def retrieval_table(rows: list[dict]) -> str:
+    found = latest(rows, "encoder", "method", "min_tokens", "max_tokens")
     by_method = defaultdict(list)
     for (encoder, method, *_), row in found.items():
         by_method[f"{encoder}, {method}"].append(row)
-    rows = defaultdict(dict)
+    table = defaultdict(dict)
     for name, parts in by_method.items():
         for row in parts:
             column = f"nDCG@10, {row['min_tokens']:,}–{row['max_tokens']:,} tokens ({row['documents']})"
-            rows[name][column] = f"{row['ndcg']:.2f} ± {row['ndcg_error']:.2f}"
+            table[name][column] = f"{row['ndcg']:.2f} ± {row['ndcg_error']:.2f}"
         count, seconds = (sum(row[column] for row in parts) for column in ("documents", "seconds"))
-        rows[name]["all"] = f"{sum(row['ndcg'] * row['documents'] for row in parts) / count:.3f}"
-        rows[name]["documents per second"] = f"{count / seconds:.2f}"
-        rows[name]["memory beyond the model, GiB"] = f"{max(row['memory_bytes'] for row in parts) / 2**30:.2f}"
-    return grid(rows)
+        table[name]["all"] = all_ranges(parts)
+        table[name]["documents per second"] = f"{count / seconds:.2f}"
+        table[name]["memory beyond the model, GiB"] = f"{max(row['memory_bytes'] for row in parts) / 2**30:.2f}"
+    return grid(table)
+
+
+def all_ranges(parts: list[dict]) -> str:
+    """The mean over the documents of all ranges, and its standard error, from those of each range."""
+    count = sum(row["documents"] for row in parts)
+    mean = sum(row["documents"] * row["ndcg"] for row in parts) / count
+    squares = 0.0
+    for row in parts:
+        n = row["documents"]
+        squares += n * (row["ndcg"] - mean) ** 2 + (n * (n - 1) * row["ndcg_error"] ** 2 if n > 1 else 0)
+    return f"{mean:.3f} ± {math.sqrt(squares / (count - 1) / count):.3f}"
 
 
 # Trained further
@@ -693,6 +726,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "serve": serve,
     "pieces": pieces,
     "retrieval": retrieval,
+    "retrieval, trained": retrieval_trained,
     "passages": passages,
     "passages by place": passages_by_place,
     "transfer": transfer,

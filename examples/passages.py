@@ -206,6 +206,11 @@ def text_rows(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest:
     return [Row(ids, [(0, len(ids), n)]) for n, ids in enumerate(encoded["input_ids"])]
 
 
+def owners_of(documents: Iterable[Document]) -> Tensor:
+    """Of every passage the index of its document, `(passages,)`."""
+    return torch.tensor([n for n, document in enumerate(documents) for _ in document.passages])
+
+
 def ndcg(scores: Tensor, answers: Tensor) -> Tensor:
     """nDCG@10 of queries `(queries, candidates)` with one answer each; others of the same score stand before it."""
     ranks = (scores >= scores.gather(1, answers[:, None])).sum(1)
@@ -230,7 +235,7 @@ def score_queries(
     """
     longest = LONGEST_DOCUMENT if READINGS[reading][0] else LONGEST_PIECE
     vectors = encode_rows(model, make_rows(tokenizer, documents, reading, longest), tokenizer.pad_token_id)
-    owners = torch.tensor([n for n, document in enumerate(documents) for _ in document.passages])
+    owners = owners_of(documents)
     passages, wholes = vectors[: len(owners)], vectors[len(owners) :]
     if not len(wholes):
         wholes = F.normalize(torch.zeros(len(documents), passages.shape[1]).index_add(0, owners, passages), dim=-1)
@@ -248,6 +253,20 @@ def score_queries(
     return found
 
 
-def mean_and_error(values: Tensor) -> tuple[float, float]:
-    """And the standard error of the mean."""
-    return values.mean().item(), values.std().item() / math.sqrt(len(values))
+def mean_and_error(values: Tensor, clusters: Tensor) -> tuple[float, float]:
+    """
+    The mean, and its standard error when values of the same cluster are alike: queries of one document, for example.
+
+    With residuals :math:`r`, their sums :math:`s_g` in `G` clusters and `n` values, the error is
+    :math:`\\sqrt{G / (G - 1) \\sum_g s_g^2} / n`: that of independent values where each has its own cluster.
+
+    Args:
+        values, clusters: `(values,)`; a number for each cluster.
+    """
+    mean = values.double().mean()
+    _, cluster_of = clusters.unique(return_inverse=True)
+    count = int(cluster_of.max()) + 1
+    sums = torch.zeros(count, dtype=torch.double).index_add(0, cluster_of, values.double() - mean)
+    if count == 1:
+        return mean.item(), math.nan
+    return mean.item(), math.sqrt(count / (count - 1) * float(sums.square().sum())) / len(values)

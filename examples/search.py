@@ -8,10 +8,10 @@ Search by meaning: through the documentation of your own Python, or through your
     python examples/search.py                                   # asks for one query after the other
 
 The encoder is a LION in checkpoints/, or another sentence encoder in a folder. A LION reads a text file in one pass,
-with the name of the file in front of each passage; --pieces reads passages one by one, as other encoders always do. Of
-a docstring the name and the first paragraph are read, and private names are left out.
+with its heading, or the name of the file, in front of each passage; --pieces reads passages one by one, as other
+encoders always do. Of a docstring the name and the first paragraph are read, and private names are left out.
 
-Vectors are kept in a file, so that texts are read once; `--index usearch` keeps them in an index for millions of
+Vectors are kept in files, so that texts are read once; `--index usearch` keeps them in an index for millions of
 passages (pip install ".[search]"). Reading ends after --seconds, or with Ctrl-C: the next run goes on.
 """
 
@@ -24,22 +24,30 @@ import os
 import sysconfig
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import bitsandbytes_log  # noqa: F401 (before transformers)
 import numpy as np
 import torch
 from docstrings import docstrings, module_name, python_files, split_paragraphs
-from hub_upload_lion.app.search import places_of, read_text, unit_vectors
-from safetensors import safe_open
+from hub_upload_lion.app.search import (
+    TEXT_FILES,
+    Answer,
+    Document,
+    Encoder,
+    Index,
+    MemoryVectors,
+    SentenceEncoder,
+    documents_of_text,
+    read_text,
+)
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from tqdm import tqdm
 
-from modeling_lion import encode_passages, split_passages
 from modeling_lion.attention.numerics import has_fast_bfloat16
 from modeling_lion.layout.passages import LONGEST
 
@@ -48,82 +56,22 @@ CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 MODEL = CHECKPOINTS / "lion-minilm-l6"
 PASSAGE_MODEL = CHECKPOINTS / "lion-minilm-l6-passages"  # has learnt to read documents in one pass
 INDEX_DIR = Path(__file__).parents[1] / "outputs" / "search"
-TEXT_FILES = (".txt", ".md", ".rst")
-BATCH_CHARACTERS = 40_000  # read together; some seconds, behind which reading can stop
-LONGEST_DOCUMENT = 100_000  # characters; of a longer file, parts are documents
-SAVE_EVERY = 15  # seconds
+SIGNS = " #=-~*`"  # of headings
 WIDTH = 100  # of a line that is shown
+MOST_PARTS = 64  # files of vectors, which are joined then
 
 
-class Entry(NamedTuple):
-    """A passage that can be found, and where: module.function, or file:line."""
-
-    place: str
-    first_line: str
-
-
-class Document(NamedTuple):
-    """What is read at once: a text with a name, the first and last characters of its passages, and their entries."""
-
-    name: str
-    text: str
-    spans: tuple[tuple[int, int], ...]
-    entries: tuple[Entry, ...]
-
-    @property
-    def key(self) -> str:
-        """Changes with what is read, and with nothing else."""
-        return hashlib.sha256(repr(self[:3]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-class Answer(NamedTuple):
-    score: float
-    place: str
-    first_line: str
-
-
-class Encoder(Protocol):
-    """What a search needs of an encoder: unit vectors, float32, on the CPU."""
-
-    def encode_query(self, query: str) -> Tensor:
-        """`(size,)`"""
-
-    def encode_documents(self, documents: list[Document]) -> list[Tensor]:
-        """Of each document `(passages, size)`."""
-
-
-class SentenceEncoder:
+def load_encoder(folder: str | Path, in_pieces: bool) -> SentenceEncoder:
     """
-    An encoder of sentence-transformers.
-
-    Args:
-        folder: of the encoder.
-        in_pieces: whether passages are read one by one, each with the name of its document in front, and not in one
-            pass over the document. Encoders that are no LION always do.
+    The encoder in a folder.
 
     Raises:
         FileNotFoundError: if there is no such folder.
     """
-
-    def __init__(self, folder: str | Path, in_pieces: bool):
-        check_encoder(folder)
-        # Where the CPU multiplies bfloat16, it reads twice as fast, and 99 % of the nearest neighbours are the same.
-        dtype = torch.bfloat16 if not torch.cuda.is_available() and has_fast_bfloat16() else torch.float32
-        self.encoder = SentenceTransformer(str(folder), model_kwargs={"dtype": dtype}).eval()
-        config = getattr(getattr(self.encoder[0], "auto_model", None), "config", None)
-        self.in_pieces = in_pieces or getattr(config, "model_type", None) != "lion"
-
-    def encode_query(self, query: str) -> Tensor:
-        return unit_vectors(self.encoder, [query])[0]
-
-    def encode_documents(self, documents: list[Document]) -> list[Tensor]:
-        lengths = [len(document.spans) for document in documents]
-        if self.in_pieces:
-            texts = [f"{x.name}: {x.text[first:end]}" for x in documents for first, end in x.spans]
-            return list(unit_vectors(self.encoder, texts).split(lengths))
-        names, texts, spans, _ = zip(*documents, strict=True)
-        vectors = torch.from_numpy(encode_passages(self.encoder, texts, spans, names=names).vectors)
-        return list(torch.nn.functional.normalize(vectors, dim=-1).split(lengths))
+    check_encoder(folder)
+    # Where the CPU multiplies bfloat16, it reads twice as fast, and 99 % of the nearest neighbours are the same.
+    dtype = torch.bfloat16 if not torch.cuda.is_available() and has_fast_bfloat16() else torch.float32
+    return SentenceEncoder(SentenceTransformer(str(folder), model_kwargs={"dtype": dtype}), in_pieces)
 
 
 def files_of_package(package: str | None) -> tuple[list[str], str]:
@@ -161,7 +109,7 @@ def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
     )
     root = folder.resolve()
     own = (path for path in visible if path.is_file() and path.resolve().is_relative_to(root))
-    files = sorted(str(path) for path in own if path.suffix in (".py", *TEXT_FILES))
+    files = sorted(str(path) for path in own if path.suffix.lower() in (".py", *TEXT_FILES))
     if not files:
         raise ValueError(f"--folder {folder} has no files to search: none ends with .py, {', '.join(TEXT_FILES)}.")
     return files, str(folder)
@@ -169,97 +117,115 @@ def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
 
 def documents_of(file: str, folder: str) -> Iterator[Document]:
     """What is read of a file: a text with its passages, or each public name of a Python file with a docstring."""
-    if not file.endswith(".py"):
+    if not file.lower().endswith(".py"):
         try:
             text = read_text(file)
         except (ValueError, OSError) as error:
             print(f"Left out: {error}")
             return
-        spans = split_passages(text)
-        places = places_of(text, spans, os.path.relpath(file, folder))
-        entries = [Entry(place, shown(text[slice(*span)])) for place, span in zip(places, spans, strict=True)]
-        begin = 0
-        for n, (_, end) in enumerate(spans):
-            start = spans[begin][0]
-            if n + 1 == len(spans) or spans[n + 1][1] - start > LONGEST_DOCUMENT:
-                of_part = tuple((a - start, b - start) for a, b in spans[begin : n + 1])
-                yield Document(Path(file).stem, text[start:end], of_part, tuple(entries[begin : n + 1]))
-                begin = n + 1
+        yield from documents_of_text(text, os.path.relpath(file, folder))
         return
     for docstring in docstrings(file, module_name(file, folder)):
         paragraphs = split_paragraphs(docstring.text)
         if paragraphs and not any(part.startswith("_") for part in docstring.name.split(".")):
             text = paragraphs[0][:LONGEST]
-            yield Document(docstring.name, text, ((0, len(text)),), (Entry(docstring.name, shown(docstring.text)),))
+            yield Document(docstring.name, text, ((0, len(text)),), (docstring.name,))
 
 
-def shown(text: str) -> str:
-    """The first line of a text, or as much of it as fits into a line of the answers."""
-    line = " ".join(text.strip().splitlines()[0].split())
+def make_index(files: Iterable[str], folder: str, vectors: "SavedVectors") -> Index:
+    """
+    Of the documents in files, the outermost names first; names of modules and files begin in the folder.
+
+    Raises:
+        ValueError: if there is nothing to search.
+    """
+    found = [document for file in files for document in documents_of(file, folder)]
+    if not found:
+        raise ValueError(f"There is nothing to search in {folder}: no text, and no docstring of a public name.")
+    return Index(sorted(found, key=lambda document: (document.places[0].count("."), document)), vectors)
+
+
+def shown(text: str, name: str = "") -> str:
+    """The first line of a text that is not its name, or as much of it as fits into a line of the answers."""
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    line = next((line for line in lines if line.strip(SIGNS) not in ("", name)), name)
     short = textwrap.shorten(line, WIDTH, placeholder=" …")
     return short if len(short) > WIDTH // 2 or len(line) <= WIDTH else f"{line[: WIDTH - 2]} …"  # few spaces
 
 
-class Vectors(Protocol):
-    """Vectors of documents by their keys, in a file."""
+class FileVectors(MemoryVectors):
+    """
+    One matrix, all of which is compared with a query, and files of what was added and removed between two saves.
 
-    keys: set[str]
+    Many files, or files with more removed vectors than others, are joined into one. A process that ends in between
+    leaves what was saved before.
+    """
 
-    def add(self, key: str, vectors: Tensor) -> None:
-        """Those of a document's passages, `(passages, size)`."""
-
-    def remove(self, key: str) -> None: ...
-
-    def save(self) -> None: ...
-
-    def search(self, query: Tensor, top: int) -> list[tuple[float, str, int]]:
-        """The most similar passages, the best first: cosine, key, and index of the passage in its document."""
-
-
-class MatrixVectors:
-    """One matrix in a safetensors file, all of which is compared with a query."""
+    save_every = 0.0
 
     def __init__(self, path: Path):
-        self.path = path.with_suffix(".safetensors")
-        self.vectors: dict[str, Tensor] = {}
-        self.matrix: Tensor | None = None
-        if self.path.is_file():
-            with safe_open(self.path, "pt") as file:
-                lengths = json.loads(file.metadata()["lengths"])
-                rows = file.get_tensor("vectors").split(list(lengths.values()))
-            self.vectors = dict(zip(lengths, rows, strict=True))
-
-    @property
-    def keys(self) -> set[str]:
-        return set(self.vectors)
+        super().__init__()
+        self.folder = path.with_suffix(".vectors")
+        self.added: dict[str, Tensor] = {}
+        self.removed: set[str] = set()
+        self.saved_rows = 0
+        self.parts = []
+        for part in sorted(self.folder.glob("*.safetensors")):
+            try:
+                with safe_open(part, "pt") as file:
+                    about = json.loads(file.metadata()["about"])
+                    rows = file.get_tensor("vectors").split(list(about["lengths"].values()))
+            except SafetensorError:  # of a machine that went down: its documents are read again
+                part.unlink()
+                continue
+            self.parts.append(part)
+            if about["is_whole"]:  # the parts before it are about to be deleted
+                self.vectors, self.saved_rows = {}, 0
+            for key in about["removed"]:
+                self.vectors.pop(key, None)
+            self.vectors |= zip(about["lengths"], rows, strict=True)
+            self.saved_rows += sum(about["lengths"].values())
 
     def add(self, key: str, vectors: Tensor) -> None:
-        self.vectors[key], self.matrix = vectors, None
+        super().add(key, vectors)
+        self.added[key] = vectors
 
     def remove(self, key: str) -> None:
-        del self.vectors[key]
-        self.matrix = None
+        super().remove(key)
+        self.added.pop(key, None)
+        self.removed.add(key)
 
     def save(self) -> None:
-        lengths = json.dumps({key: len(rows) for key, rows in self.vectors.items()})
-        with replaced(self.path) as unfinished:
-            save_file({"vectors": torch.cat(list(self.vectors.values()))}, unfinished, {"lengths": lengths})
-
-    def search(self, query: Tensor, top: int) -> list[tuple[float, str, int]]:
-        if self.matrix is None:
-            self.matrix = torch.cat(list(self.vectors.values()))
-            self.places = [(key, n) for key, rows in self.vectors.items() for n in range(len(rows))]
-        best = (self.matrix @ query).topk(min(top, len(self.matrix)))
-        return [(score, *self.places[n]) for score, n in zip(*map(Tensor.tolist, best), strict=True)]
+        if not self.added and not self.removed:
+            return
+        rows = sum(map(len, self.vectors.values()))
+        is_whole = len(self.parts) + 1 >= MOST_PARTS or self.saved_rows > 2 * rows
+        written = self.vectors if is_whole else self.added
+        about = {"lengths": {key: len(x) for key, x in written.items()}, "removed": [], "is_whole": is_whole}
+        if not is_whole:
+            about["removed"] = sorted(self.removed)
+        number = int(self.parts[-1].stem.split("-")[0]) + 1 if self.parts else 0
+        part = self.folder / f"{number:09}-{os.getpid()}.safetensors"
+        vectors = torch.cat(list(written.values())) if written else torch.zeros(0, 1)
+        with replaced(part) as unfinished:
+            save_file({"vectors": vectors}, unfinished, {"about": json.dumps(about)})
+        if is_whole:
+            for other in self.parts:
+                other.unlink(missing_ok=True)
+        self.parts = [part] if is_whole else [*self.parts, part]
+        self.saved_rows = rows if is_whole else self.saved_rows + len(vectors)
+        self.added, self.removed = {}, set()
 
 
 class UsearchVectors:
     """
-    An index of usearch, which compares a query with few of its vectors.
+    An index of usearch, which compares a query with few of its vectors. It is saved as a whole.
 
     Raises:
         ImportError: if usearch is not installed.
     """
+
+    save_every = 15.0
 
     def __init__(self, path: Path):
         try:
@@ -275,6 +241,7 @@ class UsearchVectors:
             self.labels, self.next_label, self.file = saved["labels"], saved["next_label"], saved["file"]
             self.index = UsearchIndex.restore(self.folder / self.file)
         self.places = {label: (key, n) for key, labels in self.labels.items() for n, label in enumerate(labels)}
+        self.is_saved = True
 
     @property
     def keys(self) -> set[str]:
@@ -286,15 +253,18 @@ class UsearchVectors:
         labels = list(range(self.next_label, self.next_label + len(vectors)))
         self.next_label += len(vectors)
         self.index.add(np.array(labels, "uint64"), vectors.numpy())
-        self.labels[key] = labels
+        self.labels[key], self.is_saved = labels, False
         self.places |= {label: (key, n) for n, label in enumerate(labels)}
 
     def remove(self, key: str) -> None:
+        self.is_saved = False
         for label in self.labels.pop(key):
             self.index.remove(label)
             del self.places[label]
 
     def save(self) -> None:
+        if self.is_saved:
+            return
         # Under a new name, so that the list of names is of one file at every moment.
         before, self.file = self.file, f"{self.names.stem}-{self.next_label}-{os.getpid()}"
         with replaced(self.folder / self.file) as unfinished:
@@ -304,97 +274,58 @@ class UsearchVectors:
             unfinished.write_text(json.dumps(saved))
         if before not in (None, self.file):
             (self.folder / before).unlink(missing_ok=True)
+        self.is_saved = True
 
     def search(self, query: Tensor, top: int) -> list[tuple[float, str, int]]:
+        if not self.places:
+            return []
         found = self.index.search(query.numpy(), min(top, len(self.places)))
         return [(1 - float(x.distance), *self.places[int(x.key)]) for x in found]
 
 
-VECTORS = {"file": MatrixVectors, "usearch": UsearchVectors}
+VECTORS = {"file": FileVectors, "usearch": UsearchVectors}
+SavedVectors = FileVectors | UsearchVectors
 
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """A file to write, which takes the place of another when all of it is there."""
+    """A file to write, which takes the place of another when all of it is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    yield unfinished
-    unfinished.replace(path)
+    try:
+        yield unfinished
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
-class Index:
+def read(index: Index, encoder: Encoder, seconds: float, show_progress: bool = True) -> None:
     """
-    Documents, and the vectors of those that have been read.
-
-    Args:
-        files, folder: what to search; names of modules and files begin in the folder.
-        vectors: those that are kept; what is no longer there is removed from them.
+    Read the documents that have not been read, and save on the way, as often as the vectors say. After so many
+    seconds, or Ctrl-C, no new batch begins, but one is read.
 
     Raises:
-        ValueError: if there is nothing to search.
+        KeyboardInterrupt: if it comes before anything was read.
     """
-
-    def __init__(self, files: list[str], folder: str, vectors: Vectors):
-        # Names of several definitions, as one for each platform, come once for each text.
-        found = {document.key: document for file in files for document in documents_of(file, folder)}
-        self.documents, self.vectors = found, vectors
-        if not found:
-            raise ValueError(f"There is nothing to search in {folder}: no text, and no docstring of a public name.")
-        for key in vectors.keys - found.keys():
-            vectors.remove(key)
-
-    def __str__(self) -> str:
-        read, every = (sum(len(self.documents[key].spans) for key in x) for x in (self.vectors.keys, self.documents))
-        return f"Searching {read:,} of {every:,} passages{'' if read == every else '; run again to read on'}."
-
-    def read(self, encoder: Encoder, seconds: float, show_progress: bool = True) -> None:
-        """
-        Read the documents that have not been read, the outermost names first, and save on the way. After so many
-        seconds, or Ctrl-C, no new batch begins, but one is read.
-        """
-        stop, next_save = time.monotonic() + seconds, time.monotonic() + SAVE_EVERY
-        missing = [self.documents[key] for key in self.documents.keys() - self.vectors.keys]
-        missing.sort(key=lambda document: (document.entries[0].place.count("."), document))
-        if not missing:
-            return
-        has_read = False
-        with (
-            contextlib.suppress(KeyboardInterrupt),
-            tqdm(
-                total=sum(len(x.spans) for x in missing), desc="Reading", unit=" passages", disable=not show_progress
-            ) as progress,
-        ):
-            for batch in batches(missing):
-                for document, vectors in zip(batch, encoder.encode_documents(batch), strict=True):
-                    self.vectors.add(document.key, vectors)
-                    progress.update(len(vectors))
-                has_read = True
-                if time.monotonic() > stop:
-                    break
-                if time.monotonic() > next_save:  # so that a run that is killed has read something
-                    self.vectors.save()
-                    next_save = time.monotonic() + SAVE_EVERY
-        if not self.vectors.keys:
-            raise KeyboardInterrupt
-        if has_read:
-            self.vectors.save()
-
-    def search(self, query: str, encoder: Encoder, top: int = 5) -> list[Answer]:
-        """The most similar of what has been read, by cosine, the best first."""
-        found = self.vectors.search(encoder.encode_query(query), top)
-        return [Answer(score, *self.documents[key].entries[n]) for score, key, n in found]
-
-
-def batches(documents: list[Document]) -> Iterator[list[Document]]:
-    """In their order, as many as have `BATCH_CHARACTERS` together."""
-    batch, characters = [], 0
-    for document in documents:
-        characters += len(document.text)
-        if batch and characters > BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], len(document.text)
-        batch.append(document)
-    yield batch
+    vectors = index.vectors
+    stop, next_save = time.monotonic() + seconds, time.monotonic() + vectors.save_every
+    done, every = index.passages()
+    options = {"desc": "Reading", "unit": " passages", "disable": not show_progress or done == every}
+    with contextlib.suppress(KeyboardInterrupt), tqdm(total=every - done, **options) as progress:
+        for count in index.read(encoder):
+            progress.update(count)
+            if time.monotonic() > stop:
+                break
+            if time.monotonic() > next_save:  # so that a run that is killed has read something
+                vectors.save()
+                next_save = time.monotonic() + vectors.save_every
+    if not vectors.keys:
+        raise KeyboardInterrupt
+    vectors.save()
+    done, _ = index.passages()
+    print(f"Searching {done:,} of {every:,} passages{'' if done == every else '; run again to read on'}.")
 
 
 def check_encoder(folder: str | Path) -> None:
@@ -415,10 +346,12 @@ def index_path(folder: Path, source: str, model: str | Path, in_pieces: bool) ->
 
 
 def print_answers(query: str, answers: list[Answer]) -> None:
+    """Score, place, and the first line of each, with the document's name if the place does not say it."""
     print(f"\n  {query}")
     width = max(len(answer.place) for answer in answers)
-    for answer in answers:
-        print(f"    {answer.score:.2f}  {answer.place:{width}}  {answer.first_line}")
+    for score, document, place, text in answers:
+        line = shown(text) if document == place else f"{document}: {shown(text, document)}"
+        print(f"    {score:.2f}  {place:{width}}  {line}")
 
 
 def main(args: list[str] | None = None) -> list[Answer]:
@@ -438,21 +371,20 @@ def main(args: list[str] | None = None) -> list[Answer]:
     if arguments.top < 1:
         raise ValueError(f"--top is {arguments.top}: give at least 1.")
 
-    encoder = SentenceEncoder(arguments.model, arguments.pieces)
+    encoder = load_encoder(arguments.model, arguments.pieces)
     if arguments.folder is None:
         files, folder = files_of_package(arguments.package)
     else:
         files, folder = files_of_folder(arguments.folder)
     source = str(Path(folder).resolve()) if arguments.package is None else arguments.package
     path = index_path(arguments.index_dir, source, arguments.model, arguments.pieces)
-    index = Index(files, folder, VECTORS[arguments.index](path))
-    index.read(encoder, arguments.seconds)
-    print(index)
+    index = make_index(files, folder, VECTORS[arguments.index](path))
+    read(index, encoder, arguments.seconds)
 
     answers = []
     asked = iter(lambda: input("\nquery (empty to end): ").strip(), "")
     for query in asked if arguments.query is None else [arguments.query]:
-        answers = index.search(query, encoder, arguments.top)
+        answers = index.search(encoder.encode_query(query), arguments.top)
         print_answers(query, answers)
     return answers
 

@@ -36,6 +36,7 @@ from passages import (
     in_order,
     make_rows,
     mean_and_error,
+    owners_of,
     read_documents,
     score_queries,
     take_queries,
@@ -131,7 +132,7 @@ class PassageTrainer(Trainer):
         originals = [document for document, _ in inputs["documents"]]
         generator = random.Random(inputs["documents"][0][1])
         documents, queries = take_queries(originals, generator, options.query_share)
-        rows = make_rows(tokenizer, documents, options.reading, options.document_tokens + 256)
+        rows = make_rows(tokenizer, documents, options.reading, 2 * options.document_tokens)  # with names
         vectors = self.vectors(model, rows)
         num_passages = sum(len(document.passages) for document in documents)
         passages, wholes = vectors[:num_passages], vectors[num_passages:]
@@ -142,8 +143,7 @@ class PassageTrainer(Trainer):
             answers = torch.tensor([query.passage for query in queries], device=found.device)
             losses["passages"] = F.cross_entropy(found @ passages.T / options.temperature, answers)
             if len(wholes) > 1 and options.document_weight:
-                owners = torch.tensor([n for n, document in enumerate(documents) for _ in document.passages])
-                answers = owners.to(answers.device)[answers]
+                answers = owners_of(documents).to(answers.device)[answers]
                 loss = F.cross_entropy(found @ wholes.T / options.temperature, answers)
                 losses["documents"] = options.document_weight * loss
         if self.teacher is not None:
@@ -170,10 +170,12 @@ def evaluate(
     documents, queries = take_queries(documents, random.Random(0), 0.5, at_most=MOST_QUERIES)
     if not queries:
         raise ValueError("No passage of the validation file begins with a sentence and has more behind it.")
-    metrics = {"queries": len(queries), "candidates": sum(len(document.passages) for document in documents)}
+    owners = owners_of(documents)
+    of_queries = owners[[query.passage for query in queries]]
+    metrics = {"queries": len(queries), "candidates": len(owners)}
     for name, values in score_queries(model.eval(), tokenizer, documents, queries, reading).items():
         key = name.replace(",", "").replace(" ", "_")
-        metrics[key], metrics[f"{key}_error"] = mean_and_error(values)
+        metrics[key], metrics[f"{key}_error"] = mean_and_error(values, of_queries)
     return metrics
 
 

@@ -23,7 +23,7 @@ from .panels import Served
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
 
 # The page's own model, in a clone of the repository.
-CHECKPOINT = Path("checkpoints", "lion-minilm-l6")
+CHECKPOINT = Path("checkpoints", "lion-minilm-l6-passages")
 # Packages that the page needs.
 NEEDED = ("gradio", "matplotlib", "sentence_transformers", "PIL")
 CSS = """
@@ -35,17 +35,20 @@ A big cat rests where the sun does not reach it.
 Lions hunt at night, together.
 The stock market fell by two percent.
 Shares lost value on Tuesday."""
-PAGES = """Lions live in groups, called prides. A pride has related females, their cubs and a few males, and it defends
-a territory. Members rest for most of the day, and groom each other in the shade.
-
-They hunt at night or at dawn, several females at a time. One drives the prey towards the others, which wait in the
-grass. Of four hunts one succeeds, and the males eat first.
-
-A linear attention passes a state from token to token, in place of a matrix of all pairs. So the time to read a text
-grows with its length, and not with the square of it. What the state forgets on the way is given by a decay.
-
-To save bread from going stale, keep it in a paper bag at room temperature. In a fridge it dries faster; frozen, it
-keeps for months."""
+PAGES = (
+    "Lions live in groups, called prides. A pride has related females, their cubs and a few males, and it defends a "
+    "territory. Members rest for most of the day, and groom each other in the shade. They hunt at night or at dawn, "
+    "several females at a time. One drives the prey towards the others, which wait in the grass. Of four hunts one "
+    "succeeds, and the males eat first. When a male grows old, younger ones drive him away and take over the pride. "
+    "Cubs of a pride are fed by all of its females, and play together.\n\n"
+    "A linear attention passes a state from token to token, in place of a matrix of all pairs. So the time to read a "
+    "text grows with its length, and not with the square of it. What the state forgets on the way is given by a "
+    "decay: with a slow one a word counts thousands of tokens later, with a fast one only its neighbours read it. A "
+    "document of twice the length takes twice the time, and the state in memory has the same size at every place of "
+    "it. So a book is read in one pass, from its first page to its last one.\n\n"
+    "To save bread from going stale, keep it in a paper bag at room temperature. In a fridge it dries faster; frozen, "
+    "it keeps for months."
+)
 READ = "The lion sleeps in the shade, and the hunter who saw it walks on."
 
 
@@ -139,32 +142,40 @@ def build_search(served: Served) -> None:
             files = gradio.File(file_count="multiple", label="Or your own text files (.txt, .md, .py, …)", height=140)
         with gradio.Column():
             query = gradio.Textbox("why is it fast on long documents?", label="Query", elem_id="query")
+            whole = gradio.Checkbox(
+                True,
+                label="One pass over each document, with its name",
+                elem_id="whole",
+            )
             with gradio.Row():
                 button = gradio.Button("Search", variant="primary", elem_id="search")
                 stop = gradio.Button("Stop", elem_id="stop")
             found = gradio.HTML(elem_id="passages")
 
-    def search(query: str, pasted: str, files: list[str] | None) -> Iterator[str]:
+    def search(query: str, pasted: str, files: list[str] | None, whole: bool) -> Iterator[str]:
         if files and pasted == PAGES:  # the example
             pasted = ""
-        for share, passages in panels.search_texts(served, query, pasted, files):
-            progress = "" if share == 1 else f"<p>Read {share:.0%}; the best so far:</p>"
-            yield progress + passages_html(passages)
+        for found in panels.search_texts(served, query, pasted, files, in_pieces=not whole):
+            yield found_html(found)
 
     # Loaded separately: the encoder is not the model of the other panels.
     options = {"concurrency_limit": 1, "concurrency_id": "encoder"}
-    inputs = [query, pasted, files]
+    inputs = [query, pasted, files, whole]
     clicked = button.click(page(search), inputs, [found], api_name="search", **options)
     submitted = query.submit(page(search), inputs, [found], api_visibility="private", **options)
     stop.click(None, cancels=[clicked, submitted])
 
 
-def passages_html(passages: list[panels.Passage]) -> str:
-    """The passages that were found, as HTML."""
-    return "".join(
-        f'<div class="passage"><b>{x.score:.2f}</b> {html.escape(x.place)}<p>{html.escape(x.text)}</p></div>'
-        for x in passages
-    )
+def found_html(found: panels.Found) -> str:
+    """How far reading is, what was left out, and the passages that were found with their documents and places."""
+    notes = [] if found.share == 1 else [f"Read {found.share:.0%}; the best so far:"]
+    notes += [f"Left out: {reason}" for reason in found.left_out]
+    passages = []
+    for score, document, place, text in found.answers:
+        where = place if place.startswith(document) else f"{document} · {place}"
+        words = f"<b>{score:.2f}</b> {html.escape(where)}<p>{html.escape(text)}</p>"
+        passages.append(f'<div class="passage">{words}</div>')
+    return "".join([*(f"<p>{html.escape(note)}</p>" for note in notes), *passages])
 
 
 def build_heads(served: Served) -> None:

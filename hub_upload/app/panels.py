@@ -4,6 +4,7 @@ The results on the panels of the page (page.py): plain functions of a loaded che
 numbers and texts, or raise a ValueError whose message is a sentence for the page.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +25,7 @@ from ..checkpoint import find_checkpoint, load_model, load_preprocessor
 from ..publish.model_card import attention_in_words
 from ..sentence_modules import MODULES, encoder_class
 from ..timing import cpu_seconds
+from .search import Answer, Index, MemoryVectors, SentenceEncoder, documents_of_text, read_text, unit_vectors
 
 
 if TYPE_CHECKING:
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
 FEWEST_TEXTS, MOST_TEXTS = 2, 20  # to compare
 MOST_ROWS = 48  # of a decay mask that are drawn
 MOST_TOKENS = 4096  # of a text whose decay masks are drawn
-MOST_CHARACTERS = 5_000_000  # of the texts to search
-PASSAGES_AT_ONCE = 64  # that are read between two answers
+MOST_CHARACTERS = 10_000_000  # of the texts to search
 LENGTHS = (128, 512, 2048, 8192)
 REPEATS, SECONDS_PER_LENGTH = 5, 10
 # What is shown of heads, and its name in an `AttentionReport`.
@@ -51,14 +52,14 @@ class Served:
         name: for the title.
         source: folder or Hub repository.
         preprocessor: the tokenizer, or the image processor.
-        vectors: those of passages that have been searched.
+        vectors: those of passages that have been searched, by whether they were read one by one.
     """
 
     name: str
     source: str
     model: LionPreTrainedModel
     preprocessor: object
-    vectors: dict[str, Tensor] = field(default_factory=dict)
+    vectors: dict[bool, MemoryVectors] = field(default_factory=lambda: defaultdict(MemoryVectors))
 
     @property
     def kind(self) -> str:
@@ -208,8 +209,6 @@ def compare_texts(served: Served, lines: str) -> tuple[list[str], Tensor]:
     texts = [line.strip() for line in words_of(lines, "Texts").splitlines() if line.strip()]
     if not FEWEST_TEXTS <= len(texts) <= MOST_TEXTS:
         raise ValueError(f"There are {len(texts)} texts, one a line: give {FEWEST_TEXTS} to {MOST_TEXTS}.")
-    from .search import unit_vectors
-
     vectors = unit_vectors(served.encoder, texts)
     return texts, vectors @ vectors.T
 
@@ -217,51 +216,57 @@ def compare_texts(served: Served, lines: str) -> tuple[list[str], Tensor]:
 # Search
 
 
-class Passage(NamedTuple):
-    """A passage, where it stands, and its cosine to the query."""
+class Found(NamedTuple):
+    """The share of the passages that has been read, the best of those, and why files were left out."""
 
-    score: float
-    place: str
-    text: str
+    share: float
+    answers: list[Answer]
+    left_out: list[str]
 
 
 def search_texts(
-    served: Served, query: str, pasted: str | None, files: Sequence[str] | None, top: int = 5
-) -> Iterator[tuple[float, list[Passage]]]:
+    served: Served,
+    query: str,
+    pasted: str | None,
+    files: Sequence[str] | None,
+    in_pieces: bool = False,
+    top: int = 5,
+) -> Iterator[Found]:
     """
-    The passages of a pasted text and of files that are most similar to a query, the best first.
+    The passages of a pasted text and of files that are most similar to a query, the best first, as examples/search.py
+    finds them.
 
-    Passages are encoded once: their vectors are kept until other passages are searched, even if the iterator is
-    stopped.
+    Vectors are kept until others are searched, even if the iterator is stopped.
+
+    Args:
+        in_pieces: whether passages are read one by one, and not in one pass over their document.
 
     Yields:
-        After every batch of passages, the share that has been encoded, and the best of those.
+        What has been found after every batch of documents.
     """
-    from .search import passages_of, read_text, unit_vectors
-
     query = words_of(query, "Query")
-    texts = [("pasted text", pasted or ""), *((Path(path).name, read_text(path)) for path in files or ())]
+    texts, left_out = [("pasted text", pasted or "")], []
+    for path in files or ():
+        try:
+            texts.append((Path(path).name, read_text(path)))
+        except ValueError as error:
+            left_out.append(str(error))
     size = sum(len(text) for _, text in texts)
     if not any(text.strip() for _, text in texts):
-        raise ValueError("There is nothing to search: paste a text, or choose text files.")
+        raise ValueError(" ".join(["There is nothing to search: paste a text, or choose text files.", *left_out]))
     if size > MOST_CHARACTERS:
         raise ValueError(
             f"The texts have {size:,} characters, and the page reads up to {MOST_CHARACTERS:,}: give fewer."
         )
-    # Each passage by itself, which every encoder can; `encode_passages` would need one whose vectors are means.
-    passages = [passage for name, text in texts for passage in passages_of(text, name)]
-    of_query = unit_vectors(served.encoder, [query])[0]
-    missing = list(dict.fromkeys(text for _, text in passages if text not in served.vectors))
-    for first in range(0, max(len(missing), 1), PASSAGES_AT_ONCE):
-        if batch := missing[first : first + PASSAGES_AT_ONCE]:
-            served.vectors.update(zip(batch, unit_vectors(served.encoder, batch), strict=True))
-        found = [(place, text) for place, text in passages if text in served.vectors]
-        scores = torch.stack([served.vectors[text] for _, text in found]) @ of_query
-        best = sorted(zip(scores.tolist(), *zip(*found, strict=True), strict=True), reverse=True)[:top]
-        yield len(found) / len(passages), [Passage(*x) for x in best]
-    read = {text for _, text in passages}
-    for text in served.vectors.keys() - read:
-        del served.vectors[text]
+    encoder = SentenceEncoder(served.encoder, in_pieces)
+    documents = [document for name, text in texts for document in documents_of_text(text, name)]
+    index = Index(documents, served.vectors[encoder.in_pieces])
+    of_query = encoder.encode_query(query)
+    for _ in index.read(encoder):
+        read, every = index.passages()
+        if read < every:
+            yield Found(read / every, index.search(of_query, top), left_out)
+    yield Found(1, index.search(of_query, top), left_out)
 
 
 # What each head reads

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 
@@ -52,21 +52,22 @@ def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) 
         if not paragraph.strip():
             continue
         end = first + len(paragraph.rstrip())
-        begin = first + spaces_in_front(paragraph) if begin is None else begin
+        begin = behind_spaces(text, first) if begin is None else begin
         while end - begin > longest:
             piece = text[begin + shortest : begin + longest]
             ends = (max((x.end() for x in re.finditer(mark, piece)), default=0) for mark in (r"[.!?]\s", r"\s"))
             cut = begin + shortest + next((x for x in ends if x), len(piece))
-            spans.append((begin, cut - spaces_in_front(text[begin:cut][::-1])))
-            begin = cut + spaces_in_front(text[cut:end])
+            spans.append((begin, begin + len(text[begin:cut].rstrip())))
+            begin = behind_spaces(text, cut)
         if end - begin >= shortest:
             spans.append((begin, end))
             begin = None
     return spans if begin is None else [*spans, (begin, len(text.rstrip()))]
 
 
-def spaces_in_front(text: str) -> int:
-    return len(text) - len(text.lstrip())
+def behind_spaces(text: str, place: int) -> int:
+    """The first place from this one on that is no white space."""
+    return re.compile(r"\s*").match(text, place).end()
 
 
 @dataclass(frozen=True)
@@ -177,18 +178,23 @@ class PassageEncoder:
             from sentence_transformers import SentenceTransformer  # an extra, which other encoders do not need
 
             encoder = SentenceTransformer(str(encoder))
+        self.size = getattr(encoder, "truncate_dim", None)
         if isinstance(encoder, tuple):
-            (self.model, self.tokenizer), self.modules = encoder, []
+            (self.model, self.tokenizer), pooling_mode, self.modules = encoder, "mean", []
         else:
-            transformer, pooling, *self.modules = encoder
-            self.model, self.tokenizer = transformer.auto_model, encoder.tokenizer
-            if getattr(pooling, "pooling_mode", None) not in ("mean", ("mean",)):
-                raise ValueError(
-                    "The vector of a passage is the mean of its tokens, and this encoder has another pooling "
-                    f"({pooling}): give one whose `pooling_mode` is 'mean'."
-                )
-        if getattr(self.model.config, "model_type", None) != "lion":
-            raise ValueError(f"The encoder is a {type(self.model).__name__}: give a LION, which reads long documents.")
+            transformer, *modules = encoder
+            self.model, self.tokenizer = getattr(transformer, "auto_model", transformer), encoder.tokenizer
+            pooling_mode, self.modules = getattr(modules[0], "pooling_mode", None) if modules else None, modules[1:]
+        if not isinstance(self.model, PreTrainedModel) or self.model.config.model_type != "lion":
+            raise ValueError(
+                f"The encoder is a {type(self.model).__name__}: give a LION of PyTorch, which reads long documents."
+            )
+        if pooling_mode not in ("mean", ("mean",)):
+            raise ValueError(
+                "The vector of a passage is the mean of its tokens, and this encoder has another pooling "
+                f"({pooling_mode}): give one whose `pooling_mode` is 'mean'."
+            )
+        self.model = self.model.base_model
         if not getattr(self.tokenizer, "is_fast", False):
             raise ValueError(
                 f"{type(self.tokenizer).__name__} does not say which characters a token has: give a fast tokenizer."
@@ -208,10 +214,12 @@ class PassageEncoder:
 
     def finish(self, means: Tensor) -> np.ndarray:
         """The output of the modules behind the pooling for means of tokens, `(vectors, hidden_size)`."""
-        features = {"sentence_embedding": means.to(self.model.device, self.model.dtype if self.modules else None)}
+        features = {"sentence_embedding": means.to(self.model.device)}
         for module in self.modules:
-            features = module(features)
-        return np.ascontiguousarray(features["sentence_embedding"].float().cpu().numpy())
+            dtype = next((weight.dtype for weight in module.parameters()), torch.float32)
+            features = module(features | {"sentence_embedding": features["sentence_embedding"].to(dtype)})
+        vectors = features["sentence_embedding"].float()[:, : self.size]
+        return np.ascontiguousarray(vectors.cpu().numpy())
 
 
 @torch.inference_mode()
@@ -239,12 +247,13 @@ def encode_passages(
         names: of the documents. Each passage is read with the name in front (`"name: "`), which helps an encoder that
             was trained with names. Passages must not overlap then. `None` reads documents as they are.
         max_document_tokens: documents with more tokens are read in parts, which bounds the memory. A part begins with
-            a passage if possible; a passage that crosses the end of a part is cut off there.
+            a passage if possible; a passage that crosses the end of a part is cut off there. Encoders with rotary
+            positions know those of their training: give `config.max_position_embeddings`, or less.
         show_progress: whether to draw a progress bar.
 
     Returns:
-        Vectors of the passages and of the documents, in order. Passages and documents without tokens have the vector
-        0.
+        Vectors of the passages and of the documents, in order. Passages without tokens have the vector 0. If the
+        encoder has a `truncate_dim`, vectors have as many numbers.
 
     Raises:
         ValueError: if the encoder does not fit, numbers of documents, passages and names differ, a passage is empty or

@@ -1,7 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The benchmark of passages runs, goes on where it was stopped, and controls begin with the checkpoint's weights."""
 
+from argparse import Namespace
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,7 +28,7 @@ def bench(tmp_path, monkeypatch):
     text = "\n\n".join(f"{passage} {'It roars, and hunts at night. ' * 20}" for passage in passages * 3)
     documents = [module.sources.Document(f"the {animal}", text) for animal in ANIMALS]
     monkeypatch.setattr(module, "CHECKPOINTS", tmp_path)
-    monkeypatch.setattr(module, "test_documents", lambda packages, cache_dir: documents)
+    monkeypatch.setattr(module.sources, "guides_of_packages", lambda *args: documents)
     monkeypatch.setattr(module, "UNTRAINED", {"lion-minilm-l6": ["pieces", "one pass with names"]})
     monkeypatch.setattr(module, "STARTS", {"softmax in half": ["linear_attention", "full_attention"]})
     files = tmp_path / "data" / "train.jsonl", tmp_path / "data" / "validation.jsonl"
@@ -46,11 +48,59 @@ def test_it_measures_once(bench, tmp_path):
     assert run(bench, tmp_path) == rows  # it finds everything done
     assert {row["reading"] for row in rows} == {"pieces", "one pass with names"}
     of_pieces = [row for row in rows if row["reading"] == "pieces"]
-    assert sum(row["queries"] for row in of_pieces) > len(ANIMALS) and of_pieces[0]["time_of_pieces"] > 0
+    assert of_pieces[0]["queries"] == sum(row["queries"] for row in of_pieces[1:]) > len(ANIMALS)
+    assert (of_pieces[0]["min_place"], of_pieces[0]["max_place"]) == bench.EVERYWHERE
+    assert of_pieces[0]["time_of_pieces"] > 0
     # All documents are the same, so that pieces without names tell none of them.
     assert all(row["with_names"] == 0 for row in of_pieces)
     page = (tmp_path / "out" / "retrieval.md").read_text(encoding="utf-8")
-    assert "| lion-minilm-l6, one pass with names |" in page
+    row = next(row for row in rows if row["reading"] == "one pass with names")
+    score = f"{row['with_names']:.3f} ± {row['with_names_error']:.3f}"
+    assert f"| lion-minilm-l6, one pass with names | {score} |" in page
+
+
+def test_errors_allow_for_queries_of_one_document(bench):
+    """Clusters of one size: the error is that of their means. Clusters of one value: that of independent values."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.rand(8, 5, generator=generator) + torch.rand(8, 1, generator=generator)
+    order = torch.randperm(40, generator=generator)
+    clusters = 7 * torch.arange(8).repeat_interleave(5)
+    mean, error = bench.passages.mean_and_error(values.flatten()[order], clusters[order])
+    assert mean == pytest.approx(values.mean().item())
+    assert error == pytest.approx(values.mean(1).std().item() / 8**0.5)
+    _, error = bench.passages.mean_and_error(values.flatten(), torch.arange(40))
+    assert error == pytest.approx(values.std().item() / 40**0.5)
+    # Clusters of several sizes, by the definition.
+    clusters = torch.tensor([0, 0, 0, 1, 1, 2])
+    _, error = bench.passages.mean_and_error(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 9.0]), clusters)
+    assert error == pytest.approx((3 / 2 * (6**2 + 1**2 + 5**2)) ** 0.5 / 6)
+
+
+def test_a_control_is_of_what_it_was_made_of(bench, tmp_path, monkeypatch):
+    """Another start, teacher, data, or argument makes another folder; nothing else does."""
+    monkeypatch.setattr(bench, "STARTS", {"lion-minilm-l6": None} | bench.STARTS)
+    teacher, data = str(tmp_path / "model"), tmp_path / "data"
+
+    def folder(start: str = "softmax in half", reading: str = "one pass", seed: int = 0, **changed) -> Path:
+        args = Namespace(**{"data_dir": data, "steps": 60, "document_tokens": 2048} | changed)
+        found, arguments = bench.find_control(args, start, reading, seed, teacher)
+        assert arguments[arguments.index("--output_dir") + 1] == str(found)
+        return found
+
+    first = folder()
+    assert folder() == first
+    changed = [folder(steps=61), folder(document_tokens=1024), folder(seed=1), folder(reading="pieces")]
+    monkeypatch.setattr(bench, "TRAINING_ARGUMENTS", [*bench.TRAINING_ARGUMENTS, "--warmup_steps", "3"])
+    changed.append(folder())
+    file = data / "train.jsonl"
+    file.write_text(file.read_text() + file.read_text().splitlines()[0] + "\n")
+    changed.append(folder())
+    for encoder in (tmp_path / "lion-minilm-l6", Path(teacher)):
+        model = AutoModel.from_pretrained(encoder, add_pooling_layer=False)
+        model.layers[0].mlp.up_proj.weight.data += 1
+        model.save_pretrained(encoder)
+        changed.append(folder())
+    assert len({first, *changed}) == len(changed) + 1
 
 
 @pytest.mark.filterwarnings("ignore:.*bfloat16.*")  # a CPU without products in it says so

@@ -3,7 +3,10 @@
 
 import contextlib
 import json
+import os
 import re
+import subprocess
+import sys
 import zlib
 from importlib import import_module
 from pathlib import Path
@@ -13,12 +16,14 @@ import pytest
 import torch
 from hub_checkpoints import text_checkpoint
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from sklearn.metrics import ndcg_score
 
 from modeling_lion import encode_passages
 
 
 KINDS = list(import_module("search").VECTORS.values())
+shared = import_module("hub_upload_lion.app.search")
 TEXTS = {
     "zip.txt": "Compressed archives\n\nHow to open and read a zip archive of files.",
     "deep/dates.md": "# Dates\n\nTurn a date into words and parse a date from words.",
@@ -55,7 +60,7 @@ def search(monkeypatch):
     """The script, whose encoder is a bag of words, in `search.bag`."""
     module = import_module("search")
     bag = BagOfWords()
-    monkeypatch.setattr(module, "SentenceEncoder", lambda folder, in_pieces: bag)
+    monkeypatch.setattr(module, "load_encoder", lambda folder, in_pieces: bag)
     monkeypatch.setattr(module, "bag", bag, raising=False)
     return module
 
@@ -81,18 +86,23 @@ def test_files_as_people_have_them(search, folder, monkeypatch, capsys):
     (folder / "latin.txt").write_bytes("Où est le café, près de la gare".encode("latin-1"))
     (folder / "wide.txt").write_text("Un thé au citron", encoding="utf-16")
     (folder / "broken.md").write_bytes(b"\x00\x01\x02 delete")
+    with (folder / "huge.txt").open("wb") as file:
+        file.truncate(200_000_000)
+    (folder / "LOUD.TXT").write_text("an umbrella in capital letters")
     (folder.parent / "secret.txt").write_text("the secret umbrella of nobody")
     (folder / "link.txt").symlink_to(folder.parent / "secret.txt")
     (folder / "long.txt").write_text("word " * 22_000)
     pages = [f"Page {n} of the book.\n" + "Nothing happens on it. " * 40 for n in range(600)]
     (folder / "book.txt").write_text("\n\n".join(pages) + "\n\nThe umbrella is opened at last.")
     (best, *_) = run(search, folder, "où est le café, près de la gare")
-    assert (best.place, best.first_line) == ("latin.txt:1", "Où est le café, près de la gare")
+    assert (best.place, best.text) == ("latin.txt:1", "Où est le café, près de la gare")
     assert run(search, folder, "un thé au citron")[0].place == "wide.txt:1"
     (best, second, *_) = run(search, folder, "the umbrella is opened at last")
-    assert best.place == "book.txt:1801" and "secret" not in second.first_line
+    assert best.place == "book.txt:1801" and "secret" not in second.text
     run(search, folder, "word", "--top", "3")
     out = capsys.readouterr().out
+    assert "Left out: huge.txt has 200,000,000 bytes, and up to 100,000,000 are read: split it." in out
+    assert run(search, folder, "an umbrella in capital letters")[0].place == "LOUD.TXT:1"
     assert "Left out: broken.md is no text" in out and max(map(len, out.splitlines())) < 150
 
 
@@ -100,8 +110,8 @@ def test_files_as_people_have_them(search, folder, monkeypatch, capsys):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_what_was_read_before_a_run_was_stopped_is_kept(error, kind, search, folder, tmp_path, monkeypatch):
     """Ctrl-C ends the reading; what nobody sees coming loses what was read since the last time that it was saved."""
-    monkeypatch.setattr(search, "BATCH_CHARACTERS", 1)
-    monkeypatch.setattr(search, "SAVE_EVERY", -1)
+    monkeypatch.setattr(shared, "BATCH_CHARACTERS", 1)
+    monkeypatch.setattr(kind, "save_every", 0)
 
     def encode_documents(documents, encode=search.bag.encode_documents):
         if search.bag.count == 2:
@@ -109,9 +119,9 @@ def test_what_was_read_before_a_run_was_stopped_is_kept(error, kind, search, fol
         return encode(documents)
 
     monkeypatch.setattr(search.bag, "encode_documents", encode_documents)
-    index = search.Index(*search.files_of_folder(folder), kind(tmp_path / "index"))
+    index = search.make_index(*search.files_of_folder(folder), kind(tmp_path / "index"))
     with contextlib.suppress(MemoryError):
-        index.read(search.bag, 60, show_progress=False)
+        search.read(index, search.bag, 60, show_progress=False)
     assert len(kind(tmp_path / "index").keys) == 2
 
 
@@ -135,6 +145,10 @@ def test_an_index_that_was_not_saved_to_its_end_is_the_one_before(tmp_path, monk
 def test_lines_without_spaces_are_shown():
     search = import_module("search")
     assert search.shown("\u72ee" * 300).startswith("\u72ee" * 90) and len(search.shown("\u72ee" * 300)) <= search.WIDTH
+    assert (
+        search.shown("Lion\n====\n\n A lion\troars.", "Lion") == "A lion roars."
+        and search.shown("# Lion", "Lion") == "Lion"
+    )
     assert search.shown("A lion.\nAn owl.") == "A lion." and search.shown("word " * 50).endswith("word …")
 
 
@@ -165,14 +179,152 @@ def test_vectors_are_kept(kind, tmp_path):
     assert len(list((tmp_path / "deep").iterdir())) == (1 if kind is KINDS[0] else 2)
 
 
+# For each place a process of its own saves nine documents and is killed there: it prints what it has saved.
+KILLED = """
+import os, sys
+import torch
+import search
+
+def run(folder, where, count, parts):
+    search.MOST_PARTS = parts
+    save_file, unlink, calls = search.save_file, search.Path.unlink, []
+
+    def die_in_the_middle(name, target, half):
+        calls.append(name)
+        if where == name and calls.count(name) == count:
+            if half:
+                target.write_bytes(b"half of a file")
+            os.kill(os.getpid(), 9)
+
+    def save(tensors, target, *args):
+        die_in_the_middle("save", target, True)
+        save_file(tensors, target, *args)
+
+    def delete(path, **options):
+        if path.suffix == ".safetensors":
+            die_in_the_middle("delete", path, False)
+        unlink(path, **options)
+
+    search.save_file, search.Path.unlink = save, delete
+    vectors = search.FileVectors(search.Path(folder))
+    for n in range(9):
+        vectors.add(f"document {n}", torch.eye(16)[n : n + 1])
+        vectors.save()
+        print(folder, n, flush=True)
+
+for case in sys.argv[1:]:
+    folder, where, count, parts = case.split(",")
+    if os.fork() == 0:
+        run(folder, where, int(count), int(parts))
+    print(folder, "status", os.wait()[1], flush=True)
+"""
+
+
+def test_a_process_that_is_killed_keeps_what_was_saved(search, tmp_path):
+    """In the middle of a file, in that of a joined file, and between joining files and deleting them."""
+    cases = {"file": "save,4,64", "joined": "save,6,3", "behind": "delete,2,4"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", KILLED, *(f"{tmp_path / name},{x}" for name, x in cases.items())],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert [line[1:] for line in lines if line[1] == "status"] == [["status", "9"]] * 3, result.stderr
+    for name, last in (("file", 2), ("joined", 4), ("behind", 2)):
+        saved = [f"document {n}" for folder, n, *_ in lines if folder == str(tmp_path / name) and n != "status"]
+        assert saved == [f"document {n}" for n in range(last + 1)]
+        kept = search.FileVectors(tmp_path / name)
+        # The file that was being written is lost; that of the last case was complete.
+        assert kept.keys == {*saved, *(["document 3"] if name == "behind" else [])}
+        kept.add("later", torch.eye(16)[15:])
+        kept.save()
+        again = search.FileVectors(tmp_path / name)
+        assert again.keys == kept.keys and again.search(torch.eye(16)[2], 1)[0][1] == "document 2"
+
+
+def test_a_save_writes_what_is_new(search, tmp_path, monkeypatch):
+    """Files are joined when there are many, or when most of them is removed; a damaged one is left out."""
+    monkeypatch.setattr(search, "MOST_PARTS", 5)
+    written = []
+    save_file = search.save_file
+    monkeypatch.setattr(
+        search,
+        "save_file",
+        lambda tensors, *args: written.append(len(tensors["vectors"])) or save_file(tensors, *args),
+    )
+    vectors, expected = search.FileVectors(tmp_path / "index"), {}
+    rows = torch.nn.functional.normalize(torch.randn(60, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
+    for n in range(6):
+        for key in (2 * n, 2 * n + 1):
+            expected[str(key)] = rows[5 * key : 5 * key + 5]
+            vectors.add(str(key), expected[str(key)])
+        vectors.save()
+        vectors.save()  # nothing is new
+    assert written == [10, 10, 10, 10, 50, 10]
+    for n in range(9):
+        vectors.remove(str(n))
+        del expected[str(n)]
+    before = {part: part.read_bytes() for part in vectors.parts}
+    vectors.save()
+    assert written[6:] == [15] and len(vectors.parts) == 1
+    for part, content in before.items():  # as if they had not been deleted
+        part.write_bytes(content)
+    assert search.FileVectors(tmp_path / "index").keys == expected.keys()
+    for part in before:
+        part.unlink()
+    vectors.remove("9")
+    vectors.add("9", expected["9"])
+    vectors.save()
+    kept = search.FileVectors(tmp_path / "index")
+    assert kept.keys == expected.keys()
+    for key, own in expected.items():
+        assert [x[1:] for x in kept.search(own[3], 1)] == [(key, 3)]
+    kept.parts[-1].write_bytes(b"damaged")
+    assert search.FileVectors(tmp_path / "index").keys == expected.keys()
+    assert len(list((tmp_path / "index.vectors").iterdir())) == 1
+
+
+def test_all_vectors_can_be_removed(search, tmp_path):
+    vectors = search.FileVectors(tmp_path / "index")
+    vectors.add("document", torch.eye(3))
+    vectors.save()
+    vectors.remove("document")
+    vectors.save()
+    assert search.FileVectors(tmp_path / "index").keys == set() and vectors.search(torch.eye(3)[0], 5) == []
+
+
+def test_encoders_of_other_poolings_read_pieces(search, tmp_path):
+    folder = text_checkpoint(tmp_path / "model", "LionModel", pooling="cls")
+    modules = [Transformer(str(folder)), Pooling(32, pooling_mode="cls")]
+    encoder = search.SentenceEncoder(SentenceTransformer(modules=modules, device="cpu"))
+    assert encoder.in_pieces
+    document = search.Document("lion", "A lion sleeps.", ((0, 14),), ("lion.txt:1",))
+    (vectors,) = encoder.encode_documents([document])
+    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(1))
+
+
+def test_documents_have_the_names_of_their_headings():
+    heading = "Lions\n=====\n\nThey roar."
+    for text, path, name in (
+        (heading, "a.rst", "Lions"),
+        ("# Big *cats* #\n\nThey roar.", "a.md", "Big *cats"),
+        ("They roar.", "deep/big_cats.txt", "big cats"),
+    ):
+        (found,) = shared.documents_of_text(text, path)
+        assert found.name == name and found.text == text and found.places == (f"{path}:1",)
+    assert list(shared.documents_of_text(" \n\n", "a.txt")) == []
+
+
 def test_documents_of_long_files(search, tmp_path, monkeypatch):
     """Parts have all passages, each at its place."""
-    monkeypatch.setattr(search, "LONGEST_DOCUMENT", 5000)
+    monkeypatch.setattr(shared, "LONGEST_DOCUMENT", 5000)
     (tmp_path / "book.txt").write_text("\n\n".join(f"Page {n}. " + "Nothing happens. " * 40 for n in range(50)))
     parts = list(search.documents_of(str(tmp_path / "book.txt"), str(tmp_path)))
     assert len(parts) > 5 and all(x.name == "book" and len(x.text) <= 5000 for x in parts)
     spans = [(x.text, *span) for x in parts for span in x.spans]
-    places = [entry.place for x in parts for entry in x.entries]
+    places = [place for x in parts for place in x.places]
     assert places == [f"book.txt:{2 * n + 1}" for n in range(50)]
     assert [text[first:end].split(". ")[0] for text, first, end in spans] == [f"Page {n}" for n in range(50)]
 
@@ -180,7 +332,7 @@ def test_documents_of_long_files(search, tmp_path, monkeypatch):
 @pytest.mark.parametrize("in_pieces", [True, False])
 def test_passages_are_read_with_their_names(in_pieces, tmp_path):
     search = import_module("search")
-    encoder = search.SentenceEncoder(text_checkpoint(tmp_path / "model", "LionModel", pooling="mean"), in_pieces)
+    encoder = search.load_encoder(text_checkpoint(tmp_path / "model", "LionModel", pooling="mean"), in_pieces)
     text = "A lion sleeps. It roars."
     document = search.Document("lion", text, ((0, 14), (15, 24)), ())
     (vectors,) = encoder.encode_documents([document])
@@ -195,11 +347,12 @@ def test_passages_are_read_with_their_names(in_pieces, tmp_path):
 
 def test_the_right_text_is_found_and_printed(search, folder, capsys):
     (best, *_) = run(search, folder, "delete everything in a folder")
-    assert best.place == "tool.remove" and best.first_line == "Delete a folder and everything below it."
+    assert best.place == "tool.remove" and best.text == "Delete a folder and everything below it."
     (best,) = run(search, folder, "parse dates: a date from words", "--top", "1")
-    assert best.place == str(Path("deep") / "dates.md:1") and best.first_line == "# Dates"
+    assert best.place == str(Path("deep") / "dates.md:1") and best.document == "Dates"
     out = capsys.readouterr().out
     assert "Searching 4 of 4 passages." in out and re.search(r"0\.\d\d  tool\.remove +Delete a folder", out)
+    assert re.search(r"dates\.md:1 +Dates: Turn a date into words", out)
     answers = run(search, folder, "everything", "--top", "99")
     assert {answer.place for answer in answers} == {
         "tool",
@@ -229,7 +382,7 @@ def test_only_what_has_changed_is_read_again(index, search, folder):
 
 
 def test_reading_stops_and_goes_on(search, folder, monkeypatch, capsys):
-    monkeypatch.setattr(search, "BATCH_CHARACTERS", 1)  # one text a batch
+    monkeypatch.setattr(shared, "BATCH_CHARACTERS", 1)  # one text a batch
     found = {answer.place for answer in run(search, folder, "anything", "--seconds", "-1")}
     assert len(found) == 1 and "Searching 1 of 4 passages; run again to read on." in capsys.readouterr().out
     more = {answer.place for answer in run(search, folder, "anything", "--seconds", "-1")}
@@ -276,7 +429,7 @@ def test_a_missing_model_is_said(tmp_path):
 
 def test_packages_have_their_import_names(search):
     files, folder = search.files_of_package("json")
-    names = {entry.place for file in files for x in search.documents_of(file, folder) for entry in x.entries}
+    names = {place for file in files for x in search.documents_of(file, folder) for place in x.places}
     assert {"json", "json.dumps", "json.decoder.JSONDecoder.raw_decode"} <= names
     assert not [name for name in names if "._" in name]
     files, folder = search.files_of_package("zipfile")
@@ -341,13 +494,37 @@ def test_documents_do_not_contain_their_queries(bench, tmp_path):
     assert document.text.split("\n") == [*lines, "later", "Walk in the order of names."]
 
     tokenizer = import_module("hub_checkpoints").text_tokenizer()
-    chosen = bench.collect(["email"], tokenizer, {bench.RANGES[0]: 3, bench.RANGES[1]: 2})
+    documents = bench.find_documents(["email"], [], tmp_path)
+    chosen = bench.collect(documents, tokenizer, {bench.RANGES[0]: 3, bench.RANGES[1]: 2})
     found = [(limits, *pair) for limits, pairs in chosen.items() for pair in pairs]
     assert len(found) == 5 and len({document.module for _, document, _ in found}) == 5
     for (low, high), document, ids in found:
         assert low <= len(ids) + 2 < high and document.query not in document.text
         for line in document.text.split("\n"):
             assert not bench.is_near(bench.words(line), bench.words(document.query))
+
+
+def test_guides_are_documents(bench, tmp_path, monkeypatch):
+    """The query is the first paragraph of prose, and nothing like it is in the document."""
+    prose = "A lion finds its prey by its smell, and it hunts with its pride at night."
+    text = f"Hunting\n\n.. toctree::\n\n{prose}\n\nIt sleeps by day.\n\nBy its smell a lion finds its prey at night."
+    found = bench.document_of_guide("lions: Hunting", text)
+    assert (found.module, found.query) == ("lions: Hunting", prose)
+    assert found.text.split("\n") == ["Hunting", ".. toctree::", "It sleeps by day."]
+    assert bench.document_of_guide("lions", "Copyright of all the lions that were ever seen by anybody.") is None
+    monkeypatch.setattr(bench, "guides_of_packages", lambda names, *more: [(name, text) for name in names])
+    assert found in list(bench.find_documents(["json"], ["lions: Hunting"], tmp_path))
+
+
+def test_errors_of_all_ranges_are_those_of_their_documents():
+    gains = [torch.tensor([1.0, 0.5, 0.0, 0.6]), torch.tensor([0.3]), torch.tensor([1.0, 1.0, 0.4])]
+    parts = []
+    for x in gains:
+        mean, error = import_module("passages").mean_and_error(x, torch.arange(len(x)))
+        parts.append({"documents": len(x), "ndcg": mean, "ndcg_error": error})
+    expected = torch.cat(gains)
+    error = expected.std() / len(expected) ** 0.5
+    assert import_module("report").all_ranges(parts) == f"{expected.mean():.3f} ± {error:.3f}"
 
 
 def test_pieces_make_the_scores(bench):
@@ -370,7 +547,7 @@ def retrieve(bench, tmp_path, monkeypatch):
 
     def run(*encoders: str) -> list[dict]:
         args = ["--model", folder, "--teacher", folder, "--packages", "email", "--documents", "2", "1", "0", "0", "0"]
-        args += ["--output_dir", str(tmp_path / "out"), "--trained_dir", str(tmp_path / "trained")]
+        args += ["--output_dir", str(tmp_path / "out"), "--trained_dir", str(tmp_path / "trained"), "--guides"]
         bench.main([*args, "--encoders", *encoders])
         return import_module("measure").read_rows(tmp_path / "out" / "retrieval.csv")
 

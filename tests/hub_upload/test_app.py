@@ -3,6 +3,8 @@
 
 import asyncio
 import os
+import re
+from functools import partial
 from importlib.util import find_spec
 
 import gradio
@@ -11,6 +13,7 @@ import torch
 from hub_checkpoints import image_checkpoint, text_checkpoint
 from hub_upload_lion.app import page as app
 from hub_upload_lion.app import panels as app_panels
+from hub_upload_lion.app import search
 from hub_upload_lion.app.figures import mask_figure, reach_figure, similarity_figure, time_figure
 from hub_upload_lion.app.panels import load_served
 from hub_upload_lion.cli import main
@@ -18,6 +21,8 @@ from PIL import Image
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from torch.testing import assert_close
+
+from modeling_lion import encode_passages
 
 
 TEXT, OTHER = "The lion sleeps in the shade.", "It hunts at dawn."
@@ -107,34 +112,53 @@ def test_texts_are_compared_by_the_encoder(served):
     assert cosines[0, 2] > cosines[0, 1] and len(similarity_figure(texts, cosines).axes[0].texts) == 9
 
 
-def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monkeypatch):
-    encoder = served("encoder")
-    (tmp_path / "lions.md").write_text(f"{TEXT} {'A lion roars at night. ' * 25}\n\n{OTHER} {'With its pride. ' * 36}")
-    read = []
-    encode = encoder.encoder.encode
-    monkeypatch.setattr(
-        encoder.encoder, "encode", lambda texts, **options: read.append(texts) or encode(texts, **options)
-    )
-    query = f"{OTHER} {'With its pride. ' * 36}".strip()
+@pytest.mark.parametrize("in_pieces", [True, False])
+def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monkeypatch, in_pieces):
+    encoder, find = served("encoder"), partial(app_panels.search_texts, in_pieces=in_pieces)
+    encoder.vectors.clear()
+    texts = [f"{TEXT} {'A lion roars at night. ' * 25}".strip(), f"{OTHER} {'With its pride. ' * 36}".strip()]
+    (tmp_path / "lions.md").write_text(f"# Lions\n\n{texts[0]}\n\n{texts[1]}")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "lions.md").write_text("Of the same name.")
-    files = [str(tmp_path / "lions.md"), str(tmp_path / "other" / "lions.md")]
-    monkeypatch.setattr(app_panels, "PASSAGES_AT_ONCE", 3)
-    (half, _), (whole, (best, *others)) = app_panels.search_texts(encoder, query, "A zebra.", files)
-    assert (half, whole) == (0.75, 1)
-    assert best.text == query and best.place == "lions.md:3" and best.score > 0.999
-    assert {x.place for x in others} == {"lions.md:1", "pasted text:1"}
-    assert {x.text for x in others} >= {"A zebra.", "Of the same name."} and len(others) == 3
-    assert [x.score for x in others] == sorted((x.score for x in others), reverse=True)
-    assert list(map(len, read)) == [1, 3, 1]
-    (_,) = app_panels.search_texts(encoder, "zebra", "A zebra.", files)
-    assert read[3:] == [["zebra"]]
-    stopped = app_panels.search_texts(encoder, "zebra", "\n\n".join("abcdef"[n] * 600 for n in range(6)), None)
+    (tmp_path / "picture.png").write_bytes(b"\x00\x01")
+    (tmp_path / "empty.txt").write_text("")
+    files = [str(tmp_path / name) for name in ("lions.md", "empty.txt", "picture.png", "other/lions.md")]
+    read = []
+    encode_documents = search.SentenceEncoder.encode_documents
+    monkeypatch.setattr(
+        search.SentenceEncoder,
+        "encode_documents",
+        lambda self, documents: read.append([x.name for x in documents]) or encode_documents(self, documents),
+    )
+    monkeypatch.setattr(search, "BATCH_CHARACTERS", 20)
+    first, second, last = find(encoder, "Lions: " + texts[1], "A zebra.", files)
+    assert (first.share, second.share, last.share) == (0.25, 0.75, 1) and len(first.answers) == 1
+    assert read == [["pasted text"], ["Lions"], ["lions"]]
+    assert last.left_out == ["picture.png is no text: give text files, such as .txt, .md or .py."]
+    best, *others = last.answers
+    assert best[1:] == ("Lions", "lions.md:5", texts[1]) and (best.score > 0.999 or not in_pieces)
+    assert {x[1:3] for x in others} == {
+        ("Lions", "lions.md:1"),
+        ("lions", "lions.md:1"),
+        ("pasted text", "pasted text:1"),
+    }
+    assert [x.score for x in last.answers] == sorted((x.score for x in last.answers), reverse=True)
+    (_,) = find(encoder, "zebra", "A zebra.", files)
+    assert len(read) == 3
+    # As examples/search.py does: passages of one document, read with its name.
+    text = f"# Lions\n\n{texts[0]}\n\n{texts[1]}"
+    if not in_pieces:
+        expected = encode_passages(
+            encoder.encoder, [text], [[(0, 9 + len(texts[0])), (11 + len(texts[0]), len(text))]], names=["Lions"]
+        )
+        of_query = encoder.encoder.encode("Lions: " + texts[1])
+        assert best.score == pytest.approx(float(expected.vectors[1] @ of_query), abs=1e-5)
+    stopped = find(encoder, "zebra", "A zebra.\n\n" + "b" * 600, files[:1])
     next(stopped)
     stopped.close()
-    assert len(encoder.vectors) == 4 + 3  # what was read stays
-    (_,) = app_panels.search_texts(encoder, "zebra", "Another.", None)
-    assert set(encoder.vectors) == {"Another."}
+    assert len(encoder.vectors[in_pieces].keys) == 2  # what was read stays
+    (_,) = find(encoder, "zebra", "Another.", None)
+    assert len(encoder.vectors[in_pieces].keys) == 1
 
 
 def test_heads_read_what_their_masks_leave(served):
@@ -228,7 +252,7 @@ LONG = "lion " * 200
         ("encoder", "compare_texts", [TEXT], "There are 1 texts, one a line: give 2 to 20"),
         ("encoder", "search_texts", ["", TEXT, None], "no text in “Query”"),
         ("encoder", "search_texts", ["lion", " ", []], "There is nothing to search"),
-        ("encoder", "search_texts", ["lion", "x" * 5_000_001, None], "have 5,000,001 characters"),
+        ("encoder", "search_texts", ["lion", "x" * 10_000_001, None], "have 10,000,001 characters"),
         ("encoder", "search_texts", ["lion", None, ["picture.png"]], "picture.png is no text: give"),
     ],
 )
@@ -255,8 +279,12 @@ def test_pages_show_no_traceback(caplog):
     with pytest.raises(gradio.Error, match="This failed .KeyError.: the terminal"):
         next(answers)
     assert "roar" in caplog.text  # for the owner of the terminal
-    passages = [app_panels.Passage(0.5, "a<b.txt", "1 < 2")]
-    assert "a&lt;b.txt" in app.passages_html(passages) and "1 &lt; 2" in app.passages_html(passages)
+    answers = [search.Answer(0.5, "A<B", "a<b.txt:1", "1 < 2"), search.Answer(0.4, "pasted", "pasted:1", "2 < 3")]
+    found = app_panels.Found(0.5, answers, ["c<d is no text"])
+    shown = app.found_html(found)
+    assert "<" not in re.sub("</?(div|p|b)( class=.passage.)?>", "", shown)
+    assert all(x in shown for x in ("Read 50%", "Left out: c&lt;d", "<b>0.50</b> A&lt;B · a&lt;b.txt:1", "1 &lt; 2"))
+    assert "<b>0.40</b> pasted:1<p>" in shown
 
 
 def test_what_is_missing_is_said(monkeypatch, tmp_path, capsys):

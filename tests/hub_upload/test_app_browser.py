@@ -38,12 +38,6 @@ pytestmark = [
 ]
 OPTIONS = """--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run --disable-sync
 --disable-background-networking --disable-component-update --hide-scrollbars --window-size=1100,1000"""
-NOTES = {
-    "rules.txt": "The parrot may not be fed after midnight, whatever it says.",
-    "bread.md": "Bake the loaf at 240 degrees for 20 minutes with steam, then 25 minutes without.",
-    "network.md": "The printer has a fixed address. Hold the button of the router for ten seconds to restart it.",
-    "trip.txt": "The ferry leaves at nine on weekdays and at half past ten on Sundays.",
-}
 SECONDS = 600  # at most, on a busy machine
 
 
@@ -209,8 +203,9 @@ def test_an_image_is_classified(look_at, tmp_path):
 def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
     """The checkpoint of the repository, which is the page's default."""
     assert CHECKPOINT.is_dir()
-    for name, text in NOTES.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "rules.txt").write_text(
+        "The parrot may not be fed after midnight, whatever it says.", encoding="utf-8"
+    )
     page = look_at(None)
     page.click("#compare")
     assert min(page.picture("#similarity")) > 200
@@ -218,14 +213,12 @@ def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
     page.tab("Search")
     page.click("#search")
     assert "A linear attention passes a state" in page.find("#passages .passage").text
-    page.driver.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(
-        "\n".join(str(tmp_path / name) for name in NOTES)
-    )
-    page.find(".file-preview", "trip")
+    page.shoot("search")
+    page.driver.find_element(By.CSS_SELECTOR, "input[type=file]").send_keys(str(tmp_path / "rules.txt"))
+    page.find(".file-preview", "rules")
     page.write("#query textarea, #query input", "when do birds get nothing to eat?")
     page.click("#search")
-    assert "rules.txt" in page.find("#passages .passage", "parrot").text
-    page.shoot("search")
+    assert "rules.txt:1" in page.find("#passages .passage", "parrot").text
     page.tab("What heads read")
     page.click("#look")
     assert min(page.picture("#masks")) > 200

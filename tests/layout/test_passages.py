@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from transformers import BertConfig, BertModel
 
-from modeling_lion import LionConfig, LionModel, LionTokenizer, encode_passages, split_passages
+from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer, encode_passages, split_passages
 from modeling_lion.layout import segments
 from modeling_lion.layout.passages import LONGEST, PACKED_TOKENS, SHORTEST
 
@@ -138,6 +138,16 @@ def test_encoder_of_sentence_transformers(tokenizer, tmp_path):
         np.testing.assert_allclose(encoded.vectors, expected, atol=5e-6, rtol=0)
     # A document as a whole is what the encoder makes of it.
     np.testing.assert_allclose(encoded.document_vectors, encoder.encode(DOCUMENTS), atol=5e-6, rtol=0)
+    # What `encode` cuts off is cut off here, and vectors of a model in bfloat16 have length 1 in float32.
+    shorter = SentenceTransformer(str(tmp_path / "encoder"), device="cpu", truncate_dim=8).eval()
+    actual = encode_passages(shorter, DOCUMENTS)
+    assert actual.vectors.shape == (len(encoded), 8) and actual.vectors.flags.c_contiguous
+    np.testing.assert_allclose(actual.document_vectors, shorter.encode(DOCUMENTS), atol=5e-6, rtol=0)
+    rough = encode_passages(encoder.bfloat16(), DOCUMENTS).vectors
+    np.testing.assert_allclose(np.linalg.norm(rough, axis=1), 1, atol=1e-6, rtol=0)
+    encoder.float()
+    with pytest.raises(ValueError, match="another pooling .None."):
+        encode_passages(SentenceTransformer(modules=[transformer], device="cpu").eval(), DOCUMENTS)
     by_cls = SentenceTransformer(modules=[transformer, Pooling(32, pooling_mode="cls")], device="cpu")
     with pytest.raises(ValueError, match="give one whose `pooling_mode` is 'mean'"):
         encode_passages(by_cls.eval(), DOCUMENTS)
@@ -193,6 +203,11 @@ def test_bad_input(tokenizer):
         encode_passages(encoder, ["a"], max_document_tokens=2)
     with pytest.raises(ValueError, match="call eval"):
         encode_passages((make_model(tokenizer).train(), tokenizer), ["a"])
+    masked = LionForMaskedLM(encoder[0].config).eval()  # the encoder in it
+    np.testing.assert_array_equal(
+        encode_passages((masked, tokenizer), ["An owl."]).vectors,
+        encode_passages((masked.lion, tokenizer), ["An owl."]).vectors,
+    )
     bert = BertModel(BertConfig(hidden_size=8, num_attention_heads=1, num_hidden_layers=1, intermediate_size=8))
     with pytest.raises(ValueError, match="The encoder is a BertModel: give a LION"):
         encode_passages((bert, tokenizer), ["a"])

@@ -3,10 +3,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from hub_upload_lion import ExportedModel, create_bundle
+from hub_upload_lion.cli import main
+from hub_upload_lion.publish.clean_process import run_in_clean_process
 from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
+from torch.nn import functional as F
+from transformers import AutoModel, AutoTokenizer
 
 import modeling_lion
 from configuration_lion import LionConfig
@@ -67,3 +73,97 @@ def test_no_text_is_too_long(sentences):
     query = sentences.encode(["astronauts in space", "a recipe for a cake"])
     similarities = sentences.similarity(query, sentences.encode(ends))
     assert similarities[0, 0] > similarities[0, 1] and similarities[1, 1] > similarities[1, 0]
+
+
+SENTENCES = ["By default the port is 8000.", "Logs go to the standard output, one line for each request."]
+DOCUMENTS = {
+    "gunicorn": f"{SENTENCES[0]}\n\n{SENTENCES[1] * 12}\n\nSet the variable PORT to listen on another one.",
+    "redis": "Keys expire after a while, which EXPIRE sets in seconds.",
+}
+
+
+def answer_encodings(request: dict) -> dict:
+    """Hidden states of rows, and vectors of texts by sentence-transformers, with the code beside the weights."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(request["source"], trust_remote_code=True).eval()
+    with torch.no_grad():
+        states = [model(input_ids=ids).last_hidden_state for ids in request["rows"]]
+    encoder = SentenceTransformer(request["source"], device="cpu", trust_remote_code=True)
+    name = type(encoder[0].auto_model).__module__
+    return {"states": states, "vectors": encoder.encode(request["texts"], convert_to_tensor=True), "module": name}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # exporters use what torch calls deprecated
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_vectors_are_the_same_on_every_road(folder, tmp_path):
+    """Texts, and passages in one pass: by transformers, sentence-transformers, a bundle without this package, ONNX."""
+    tokenizer, texts = AutoTokenizer.from_pretrained(folder), [*DOCUMENTS.values(), *SENTENCES]
+    assert main(["export", str(folder), str(tmp_path / "onnx"), "--lengths"]) == 0
+    bundle = create_bundle(folder, tmp_path / "bundle", license="apache-2.0").folder
+
+    # The rows of documents whose passages have names, by the definition.
+    spans = [modeling_lion.split_passages(text, 20, 200) for text in DOCUMENTS.values()]
+    rows, of_passages = [], []
+    for (name, text), found in zip(DOCUMENTS.items(), spans, strict=True):
+        ids, borders = [tokenizer.cls_token_id], []
+        for first, end in found:
+            named = tokenizer(f"{name}: {text[first:end]}", add_special_tokens=False)["input_ids"]
+            borders.append((len(ids), len(ids) + len(named)))
+            ids += named
+        rows.append(torch.tensor([[*ids, tokenizer.sep_token_id]]))
+        of_passages.append(borders)
+    rows += [torch.tensor([tokenizer(text)["input_ids"]]) for text in texts]
+    of_passages += [[(0, row.shape[1])] for row in rows[len(DOCUMENTS) :]]
+    assert len(of_passages[0]) > 4
+
+    def means(states: list[torch.Tensor]) -> torch.Tensor:
+        """Unit vectors, of the passages and then of the texts."""
+        pairs = zip(states, of_passages, strict=True)
+        return F.normalize(torch.stack([x[0, a:b].mean(0) for x, borders in pairs for a, b in borders]), dim=-1)
+
+    @torch.no_grad()
+    def by(model: torch.nn.Module) -> torch.Tensor:
+        return means([model(input_ids=ids).last_hidden_state for ids in rows])
+
+    truth = by(AutoModel.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval())
+    naive = by(AutoModel.from_pretrained(folder, attn_implementation="eager").eval())
+    tolerance = 2 * (naive - truth).abs().max().item()
+    assert tolerance < 1e-5
+
+    model = AutoModel.from_pretrained(folder).eval()
+    other = run_in_clean_process(
+        answer_encodings,
+        {"source": str(bundle), "rows": rows, "texts": texts, "num_threads": torch.get_num_threads()},
+        bundle,
+    )
+    assert other["module"].startswith("transformers_modules.")
+    found = {
+        "transformers": by(model),
+        "a bundle without this package": means(other["states"]),
+        "ONNX Runtime": by(ExportedModel(tmp_path / "onnx", threads=1)),
+    }
+    count = sum(map(len, spans))
+    encoders = {
+        "sentence-transformers": folder,
+        "the bundle": bundle,
+        "ONNX in sentence-transformers": tmp_path / "onnx",
+    }
+    of_texts = {"sentence-transformers without this package": other["vectors"]}
+    for name, source in encoders.items():
+        options = {"device": "cpu", "local_files_only": True, "trust_remote_code": source == tmp_path / "onnx"}
+        encoder = SentenceTransformer(str(source), **options).eval()
+        of_texts[name] = encoder.encode(texts, convert_to_tensor=True)
+        if name != "ONNX in sentence-transformers":  # `encode_passages` packs documents, which graphs cannot
+            encoded = modeling_lion.encode_passages(encoder, list(DOCUMENTS.values()), spans, names=list(DOCUMENTS))
+            found[f"encode_passages, {name}"] = torch.from_numpy(encoded.vectors)
+    encoded = modeling_lion.encode_passages((model, tokenizer), list(DOCUMENTS.values()), spans, names=list(DOCUMENTS))
+    found["encode_passages"] = F.normalize(torch.from_numpy(encoded.vectors), dim=-1)
+    for name, vectors in found.items():
+        np.testing.assert_allclose(vectors, truth[: len(vectors)], atol=tolerance, rtol=0, err_msg=name)
+        assert len(vectors) in (len(truth), count)
+    for name, vectors in of_texts.items():
+        np.testing.assert_allclose(vectors, truth[count:], atol=tolerance, rtol=0, err_msg=name)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What users are told to use, on every road that they take: each recommended preset, shrunk, and the checkpoint."""
+"""What users are told to use, on every road that they take: each recommended preset, shrunk, and the checkpoints."""
 
 import gc
 import shutil
@@ -27,23 +27,24 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-CHECKPOINT = Path(__file__).resolve().parents[2] / "checkpoints" / "lion-minilm-l6"
+CHECKPOINTS = {x.name: x for x in sorted((Path(__file__).resolve().parents[2] / "checkpoints").iterdir())}
 TEXT_NAMES = [name for name in RECOMMENDED if name not in IMAGE_PRESETS]
-EVERY = pytest.mark.parametrize("name", [*RECOMMENDED, "checkpoint"])
-EVERY_TEXT = pytest.mark.parametrize("name", [*TEXT_NAMES, "checkpoint"])
+EVERY = pytest.mark.parametrize("name", [*RECOMMENDED, *CHECKPOINTS])
+EVERY_TEXT = pytest.mark.parametrize("name", [*TEXT_NAMES, *CHECKPOINTS])
+EVERY_CHECKPOINT = pytest.mark.parametrize("name", CHECKPOINTS)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """The folder of a preset, with what prepares its inputs; a copy of the checkpoint."""
+    """The folder of a preset, with what prepares its inputs; a copy of a checkpoint."""
     folders = {}
 
     def save(name: str) -> Path:
         if name in folders:
             return folders[name]
         folder = folders[name] = tmp_path_factory.mktemp("recommended") / name
-        if name == "checkpoint":
-            shutil.copytree(CHECKPOINT, folder)
+        if name in CHECKPOINTS:
+            shutil.copytree(CHECKPOINTS[name], folder)
         else:
             preset_checkpoint(folder, name, hidden_size=64)
         return folder
@@ -96,9 +97,10 @@ def test_kernels_are_equal_at_every_padding(name, saved):
             torch.testing.assert_close(states(model, inputs), expected, atol=1e-6, rtol=1e-6)
 
 
-def test_verify_passes_the_checkpoint(saved, capsys):
+@EVERY_CHECKPOINT
+def test_verify_passes_the_checkpoints(name, saved, capsys):
     """tests/hub_upload/test_verify.py has the presets."""
-    assert main(["verify", str(saved("checkpoint"))]) == 0, capsys.readouterr().out
+    assert main(["verify", str(saved(name))]) == 0, capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -120,7 +122,7 @@ def test_bundle_and_upload(name, saved, tmp_path, hub):
 @pytest.mark.parametrize(
     ("name", "target", "dtype"),
     [
-        *((name, "onnx", "float32") for name in [*RECOMMENDED, "checkpoint"]),
+        *((name, "onnx", "float32") for name in [*RECOMMENDED, *CHECKPOINTS]),
         ("lion-text-base", "openvino", "float32"),
         ("lion-modernbert-base", "onnx", "int8"),
         ("lion-modernbert-base", "openvino", "float32"),
@@ -157,8 +159,9 @@ def test_sentence_transformers(name, saved, tmp_path):
     torch.testing.assert_close(again, vectors, atol=1e-6, rtol=1e-6)
 
 
-def test_sentence_transformers_reads_long_texts_in_segments(saved, monkeypatch):
-    encoder = SentenceTransformer(str(saved("checkpoint")), device="cpu")
+@EVERY_CHECKPOINT
+def test_sentence_transformers_reads_long_texts_in_segments(name, saved, monkeypatch):
+    encoder = SentenceTransformer(str(saved(name)), device="cpu")
     texts = [TEXTS[0] * 20, TEXTS[1]]
     expected, seen = encoder.encode(texts, convert_to_tensor=True), []
     encode_long = encoder[0].auto_model.encode_long
@@ -219,7 +222,7 @@ def test_pipelines(name, saved):
     if name in IMAGE_PRESETS:
         answers = pipeline("image-classification", folder)(Image.new("RGB", (80, 70), "tan"))
         assert {answer["label"] for answer in answers} == {"cat", "lion", "zebra"}
-    elif name == "checkpoint":
+    elif name in CHECKPOINTS:
         assert len(pipeline("feature-extraction", folder)("It roars.")[0][0]) == 384
     else:
         assert pipeline("fill-mask", folder)("The lion [MASK].")[0]["score"] > 0
@@ -238,10 +241,10 @@ def test_compile(name, saved):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="Inductor compiles C++")
-def test_inductor_compiles_the_checkpoint_once_for_every_length(saved):
+def test_inductor_compiles_a_checkpoint_once_for_every_length(saved):
     """Models with decays have two graphs: "auto" has another form for short texts."""
     torch.compiler.reset()
-    model = AutoModel.from_pretrained(saved("checkpoint"), num_hidden_layers=1).eval()
+    model = AutoModel.from_pretrained(saved(next(iter(CHECKPOINTS))), num_hidden_layers=1).eval()
     compiled = torch.compile(model, dynamic=True, fullgraph=True)
     for length in (700, 50, 350):
         inputs = random_inputs(model.config, 1, length)

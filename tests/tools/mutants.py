@@ -544,6 +544,28 @@ TILES = [
         "test_passages.py",
     ),
     Mutant(
+        "passages: queries of one document are taken as independent",
+        "examples/passages.py",
+        "_, cluster_of = clusters.unique(return_inverse=True)",
+        "cluster_of = torch.arange(len(clusters))",
+        "test_bench_passages.py::test_errors_allow_for_queries_of_one_document",
+    ),
+    Mutant(
+        "search: files of vectors are deleted before the one that joins them is written",
+        "examples/search.py",
+        "        with replaced(part) as unfinished:\n            save_file",
+        "        [x.unlink(missing_ok=True) for x in self.parts if is_whole]\n"
+        "        with replaced(part) as unfinished:\n            save_file",
+        "test_search.py::test_a_process_that_is_killed_keeps_what_was_saved",
+    ),
+    Mutant(
+        "search: vectors that were joined come back when their files could not be deleted",
+        "examples/search.py",
+        'if about["is_whole"]:',
+        'if about["is_whole"] and False:',
+        "test_search.py::test_a_save_writes_what_is_new",
+    ),
+    Mutant(
         "passages: a part of a document begins anywhere",
         "modeling_lion/layout/passages.py",
         "borders.append(max(starts[(starts > borders[-1]) & (starts <= limit)], default=limit))",
