@@ -54,12 +54,13 @@ from modeling_lion.mixers.linear import LinearMixer  # noqa: E402
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
 # LIT has no decays: a scan along a curve does not change it.
 RECOMMENDED = {name: getattr(LionConfig(), name) for name in published_fields("text") if name != "intermediate_size"}
+ROTARY = {"rope_type": "default", "rope_theta": 10000.0}
 MODELS = {
     "softmax": {"mixer_type": "softmax"},
     "softmax (rotary)": {
         "mixer_type": "softmax",
         "position_embedding_type": "none",
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "rope_parameters": ROTARY,
     },
     "LION": RECOMMENDED,
     "LION-LIT": {"mixer_type": "lit"},
@@ -435,14 +436,20 @@ def make_trainer(
     return trainer, columns
 
 
-def train(
-    model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path
-) -> tuple[dict, dict[str, list]]:
-    """Train one model; columns of a row come back, and `quantiles` of its half-lives before and after."""
+def start(model_name: str, seed: int, experiment: Experiment, data: Data) -> torch.nn.Module:
+    """A model with its initial weights."""
     set_seed(seed)
     model = make_model(model_name, make_config(model_name, experiment, data), data)
     if experiment.fan_in:
         use_fan_in(model)
+    return model
+
+
+def train(
+    model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path
+) -> tuple[dict, dict[str, list]]:
+    """Train one model; columns of a row come back, and `quantiles` of its half-lives before and after."""
+    model = start(model_name, seed, experiment, data)
     batch = data.collate([data.splits["validation"][i] for i in range(min(8, len(data.splits["validation"])))])
     before = quantiles(half_lives(model, batch))
     trainer, columns = make_trainer(model, seed, experiment, data, output_dir)
