@@ -15,7 +15,6 @@ Models with rotary positions in layers that see all tokens are tested twice, the
 length.csv, one for each length and scaling.
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,18 +22,20 @@ from pathlib import Path
 
 import torch
 from bench_quality import (
-    ROOT,
+    AS_RECOMMENDED,
     ROTARY,
     TASKS,
     Data,
     Experiment,
+    last_layer_full,
     load_data,
     load_task,
     make_trainer,
     sizes,
     start,
+    training_arguments,
 )
-from measure import RESULTS, append_rows, read_rows
+from measure import append_rows, read_rows
 from report import write_pages
 from transformers import Trainer
 from transformers.trainer_callback import PrinterCallback
@@ -46,32 +47,21 @@ WINDOW = 64  # tokens on each side
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
-def last_layer_full(layers: int) -> list[str]:
-    return ["linear_attention"] * (layers - 1) + ["full_attention"]
-
-
-# By name the model of bench_quality.py and, from the number of layers, fields of its configuration.
+# By name the model of bench_quality.py and, by the number of layers, fields of its configuration.
 MODELS: dict[str, tuple[str, Callable[[int], dict]]] = {
     "LION": ("LION", lambda layers: {}),
-    "LION, last layer full": (
-        "LION",
-        lambda layers: {
-            "layer_types": last_layer_full(layers),
-            "rope_parameters": {"linear_attention": None, "full_attention": ROTARY},
-        },
-    ),
+    "LION, last layer full": ("LION", last_layer_full),
     # Its linear layers know the order of tokens.
-    "LION, last layer full, no positions": ("LION", lambda layers: {"layer_types": last_layer_full(layers)}),
-    "softmax (rotary)": ("softmax (rotary)", lambda layers: {"use_gated_mlp": True, "pooling": "mean"}),
-    "Hydra": ("Hydra", lambda layers: {"use_gated_mlp": True, "pooling": "mean"}),
+    "LION, last layer full, no positions": ("LION", lambda layers: last_layer_full(layers) | {"rope_parameters": None}),
+    "softmax (rotary)": ("softmax (rotary)", lambda layers: AS_RECOMMENDED),
+    "Hydra": ("Hydra", lambda layers: AS_RECOMMENDED),
     "windows alone": (
         "softmax (rotary)",
-        lambda layers: {
+        lambda layers: AS_RECOMMENDED
+        | {
             "layer_types": ["sliding_attention"] * layers,
             "sliding_window": WINDOW,
             "rope_parameters": {"sliding_attention": ROTARY},
-            "use_gated_mlp": True,
-            "pooling": "mean",
         },
     ),
 }
@@ -90,24 +80,40 @@ class Length:
 
     stages: tuple[Experiment, ...]
     lengths: tuple[int, ...] = LENGTHS
-    test_tokens: int = 2**18
+    test_tokens: int = 2**17
+
+    def longer(self, times: int) -> "Length":
+        """With so many times the steps."""
+        return replace(self, stages=tuple(replace(stage, steps=times * stage.steps) for stage in self.stages))
 
     def settings(self) -> str:
         return " then ".join(stage.settings() for stage in self.stages) + f" test_tokens={self.test_tokens}"
 
 
-DOCSTRINGS = {"max_bytes": 4_000_000}
-CPU = sizes(64, 2, 4)
+FEW = {"num_definitions": 4, "num_names": 16, "max_bytes": 4_000_000}
+CPU, GPU = sizes(64, 2, 4), sizes(256, 4, 4)
 QUICK = sizes(16, 2, 2, intermediate_size=128)  # room for the projections of Hydra
 SCALES: dict[str, dict[str, Length]] = {
     "cpu": {
         "definitions": Length(
             (
-                Experiment({"length": 96} | DOCSTRINGS, CPU, steps=400, learning_rate=4e-3),
-                Experiment({"length": 512} | DOCSTRINGS, CPU, steps=200, batch_size=8, learning_rate=4e-3),
+                Experiment({"length": 64} | FEW, CPU, steps=400, learning_rate=4e-3),
+                Experiment({"length": 512} | FEW, CPU, steps=150, batch_size=8, learning_rate=4e-3),
             )
         ),
         "modules": Length((Experiment({"length": 512}, CPU, steps=300, batch_size=16, learning_rate=2e-3),)),
+    },
+    "gpu": {
+        "definitions": Length(
+            (
+                Experiment({"length": 128}, GPU, steps=4000, learning_rate=1e-3, examples=100_000),
+                Experiment({"length": 512}, GPU, steps=4000, learning_rate=1e-3, examples=100_000),
+            ),
+            test_tokens=2**20,
+        ),
+        "modules": Length(
+            (Experiment({"length": 512}, GPU, steps=4000, learning_rate=1e-3, examples=100_000),), test_tokens=2**20
+        ),
     },
     "quick": {
         "definitions": Length(
@@ -191,15 +197,12 @@ def test(
 
 
 def main(args: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=SCALES, default="cpu")
-    parser.add_argument("--tasks", nargs="+", choices=["definitions", "modules"], help="not given: all of the scale")
+    parser = training_arguments(__doc__, list(SCALES["cpu"]))
+    parser.set_defaults(scale="cpu")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--times", type=int, default=1, help="train for so many times the steps, in rows of their own")
     parser.add_argument("--quick", action="store_true", help="scale quick, one seed")
-    parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
-    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the table")
-    parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
     args = parser.parse_args(args)
     if args.quick:
         args.scale, args.seeds = "quick", args.seeds[:1]
@@ -207,15 +210,15 @@ def main(args: list[str] | None = None) -> None:
     torch.set_num_threads(args.threads or threads)
     path = args.output_dir / "length.csv"
     for task in args.tasks or list(SCALES[args.scale]):
-        length = SCALES[args.scale][task]
+        length = SCALES[args.scale][task].longer(args.times)
         for seed in args.seeds:
             for name in args.models:
-                case = {"scale": args.scale, "task": task, "model": name, "seed": seed}
+                case = {"scale": args.scale, "task": task, "model": name, "times": args.times, "seed": seed}
                 if found := read_rows(path, **case):
                     if found[-1]["settings"] != length.settings():
                         raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}).")
                     continue
-                print(f"{task}, {name}, seed {seed}", flush=True)
+                print(f"{task}, {name}, {args.times} times the steps, seed {seed}", flush=True)
                 rows = train_and_test(name, seed, task, length, args.cache_dir)
                 append_rows(path, [case | row | {"settings": length.settings()} for row in rows])
     torch.set_num_threads(threads)

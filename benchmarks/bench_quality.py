@@ -74,6 +74,8 @@ MODELS = {
     "Hydra": {"mixer_type": "selective"},
     "Vim": {"mixer_type": "selective"},
 }
+# What peers have in common with LION as recommended, which the models above do not have.
+AS_RECOMMENDED = {name: RECOMMENDED[name] for name in ("use_gated_mlp", "pooling")}
 TEXT_FIELDS, IMAGE_FIELDS = {"rope_parameters"}, {"patch_order"}  # models with these are for one modality
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 READ = ("input_ids", "token_type_ids", "attention_mask", "label", "labels", "special_tokens_mask")  # columns of data
@@ -131,6 +133,13 @@ def sizes(hidden_size: int, layers: int, heads: int, **fields) -> dict:
         "norm_position": "pre",
         "hidden_dropout_prob": 0.0,  # trainings are too short to overfit
     } | fields
+
+
+def last_layer_full(layers: int, modality: str = "text") -> dict:
+    """Fields of a LION whose last layer is softmax attention over all tokens, in texts with rotary positions."""
+    types = {"layer_types": ["linear_attention"] * (layers - 1) + ["full_attention"]}
+    rope = {"rope_parameters": {"linear_attention": None, "full_attention": ROTARY}}
+    return types | rope if modality == "text" else types
 
 
 # Short lists: of up to 200 tokens, 600 steps teach every mixer the first operator and nothing else.
@@ -575,16 +584,23 @@ def parse_setting(text: str) -> tuple[str, object]:
         return name, value
 
 
-def common_arguments(description: str, models: list[str], seeds: list[int]) -> argparse.ArgumentParser:
-    """What this script and `bench_decays.py` both ask for."""
+def training_arguments(description: str, tasks: list[str]) -> argparse.ArgumentParser:
+    """What all benchmarks of trainings ask for."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="cpu")
-    parser.add_argument("--tasks", nargs="+", choices=ALL_TASKS, help="not given: all of the scale")
+    parser.add_argument("--tasks", nargs="+", choices=tasks, help="not given: all of the scale")
+    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the tables")
+    parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
+    parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
+    return parser
+
+
+def common_arguments(description: str, models: list[str], seeds: list[int]) -> argparse.ArgumentParser:
+    """What this script and `bench_decays.py` both ask for."""
+    parser = training_arguments(description, ALL_TASKS)
     parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--seeds", type=int, nargs="+", default=seeds)
     parser.set_defaults(set=[], fan_in=False, table="quality")
-    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the tables")
-    parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
     return parser
 
 
@@ -608,7 +624,6 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--fan_in", action="store_true", help="initial weights of Hydra and Vim by fan-in, a variant")
     parser.add_argument("--quick", action="store_true", help="scale quick, one seed; speed of the first task only")
     parser.add_argument("--repeats", type=int, default=7, help="repeats of each timing")
-    parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
     args = parser.parse_args(args)
     if args.quick:
         args.scale, args.seeds, args.repeats = "quick", args.seeds[:1], 2
