@@ -33,7 +33,8 @@ from bench_quality import (
     training_arguments,
 )
 from measure import append_rows, interleaved, read_rows, summary
-from report import best_trial, write_pages
+from report import write_pages
+from search_report import best_trial
 from trials import CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
 
 from modeling_lion import LionForImageClassification, LionForSequenceClassification

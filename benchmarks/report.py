@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from deploy_report import documents, draw_documents, losses
 from learning_report import ablations, draw_learning, in_order, layer_patterns, load_scores
+from length_report import draw_length, length
 from measure import (
     BASE,
     BASE_LAYERS,
@@ -40,6 +41,7 @@ from measure import (
     score_cell,
     score_name,
 )
+from search_report import search, trials
 
 
 ROOT = Path(__file__).parents[1]
@@ -71,8 +73,12 @@ MEASURED = (
     "quality",
     "quality_speed",
     "hybrids",
+    "search",
+    "search_speed",
+    "length",
 )
 OF_SCALE = ("quality", "quality_speed", "hybrids", "half_lives", "transfer", "precision")
+OF_SCALE += ("search", "search_speed", "length")
 BEFORE = ", before"  # the further training
 # What gives the rows of a table, by its name and by values of its columns.
 Read = Callable[..., list[dict]]
@@ -690,6 +696,9 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "passages": passages,
     "passages by place": passages_by_place,
     "transfer": transfer,
+    "trials": lambda read: trials(),
+    "search": lambda read: search(read("search"), read("search_speed")),
+    "length": lambda read: length(read("length")),
     "scores": scores,
     "hybrids": lambda read: layer_patterns(load_scores(read("hybrids"))),
     "ablations": lambda read: ablations(without_published(load_scores(read("quality")))),
@@ -704,6 +713,7 @@ PICTURES = {
     "models_by_length": draw_models,
     "documents_by_length": lambda read, plt: draw_documents(read("deploy"), plt),
     "memory_by_length": draw_memory,
+    "accuracy_by_length": lambda read, plt: draw_length(read("length"), plt),
     "scores_by_time": draw_scores,
     "scores_by_training_time": lambda read, plt: draw_learning(load_scores(read("quality")), step_seconds(read), plt),
 }

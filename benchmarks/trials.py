@@ -29,7 +29,7 @@ OWN: dict[str, dict[str, tuple[dict, dict]]] = {
         "image": ({"num_attention_heads": 2}, {"conv_kernel": 5}),
     },
     "LION, last layer full": {
-        "text": ({"num_attention_heads": 2}, {"conv_kernel": 5}),
+        "text": ({"num_attention_heads": 2}, {"rope_parameters": None}),
         "image": ({"num_attention_heads": 2}, {"conv_kernel": 5}),
     },
     "Hydra": {
