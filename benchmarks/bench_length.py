@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Trained on 512 tokens, tested on up to 16,384: which encoders still find what stands far above, and which use more text.
+Trained on 512 tokens, tested on up to 16,384: which encoders still find what stands far above, and which use more of a
+text.
 
     python benchmarks/bench_length.py                       # hours of a CPU core; goes on where it was stopped
     python benchmarks/bench_length.py --tasks definitions --models LION "LION, last layer full" --seeds 0
@@ -52,17 +53,22 @@ MODELS: dict[str, tuple[str, Callable[[int], dict]]] = {
     "LION": ("LION", lambda layers: {}),
     "LION, last layer full": ("LION", last_layer_full),
     # Its linear layers know the order of tokens.
-    "LION, last layer full, no positions": ("LION", lambda layers: last_layer_full(layers) | {"rope_parameters": None}),
+    "LION, last layer full, no positions": (
+        "LION",
+        lambda layers: last_layer_full(layers) | {"rope_parameters": None},
+    ),
     "softmax (rotary)": ("softmax (rotary)", lambda layers: AS_RECOMMENDED),
     "Hydra": ("Hydra", lambda layers: AS_RECOMMENDED),
     "windows alone": (
         "softmax (rotary)",
-        lambda layers: AS_RECOMMENDED
-        | {
-            "layer_types": ["sliding_attention"] * layers,
-            "sliding_window": WINDOW,
-            "rope_parameters": {"sliding_attention": ROTARY},
-        },
+        lambda layers: (
+            AS_RECOMMENDED
+            | {
+                "layer_types": ["sliding_attention"] * layers,
+                "sliding_window": WINDOW,
+                "rope_parameters": {"sliding_attention": ROTARY},
+            }
+        ),
     ),
 }
 

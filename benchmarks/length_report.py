@@ -27,7 +27,8 @@ def label(model: str, times: int, scaling: str) -> str:
     return model + f", {times} × the steps" * (times > 1) + ", YaRN" * (scaling == "yarn")
 
 
-def length(rows: list[dict]) -> str:
+def by_length(rows: list[dict]) -> str:
+    """A Markdown table for each task: accuracies of the seeds by length, a row for each model and scaling."""
     tables = []
     for task, models in accuracies(rows).items():
         lengths = sorted({n for cells in models.values() for n in cells})
@@ -59,6 +60,8 @@ def draw_length(rows: list[dict], plt):
         axis.set_xticks(ticks, [f"{n:,}" for n in ticks], rotation=45)
         axis.minorticks_off()
         axis.grid(alpha=0.25)
-    handles = {text: handle for axis in axes[0] for handle, text in zip(*axis.get_legend_handles_labels())}
+    handles = {
+        text: handle for axis in axes[0] for handle, text in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, fontsize=8)
     return figure

@@ -18,7 +18,8 @@ from .text import Text
 
 
 TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (ListOps, Text, Retrieval, Pathfinder, Digits, Neighbour, Recall, Scenes, Definitions, Modules)
+    task.name: task
+    for task in (ListOps, Text, Retrieval, Pathfinder, Digits, Neighbour, Recall, Scenes, Definitions, Modules)
 }
 
 __all__ = [

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Definitions that stand far above: docstrings of this Python installation, word by word, in whose first quarter names are
-given values, and in whose last quarter the values are asked for.
+Definitions that stand far above: docstrings of this Python installation, word by word, in whose first quarter names
+are given values, and in whose last quarter the values are asked for.
 
     ... returns the number of bytes . SET n7 v3 if the file is closed , ... GET n7 ...        the answer: v3
 
@@ -37,7 +37,7 @@ class Definitions(Task):
         folders: where to look. Not given: in the Python installation that runs this.
 
     Raises:
-        ValueError: if a quarter of the text has no room for the definitions, or there are fewer names than definitions.
+        ValueError: if a quarter of the text has no room for the definitions, or there are fewer names than that.
     """
 
     length: int = 512

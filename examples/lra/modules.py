@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 Which package is a module from? Source code, word by word, without the names of the packages. A training example begins
-anywhere in a module; an example to test begins where the module does, so that longer ones read more of the same modules.
+anywhere in a module; an example to test begins where the module does, so that longer ones read more of the same ones.
 """
 
 from dataclasses import dataclass
@@ -107,8 +107,8 @@ def modules_of(
             break
     else:
         raise ValueError(
-            f"Only {len(found['train'])} packages have modules of `min_length` {min_length} words in every split: lower "
-            f"it, or `num_packages` ({num_packages})."
+            f"Only {len(found['train'])} packages have modules of `min_length` {min_length} words in every split: "
+            f"lower it, or `num_packages` ({num_packages})."
         )
     return {split: dict(sorted(found[split].items())) for split in SPLITS}
 

@@ -38,7 +38,9 @@ def test_runs_once_and_reports(bench, tmp_path):
 def models(bench) -> dict:
     quality = importlib.import_module("bench_quality")
     experiment = quality.replace(bench.SCALES["quick"]["definitions"].stages[0])
-    data = quality.Data(quality.LionForTokenClassification, {"vocab_size": 60, "max_position_embeddings": 128}, {}, None)
+    data = quality.Data(
+        quality.LionForTokenClassification, {"vocab_size": 60, "max_position_embeddings": 128}, {}, None
+    )
     found = {}
     for name, (base, fields) in bench.MODELS.items():
         of_model = quality.replace(experiment, variant=fields(2))

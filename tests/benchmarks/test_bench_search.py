@@ -30,6 +30,8 @@ def test_contestants_have_equally_many_different_trials(trials, modality, is_poo
         settings = trials.trials_of(contestant, modality, is_pooled)
         assert len(settings) == trials.TRIALS >= 8 and settings[0] == {}
         assert all(settings.count(setting) == 1 for setting in settings)
+    shared = [trials.trials_of(contestant, modality, is_pooled)[:-2] for contestant in trials.CONTESTANTS]
+    assert all(settings == shared[0] for settings in shared)
     assert trials.SEARCH_SEED not in trials.SEEDS and len(trials.SEEDS) == 3
 
 
@@ -63,10 +65,9 @@ def test_every_trial_is_a_model_of_equal_parameters(bench, quality, trials, moda
 
 
 def test_choice_is_by_validation(bench):
-    row = lambda trial, accuracy, loss, test: {
-        "task": "recall", "trial": trial, "validation_accuracy": accuracy, "validation_loss": loss, "test_accuracy": test
-    }  # fmt: skip
-    rows = [row(0, 0.5, 0.1, 0.9), row(1, 0.7, 0.9, 0.2), row(2, 0.7, 0.8, 0.1)]
+    columns = ("trial", "validation_accuracy", "validation_loss", "test_accuracy")
+    cells = [(0, 0.5, 0.1, 0.9), (1, 0.7, 0.9, 0.2), (2, 0.7, 0.8, 0.1)]
+    rows = [dict(zip(columns, row, strict=True), task="recall") for row in cells]
     assert bench.best_trial(rows)["trial"] == 2
     assert bench.best_trial([x | {"task": "mlm"} for x in rows])["trial"] == 0
 

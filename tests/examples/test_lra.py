@@ -282,7 +282,18 @@ def test_modules_are_of_the_package_without_its_name(lra, tasks, packages):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["listops", "text", "retrieval", "pathfinder", "digits", "neighbour", "recall", "scenes", "definitions", "modules"],
+    [
+        "listops",
+        "text",
+        "retrieval",
+        "pathfinder",
+        "digits",
+        "neighbour",
+        "recall",
+        "scenes",
+        "definitions",
+        "modules",
+    ],
 )
 def test_examples_come_again_and_splits_do_not_overlap(lra, tasks, name):
     task = tasks[name]
