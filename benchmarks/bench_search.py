@@ -8,7 +8,7 @@ The same search for LION and its peers: the protocol of docs/benchmarks/quality.
 
 For each task and contestant: eight trials with one seed (benchmarks/trials.py), the choice by the validation split,
 three other seeds of the choice with equal steps, and three again for as long as LION trains. Tasks, models, data and
-training are those of bench_quality.py. Every training is a row of search.csv and is not repeated, so that a stopped run
+training are those of bench_quality.py. A training is a row of search.csv and is not repeated, so that a stopped run
 goes on where it was. Its `stage` is "trial", "equal steps" or "equal time". search_speed.csv has the times of a step.
 """
 
