@@ -86,7 +86,7 @@ class Length:
 
     stages: tuple[Experiment, ...]
     lengths: tuple[int, ...] = LENGTHS
-    test_tokens: int = 2**17
+    test_tokens: int = 2**16
 
     def longer(self, times: int) -> "Length":
         """With so many times the steps."""
@@ -96,15 +96,15 @@ class Length:
         return " then ".join(stage.settings() for stage in self.stages) + f" test_tokens={self.test_tokens}"
 
 
-FEW = {"num_definitions": 4, "num_names": 16, "max_bytes": 4_000_000}
+DOCSTRINGS = {"max_bytes": 4_000_000}
 CPU, GPU = sizes(64, 2, 4), sizes(256, 4, 4)
 QUICK = sizes(16, 2, 2, intermediate_size=128)  # room for the projections of Hydra
 SCALES: dict[str, dict[str, Length]] = {
     "cpu": {
         "definitions": Length(
             (
-                Experiment({"length": 64} | FEW, CPU, steps=400, learning_rate=4e-3),
-                Experiment({"length": 512} | FEW, CPU, steps=150, batch_size=8, learning_rate=4e-3),
+                Experiment({"length": 96} | DOCSTRINGS, CPU, steps=400, learning_rate=4e-3),
+                Experiment({"length": 512} | DOCSTRINGS, CPU, steps=100, batch_size=8, learning_rate=4e-3),
             )
         ),
         "modules": Length((Experiment({"length": 512}, CPU, steps=300, batch_size=16, learning_rate=2e-3),)),

@@ -43,8 +43,12 @@ def by_length(rows: list[dict]) -> str:
 
 
 def draw_length(rows: list[dict], plt):
-    """Accuracy by length, one panel for each task; trained for the usual steps. `None` without rows."""
-    found = accuracies([row for row in rows if row["times"] == 1])
+    """Accuracy by length, one panel for each task; of each model the longest training. `None` without rows."""
+    most = {}
+    for row in rows:
+        key = row["task"], row["model"]
+        most[key] = max(most.get(key, 0), row["times"])
+    found = accuracies([row for row in rows if row["times"] == most[row["task"], row["model"]]])
     if not found:
         return None
     figure, axes = plt.subplots(1, len(found), figsize=(1.2 + 4.9 * len(found), 4.4), squeeze=False)

@@ -20,7 +20,7 @@ def test_runs_once_and_reports(bench, tmp_path):
     cases = [(row["model"], row["length"], row["scaling"]) for row in rows]
     peer = [("softmax (rotary)", n, scaling) for n, scaling in ((128, "none"), (256, "none"), (256, "yarn"))]
     assert cases == [("LION", 128, "none"), ("LION", 256, "none"), *peer]
-    assert [row["labels"] for row in rows] == [32, 16, 32, 16, 16]  # texts of 1024 tokens, with four questions each
+    assert [row["labels"] for row in rows] == [64, 32, 64, 32, 32]  # texts of 1024 tokens, with eight questions each
     page = (tmp_path / "quality.md").read_text(encoding="utf-8")
     assert f"| LION | 1 | {100 * rows[0]['accuracy']:.1f} | {100 * rows[1]['accuracy']:.1f} |" in page
     assert "| softmax (rotary), YaRN | 1 |  |" in page
