@@ -63,7 +63,8 @@ def search(rows: list[dict], speed: list[dict]) -> str:
         by_case[row["stage"], row["task"], row["contestant"]].append(row)
     for (stage, task, contestant), found in by_case.items():
         if stage == "trial":
-            counts[task, contestant] = len(found)
+            counts[task, contestant] = len({row["trial"] for row in found})
+        if stage == "trial" and counts[task, contestant] == TRIALS:
             choices[task, contestant] = in_words(json.loads(best_trial(found)["setting"]))
     tables = []
     for stage, title in (("equal steps", "Equal steps"), ("equal time", "Equal time: as many steps as take LION's")):
@@ -75,6 +76,10 @@ def search(rows: list[dict], speed: list[dict]) -> str:
     if speed:
         times = {(row["task"], row["contestant"]): f"{row['ratio']:.2f}" for row in speed}
         tables += ["Time of a training step ÷ LION's:", by_contestant(times)]
+    if begun := [f"{name} on {task} ({count})" for (task, name), count in counts.items() if count < TRIALS]:
+        tables.append(
+            f"Trials that are there so far, of {TRIALS}, of searches that are not at their end: {', '.join(begun)}."
+        )
     return "\n\n".join(tables)
 
 
