@@ -34,6 +34,7 @@ from bench_quality import (
     make_trainer,
     sizes,
     start,
+    tiny,
     training_arguments,
 )
 from measure import append_rows, read_rows
@@ -98,7 +99,6 @@ class Length:
 
 DOCSTRINGS = {"max_bytes": 4_000_000}
 CPU, GPU = sizes(64, 2, 4), sizes(256, 4, 4)
-QUICK = sizes(16, 2, 2, intermediate_size=128)  # room for the projections of Hydra
 SCALES: dict[str, dict[str, Length]] = {
     "cpu": {
         "definitions": Length(
@@ -124,8 +124,8 @@ SCALES: dict[str, dict[str, Length]] = {
     "quick": {
         "definitions": Length(
             (
-                Experiment({"length": 96, "max_bytes": 400_000}, QUICK, steps=2, batch_size=4, examples=20),
-                Experiment({"length": 128, "max_bytes": 400_000}, QUICK, steps=2, batch_size=4, examples=20),
+                Experiment({"length": 96, "max_bytes": 400_000}, tiny(), steps=2, batch_size=4, examples=20),
+                Experiment({"length": 128, "max_bytes": 400_000}, tiny(), steps=2, batch_size=4, examples=20),
             ),
             lengths=(128, 256),
             test_tokens=1024,
@@ -133,7 +133,7 @@ SCALES: dict[str, dict[str, Length]] = {
         "modules": Length(
             (
                 Experiment(
-                    {"length": 64, "num_packages": 2, "min_length": 128, "max_modules": 20}, QUICK, 2, 4, examples=20
+                    {"length": 64, "num_packages": 2, "min_length": 128, "max_modules": 20}, tiny(), 2, 4, examples=20
                 ),
             ),
             lengths=(64, 128),

@@ -135,6 +135,11 @@ def sizes(hidden_size: int, layers: int, heads: int, **fields) -> dict:
     } | fields
 
 
+def tiny(**fields) -> dict:
+    """Sizes of a few steps; the MLPs leave room for the projections of Hydra."""
+    return sizes(16, 2, 2, intermediate_size=256, **fields)
+
+
 def last_layer_full(layers: int, modality: str = "text") -> dict:
     """Fields of a LION whose last layer is softmax attention over all tokens, in texts with rotary positions."""
     types = {"layer_types": ["linear_attention"] * (layers - 1) + ["full_attention"]}
@@ -187,19 +192,15 @@ SCALES: dict[str, dict[str, Experiment]] = {
         "scenes": Experiment({}, sizes(128, 4, 4, patch_size=2, **IMAGE), 20_000, 128, 5e-4, examples=100_000),
     },
     "quick": {
-        "mlm": Experiment(
-            {"length": 32, "vocab_size": 200, "max_bytes": 60_000}, sizes(16, 2, 2), steps=3, batch_size=4
-        ),
-        "listops": Experiment(LENGTHS_QUICK, sizes(16, 2, 2), steps=3, batch_size=4, examples=40),
-        "text": Experiment(
-            {"longest": 40, "max_bytes": 400_000, "num_packages": 2}, sizes(16, 2, 2), 3, 4, examples=40
-        ),
-        "retrieval": Experiment({"longest": 40, "max_bytes": 400_000}, sizes(16, 2, 2), 3, batch_size=4, examples=40),
-        "pathfinder": Experiment({}, sizes(16, 2, 2, patch_size=4, **IMAGE), 3, batch_size=4, examples=40),
-        "digits": Experiment({}, sizes(16, 2, 2, patch_size=2, **IMAGE), 3, batch_size=4, examples=40),
-        "neighbour": Experiment({"length": 8}, sizes(16, 2, 2), 3, batch_size=4, examples=40, longer=8),
-        "recall": Experiment({"length": 20}, sizes(16, 2, 2), 3, batch_size=4, examples=40),
-        "scenes": Experiment({}, sizes(16, 2, 2, patch_size=4, **IMAGE), 3, batch_size=4, examples=40),
+        "mlm": Experiment({"length": 32, "vocab_size": 200, "max_bytes": 60_000}, tiny(), steps=3, batch_size=4),
+        "listops": Experiment(LENGTHS_QUICK, tiny(), steps=3, batch_size=4, examples=40),
+        "text": Experiment({"longest": 40, "max_bytes": 400_000, "num_packages": 2}, tiny(), 3, 4, examples=40),
+        "retrieval": Experiment({"longest": 40, "max_bytes": 400_000}, tiny(), 3, batch_size=4, examples=40),
+        "pathfinder": Experiment({}, tiny(patch_size=4, **IMAGE), 3, batch_size=4, examples=40),
+        "digits": Experiment({}, tiny(patch_size=2, **IMAGE), 3, batch_size=4, examples=40),
+        "neighbour": Experiment({"length": 8}, tiny(), 3, batch_size=4, examples=40, longer=8),
+        "recall": Experiment({"length": 20}, tiny(), 3, batch_size=4, examples=40),
+        "scenes": Experiment({}, tiny(patch_size=4, **IMAGE), 3, batch_size=4, examples=40),
     },
 }
 ALL_TASKS = list(SCALES["gpu"])
