@@ -101,13 +101,14 @@ def score_table(cases: dict[tuple[str, str], list[dict]], counts: dict[tuple[str
 
 
 def about(cases: dict[tuple[str, str], list[dict]]) -> str:
-    """How many seeds there are, and how far parameters differ within a task."""
+    """How many seeds there are and, of tasks with several contestants, how far their parameters differ."""
+    parameters = defaultdict(dict)
+    for (task, name), rows in cases.items():
+        parameters[task][name] = rows[0]["parameters"]
+    counts = [list(of_task.values()) for of_task in parameters.values() if len(of_task) > 1]
     seeds = sorted({len(rows) for rows in cases.values()})
-    spread = 0.0
-    for task in dict.fromkeys(task for task, _ in cases):
-        counts = [row["parameters"] for (of, _), rows in cases.items() if of == task for row in rows]
-        spread = max(spread, max(counts) / min(counts) - 1)
-    return (
-        f"Mean ± standard deviation of {' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])}; parameters within a "
-        f"task differ by at most {100 * spread:.1f} %."
-    )
+    text = f"Mean ± standard deviation of {' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])}"
+    if not counts:
+        return f"{text}."
+    spread = max(max(x) / min(x) - 1 for x in counts)
+    return f"{text}; parameters of a task differ by at most {100 * spread:.1f} %."
