@@ -107,7 +107,9 @@ SCALES: dict[str, dict[str, Length]] = {
                 Experiment({"length": 512} | DOCSTRINGS, CPU, steps=100, batch_size=8, learning_rate=4e-3),
             )
         ),
-        "modules": Length((Experiment({"length": 512}, CPU, steps=300, batch_size=16, learning_rate=2e-3),)),
+        "modules": Length(
+            (Experiment({"length": 512, "num_words": 2000}, CPU, steps=300, batch_size=16, learning_rate=2e-3),)
+        ),
     },
     "gpu": {
         "definitions": Length(

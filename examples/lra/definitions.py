@@ -16,37 +16,31 @@ from typing import ClassVar
 
 import numpy as np
 
-from .documents import documents, fingerprint
-from .task import NO_LABEL, SPLITS, Task
-from .words import UNKNOWN_ID, encode, split_words, vocabulary
+from .documents import documents
+from .task import NO_LABEL, SPLITS
+from .words import UNKNOWN_ID, WordTask, encode, split_words, vocabulary
 
 
 SET_ID, GET_ID = UNKNOWN_ID + 1, UNKNOWN_ID + 2  # values, names and then words follow
 
 
 @dataclass(frozen=True)
-class Definitions(Task):
+class Definitions(WordTask):
     """
     Args:
-        length: tokens of an example.
         num_definitions: in an example, each of another name, which is asked for once.
         num_names: different names.
         num_values: different values.
-        num_words: the most frequent words of the training texts, which have a token of their own.
         max_bytes: of docstrings to collect.
-        folders: where to look. Not given: in the Python installation that runs this.
 
     Raises:
         ValueError: if a quarter of the text has no room for the definitions, or there are fewer names than that.
     """
 
-    length: int = 512
     num_definitions: int = 8
     num_names: int = 32
     num_values: int = 16
-    num_words: int = 1000
     max_bytes: int = 30_000_000
-    folders: tuple[str, ...] = ()
 
     name = "definitions"
     per_token: ClassVar[bool] = True
@@ -61,10 +55,6 @@ class Definitions(Task):
             raise ValueError(f"`num_names` is {self.num_names}; give at least {self.num_definitions}.")
 
     @property
-    def source(self) -> str:
-        return fingerprint(self.folders)
-
-    @property
     def labels(self) -> tuple[str, ...]:
         return tuple(str(value) for value in range(self.num_values))
 
@@ -75,14 +65,6 @@ class Definitions(Task):
     @property
     def first_word(self) -> int:
         return self.first_name + self.num_names
-
-    @property
-    def vocab_size(self) -> int:
-        return self.first_word + self.num_words
-
-    @property
-    def max_length(self) -> int:
-        return self.length
 
     def example(self, split: str, index: int, seed: int) -> dict:
         generator = self.generator(split, index, seed)

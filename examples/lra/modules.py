@@ -12,54 +12,32 @@ from zlib import crc32
 import numpy as np
 from docstrings import python_files
 
-from .documents import fingerprint, folders_or_default
-from .task import SPLITS, Task
-from .words import UNKNOWN_ID, encode, split_words, vocabulary
+from .documents import folders_or_default
+from .task import SPLITS
+from .words import WordTask, encode, split_words, vocabulary
 
 
 @dataclass(frozen=True)
-class Modules(Task):
+class Modules(WordTask):
     """
     Args:
-        length: most tokens of an example.
         num_packages: classes: the packages with the most modules that are long enough.
         min_length: tokens of the shortest module that is used for validation and test.
-        num_words: the most frequent words of the training modules, which have a token of their own.
         max_modules: of a package, in the order of a checksum of their path; of these 70 % are for training.
-        folders: where to look. Not given: in the Python installation that runs this.
 
     Raises:
         ValueError: if there are fewer than `num_packages` packages with long modules in every split.
     """
 
-    length: int = 512
     num_packages: int = 8
     min_length: int = 4096
-    num_words: int = 2000
     max_modules: int = 400
-    folders: tuple[str, ...] = ()
 
     name = "modules"
 
     @property
-    def source(self) -> str:
-        return fingerprint(self.folders)
-
-    @property
     def labels(self) -> tuple[str, ...]:
         return tuple(modules_of(self.folders, self.num_packages, self.min_length, self.max_modules)["train"])
-
-    @property
-    def first_word(self) -> int:
-        return UNKNOWN_ID + 1
-
-    @property
-    def vocab_size(self) -> int:
-        return self.first_word + self.num_words
-
-    @property
-    def max_length(self) -> int:
-        return self.length
 
     def size_of(self, split: str) -> int | None:
         """Of a test no more than there are modules."""
