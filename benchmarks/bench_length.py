@@ -206,7 +206,6 @@ def test(
 
 def main(args: list[str] | None = None) -> None:
     parser = training_arguments(__doc__, list(SCALES["cpu"]))
-    parser.set_defaults(scale="cpu")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--times", type=int, default=1, help="train for so many times the steps, in rows of their own")
