@@ -53,9 +53,12 @@ bench-gpu-models: $(VENV)/installed_gpu
 	timeout 580 $(BIN)/python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 \
 		--image_sizes 224 --batch_size 256 --repeats 50 --minutes 7 --output_dir outputs/gpu
 
-# Every mixer on every task, 3 seeds each, into the tables of docs/; it goes on where it was stopped. SCALE=gpu is larger.
+# Every mixer on every task, 3 seeds each, then longer texts, and then the same search for LION and its peers, into the
+# tables of docs/; it goes on where it was stopped. SCALE=gpu is larger; PART=quality, length or search is one of them.
 results: $(VENV)/installed
-	$(BIN)/python benchmarks/bench_quality.py --scale $(or $(SCALE),cpu)
+	for part in $(or $(PART),quality length search); do \
+		$(BIN)/python benchmarks/bench_$$part.py --scale $(or $(SCALE),cpu) || exit 1; \
+	done
 
 # transformers' own tests of models, on every mixer, kernel and recommended preset: seven minutes.
 test-common: $(VENV)/installed

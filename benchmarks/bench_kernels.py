@@ -1,7 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 The kernels against softmax attention: time of ours ÷ time of `scaled_dot_product_attention` on the same query, key
-and value, forward and forward + backward, for LION-LIT, -D and -S; and whether "auto" chooses the fastest form.
+and value, forward and forward + backward, for LION-LIT, -D and -S and, on a CPU, for LION as recommended, whose heads
+read one way each; and whether "auto" chooses the fastest form.
 
     python benchmarks/bench_kernels.py               # lengths to 16384: about an hour on a small machine
     python benchmarks/bench_kernels.py --quick       # lengths to 1024: minutes
@@ -30,6 +31,7 @@ import torch
 from measure import (
     LIONS,
     PASSES,
+    PUBLISHED_LIONS,
     append_rows,
     attention_inputs,
     gpu,
@@ -72,6 +74,11 @@ def make_inputs(mixer: str, batch: int, length: int, device: str, **sizes) -> li
 def lion(query, key, value, log_decay=None, *, attention=lion_attention, **options) -> Tensor:
     """The output of our attention for `attention_inputs`."""
     return attention(query, key, value, LogDecay(log_decay, log_decay), **options)[0]
+
+
+def directions(mixer: str) -> dict[str, str]:
+    """The option of our attention in which LION as recommended differs from LION-S."""
+    return {"head_directions": "alternate" if mixer == "LION" else "both"}
 
 
 def run_attention(function: Callable[..., Tensor], inputs: list[Tensor], direction: str, grad=None) -> list[Tensor]:
@@ -127,9 +134,9 @@ def two_passes(query, key, value, *log_decay):
 def contestants(device: str, length: int) -> dict[tuple[str, str], Callable[..., Tensor]]:
     """By mixer and kernel all that is timed at a length; the feature maps take the query alone."""
     if device == "cpu":
-        forms = {form: partial(lion, form=form) for form in ("parallel", "chunk", "auto")}
+        forms = ("parallel", "chunk", "auto")
         found = {("softmax", "sdpa"): lambda *inputs: scaled_dot_product_attention(*inputs[:3])}
-        found |= {(mixer, form): function for mixer in LIONS for form, function in forms.items()}
+        found |= {(x, form): partial(lion, form=form, **directions(x)) for x in LIONS for form in forms}
         found |= {("sliding window", "auto"): sliding, ("sliding window", "dense"): sliding_with_a_mask}
         slow = {(mixer, "parallel") for mixer in LIONS if length > LONGEST_PARALLEL or mixer == "LION-LIT"}
         slow |= {("sliding window", "dense")} if length > LONGEST_PARALLEL else set()
@@ -144,7 +151,7 @@ def contestants(device: str, length: int) -> dict[tuple[str, str], Callable[...,
         forms["two passes"] = two_passes
     except ImportError:
         pass
-    return found | {(mixer, name): function for mixer in LIONS for name, function in forms.items()}
+    return found | {(mixer, name): function for mixer in PUBLISHED_LIONS for name, function in forms.items()}
 
 
 @cache
@@ -155,7 +162,8 @@ def check(kernel: str, mixer: str, length: int, device: str) -> float:
     """
     function = contestants(device, length)[mixer, kernel]
     normalization = "none" if kernel in ("without division", "two passes") else "sum"
-    definition = partial(lion, attention=reference_attention, normalization=normalization)
+    options = {"normalization": normalization} | directions(mixer)
+    definition = partial(lion, attention=reference_attention, **options)
     inputs = make_inputs(mixer, 1, min(length, 512 if device == "cpu" else 2048), device, heads=2)
     grad = torch.randn_like(inputs[2])
     exact = run_attention(definition, [x.double() for x in inputs], PASSES[1], grad.double())

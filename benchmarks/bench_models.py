@@ -1,11 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Whole models side by side: LION-LIT, -D and -S against transformers' BERT, ModernBERT and ViT, with scaled dot product
-attention; training step and inference, time and peak memory. "ModernBERT" has as many layers as the others,
-"ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published model, and so has "LION-
-ModernBERT-base", the preset with LION-S for the layers that see all tokens. These two are also measured as classifiers
-of documents, without a decoder to the vocabulary, beside the first one with its windows in linear time. The encoder in
-checkpoints/ is measured beside a BERT of its teacher's size, with positions for as many tokens, one text at a time.
+Whole models side by side: LION as recommended, and LION-LIT, -D and -S as published, against transformers' BERT,
+ModernBERT and ViT, with scaled dot product attention; training step and inference, time and peak memory. "ModernBERT"
+has as many layers as the others, "ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published
+model, and so has "LION-ModernBERT-base", the preset with LION-S for the layers that see all tokens. These two are also
+measured as classifiers of documents, without a decoder to the vocabulary, beside the first one with its windows in
+linear time. The encoder in checkpoints/ is measured beside a BERT of its teacher's size, with positions for as many
+tokens, one text at a time.
 
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
@@ -38,6 +39,7 @@ from measure import (
     BASE_LAYERS,
     ENCODER_LAYERS,
     ENCODERS,
+    LIONS,
     WINDOWS,
     append_rows,
     gpu,
@@ -99,16 +101,14 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
     if name == "ViT":
         config = transformers.ViTConfig(image_size=size, num_labels=1000, **options)
         return transformers.ViTForImageClassification(config)
-    modality, mixer_type = name.split()[1], {"LIT": "lit", "D": "decay", "S": "selective"}[name[5:].split()[0]]
-    config = LionConfig(
-        **published_fields(modality),
-        modality=modality,
-        mixer_type=mixer_type,
-        num_hidden_layers=layers,
-        max_position_embeddings=size if modality == "text" else 512,
-        image_size=size if modality == "image" else 224,
-        num_labels=1000,
-    )
+    name, modality = name.split()
+    options = {"num_hidden_layers": layers, "num_labels": 1000}
+    options |= {"max_position_embeddings": size} if modality == "text" else {"image_size": size}
+    if name == "LION":
+        config = lion_preset(f"lion-{modality}-base", **options)
+    else:
+        mixer_type = {"LIT": "lit", "D": "decay", "S": "selective"}[name.removeprefix("LION-")]
+        config = LionConfig(**published_fields(modality), modality=modality, mixer_type=mixer_type, **options)
     return (LionForMaskedLM if modality == "text" else LionForImageClassification)(config)
 
 
@@ -160,7 +160,7 @@ def names(modality: str) -> list[str]:
     if modality in GROUPS:
         return [f"{name} {modality}" for name in GROUPS[modality]]
     hybrid = [BASE[1]] if modality == "text" else []
-    return PEERS[modality] + hybrid + [f"LION-{mixer} {modality}" for mixer in ("LIT", "D", "S")]
+    return PEERS[modality] + hybrid + [f"{lion} {modality}" for lion in LIONS]
 
 
 def short(name: str) -> str:

@@ -54,12 +54,13 @@ from modeling_lion.mixers.linear import LinearMixer  # noqa: E402
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
 # LIT has no decays: a scan along a curve does not change it.
 RECOMMENDED = {name: getattr(LionConfig(), name) for name in published_fields("text") if name != "intermediate_size"}
+ROTARY = {"rope_type": "default", "rope_theta": 10000.0}
 MODELS = {
     "softmax": {"mixer_type": "softmax"},
     "softmax (rotary)": {
         "mixer_type": "softmax",
         "position_embedding_type": "none",
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "rope_parameters": ROTARY,
     },
     "LION": RECOMMENDED,
     "LION-LIT": {"mixer_type": "lit"},
@@ -73,6 +74,8 @@ MODELS = {
     "Hydra": {"mixer_type": "selective"},
     "Vim": {"mixer_type": "selective"},
 }
+# What peers have in common with LION as recommended, which the models above do not have.
+AS_RECOMMENDED = {name: RECOMMENDED[name] for name in ("use_gated_mlp", "pooling")}
 TEXT_FIELDS, IMAGE_FIELDS = {"rope_parameters"}, {"patch_order"}  # models with these are for one modality
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 READ = ("input_ids", "token_type_ids", "attention_mask", "label", "labels", "special_tokens_mask")  # columns of data
@@ -132,6 +135,18 @@ def sizes(hidden_size: int, layers: int, heads: int, **fields) -> dict:
     } | fields
 
 
+def tiny(**fields) -> dict:
+    """Sizes of a few steps; the MLPs leave room for the projections of Hydra."""
+    return sizes(16, 2, 2, intermediate_size=256, **fields)
+
+
+def last_layer_full(layers: int, modality: str = "text") -> dict:
+    """Fields of a LION whose last layer is softmax attention over all tokens, in texts with rotary positions."""
+    types = {"layer_types": ["linear_attention"] * (layers - 1) + ["full_attention"]}
+    rope = {"rope_parameters": {"linear_attention": None, "full_attention": ROTARY}}
+    return types | rope if modality == "text" else types
+
+
 # Short lists: of up to 200 tokens, 600 steps teach every mixer the first operator and nothing else.
 LISTOPS_CPU = {"min_length": 5, "longest": 50, "max_depth": 3, "max_arguments": 5}
 LENGTHS_QUICK = {"min_length": 10, "longest": 40, "max_depth": 4, "max_arguments": 5}
@@ -177,19 +192,15 @@ SCALES: dict[str, dict[str, Experiment]] = {
         "scenes": Experiment({}, sizes(128, 4, 4, patch_size=2, **IMAGE), 20_000, 128, 5e-4, examples=100_000),
     },
     "quick": {
-        "mlm": Experiment(
-            {"length": 32, "vocab_size": 200, "max_bytes": 60_000}, sizes(16, 2, 2), steps=3, batch_size=4
-        ),
-        "listops": Experiment(LENGTHS_QUICK, sizes(16, 2, 2), steps=3, batch_size=4, examples=40),
-        "text": Experiment(
-            {"longest": 40, "max_bytes": 400_000, "num_packages": 2}, sizes(16, 2, 2), 3, 4, examples=40
-        ),
-        "retrieval": Experiment({"longest": 40, "max_bytes": 400_000}, sizes(16, 2, 2), 3, batch_size=4, examples=40),
-        "pathfinder": Experiment({}, sizes(16, 2, 2, patch_size=4, **IMAGE), 3, batch_size=4, examples=40),
-        "digits": Experiment({}, sizes(16, 2, 2, patch_size=2, **IMAGE), 3, batch_size=4, examples=40),
-        "neighbour": Experiment({"length": 8}, sizes(16, 2, 2), 3, batch_size=4, examples=40, longer=8),
-        "recall": Experiment({"length": 20}, sizes(16, 2, 2), 3, batch_size=4, examples=40),
-        "scenes": Experiment({}, sizes(16, 2, 2, patch_size=4, **IMAGE), 3, batch_size=4, examples=40),
+        "mlm": Experiment({"length": 32, "vocab_size": 200, "max_bytes": 60_000}, tiny(), steps=3, batch_size=4),
+        "listops": Experiment(LENGTHS_QUICK, tiny(), steps=3, batch_size=4, examples=40),
+        "text": Experiment({"longest": 40, "max_bytes": 400_000, "num_packages": 2}, tiny(), 3, 4, examples=40),
+        "retrieval": Experiment({"longest": 40, "max_bytes": 400_000}, tiny(), 3, batch_size=4, examples=40),
+        "pathfinder": Experiment({}, tiny(patch_size=4, **IMAGE), 3, batch_size=4, examples=40),
+        "digits": Experiment({}, tiny(patch_size=2, **IMAGE), 3, batch_size=4, examples=40),
+        "neighbour": Experiment({"length": 8}, tiny(), 3, batch_size=4, examples=40, longer=8),
+        "recall": Experiment({"length": 20}, tiny(), 3, batch_size=4, examples=40),
+        "scenes": Experiment({}, tiny(patch_size=4, **IMAGE), 3, batch_size=4, examples=40),
     },
 }
 ALL_TASKS = list(SCALES["gpu"])
@@ -435,14 +446,20 @@ def make_trainer(
     return trainer, columns
 
 
-def train(
-    model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path
-) -> tuple[dict, dict[str, list]]:
-    """Train one model; columns of a row come back, and `quantiles` of its half-lives before and after."""
+def start(model_name: str, seed: int, experiment: Experiment, data: Data) -> torch.nn.Module:
+    """A model with its initial weights."""
     set_seed(seed)
     model = make_model(model_name, make_config(model_name, experiment, data), data)
     if experiment.fan_in:
         use_fan_in(model)
+    return model
+
+
+def train(
+    model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path
+) -> tuple[dict, dict[str, list]]:
+    """Train one model; columns of a row come back, and `quantiles` of its half-lives before and after."""
+    model = start(model_name, seed, experiment, data)
     batch = data.collate([data.splits["validation"][i] for i in range(min(8, len(data.splits["validation"])))])
     before = quantiles(half_lives(model, batch))
     trainer, columns = make_trainer(model, seed, experiment, data, output_dir)
@@ -568,16 +585,23 @@ def parse_setting(text: str) -> tuple[str, object]:
         return name, value
 
 
-def common_arguments(description: str, models: list[str], seeds: list[int]) -> argparse.ArgumentParser:
-    """What this script and `bench_decays.py` both ask for."""
+def training_arguments(description: str, tasks: list[str]) -> argparse.ArgumentParser:
+    """What all benchmarks of trainings ask for."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="cpu")
-    parser.add_argument("--tasks", nargs="+", choices=ALL_TASKS, help="not given: all of the scale")
+    parser.add_argument("--tasks", nargs="+", choices=tasks, help="not given: all of the scale")
+    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the tables")
+    parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
+    parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
+    return parser
+
+
+def common_arguments(description: str, models: list[str], seeds: list[int]) -> argparse.ArgumentParser:
+    """What this script and `bench_decays.py` both ask for."""
+    parser = training_arguments(description, ALL_TASKS)
     parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--seeds", type=int, nargs="+", default=seeds)
     parser.set_defaults(set=[], fan_in=False, table="quality")
-    parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the tables")
-    parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
     return parser
 
 
@@ -601,7 +625,6 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--fan_in", action="store_true", help="initial weights of Hydra and Vim by fan-in, a variant")
     parser.add_argument("--quick", action="store_true", help="scale quick, one seed; speed of the first task only")
     parser.add_argument("--repeats", type=int, default=7, help="repeats of each timing")
-    parser.add_argument("--threads", type=int, help="CPU threads; not given: as torch decides")
     args = parser.parse_args(args)
     if args.quick:
         args.scale, args.seeds, args.repeats = "quick", args.seeds[:1], 2

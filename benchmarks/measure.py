@@ -27,7 +27,8 @@ from torch import Tensor
 
 RESULTS = Path(__file__).parent / "results"
 TRAINING_FIELDS = ("steps", "learning_rate")  # of an experiment, which a variant may replace, too
-LIONS = ("LION-LIT", "LION-D", "LION-S")
+PUBLISHED_LIONS = ("LION-LIT", "LION-D", "LION-S")
+LIONS = ("LION", *PUBLISHED_LIONS)  # the first is LION as recommended
 # The published ModernBERT, and the preset of its shape; measured in 22 layers, and in a period of three.
 BASE = ("ModernBERT-base", "LION-ModernBERT-base")
 BASE_LAYERS = 22
@@ -67,12 +68,13 @@ def attention_inputs(
 ) -> list[Tensor]:
     """
     For LION-LIT, -D, -S or -diagonal, in the model's layout: query, key and value `(batch, heads, length, dim)` and,
-    unless for LIT, the log decay in float32, half-lives from 1 to 1000 tokens.
+    unless for LIT, the log decay in float32, half-lives from 1 to 1000 tokens. "LION" has the inputs of LION-S.
     """
     torch.manual_seed(length)
     rand = lambda *shape: torch.rand(*shape, device=device)
     query, key, value = (rand(batch, length, heads, dim).to(dtype).transpose(1, 2) for _ in range(3))
-    shapes = {"LION-D": (heads,), "LION-S": (batch, heads, length), "LION-diagonal": (batch, heads, length, dim)}
+    of_token = (batch, heads, length)
+    shapes = {"LION-D": (heads,), "LION-S": of_token, "LION": of_token, "LION-diagonal": (batch, heads, length, dim)}
     shape = shapes.get(mixer)
     log_decay = [] if shape is None else [-(10.0 ** (-3 * rand(*shape)))]
     return [query, key, value - 0.5, *log_decay]

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from deploy_report import documents, draw_documents, losses
 from learning_report import ablations, draw_learning, in_order, layer_patterns, load_scores
+from length_report import by_length, draw_length
 from measure import (
     BASE,
     BASE_LAYERS,
@@ -40,6 +41,7 @@ from measure import (
     score_cell,
     score_name,
 )
+from search_report import search, trials
 
 
 ROOT = Path(__file__).parents[1]
@@ -72,8 +74,12 @@ MEASURED = (
     "quality",
     "quality_speed",
     "hybrids",
+    "search",
+    "search_speed",
+    "length",
 )
 OF_SCALE = ("quality", "quality_speed", "hybrids", "half_lives", "transfer", "precision")
+OF_SCALE += ("search", "search_speed", "length")
 BEFORE = ", before"  # the further training
 # What gives the rows of a table, by its name and by values of its columns.
 Read = Callable[..., list[dict]]
@@ -117,6 +123,8 @@ def kernels(read: Read, threads: int = 1, table: str = "kernels") -> str:
     lengths, times = kernel_times(read, threads, table)
     rows = defaultdict(dict)
     for mixer, n in product(("softmax", *LIONS), lengths):
+        if not all((mixer, direction, n) in times for direction in PASSES):
+            continue
         seconds = [times[mixer, direction, n] for direction in PASSES]
         ratios = [x / times["softmax", direction, n] for x, direction in zip(seconds, PASSES, strict=True)]
         if mixer in ("softmax", "LION-S"):
@@ -133,14 +141,17 @@ def draw_kernels(read: Read, plt):
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True)
     for axis, direction in zip(axes, PASSES, strict=True):
         for mixer in LIONS:
-            gains = [times["softmax", direction, n] / times[mixer, direction, n] for n in lengths]
-            axis.loglog(lengths, gains, "o-", color=COLORS[mixer], label=mixer)
+            here = [n for n in lengths if (mixer, direction, n) in times]
+            gains = [times["softmax", direction, n] / times[mixer, direction, n] for n in here]
+            if here:
+                axis.loglog(here, gains, "o-", color=COLORS[mixer], label=mixer)
         axis.axhline(1, color=COLORS["softmax"], linestyle="--", label="softmax (sdpa)")
         panel(axis, direction.replace("+", " + "), "length in tokens", "times as fast as softmax attention", lengths)
         axis.set_yticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
     axes[0].legend()
-    gain = times["softmax", "forward", lengths[-1]] / times["LION-S", "forward", lengths[-1]]
-    figure.suptitle(f"LION-S attention is {gain:.0f} times as fast as softmax attention at {lengths[-1]:,} tokens")
+    ours = next(x for x in ("LION", "LION-S") if (x, "forward", lengths[-1]) in times)
+    gain = times["softmax", "forward", lengths[-1]] / times[ours, "forward", lengths[-1]]
+    figure.suptitle(f"{ours} attention is {gain:.0f} times as fast as softmax attention at {lengths[-1]:,} tokens")
     return figure
 
 
@@ -219,9 +230,11 @@ def encoder(read: Read) -> str:
 
 
 def draw_models(read: Read, plt):
-    """Tokens per second of the texts' models of 12 layers, LION-S and two with softmax attention."""
-    shown = ("BERT", "ModernBERT", "LION-S")
-    found = {key[1:]: row for key, row in model_rows(read).items() if key[0] == "text" and key[-1] in shown}
+    """Tokens per second of the texts' models of 12 layers, LION and two with softmax attention."""
+    found = {key[1:]: row for key, row in model_rows(read).items() if key[0] == "text"}
+    lions = [[size for size, _, model in found if model == lion] for lion in ("LION", "LION-S")]
+    ours = "LION" if lions[0] and max(lions[0]) == max(lions[1], default=0) else "LION-S"
+    found = {key: row for key, row in found.items() if key[-1] in ("BERT", "ModernBERT", ours)}
     if not found:
         return None
     lengths = sorted({size for size, *_ in found})
@@ -236,11 +249,11 @@ def draw_models(read: Read, plt):
                 axis.semilogx(here, values, style, color=COLORS[model], label=found[here[0], mode, model]["label"])
         panel(axis, title, "length in tokens", "tokens per second (one CPU thread)", lengths, "lower left")
         axis.set_ylim(bottom=0)
-    times = [[speed.get((lengths[-1], mode, x)) for x in ("LION-S", "BERT")] for mode in ("infer", "train")]
+    times = [[speed.get((lengths[-1], mode, x)) for x in (ours, "BERT")] for mode in ("infer", "train")]
     if all(map(all, times)):
         gains = [f"{lion / bert:.1f}" for lion, bert in times]
         figure.suptitle(
-            f"At {lengths[-1]:,} tokens, LION-S is {gains[0]} times as fast as BERT in inference and {gains[1]} times "
+            f"At {lengths[-1]:,} tokens, {ours} is {gains[0]} times as fast as BERT in inference and {gains[1]} times "
             "in training"
         )
     return figure
@@ -730,6 +743,9 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "passages": passages,
     "passages by place": passages_by_place,
     "transfer": transfer,
+    "trials": lambda read: trials(),
+    "search": lambda read: search(read("search"), read("search_speed")),
+    "length": lambda read: by_length(read("length")),
     "scores": scores,
     "hybrids": lambda read: layer_patterns(load_scores(read("hybrids"))),
     "ablations": lambda read: ablations(without_published(load_scores(read("quality")))),
@@ -744,6 +760,7 @@ PICTURES = {
     "models_by_length": draw_models,
     "documents_by_length": lambda read, plt: draw_documents(read("deploy"), plt),
     "memory_by_length": draw_memory,
+    "accuracy_by_length": lambda read, plt: draw_length(read("length"), plt),
     "scores_by_time": draw_scores,
     "scores_by_training_time": lambda read, plt: draw_learning(load_scores(read("quality")), step_seconds(read), plt),
 }

@@ -4,8 +4,10 @@ The tasks of the Long Range Arena (Tay et al., 2020, arXiv 2011.04006), and some
 downloads: each is generated, or uses text and images that are installed with Python and scikit-learn.
 """
 
+from .definitions import Definitions
 from .digits import Digits
 from .listops import ListOps
+from .modules import Modules
 from .neighbour import Neighbour
 from .pathfinder import Pathfinder
 from .recall import Recall
@@ -16,7 +18,8 @@ from .text import Text
 
 
 TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (ListOps, Text, Retrieval, Pathfinder, Digits, Neighbour, Recall, Scenes)
+    task.name: task
+    for task in (ListOps, Text, Retrieval, Pathfinder, Digits, Neighbour, Recall, Scenes, Definitions, Modules)
 }
 
 __all__ = [
@@ -24,8 +27,10 @@ __all__ = [
     "PAD_ID",
     "SPLITS",
     "TASKS",
+    "Definitions",
     "Digits",
     "ListOps",
+    "Modules",
     "Neighbour",
     "Pathfinder",
     "Recall",

@@ -129,7 +129,8 @@ def test_every_picture_is_drawn_and_on_a_page(report, pages, tmp_path):
 
 def test_no_tables_no_figures(report, tmp_path):
     text = "".join(path.read_text(encoding="utf-8") for path in report.write_pages(tmp_path))
-    assert text.count("Not measured.") == len(report.BLOCKS) - 1 and "| LION-D♮ | 80.2 |" in text  # published
+    assert text.count("Not measured.") == len(report.BLOCKS) - 2 and "| LION-D♮ | 80.2 |" in text
+    assert "trials of its own" in text  # which, as what was published, needs no run
     assert not list((tmp_path / "images").iterdir())
 
 

@@ -44,6 +44,8 @@ def tasks(lra, packages) -> dict:
         "neighbour": lra.Neighbour(length=8),
         "recall": lra.Recall(length=24),
         "scenes": lra.Scenes(),
+        "definitions": lra.Definitions(length=96, folders=FOLDERS),
+        "modules": lra.Modules(length=64, num_packages=2, min_length=200, folders=(str(packages),)),
     }
 
 
@@ -224,15 +226,81 @@ def test_recalled_values_are_those_of_the_pairs(lra, filler):
             lra.Recall(**wrong)
 
 
+def test_definitions_are_far_above_what_asks_for_them(lra):
+    from lra.definitions import GET_ID, SET_ID
+
+    seen = set()
+    for length, split in ((96, "train"), (96, "test"), (1000, "test")):
+        task = lra.Definitions(length=length, num_definitions=3, num_names=5, num_values=4, folders=FOLDERS)
+        for row in rows(task, split, 6):
+            tokens = row["input_ids"]
+            assert len(tokens) == len(row["labels"]) == length and max(tokens) < task.vocab_size
+            places = [i for i, token in enumerate(tokens) if token == SET_ID]
+            names = {tokens[i + 1]: (i + 1, tokens[i + 2] - GET_ID - 1) for i in places}
+            assert len(names) == 3 and max(places) + 2 < length // 4
+            assert all(task.first_name <= name < task.first_word for name in names)
+            asked = [i + 1 for i, token in enumerate(tokens) if token == GET_ID]
+            assert sorted(tokens[i] for i in asked) == sorted(names)
+            assert all(i - names[tokens[i]][0] >= length // 2 for i in asked)
+            labelled = asked + ([i + 1 for i in places] if split == "train" else [])
+            assert [i for i, label in enumerate(row["labels"]) if label != lra.NO_LABEL] == sorted(labelled)
+            assert all(row["labels"][i] == names[tokens[i]][1] for i in labelled)
+            # The rest is text: nothing in it looks like a definition.
+            others = [i for i in range(length) if i not in {p + k for p in places for k in range(3)}]
+            others = [i for i in others if i not in {p - k for p in asked for k in range(2)}]
+            assert all(tokens[i] == 1 or tokens[i] >= task.first_word for i in others)
+            seen.add(tuple(places))
+    assert len(seen) > 12
+    for wrong in ({"length": 95, "num_definitions": 8}, {"num_definitions": 4, "num_names": 3}):
+        with pytest.raises(ValueError, match=list(wrong)[-1]):
+            lra.Definitions(**wrong)
+
+
+def test_modules_are_of_the_package_without_its_name(lra, tasks, packages):
+    from lra.modules import ids_of, modules_of
+    from lra.words import UNKNOWN_ID
+
+    task = tasks["modules"]
+    words = modules_of(task.folders, task.num_packages, task.min_length, task.max_modules)
+    assert list(words["train"]) == list(task.labels) and len(task.labels) == 2
+    assert all(len(module) >= 200 for split in ("validation", "test") for m in words[split].values() for module in m)
+    for split in lra.SPLITS:
+        for name in task.labels:
+            for module, ids in zip(words[split][name], ids_of(task)[split][name], strict=True):
+                named = [id for word, id in zip(module, ids, strict=True) if name.strip("_") in word]
+                assert set(named) <= {UNKNOWN_ID}
+    starts = {tuple(ids[: task.length].tolist()): name for name, part in ids_of(task)["test"].items() for ids in part}
+    found = rows(task, "test", task.size_of("test"))
+    assert {tuple(row["input_ids"]): task.labels[row["label"]] for row in found} == starts
+    longer = lra.Modules(length=128, num_packages=2, min_length=200, folders=(str(packages),))
+    for short, long in zip(found, rows(longer, "test", len(found)), strict=True):  # more of the same module
+        assert long["input_ids"][:64] == short["input_ids"] and long["label"] == short["label"]
+    with pytest.raises(ValueError, match="min_length"):
+        lra.Modules(num_packages=2, min_length=10**6, folders=(str(packages),)).labels  # noqa: B018
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["listops", "text", "retrieval", "pathfinder", "digits", "neighbour", "recall", "scenes"]
+    "name",
+    [
+        "listops",
+        "text",
+        "retrieval",
+        "pathfinder",
+        "digits",
+        "neighbour",
+        "recall",
+        "scenes",
+        "definitions",
+        "modules",
+    ],
 )
 def test_examples_come_again_and_splits_do_not_overlap(lra, tasks, name):
     task = tasks[name]
-    found = {split: rows(task, split, 8) for split in lra.SPLITS}
-    assert found["test"] == rows(task, "test", 8)
-    assert found["test"] != rows(task, "test", 8, seed=1)
+    counts = {split: min(8, task.size_of(split) or 8) for split in lra.SPLITS}
+    found = {split: rows(task, split, count) for split, count in counts.items()}
+    assert found["test"] == rows(task, "test", counts["test"])
+    assert found["test"] != rows(task, "test", counts["test"], seed=1)
     inputs = [{tuple(row["input_ids"]) for row in part} for part in found.values()]
     assert not (inputs[0] & inputs[1] or inputs[0] & inputs[2] or inputs[1] & inputs[2])
     low = 0 if task.grid else 1

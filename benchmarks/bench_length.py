@@ -1,0 +1,236 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Trained on 512 tokens, tested on up to 16,384: which encoders still find what stands far above, and which use more of a
+text.
+
+    python benchmarks/bench_length.py                       # hours of a CPU core; goes on where it was stopped
+    python benchmarks/bench_length.py --tasks definitions --models LION "LION, last layer full" --seeds 0
+    python benchmarks/bench_length.py --quick               # a few steps, to see that it runs
+
+`definitions` (examples/lra/definitions.py): names get values in the first quarter of a text and are asked for in its
+last quarter. The first half of the steps has short texts, from which all models learn what is asked for in less time.
+`modules` (examples/lra/modules.py): which package is a module from, of which more and more is read?
+
+Models with rotary positions in layers that see all tokens are tested twice, the second time with frequencies that YaRN
+(Peng et al., 2023) scales to the length of the test; nothing is trained after that. Every training is some rows of
+length.csv, one for each length and scaling.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from bench_quality import (
+    AS_RECOMMENDED,
+    ROTARY,
+    TASKS,
+    Data,
+    Experiment,
+    last_layer_full,
+    load_data,
+    load_task,
+    make_trainer,
+    sizes,
+    start,
+    tiny,
+    training_arguments,
+)
+from measure import append_rows, read_rows
+from report import write_pages
+from transformers import Trainer
+from transformers.trainer_callback import PrinterCallback
+
+from modeling_lion import LionConfig
+
+
+WINDOW = 64  # tokens on each side
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+
+
+# By name the model of bench_quality.py and, by the number of layers, fields of its configuration.
+MODELS: dict[str, tuple[str, Callable[[int], dict]]] = {
+    "LION": ("LION", lambda layers: {}),
+    "LION, last layer full": ("LION", last_layer_full),
+    # Its linear layers know the order of tokens.
+    "LION, last layer full, no positions": (
+        "LION",
+        lambda layers: last_layer_full(layers) | {"rope_parameters": None},
+    ),
+    "softmax (rotary)": ("softmax (rotary)", lambda layers: AS_RECOMMENDED),
+    "Hydra": ("Hydra", lambda layers: AS_RECOMMENDED),
+    "windows alone": (
+        "softmax (rotary)",
+        lambda layers: (
+            AS_RECOMMENDED
+            | {
+                "layer_types": ["sliding_attention"] * layers,
+                "sliding_window": WINDOW,
+                "rope_parameters": {"sliding_attention": ROTARY},
+            }
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Length:
+    """
+    A training on short texts, and tests on longer ones.
+
+    Args:
+        stages: trainings, one after the other, each with a warmup and a cosine.
+        lengths: tokens of the tests; the first are those of the training.
+        test_tokens: of a test, in texts of equal length; all texts of a task that has fewer.
+    """
+
+    stages: tuple[Experiment, ...]
+    lengths: tuple[int, ...] = LENGTHS
+    test_tokens: int = 2**16
+
+    def longer(self, times: int) -> "Length":
+        """With so many times the steps."""
+        return replace(self, stages=tuple(replace(stage, steps=times * stage.steps) for stage in self.stages))
+
+    def settings(self) -> str:
+        return " then ".join(stage.settings() for stage in self.stages) + f" test_tokens={self.test_tokens}"
+
+
+DOCSTRINGS = {"max_bytes": 4_000_000}
+CPU, GPU = sizes(64, 2, 4), sizes(256, 4, 4)
+SCALES: dict[str, dict[str, Length]] = {
+    "cpu": {
+        "definitions": Length(
+            (
+                Experiment({"length": 96} | DOCSTRINGS, CPU, steps=400, learning_rate=4e-3),
+                Experiment({"length": 512} | DOCSTRINGS, CPU, steps=100, batch_size=8, learning_rate=4e-3),
+            )
+        ),
+        "modules": Length(
+            (Experiment({"length": 512, "num_words": 2000}, CPU, steps=300, batch_size=16, learning_rate=2e-3),)
+        ),
+    },
+    "gpu": {
+        "definitions": Length(
+            (
+                Experiment({"length": 128}, GPU, steps=4000, learning_rate=1e-3, examples=100_000),
+                Experiment({"length": 512}, GPU, steps=4000, learning_rate=1e-3, examples=100_000),
+            ),
+            test_tokens=2**20,
+        ),
+        "modules": Length(
+            (Experiment({"length": 512}, GPU, steps=4000, learning_rate=1e-3, examples=100_000),), test_tokens=2**20
+        ),
+    },
+    "quick": {
+        "definitions": Length(
+            (
+                Experiment({"length": 96, "max_bytes": 400_000}, tiny(), steps=2, batch_size=4, examples=20),
+                Experiment({"length": 128, "max_bytes": 400_000}, tiny(), steps=2, batch_size=4, examples=20),
+            ),
+            lengths=(128, 256),
+            test_tokens=1024,
+        ),
+        "modules": Length(
+            (
+                Experiment(
+                    {"length": 64, "num_packages": 2, "min_length": 128, "max_modules": 20}, tiny(), 2, 4, examples=20
+                ),
+            ),
+            lengths=(64, 128),
+            test_tokens=1024,
+        ),
+    },
+}
+
+
+def scaled_by_yarn(model: torch.nn.Module, trained: int, length: int) -> torch.nn.Module | None:
+    """The same weights with rotary frequencies for so many tokens; `None` if no layer sees all with such positions."""
+    rope, layer_types = model.config.rope_parameters, model.config.layer_types
+    yarn = ROTARY | {"rope_type": "yarn", "factor": length / trained, "original_max_position_embeddings": trained}
+    if rope and layer_types is None and model.config.mixer_type == "softmax":
+        rope = yarn
+    elif rope and rope.get("full_attention"):
+        rope = rope | {"full_attention": yarn}
+    else:
+        return None
+    scaled = type(model)(LionConfig.from_dict(model.config.to_dict() | {"rope_parameters": rope}))
+    scaled.load_state_dict(model.state_dict())
+    return scaled
+
+
+def quiet(trainer: Trainer) -> Trainer:
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def train_and_test(name: str, seed: int, task: str, length: Length, cache_dir: Path) -> list[dict]:
+    """Rows with the accuracy of each length, without and with scaling."""
+    base, fields = MODELS[name]
+    stages = [replace(stage, variant=fields(stage.config["num_hidden_layers"])) for stage in length.stages]
+    data = [load_data(task, stage, cache_dir) for stage in stages]
+    model = start(base, seed, stages[-1], data[-1])
+    begin = time.process_time()
+    for stage, of_stage in zip(stages, data, strict=True):
+        trainer, columns = make_trainer(model, seed, stage, of_stage, cache_dir, disable_tqdm=True)
+        quiet(trainer).train()
+    seconds = time.process_time() - begin
+    about = {"parameters": model.num_parameters(), "chance": data[-1].chance, "train_cpu_seconds": seconds}
+    rows = []
+    for tokens in length.lengths:
+        scaled = scaled_by_yarn(model, length.lengths[0], tokens) if tokens > length.lengths[0] else None
+        for scaling, tested in (("none", model), ("yarn", scaled)):
+            if tested is not None:
+                found = test(tested, task, tokens, length, stages[-1], data[-1], cache_dir)
+                rows.append({"length": tokens, "scaling": scaling} | found | about)
+                print(f"    {tokens} tokens, scaling {scaling}: {found['accuracy']:.3f}", flush=True)
+    return rows
+
+
+def test(
+    model: torch.nn.Module, task: str, tokens: int, length: Length, stage: Experiment, data: Data, cache_dir: Path
+) -> dict:
+    """Accuracy, loss and number of labels in texts of so many tokens."""
+    texts = load_task(
+        TASKS[task](**stage.task | {"length": tokens}), {"test": length.test_tokens // tokens}, str(cache_dir)
+    )["test"]
+    batch = max(1, stage.batch_size * length.lengths[0] // tokens)
+    trainer, columns = make_trainer(
+        model, 0, stage, data, cache_dir, per_device_eval_batch_size=batch, disable_tqdm=True
+    )
+    metrics = quiet(trainer).evaluate(texts.select_columns(columns), metric_key_prefix="test")
+    labels = sum(sum(x >= 0 for x in row) for row in texts["labels"]) if TASKS[task].per_token else len(texts)
+    return {"accuracy": metrics["test_accuracy"], "loss": metrics["test_loss"], "labels": labels}
+
+
+def main(args: list[str] | None = None) -> None:
+    parser = training_arguments(__doc__, list(SCALES["cpu"]))
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--times", type=int, default=1, help="train for so many times the steps, in rows of their own")
+    parser.add_argument("--quick", action="store_true", help="scale quick, one seed")
+    args = parser.parse_args(args)
+    if args.quick:
+        args.scale, args.seeds = "quick", args.seeds[:1]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(args.threads or threads)
+    path = args.output_dir / "length.csv"
+    for task in args.tasks or list(SCALES[args.scale]):
+        length = SCALES[args.scale][task].longer(args.times)
+        for seed in args.seeds:
+            for name in args.models:
+                case = {"scale": args.scale, "task": task, "model": name, "times": args.times, "seed": seed}
+                if found := read_rows(path, **case):
+                    if found[-1]["settings"] != length.settings():
+                        raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}).")
+                    continue
+                print(f"{task}, {name}, {args.times} times the steps, seed {seed}", flush=True)
+                rows = train_and_test(name, seed, task, length, args.cache_dir)
+                append_rows(path, [case | row | {"settings": length.settings()} for row in rows])
+    torch.set_num_threads(threads)
+    write_pages(args.output_dir, args.scale)
+
+
+if __name__ == "__main__":
+    main()

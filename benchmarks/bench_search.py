@@ -1,0 +1,181 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The same search for LION and its peers: the protocol of docs/benchmarks/quality.md, "Equal search".
+
+    python benchmarks/bench_search.py                                            # nights of a CPU core
+    python benchmarks/bench_search.py --tasks scenes --contestants softmax LION  # a part of it
+    python benchmarks/bench_search.py --quick                                    # a few steps, to see that it runs
+
+For each task and contestant: eight trials with one seed (benchmarks/trials.py), the choice by the validation split,
+three other seeds of the choice with equal steps, and three again for as long as LION trains. Tasks, models, data and
+training are those of bench_quality.py. A training is a row of search.csv and is not repeated, so that a stopped run
+goes on where it was. Its `stage` is "trial", "equal steps" or "equal time". search_speed.csv has the times of a step.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+
+import torch
+from bench_quality import (
+    ALL_TASKS,
+    AS_RECOMMENDED,
+    METRICS,
+    SCALES,
+    Data,
+    Experiment,
+    chosen_tasks,
+    last_layer_full,
+    load_data,
+    make_step,
+    train,
+    training_arguments,
+)
+from measure import append_rows, interleaved, read_rows, summary
+from report import write_pages
+from search_report import best_trial
+from trials import CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
+
+from modeling_lion import LionForImageClassification, LionForSequenceClassification
+
+
+TIME_OF = "LION"  # whose time all have, where time is equal
+STAGES = ("equal steps", "equal time")
+
+
+def make_experiment(
+    contestant: str, trial: dict, experiment: Experiment, modality: str = "text"
+) -> tuple[str, Experiment]:
+    """The model of `bench_quality.MODELS` and what to train: the contestant with the settings of a trial."""
+    variant = {name: value for name, value in trial.items() if name not in ("rate", "fan_in")}
+    model = contestant
+    if contestant == "softmax":
+        model = "softmax (rotary)" if modality == "text" else "softmax"
+    if contestant == "LION, last layer full":
+        model = "LION"
+        variant = last_layer_full(experiment.config["num_hidden_layers"], modality) | variant
+    elif contestant != "LION":
+        variant = AS_RECOMMENDED | variant
+    rate = experiment.learning_rate * trial.get("rate", 1.0)
+    return model, replace(experiment, variant=variant, learning_rate=rate, fan_in=trial.get("fan_in", False))
+
+
+class Search:
+    """
+    The protocol for one task.
+
+    Args:
+        task, experiment, data: as those of bench_quality.py.
+        args: of the command line.
+    """
+
+    def __init__(self, task: str, experiment: Experiment, data: Data, args: argparse.Namespace):
+        self.task, self.experiment, self.data, self.args = task, experiment, data, args
+        self.modality = data.config.get("modality", "text")
+        self.is_pooled = data.model_class in (LionForImageClassification, LionForSequenceClassification)
+        self.about = {"scale": args.scale, "task": task}
+        self.path = args.output_dir / "search.csv"
+
+    def trials(self, contestant: str) -> list[dict]:
+        return trials_of(contestant, self.modality, self.is_pooled)
+
+    def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
+        return make_experiment(contestant, self.trials(contestant)[number], self.experiment, self.modality)
+
+    def train(self, contestant: str, stage: str, number: int, seed: int, steps: int | None = None) -> None:
+        """
+        Add a training to the table unless it is there.
+
+        Raises:
+            ValueError: if it is there with another setting, other sizes, steps or data.
+        """
+        model, experiment = self.make(contestant, number)
+        experiment = replace(experiment, steps=steps or experiment.steps)
+        case = self.about | {"contestant": contestant, "stage": stage, "trial": number, "seed": seed}
+        what = {"setting": json.dumps(self.trials(contestant)[number]), "settings": experiment.settings()}
+        if found := read_rows(self.path, **case):
+            if what.items() <= found[-1].items():
+                return
+            raise ValueError(
+                f"{self.path} has another training for {case} ({found[-1]['setting']}, {found[-1]['settings']}): give "
+                "another --output_dir."
+            )
+        print(f"{self.task}, {contestant}, {stage}, trial {number} {what['setting']}, seed {seed}", flush=True)
+        begin = time.process_time()
+        row, _ = train(model, seed, experiment, self.data, self.args.cache_dir)
+        row |= {"steps": experiment.steps, "train_cpu_seconds": time.process_time() - begin}
+        append_rows(self.path, [case | {"setting": what["setting"]} | row | {"settings": what["settings"]}])
+        scores = {name: round(row[name], 3) for name in METRICS if row[name] is not None}
+        print(f"    {scores} in {row['train_cpu_seconds']:.0f} s of CPU time", flush=True)
+
+    def choice(self, contestant: str) -> int | None:
+        """The number of the best trial, `None` while trials are missing."""
+        rows = read_rows(self.path, **self.about, contestant=contestant, stage="trial")
+        is_complete = {row["trial"] for row in rows} >= set(range(len(self.trials(contestant))))
+        return best_trial(rows)["trial"] if is_complete else None
+
+    def equal_steps(self, contestant: str) -> None:
+        """All trials, then three seeds of the best one."""
+        for number in range(len(self.trials(contestant))):
+            self.train(contestant, "trial", number, SEARCH_SEED)
+        for seed in SEEDS:
+            self.train(contestant, "equal steps", self.choice(contestant), seed)
+
+    def equal_time(self, contestants: list[str]) -> None:
+        """With as many steps as take the time of LION's, of contestants whose trials are all there."""
+        choices = {name: self.choice(name) for name in dict.fromkeys([TIME_OF, *contestants])}
+        choices = {name: number for name, number in choices.items() if number is not None}
+        if TIME_OF not in choices:
+            print(f"{self.task}: no trials of {TIME_OF} yet, whose time all would have.", flush=True)
+            return
+        ratios = self.times(choices)
+        for name in (name for name in contestants if name in choices):
+            for seed in SEEDS:
+                steps = max(1, round(self.experiment.steps / ratios[name]))
+                self.train(name, "equal time", choices[name], seed, steps)
+
+    def times(self, choices: dict[str, int]) -> dict[str, float]:
+        """By contestant the time of a training step ÷ LION's: once measured, always read from the table."""
+        path = self.args.output_dir / "search_speed.csv"
+        known = {row["contestant"]: row["ratio"] for row in read_rows(path, **self.about)}
+        if choices.keys() <= known.keys():
+            return known
+        threads = torch.get_num_threads()
+        if not torch.cuda.is_available():
+            torch.set_num_threads(1)  # CPU time of one thread is disturbed least; a GPU is timed by the clock
+        steps = {name: make_step(*self.make(name, number), self.data, "train") for name, number in choices.items()}
+        found = {name: summary(seconds) for name, seconds in interleaved(steps, self.args.repeats).items()}
+        torch.set_num_threads(threads)
+        rows = []
+        for name in (name for name in choices if name not in known):
+            ratio = found[name]["median"] / found[TIME_OF]["median"]
+            rows.append(self.about | {"contestant": name, "trial": choices[name], "ratio": ratio} | found[name])
+        append_rows(path, rows)
+        return {row["contestant"]: row["ratio"] for row in read_rows(path, **self.about)}
+
+
+def main(args: list[str] | None = None) -> None:
+    parser = training_arguments(__doc__, ALL_TASKS)
+    parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS)
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
+    parser.add_argument("--quick", action="store_true", help="scale quick")
+    parser.add_argument("--repeats", type=int, default=7, help="repeats of each timing")
+    args = parser.parse_args(args)
+    if args.quick:
+        args.scale, args.repeats = "quick", 2
+    threads = torch.get_num_threads()
+    for task in chosen_tasks(parser, args):
+        torch.set_num_threads(args.threads or threads)
+        experiment = SCALES[args.scale][task]
+        search = Search(task, experiment, load_data(task, experiment, args.cache_dir), args)
+        for contestant in args.contestants if "equal steps" in args.stages else ():
+            search.equal_steps(contestant)
+        if "equal time" in args.stages:
+            search.equal_time(list(args.contestants))
+    torch.set_num_threads(threads)
+    write_pages(args.output_dir, args.scale)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What `bench_length.py` found: a table for each task, and a picture of accuracy by length."""
+
+from collections import defaultdict
+
+from measure import COLORS, latest, markdown_table, mean_std
+
+
+# In this order; colours of models that only this picture has.
+HYBRIDS = {"LION, last layer full": "#0f8b8d", "LION, last layer full, no positions": "#6cc5b0"}
+LINES = {"LION": COLORS["LION"], **HYBRIDS, "softmax (rotary)": COLORS["softmax"], "Hydra": COLORS["Hydra"]}
+LINES |= {"windows alone": "#b5977a"}
+
+
+def accuracies(rows: list[dict]) -> dict[str, dict[tuple[str, int, str], dict[int, list[float]]]]:
+    """By task, by model, times of the steps and scaling, and by length: accuracies in per cent of the seeds."""
+    columns = ("task", "model", "times", "scaling", "length", "seed")
+    found: dict = {}
+    for (task, model, times, scaling, length, _), row in latest(rows, *columns).items():
+        of_task = found.setdefault(task, {}).setdefault((model, times, scaling), defaultdict(list))
+        of_task[length].append(100 * row["accuracy"])
+    order = lambda key: (list(LINES).index(key[0]), key[1:])
+    return {task: {key: dict(cells[key]) for key in sorted(cells, key=order)} for task, cells in found.items()}
+
+
+def label(model: str, times: int, scaling: str) -> str:
+    return model + f", {times} × the steps" * (times > 1) + ", YaRN" * (scaling == "yarn")
+
+
+def by_length(rows: list[dict]) -> str:
+    """A Markdown table for each task: accuracies of the seeds by length, a row for each model and scaling."""
+    tables = []
+    for task, models in accuracies(rows).items():
+        lengths = sorted({n for cells in models.values() for n in cells})
+        lines = []
+        for key, cells in models.items():
+            seeds = len(next(iter(cells.values())))
+            lines.append([label(*key), str(seeds), *(mean_std(cells.get(n, []), 1) for n in lengths)])
+        tables.append(markdown_table([f"{task}, test %", "seeds", *(f"{n:,} tokens" for n in lengths)], lines))
+        chance = next(row["chance"] for row in rows if row["task"] == task)
+        tables.append(f"Always the most frequent answer: {100 * chance:.1f} %.")
+    return "\n\n".join(tables)
+
+
+def draw_length(rows: list[dict], plt):
+    """Accuracy by length, one panel for each task; of each model the longest training. `None` without rows."""
+    most = {}
+    for row in rows:
+        key = row["task"], row["model"]
+        most[key] = max(most.get(key, 0), row["times"])
+    found = accuracies([row for row in rows if row["times"] == most[row["task"], row["model"]]])
+    if not found:
+        return None
+    figure, axes = plt.subplots(1, len(found), figsize=(1.2 + 4.9 * len(found), 4.4), squeeze=False)
+    for axis, (task, models) in zip(axes[0], found.items(), strict=True):
+        ticks = sorted({n for cells in models.values() for n in cells})
+        for (model, times, scaling), cells in models.items():
+            lengths = sorted(cells)
+            means = [sum(cells[n]) / len(cells[n]) for n in lengths]
+            style = "o-" if model.startswith("LION") else "s--"
+            style = style if scaling == "none" else "^:"
+            axis.semilogx(lengths, means, style, color=LINES[model], label=label(model, times, scaling))
+        axis.set(title=task, xlabel="tokens of a test (512 in training)", ylabel="test accuracy, %", ylim=(0, 103))
+        axis.set_xticks(ticks, [f"{n:,}" for n in ticks], rotation=45)
+        axis.minorticks_off()
+        axis.grid(alpha=0.25)
+    handles = {
+        text: handle for axis in axes[0] for handle, text in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, fontsize=8)
+    return figure

@@ -1,0 +1,115 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Definitions that stand far above: docstrings of this Python installation, word by word, in whose first quarter names
+are given values, and in whose last quarter the values are asked for.
+
+    ... returns the number of bytes . SET n7 v3 if the file is closed , ... GET n7 ...        the answer: v3
+
+A question is at least half of the text away from its definition. Texts of any length have as many definitions, so that
+a model that is trained on short texts can be tested on long ones. In training, the names in definitions are to be
+labelled with the value on their right, too, as in `recall`.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+
+from .documents import documents
+from .task import NO_LABEL, SPLITS
+from .words import UNKNOWN_ID, WordTask, encode, split_words, vocabulary
+
+
+SET_ID, GET_ID = UNKNOWN_ID + 1, UNKNOWN_ID + 2  # values, names and then words follow
+
+
+@dataclass(frozen=True)
+class Definitions(WordTask):
+    """
+    Args:
+        num_definitions: in an example, each of another name, which is asked for once.
+        num_names: different names.
+        num_values: different values.
+        max_bytes: of docstrings to collect.
+
+    Raises:
+        ValueError: if a quarter of the text has no room for the definitions, or there are fewer names than that.
+    """
+
+    num_definitions: int = 8
+    num_names: int = 32
+    num_values: int = 16
+    max_bytes: int = 30_000_000
+
+    name = "definitions"
+    per_token: ClassVar[bool] = True
+
+    def __post_init__(self):
+        least = 4 * 3 * self.num_definitions
+        if self.length < least:
+            raise ValueError(
+                f"`length` is {self.length}; give at least {least} for `num_definitions` {self.num_definitions}."
+            )
+        if self.num_names < self.num_definitions:
+            raise ValueError(f"`num_names` is {self.num_names}; give at least {self.num_definitions}.")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(str(value) for value in range(self.num_values))
+
+    @property
+    def first_name(self) -> int:
+        return GET_ID + 1 + self.num_values
+
+    @property
+    def first_word(self) -> int:
+        return self.first_name + self.num_names
+
+    def example(self, split: str, index: int, seed: int) -> dict:
+        generator = self.generator(split, index, seed)
+        words = word_ids(self)[split]
+        count = self.num_definitions
+        quarter = self.length // 4
+        start = generator.integers(len(words))
+        ids = np.take(words, np.arange(start, start + self.length), mode="wrap")
+        labels = np.full(self.length, NO_LABEL)
+        names = self.first_name + generator.choice(self.num_names, count, replace=False)
+        values = generator.integers(self.num_values, size=count)
+        above = spread(generator, quarter, count, 3)
+        ids[above], ids[above + 1], ids[above + 2] = SET_ID, names, GET_ID + 1 + values
+        if split == "train":
+            labels[above + 1] = values
+        below = self.length - quarter + spread(generator, quarter, count, 2)
+        order = generator.permutation(count)
+        ids[below], ids[below + 1], labels[below + 1] = GET_ID, names[order], values[order]
+        return {"input_ids": ids.tolist(), "labels": labels.tolist()}
+
+
+def spread(generator: np.random.Generator, room: int, count: int, width: int) -> np.ndarray:
+    """Places of `count` items of so many tokens that do not overlap, in order, `(count,)`."""
+    slots = room - count * (width - 1)
+    return np.sort(generator.choice(slots, count, replace=False)) + np.arange(count) * (width - 1)
+
+
+@cache
+def words_of(folders: tuple[str, ...], max_bytes: int) -> dict[str, list[str]]:
+    """All words of a split, one file after the other."""
+    found = documents(folders, max_bytes)
+    return {
+        split: [
+            word
+            for files in found[split].values()
+            for paragraphs in files.values()
+            for paragraph in paragraphs
+            for word in split_words(paragraph)
+        ]
+        for split in SPLITS
+    }
+
+
+@cache
+def word_ids(task: Definitions) -> dict[str, np.ndarray]:
+    words = words_of(task.folders, task.max_bytes)
+    ids = vocabulary(words["train"], task.num_words, task.first_word)
+    return {split: encode(words[split], ids) for split in SPLITS}

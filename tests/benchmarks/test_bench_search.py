@@ -1,0 +1,130 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The search is as hard for every contestant, goes on where it was stopped, and chooses by the validation split."""
+
+import importlib
+
+import pytest
+
+
+@pytest.fixture
+def bench():
+    return importlib.import_module("bench_search")
+
+
+@pytest.fixture
+def quality():
+    return importlib.import_module("bench_quality")
+
+
+@pytest.fixture
+def trials():
+    return importlib.import_module("trials")
+
+
+KINDS = [("text", True), ("text", False), ("image", True)]
+
+
+@pytest.mark.parametrize("modality, is_pooled", KINDS)
+def test_contestants_have_equally_many_different_trials(trials, modality, is_pooled):
+    for contestant in trials.CONTESTANTS:
+        settings = trials.trials_of(contestant, modality, is_pooled)
+        assert len(settings) == trials.TRIALS >= 8 and settings[0] == {}
+        assert all(settings.count(setting) == 1 for setting in settings)
+    shared = [trials.trials_of(contestant, modality, is_pooled)[:-2] for contestant in trials.CONTESTANTS]
+    assert all(settings == shared[0] for settings in shared)
+    assert trials.SEARCH_SEED not in trials.SEEDS and len(trials.SEEDS) == 3
+
+
+@pytest.mark.parametrize("modality, is_pooled", KINDS)
+def test_every_trial_is_a_model_of_equal_parameters(bench, quality, trials, modality, is_pooled):
+    experiment = quality.SCALES["cpu"]["scenes" if modality == "image" else "mlm"]
+    config = {"modality": "image", "image_size": 14, "num_channels": 1} if modality == "image" else {"vocab_size": 300}
+    model_class = quality.LionForMaskedLM
+    if is_pooled:
+        image, text = quality.LionForImageClassification, quality.LionForSequenceClassification
+        model_class = image if modality == "image" else text
+    data, counts, configs = quality.Data(model_class, config, {}, None), [], {}
+    for contestant in trials.CONTESTANTS:
+        for trial in trials.trials_of(contestant, modality, is_pooled):
+            name, made = bench.make_experiment(contestant, trial, experiment, modality)
+            config = quality.make_config(name, made, data)
+            counts.append(quality.count(name, config, data))
+            configs.setdefault(contestant, []).append((config.to_dict(), made.learning_rate, made.fan_in))
+            for field, value in trial.items():
+                if field == "rate":
+                    assert made.learning_rate == value * experiment.learning_rate
+                elif field != "fan_in":
+                    assert getattr(config, field) == value
+        first = configs[contestant][0][0]
+        assert first["use_gated_mlp"] and first["pooling"] == "mean"  # as LION is recommended
+    assert max(counts) <= 1.02 * min(counts)
+    for found in configs.values():  # no trial is another one under a new name
+        assert all(found.count(case) == 1 for case in found)
+    hybrid = configs["LION, last layer full"][0][0]
+    assert hybrid["layer_types"][-1] == "full_attention" and set(hybrid["layer_types"][:-1]) == {"linear_attention"}
+
+
+def test_choice_is_by_validation(bench):
+    columns = ("trial", "validation_accuracy", "validation_loss", "test_accuracy")
+    cells = [(0, 0.5, 0.1, 0.9), (1, 0.7, 0.9, 0.2), (2, 0.7, 0.8, 0.1)]
+    rows = [dict(zip(columns, row, strict=True), task="recall") for row in cells]
+    assert bench.best_trial(rows)["trial"] == 2
+    assert bench.best_trial([x | {"task": "mlm"} for x in rows])["trial"] == 0
+
+
+@pytest.fixture
+def instead_of_training(bench, quality, monkeypatch):
+    """Scores that a training would have had: the rate decides them."""
+    trained = []
+
+    def train(name, seed, experiment, data, cache_dir):
+        trained.append((name, seed, experiment.steps, experiment.learning_rate))
+        score = 100 * experiment.learning_rate
+        row = dict.fromkeys(quality.METRICS) | {"validation_accuracy": score, "validation_loss": -score}
+        return row | {
+            "test_accuracy": score / 2,
+            "chance": 0.1,
+            "parameters": 1000 + 3 * len(name),
+            "train_seconds": 1.0,
+        }, {}
+
+    monkeypatch.setattr(bench, "train", train)
+    monkeypatch.setattr(bench, "interleaved", lambda steps, repeats: {x: [len(x) / len("LION")] for x in steps})
+    return trained
+
+
+def test_a_search_goes_on_and_is_reported(bench, trials, instead_of_training, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("report"), "PICTURES", {})
+    args = ["--quick", "--tasks", "recall", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")]
+    bench.main([*args, "--contestants", "Hydra"])
+    rows = bench.read_rows(tmp_path / "search.csv")
+    assert [row["stage"] for row in rows] == ["trial"] * 8 + ["equal steps"] * 3  # no time of LION yet
+    assert {row["trial"] for row in rows[8:]} == {2} and [row["seed"] for row in rows] == [0] * 8 + [1, 2, 3]
+    assert trials.trials_of("Hydra", "text", False)[2] == {"rate": 4.0}
+    lines = (tmp_path / "search.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "search.csv").write_text("".join(lines[:3]))
+    bench.main([*args, "--contestants", "Hydra", "LION"])
+    rows = bench.read_rows(tmp_path / "search.csv")
+    assert len(rows) == 2 * (8 + 3 + 3) and len(instead_of_training) == 11 + 28 - 2
+    last = [row for row in rows if row["stage"] == "equal time"]
+    # Three steps; a step of Hydra takes 5/4 of LION's here, by the letters of their names.
+    assert [(row["contestant"], row["steps"]) for row in last] == [("Hydra", 2)] * 3 + [("LION", 3)] * 3
+    page = (tmp_path / "quality.md").read_text(encoding="utf-8")
+    assert "| Hydra | 20.0 ± 0.0 (8; 3) |" in page and "| Hydra | 20.0 ± 0.0 (8; 2) |" in page
+    assert "differ by at most 0.3 %" in page and "| Hydra | 1.25 |" in page
+    bench.main([*args, "--contestants", "Hydra", "LION"])
+    assert len(instead_of_training) == 11 + 28 - 2
+    text = (tmp_path / "search.csv").read_text()
+    (tmp_path / "search.csv").write_text(text.replace("steps=3", "steps=4"))
+    with pytest.raises(ValueError, match="another training"):
+        bench.main([*args, "--contestants", "Hydra"])
+
+
+@pytest.mark.slow
+def test_it_trains(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("report"), "PICTURES", {})
+    args = ["--quick", "--tasks", "scenes", "--output_dir", str(tmp_path), "--cache_dir", str(tmp_path / "cache")]
+    bench.main([*args, "--contestants", "softmax", "LION", "LION, last layer full"])
+    rows = bench.read_rows(tmp_path / "search.csv")
+    assert len(rows) == 3 * (8 + 3 + 3) and all(0 <= row["test_accuracy"] <= 1 for row in rows)
+    assert max(row["parameters"] for row in rows) <= 1.02 * min(row["parameters"] for row in rows)
