@@ -3,15 +3,16 @@
 What a ModernBERT keeps when its global layers become linear: masked language modeling and a task that needs far
 tokens, beside the same model trained as long with its exact layers, and beside windows alone.
 
-    python benchmarks/bench_global_layers.py            # an hour of a CPU core
-    python benchmarks/bench_global_layers.py --steps 400 --more_steps 150 --tokens 2048    # ten minutes
+    python benchmarks/bench_global_layers.py            # a quarter of an hour of a CPU core
+    python benchmarks/bench_global_layers.py --steps 2000 --more_steps 600
     python benchmarks/bench_global_layers.py --quick    # a few steps, to see that it runs
 
 A small ModernBERT is trained from random weights on the docstrings of this Python installation, file after file, so
 that far text is of the same package. Every text also has one mark of each kind among its first tokens and asks for all
-of them at its end: `KINDS` kinds of `VALUES` values each, farther apart than all windows together reach. Then `LION`
-(`warm_start_from_softmax(..., linear_layers="global")`) and `windows alone` (the global layers see a window, too) are
-trained on, and so is the ModernBERT itself: all with the same texts, steps and rate. Rows go to global_layers.csv.
+of them at its end: `KINDS` kinds of `VALUES` values each, farther apart than all windows together reach. In training
+it asks in between, too, and the first steps have short texts. Then `LION` (`warm_start_from_softmax(...,
+linear_layers="global")`) and `windows alone` (the global layers see a window, too) are trained on, and so is the
+ModernBERT itself: all with the same texts, steps and rate. Rows go to global_layers.csv.
 """
 
 import argparse
@@ -49,7 +50,7 @@ WINDOW = 32  # tokens on each side
 LENGTHS = (512, 2048, 8192)
 # Of the texts of a training step, in turn; the first steps from random weights have short texts, where marks are near.
 STEPS = (512, 512, 512, 2048) * 3 + (512, 512, 2048, 8192)
-SHORT, SHORT_SHARE = 128, 0.3
+SHORT, SHORT_SHARE = 128, 0.25
 MASKED = 0.3  # as ModernBERT's
 
 
@@ -179,14 +180,14 @@ def evaluate(model: PreTrainedModel, texts: Texts, args: argparse.Namespace) -> 
 
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "a few steps", goes_on=False)
-    parser.add_argument("--steps", type=int, default=2000, help="of the ModernBERT, from random weights")
-    parser.add_argument("--more_steps", type=int, default=600, help="of every model after that")
+    parser.add_argument("--steps", type=int, default=420, help="of the ModernBERT, from random weights")
+    parser.add_argument("--more_steps", type=int, default=140, help="of every model after that")
     parser.add_argument("--tokens", type=int, default=4096, help="of a step, or one text")
-    parser.add_argument("--eval_tokens", type=int, default=2**18, help="of every length")
+    parser.add_argument("--eval_tokens", type=int, default=2**17, help="of every length")
     parser.add_argument("--learning_rate", type=float, default=2e-3)
     parser.add_argument("--new_weights", type=float, default=5.0, help="their learning rate, in multiples")
-    parser.add_argument("--vocab_size", type=int, default=4096)
-    parser.add_argument("--max_bytes", type=int, default=20_000_000)
+    parser.add_argument("--vocab_size", type=int, default=2048)
+    parser.add_argument("--max_bytes", type=int, default=10_000_000)
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
     if args.quick:
