@@ -64,6 +64,7 @@ MEASURED = (
     "packing",
     "windows",
     "pieces",
+    "global_layers",
     "serve",
     "retrieval",
     "passages",
@@ -378,6 +379,16 @@ def pieces(read: Read) -> str:
         name = f"{model} ÷ {peer['model']}" + ("" if group == "checkpoint" else f", {group}")
         cell = f"{ratios[group, dtype, length, model]} ({duration(row['median'])})"
         rows[f"{name}, {dtype}"][f"{length:,} tokens"] = cell
+    return grid(rows)
+
+
+def global_layers(read: Read) -> str:
+    """What a small ModernBERT keeps with linear global layers: masked-LM loss, and marks that are far away."""
+    found, rows = latest(read("global_layers"), "model", "length"), defaultdict(dict)
+    for (model, length), row in found.items():
+        rows[model][f"masked-LM loss, {length:,} tokens"] = f"{row['loss']:.3f}"
+    for (model, length), row in found.items():
+        rows[model][f"far marks right, {length:,}"] = f"{100 * row['right']:.0f} %"
     return grid(rows)
 
 
@@ -703,6 +714,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "windows": windows,
     "serve": serve,
     "pieces": pieces,
+    "global layers": global_layers,
     "retrieval": retrieval,
     "passages": passages,
     "passages by place": passages_by_place,
