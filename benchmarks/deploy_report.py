@@ -37,15 +37,15 @@ def documents(rows: list[dict]) -> str:
     lengths, runtimes = (list(dict.fromkeys(x)) for x in zip(*((k[0], k[1:3]) for k in found), strict=True))
     lengths.sort()
     tables = [
-        "Time for a document, and its ratio to that of BERT in the same row; beyond 512 tokens, where a BERT in "
-        "pieces was measured, also the ratio to that:"
+        "Time for a document, and its ratio to that of BERT in the same row. Where both were measured on one day, "
+        f'also the ratio to BERT in pieces, beyond 512 tokens, and that of "{EXACT}" to {BASE[0]}:'
     ]
+    ratios = {peer: ratios_of_a_day(rows, peer) for peer in ("BERT", PIECES, BASE[0])}
     lines = []
     for length in lengths:
         for runtime in runtimes:
-            row = {name: found[(length, *runtime, name)] for name in models if (length, *runtime, name) in found}
-            cells = [time_cell(row.get(name), row.get("BERT"), row.get(PIECES)) for name in models]
-            lines.append([f"{length:,}", in_words(*runtime), *cells])
+            keys = [(length, *runtime, name) for name in models]
+            lines.append([f"{length:,}", in_words(*runtime), *(time_cell(key, found, ratios) for key in keys)])
     tables.append(markdown_table(["tokens", "", *models], lines))
 
     tables.append(
@@ -75,10 +75,27 @@ def documents(rows: list[dict]) -> str:
     return "\n\n".join(tables)
 
 
+def with_default_layers(rows: list[dict]) -> list[dict]:
+    """Those of one thread, with as many layers as by default."""
+    return [row for row in rows if row["layers"] == MEASURED_LAYERS[row["model"]] and row["threads"] == 1]
+
+
 def comparable(rows: list[dict]) -> dict[tuple, dict]:
-    """By length, runtime, dtype and model the latest row of one thread, with as many layers as by default."""
-    rows = [row for row in rows if row["layers"] == MEASURED_LAYERS[row["model"]] and row["threads"] == 1]
-    return latest(rows, "length", "runtime", "dtype", "model")
+    """By length, runtime, dtype and model a row: the latest of a day on which BERT was measured, if there is one."""
+    rows = with_default_layers(rows)
+    days = {row["day"] for row in rows if row["model"] == "BERT"}
+    return latest(sorted(rows, key=lambda row: row["day"] in days), "length", "runtime", "dtype", "model")
+
+
+def ratios_of_a_day(rows: list[dict], peer: str) -> dict[tuple, float]:
+    """By length, runtime, dtype and model the time ÷ that of `peer`, of the last day that has both: days differ."""
+    found = latest(with_default_layers(rows), "day", "length", "runtime", "dtype", "model")
+    ratios = {}
+    for (day, *where, name), row in sorted(found.items(), key=lambda item: item[0][0]):
+        other = found.get((day, *where, peer))
+        if other and name != peer and row["median"] and other["median"]:
+            ratios[(*where, name)] = whole_seconds(row) / whole_seconds(other)
+    return ratios
 
 
 def draw_documents(rows: list[dict], plt):
@@ -107,18 +124,27 @@ def draw_documents(rows: list[dict], plt):
     return figure
 
 
-def time_cell(row: dict | None, peer: dict | None, pieces: dict | None = None) -> str:
+def time_cell(key: tuple, found: dict[tuple, dict], ratios: dict[str, dict[tuple, float]]) -> str:
     """
-    The time of a row, its ratio to that of a peer and, beyond 512 tokens, where BERT ends, to that of BERT in pieces.
+    A time, its ratio to that of BERT and, beyond 512 tokens, where BERT ends, to that of BERT in pieces; of exact
+    windows also that to ModernBERT.
+
+    Args:
+        key: length, runtime, dtype and model.
+        found: rows, from `comparable`.
+        ratios: by peer, from `ratios_of_a_day`.
     """
-    if row is None:
+    if key not in found:
         return ""
-    seconds, of_peer, of_pieces = (x and whole_seconds(x) for x in (row, peer, pieces))
+    seconds = whole_seconds(found[key])
     if seconds is None:
         return "no memory"
-    text = duration(seconds) + (f", {seconds / of_peer:.2f}" if of_peer and row is not peer else "")
-    is_beside = of_pieces and row is not pieces and row is not peer and row["length"] > 512
-    return text + (f" ({seconds / of_pieces:.2f} ÷ pieces)" if is_beside else "")
+    length, name = key[0], key[-1]
+    text = duration(seconds) + (f", {ratios['BERT'][key]:.2f}" if key in ratios["BERT"] else "")
+    beside = {"pieces": PIECES} if length > 512 and name != "BERT" else {}
+    beside |= {BASE[0]: BASE[0]} if name == EXACT else {}
+    notes = [f"{ratios[peer][key]:.2f} ÷ {short}" for short, peer in beside.items() if key in ratios[peer]]
+    return text + (f" ({', '.join(notes)})" if notes else "")
 
 
 def fastest_cell(rows: list[dict | None]) -> str:

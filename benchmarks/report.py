@@ -67,6 +67,7 @@ MEASURED = (
     "packing",
     "windows",
     "pieces",
+    "global_layers",
     "serve",
     "retrieval",
     "passages",
@@ -190,6 +191,12 @@ def models(read: Read, table: str = "models", modes: tuple[str, ...] = ("train",
             texts = [duration(x["median"]) if x and is_peer else number(x and x["ratio"]) for x in rows]
             column = f"{modality}, {f'{size}²' if modality == 'image' else f'{size:,}'}"
             cells[next(x for x in rows if x)["label"]][column] = " / ".join(texts)
+    dtype, columns = table.removeprefix("models").strip("_") or "float32", {x for row in cells.values() for x in row}
+    for (group, of, size, model), ratio in ratios_to_pieces(read).items():
+        if model in LIONS and of == dtype and f"text, {size:,}" in columns:
+            cells[f"{model} ÷ BERT on pieces, {group}"][f"text, {size:,}"] = " / ".join(
+                ["–"] * (len(modes) - 1) + [ratio]
+            )
     return grid(cells)
 
 
@@ -216,12 +223,14 @@ def hybrid(read: Read) -> str:
 def encoder(read: Read) -> str:
     """The encoder in checkpoints/ beside a BERT of its teacher's size, by length."""
     found, table = latest(read("models", modality="encoder"), "size", "model"), defaultdict(dict)
+    of_pieces = ratios_to_pieces(read)
     for size in sorted({size for size, _ in found}):
         peer, lion = (found[size, model] for model in ENCODERS)
         table[f"{size:,} tokens"] = {
             "BERT": duration(peer["median"]),
             ENCODERS[1]: duration(lion["median"]),
             f"{ENCODERS[1]} ÷ BERT": short(lion["median"] / peer["median"]),
+            "÷ BERT on pieces": of_pieces.get(("checkpoint", "float32", size, ENCODERS[1]), ""),
             "peak memory of the process, GiB": " / ".join(
                 f"{row['peak_memory_bytes'] / 2**30:.2f}" for row in (peer, lion)
             ),
@@ -365,16 +374,35 @@ def serve(read: Read) -> str:
     return grid(rows)
 
 
+def piece_rows(read: Read) -> dict[tuple, tuple[dict, dict]]:
+    """By group, dtype, length and model a row of bench_pieces.py, and that of the BERT that reads pieces."""
+    found = latest(read("pieces"), "group", "dtype", "length", "model")
+    readers = {"checkpoint": ENCODERS[0]}
+    pairs = {key: (row, found[(*key[:3], readers.get(key[0], "BERT"))]) for key, row in found.items()}
+    return {key: (row, peer) for key, (row, peer) in pairs.items() if row is not peer}
+
+
+def ratios_to_pieces(read: Read) -> dict[tuple, str]:
+    return {key: f"{row['median'] / peer['median']:.2f}" for key, (row, peer) in piece_rows(read).items()}
+
+
 def pieces(read: Read) -> str:
     """A whole text ÷ a BERT that reads it in pieces, by length."""
-    found, rows = latest(read("pieces"), "group", "dtype", "length", "model"), defaultdict(dict)
-    for (group, dtype, length, model), row in found.items():
-        peer = found[group, dtype, length, "MiniLM" if group == "checkpoint" else "BERT"]
-        if row is peer:
-            continue
+    ratios, rows = ratios_to_pieces(read), defaultdict(dict)
+    for (group, dtype, length, model), (row, peer) in piece_rows(read).items():
         name = f"{model} ÷ {peer['model']}" + ("" if group == "checkpoint" else f", {group}")
-        cell = f"{row['median'] / peer['median']:.2f} ({duration(row['median'])})"
+        cell = f"{ratios[group, dtype, length, model]} ({duration(row['median'])})"
         rows[f"{name}, {dtype}"][f"{length:,} tokens"] = cell
+    return grid(rows)
+
+
+def global_layers(read: Read) -> str:
+    """What a small ModernBERT keeps with linear global layers: masked-LM loss, and marks that are far away."""
+    found, rows = latest(read("global_layers"), "model", "length"), defaultdict(dict)
+    for (model, length), row in found.items():
+        rows[model][f"masked-LM loss, {length:,} tokens"] = f"{row['loss']:.3f}"
+    for (model, length), row in found.items():
+        rows[model][f"far marks right, {length:,}"] = f"{100 * row['right']:.0f} %"
     return grid(rows)
 
 
@@ -738,6 +766,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "windows": windows,
     "serve": serve,
     "pieces": pieces,
+    "global layers": global_layers,
     "retrieval": retrieval,
     "retrieval, trained": retrieval_trained,
     "passages": passages,

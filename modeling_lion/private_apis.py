@@ -96,6 +96,14 @@ def has_hooks(module: nn.Module) -> bool:
     return is_watched or any(hasattr(x, "_hf_hook") for x in parts)
 
 
+def fused_attention_with_sums() -> Callable | None:
+    """
+    torch's fused softmax attention for a CPU, which also returns the logarithms of the sums that it divides by; the
+    public function does not. `None` without it: products and softmax are then computed one after the other.
+    """
+    return getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+
+
 def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:
     """
     The gradient of the scores of a softmax over the last dimension, w ∘ (grad - Σ grad ∘ w), in the memory of `grad`.

@@ -7,7 +7,7 @@ from torch import Tensor
 from .kernels import kernel_for
 from .numerics import accumulation_dtype, has_fast_bfloat16, needs_grad, without_autocast
 from .packing import check_borders, may_have_gaps, places_without_gaps, sequence_of_each_token
-from .softmax_window_plain import block_body, dense_body, window_mask
+from .softmax_window_plain import block_body, dense_body, has_fused_sums, window_mask
 from .tracing import is_known_true
 
 
@@ -90,8 +90,8 @@ def attend_in_window(
     has_native_dtype = kernel is not None and query.dtype == torch.bfloat16 and has_fast_bfloat16()
     is_dense = is_dense_fastest(query, key, sliding_window, has_native_dtype)
     with without_autocast(query):
-        # torch's attention, which is what makes the dense form fast, has no sums.
-        if kernel is not None and (with_log_sum or not is_dense):
+        # torch's attention is what makes the dense form fast.
+        if kernel is not None and not (is_dense and (not with_log_sum or has_fused_sums(query, key, value))):
             options = sliding_window, scaling, first_query, with_log_sum
             return kernel(query, key, value, is_real, cu_seqlens, *options)
         # All sum in float32 whatever the inputs are. On a CPU the backward is fast in float32 only.

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from .numerics import accumulation_dtype
-from .tracing import is_compiling, is_symbolic, is_transformed
+from ..private_apis import fused_attention_with_sums
+from .numerics import accumulation_dtype, needs_grad
+from .tracing import allows_custom_op, is_compiling, is_symbolic, is_transformed
 
 
 def window_mask(
@@ -126,6 +127,14 @@ def attend_by_library(
     return (output if is_blind is None else output.masked_fill(is_blind, 0)), None
 
 
+def has_fused_sums(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether torch's fused attention computes these with their sums: on a CPU, where nothing follows operations."""
+    is_followed = is_compiling() or needs_grad(query, key, value) or not allows_custom_op(query)
+    if is_followed or query.device.type != "cpu" or fused_attention_with_sums() is None:
+        return False
+    return query.shape[-1] == value.shape[-1] and all(x.stride(-1) == 1 for x in (query, key, value))
+
+
 def attend_with_log_sum(
     query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, scaling: float, sees_nothing: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -133,13 +142,18 @@ def attend_with_log_sum(
     `attend_by_library`, and the logarithms of the sums that it divides by, `(b, h, q)`; -inf for a query that sees no
     key, which there may be whether or not the caller knows it.
     """
-    dtype = accumulation_dtype(value.dtype)
-    scores = (scaling * query @ key.transpose(-1, -2)).to(dtype)
-    is_blind = None if seen is None else ~seen.any(-1, keepdim=True)
+    is_blind = hidden = None
     if seen is not None:
-        scores = scores.masked_fill(~(seen | is_blind), -torch.inf)
-    log_sum = torch.logsumexp(scores, -1, keepdim=True)
-    output = (scores - log_sum).exp().to(value.dtype) @ value
+        is_blind = ~seen.any(-1, keepdim=True)
+        hidden = ~(seen | is_blind)
+    if has_fused_sums(query, key, value):
+        bias = None if hidden is None else torch.zeros_like(hidden, dtype=query.dtype).masked_fill_(hidden, -torch.inf)
+        output, log_sum = fused_attention_with_sums()(query, key, value, attn_mask=bias, scale=scaling)
+    else:
+        scores = (scaling * query @ key.transpose(-1, -2)).to(accumulation_dtype(value.dtype))
+        scores = scores if hidden is None else scores.masked_fill(hidden, -torch.inf)
+        log_sum = torch.logsumexp(scores, -1)
+        output = (scores - log_sum.unsqueeze(-1)).exp().to(value.dtype) @ value
     if is_blind is None:
-        return output, log_sum.squeeze(-1)
-    return output.masked_fill(is_blind, 0), log_sum.masked_fill(is_blind, -torch.inf).squeeze(-1)
+        return output, log_sum
+    return output.masked_fill(is_blind, 0), log_sum.masked_fill(is_blind.squeeze(-1), -torch.inf)

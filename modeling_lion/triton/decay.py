@@ -180,7 +180,7 @@ def states_kernel(
     num_tiles, chunk_tiles, num_chunks, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
-    SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     The states that reach every chunk, in both directions: `states` `(bh, chunks, 2, HEAD_DIM, VALUE_DIM)` and `totals`
@@ -393,7 +393,7 @@ def query_gradient_kernel(
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, KEYS: tl.constexpr, HAS_STATES: tl.constexpr,
     NORMALIZE: tl.constexpr, DIVIDES: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr,
-    SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     The gradient of the queries of one tile, KEYS keys at a time, delta, and the queries' shares of the gradients of
@@ -500,8 +500,7 @@ def key_gradient_kernel(
     num_tiles, chunk_tiles, num_chunks, scale, share_stride,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     INNER: tl.constexpr, SPLIT: tl.constexpr, TILE: tl.constexpr, QUERIES: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, SMALLEST: tl.constexpr,
-    PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, COUNT_CUTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     The gradients of keys and values of one tile, QUERIES queries at a time, and the keys' shares of the gradients of

@@ -145,7 +145,7 @@ def diagonal_states_kernel(
     num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr, NEEDS_THROUGH: tl.constexpr,
-    SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     As `states_kernel` in triton/decay.py, with chunks of one tile; `through` is `(bh, chunks, 2, value tiles,
@@ -268,8 +268,7 @@ def diagonal_output_kernel(
 def diagonal_value_gradient_kernel(
     query, key, grad, d_value, forward, backward, inverses, states, heads, length, num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
-    TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr,
-    PRECISION: tl.constexpr,
+    TILE: tl.constexpr, HAS_STATES: tl.constexpr, NORMALIZE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """VALUE_TILE columns of Aᵀ (c dy) of one tile; `states` are adjoint."""
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
@@ -316,7 +315,7 @@ def diagonal_gradient_kernel(
     totals, d_states, d_totals, through, heads, length, num_tiles, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     THROUGH_TILES: tl.constexpr, TILE: tl.constexpr, HAS_STATES: tl.constexpr,
-    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, NEEDS_DECAY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """HEAD_TILE columns of the gradients of queries, keys and both log decays of one tile."""
     slices: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE

@@ -68,7 +68,7 @@ def decay_outputs(plan, query, key, value, forward, backward, output, denominato
         *(with_strides(x) for x in (query, key, value, output)), decays, denominator, states, totals,
         plan.heads, plan.length, plan.num_tiles, plan.chunk_tiles, plan.num_chunks, plan.scale,
         HAS_STATES=plan.num_chunks > 1, COUNT_CUTS=plan.count_cuts, SPLIT=plan.split,
-        DIVIDES=plan.divides, **plan.common, **options,
+        DIVIDES=plan.divides, SMALLEST=SMALLEST, **plan.common, **options,
     )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def lit_outputs(plan, query, key, value, output, denominator, states, totals) ->
         lit_output_kernel, plan.bh * plan.num_programs * -(-plan.value_dim // options["VALUE_TILE"]),
         with_strides(query), with_strides(output), denominator, states, totals,
         plan.heads, plan.length, plan.program_tiles, plan.num_programs, plan.num_slices, plan.scale,
-        IS_BFLOAT16=value.dtype == torch.bfloat16, DIVIDES=plan.divides, **plan.common,
+        IS_BFLOAT16=value.dtype == torch.bfloat16, DIVIDES=plan.divides, SMALLEST=SMALLEST, **plan.common,
         **options,
     )  # fmt: skip
 
@@ -203,7 +203,7 @@ def diagonal_outputs(plan, query, key, value, forward, backward, output, denomin
         diagonal_output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
         *(with_strides(x) for x in (query, key, value, output)), *decays, denominator, states, totals,
         plan.heads, plan.length, plan.num_tiles, plan.scale,
-        HAS_STATES=plan.num_chunks > 1, DIVIDES=plan.divides, **plan.common, **options,
+        HAS_STATES=plan.num_chunks > 1, DIVIDES=plan.divides, SMALLEST=SMALLEST, **plan.common, **options,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ def partial_states_kernel(
     x, y, output, inverses, delta, states, totals, heads, length, slice_tiles, num_slices, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     FULL_VALUE_TILE: tl.constexpr, TILE: tl.constexpr, ADJOINT: tl.constexpr, NORMALIZE: tl.constexpr,
-    DIVIDES: tl.constexpr, SMALLEST: tl.constexpr, PRECISION: tl.constexpr,
+    DIVIDES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     One tile of the state of one slice of the sequence: `states` `(bh, slices, HEAD_DIM, VALUE_DIM)` and `totals`
@@ -126,7 +126,7 @@ def lit_gradient_kernel(
     heads, length, program_tiles, num_programs, num_slices, scale,
     HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, HEAD_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
     FULL_HEAD_TILE: tl.constexpr, FULL_VALUE_TILE: tl.constexpr, STATE_TILES: tl.constexpr, TILE: tl.constexpr,
-    NORMALIZE: tl.constexpr, SMALLEST: tl.constexpr, IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
+    NORMALIZE: tl.constexpr, IS_BFLOAT16: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """
     dq = c (dy Sᵀ - delta zᵀ), dk = v dSᵀ + dz and dv = k dS of some tiles: HEAD_TILE columns of the first two and

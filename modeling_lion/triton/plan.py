@@ -114,7 +114,6 @@ class Plan:
             "VALUE_DIM": self.value_dim,
             "TILE": self.tile,
             "NORMALIZE": self.has_denominators,
-            "SMALLEST": SMALLEST,
             "PRECISION": precision(value.dtype),
         }
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from modeling_lion.attention import softmax_window as attention_sliding
+from modeling_lion.attention import softmax_window_plain
 from modeling_lion.attention.numerics import accumulation_dtype
 from modeling_lion.attention.softmax_window import sliding_attention
 from modeling_lion.cpu import softmax_window as cpu_sliding
@@ -480,3 +481,26 @@ def test_sums_of_the_window(form, padding, window, is_segment, dtype):
         error = (narrow.double() - right).abs().max() * eps / torch.finfo(torch.float32).eps
         tolerance = max(2 * error, 64 * eps * max(1, right.abs().max()))
         assert (result.double() - right).abs().max() <= tolerance
+
+
+@pytest.mark.axes(padding=PADDINGS, window=[0, 3, 64, 500], dtype=DTYPES)
+@pytest.mark.parametrize("is_segment", [False, True])
+def test_sums_of_the_dense_form_without_gradients(padding, window, is_segment, dtype):
+    """torch's fused attention computes them."""
+    options = {"is_real": torch.stack((PADDINGS[padding], PADDINGS["right"])), "sliding_window": window}
+    inputs = make_inputs(LENGTH, dtype=dtype)
+    if is_segment:
+        inputs, options = make_inputs(100, LENGTH, dtype=dtype), options | {"first_query": 20}
+    narrow = torch.bfloat16 if Scratch(inputs[2]).is_mixed else torch.float32
+    right, near = (
+        definition_with_sums(*(x.to(kind) for x in inputs), **options).double() for kind in (torch.float64, narrow)
+    )
+    with torch.no_grad(), only("dense") as attention:
+        assert softmax_window_plain.has_fused_sums(*inputs)
+        output, log_sum = attention(*inputs, with_log_sum=True, **options)
+    assert output.dtype == dtype and log_sum.dtype == accumulation_dtype(dtype)
+    log_sum = log_sum.masked_fill(log_sum == -torch.inf, 0).transpose(1, 2).unsqueeze(-1)
+    result = torch.cat((output.double(), log_sum.double()), dim=-1)
+    eps, size = torch.finfo(accumulation_dtype(dtype)).eps, max(1, right.abs().max())
+    error = (near - right).abs().max() * eps / torch.finfo(torch.float32).eps
+    assert (result - right).abs().max() <= max(2 * error, 64 * eps * size) + torch.finfo(dtype).eps * size
