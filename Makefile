@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+# A test is run again if the process that ran it was killed, as a system without memory does, and never if it failed.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal \
+	--reruns 1 --only-rerun "worker .* crashed"
 
 .PHONY: demo docs test test-slow test-all test-common test-extras lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
 
