@@ -227,11 +227,10 @@ def main(args: list[str] | None = None) -> None:
         for low, high, chosen in places:
             row = about | {"min_place": low, "max_place": high, "queries": len(chosen)}
             for what, values in found.items():
-                key = what.replace(",", "").replace(" ", "_")
-                row[key], row[f"{key}_error"] = passages.mean_and_error(values[chosen], owners[chosen])
+                row[what], row[f"{what}_error"] = passages.mean_and_error(values[chosen], owners[chosen])
             rows.append(row | {"time_of_pieces": ratios[name].get(reading) if steps is None else None})
         append_rows(path, rows)
-        means = ", ".join(f"{what} {values.mean():.3f}" for what, values in found.items())
+        means = ", ".join(f"{what.replace('_', ' ')} {values.mean():.3f}" for what, values in found.items())
         print(f"{name}, {reading}, {steps or 'no'} steps: {means}", flush=True)
     write_pages(args.output_dir)
 

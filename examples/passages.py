@@ -241,15 +241,15 @@ def score_queries(
         wholes = F.normalize(torch.zeros(len(documents), passages.shape[1]).index_add(0, owners, passages), dim=-1)
     answers = torch.tensor([query.passage for query in queries])
     found = {}
-    for name, is_named in (("with names", True), ("without names", False)):
+    for name, is_named in (("with_names", True), ("without_names", False)):
         texts = text_rows(tokenizer, [query.words(is_named) for query in queries], LONGEST_PIECE)
         of_queries = encode_rows(model, texts, tokenizer.pad_token_id)
         found[name] = ndcg(of_queries @ passages.T, answers)
     none = torch.full((len(queries), len(documents)), -1.0)
     scores = of_queries @ passages.T
     best = none.scatter_reduce(1, owners.expand_as(scores), scores, "amax")
-    found["documents, best passage"] = ndcg(best, owners[answers])
-    found["documents, one vector"] = ndcg(of_queries @ wholes.T, owners[answers])
+    found["documents_best_passage"] = ndcg(best, owners[answers])
+    found["documents_one_vector"] = ndcg(of_queries @ wholes.T, owners[answers])
     return found
 
 

@@ -174,8 +174,7 @@ def evaluate(
     of_queries = owners[[query.passage for query in queries]]
     metrics = {"queries": len(queries), "candidates": len(owners)}
     for name, values in score_queries(model.eval(), tokenizer, documents, queries, reading).items():
-        key = name.replace(",", "").replace(" ", "_")
-        metrics[key], metrics[f"{key}_error"] = mean_and_error(values, of_queries)
+        metrics[name], metrics[f"{name}_error"] = mean_and_error(values, of_queries)
     return metrics
 
 
