@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 
 import bitsandbytes_log  # noqa: F401 (before transformers)
@@ -255,9 +256,13 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
     try:
         config = AutoConfig.from_pretrained(name, cache_dir=model_args.cache_dir)
     except OSError as error:
+        folder = Path(name)
+        beside = [x.name for x in folder.parent.iterdir()] if folder.parent.is_dir() else []
+        similar = get_close_matches(folder.name, [*beside, *PRESETS], 1)
+        meant = f" Did you mean {similar[0]}?" if similar else ""
         raise ValueError(
             f"There is no configuration {name!r}: give a folder that has a config.json, a name on the Hub, or, to "
-            f"--config_name, one of {', '.join(PRESETS)}."
+            f"--config_name, a preset, as {next(iter(PRESETS))}; --help lists them.{meant}"
         ) from error
     if overrides is not None:
         parsed = copy.deepcopy(config)

@@ -132,8 +132,7 @@ def load_file(name: str, file: str, **options) -> Dataset:
     kind, what = FILE_TYPES[Path(file).suffix], f"--{name}_file {file}"
     try:
         dataset = load_dataset(kind, data_files={name: file}, **options)
-        next(iter(dataset))
-        return dataset
+        columns = list(next(iter(dataset)))
     except StopIteration:
         raise ValueError(f"{what} has no rows: give a file that has some.") from None
     except (DatasetsError, ValueError) as error:  # what pyarrow and pandas raise are ValueErrors
@@ -143,6 +142,9 @@ def load_file(name: str, file: str, **options) -> Dataset:
         if isinstance(cause, StopIteration):
             raise ValueError(f"{what} has no rows: give a file that has some.") from None
         raise ValueError(f"{what} cannot be read as {kind}: {cause}") from error
+    if kind == "csv" and len(columns) == 1 and (found := [x for x in (";", "\t") if x in columns[0]]):
+        raise ValueError(f"{what} has one column, {columns[0]!r}: separate columns by commas, not by {found[0]!r}.")
+    return dataset
 
 
 def number_names(places: Mapping[str, str], names: Iterable[str], what: str) -> dict[str, int]:

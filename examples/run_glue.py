@@ -36,6 +36,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.tokenization_utils_base import LARGE_INTEGER
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,13 @@ class GlueArguments(FileArguments):
     text_columns: list[str] | None = field(
         default=None, metadata={"help": "The column of the texts, or the two of pairs, in data of your own."}
     )
+    label_column: str = field(default="label", metadata={"help": "The column of the labels, in data of your own."})
     max_seq_length: int | None = field(
-        default=None, metadata={"help": "Tokens per example. Not given: the configuration's context length."}
+        default=None,
+        metadata={
+            "help": "Tokens per example; the rest is cut off. Not given: as many as this script trained the model "
+            "with, or the context length of another model."
+        },
     )
 
 
@@ -109,6 +115,9 @@ def load_data(
     files = check_files({"train": glue_args.train_file, validation[0]: glue_args.validation_file}, TABLES)
     if files:
         datasets = load_files(files, cache_dir=cache_dir)
+        for split, dataset in datasets.items():
+            check_columns(dataset, (glue_args.label_column,), f"{split} data")
+            datasets[split] = dataset.rename_columns({glue_args.label_column: "label"})
     else:
         datasets = load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
     needed = ["train"] * training_args.do_train
@@ -124,7 +133,8 @@ def check_columns(dataset: Dataset, columns: tuple[str, ...], name: str) -> None
     """Raise a ValueError if columns, or values in them, are missing; `name` says of which data."""
     if missing := [column for column in columns if column not in dataset.column_names]:
         raise ValueError(
-            f"The {name} has no column {' and '.join(missing)}, but {', '.join(dataset.column_names)}: rename columns."
+            f"The {name} has no column {' and '.join(missing)}, but {', '.join(dataset.column_names)}: rename "
+            "columns, or name that of the labels in --label_column."
         )
     for column in columns:
         values = dataset[column][:]
@@ -184,15 +194,11 @@ def find_task(dataset: Dataset, texts: tuple[str, ...], config: PreTrainedConfig
     Args:
         texts: the columns of the texts.
         is_train: whether the labels are all that there are; if not, they are those of the model.
-
-    Raises:
-        ValueError: if there is no column "label".
     """
     known = tuple(config.id2label.values())
     if "label" not in dataset.column_names and not is_train:  # texts to label
         names = () if config.problem_type == "regression" else known
         return Task(texts, names, is_multi_label=config.problem_type == "multi_label_classification")
-    check_columns(dataset, ("label",), "data")
     feature = dataset.features["label"]
     if getattr(feature, "dtype", "").startswith("float"):
         return Task(texts, (), ("pearson", "spearman"))
@@ -304,7 +310,10 @@ def main(args: list[str] | None = None) -> Trainer:
 
     tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
     model = common.load_model(AutoModelForSequenceClassification, model_args, config)
-    length = glue_args.max_seq_length or common.context_length(config)
+    known = tokenizer.model_max_length if tokenizer.model_max_length < LARGE_INTEGER else common.context_length(config)
+    length = glue_args.max_seq_length or known
+    if training_args.do_train:
+        tokenizer.model_max_length = length  # is saved
 
     def encode(rows: dict[str, list]) -> dict[str, list]:
         return dict(tokenizer(*(rows[name] for name in task.columns), truncation=True, max_length=length))
@@ -317,6 +326,8 @@ def main(args: list[str] | None = None) -> Trainer:
         limit = limits.get(split, glue_args.max_eval_samples)
         dataset = common.limit_samples(dataset, limit)
         datasets[split] = dataset.map(encode_labelled, batched=True, remove_columns=dataset.column_names)
+        if cut := sum(len(ids) >= length for ids in datasets[split]["input_ids"]):
+            print(f"{split}: {cut} of {len(dataset)} texts are cut off at {length} tokens; see --max_seq_length.")
     validation = [split for split in datasets if split != "train"]
     trainer = Trainer(
         model=model,

@@ -21,6 +21,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import sysconfig
 import textwrap
 import time
@@ -57,6 +58,7 @@ MODEL = CHECKPOINTS / "lion-minilm-l6"
 PASSAGE_MODEL = CHECKPOINTS / "lion-minilm-l6-passages"  # has learnt to read documents in one pass
 INDEX_DIR = Path(__file__).parents[1] / "outputs" / "search"
 SIGNS = " #=-~*`"  # of headings
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 WIDTH = 100  # of a line that is shown
 MOST_PARTS = 64  # files of vectors, which are joined then
 
@@ -103,7 +105,8 @@ def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise FileNotFoundError(f"--folder {folder} does not exist, or is no folder: give one with files to search.")
+        fault = "is a file" if folder.exists() else "does not exist"
+        raise FileNotFoundError(f"--folder {folder} {fault}: give a folder with files to search.")
     visible = (
         path for path in folder.rglob("*") if not any(x.startswith(".") for x in path.relative_to(folder).parts)
     )
@@ -145,10 +148,9 @@ def make_index(files: Iterable[str], folder: str, vectors: "SavedVectors") -> In
     return Index(sorted(found, key=lambda document: (document.places[0].count("."), document)), vectors)
 
 
-def shown(text: str, name: str = "") -> str:
-    """The first line of a text that is not its name, or as much of it as fits into a line of the answers."""
-    lines = (" ".join(line.split()) for line in text.splitlines())
-    line = next((line for line in lines if line.strip(SIGNS) not in ("", name)), name)
+def shown(line: str) -> str:
+    """A line, or as much of it as fits into a line of the answers."""
+    line = " ".join(line.split())
     short = textwrap.shorten(line, WIDTH, placeholder=" …")
     return short if len(short) > WIDTH // 2 or len(line) <= WIDTH else f"{line[: WIDTH - 2]} …"  # few spaces
 
@@ -345,19 +347,43 @@ def index_path(folder: Path, source: str, model: str | Path, in_pieces: bool) ->
     return folder / hashlib.sha256(repr((source, stats, in_pieces)).encode()).hexdigest()[:16]
 
 
-def print_answers(query: str, answers: list[Answer]) -> None:
-    """Score, place, and the first line of each, with the document's name if the place does not say it."""
+def nearest_line(encoder: Encoder, query: Tensor, answer: Answer) -> tuple[str, str]:
+    """
+    The sentence of a passage, or the part of it in one line of the file, that is nearest to the query, and its place.
+    Of a docstring it is the first line.
+    """
+    lines = [line for line in enumerate(answer.text.splitlines()) if line[1].strip(SIGNS) not in ("", answer.document)]
+    if not lines:
+        return answer.document, answer.place
+    if answer.document == answer.place:
+        return lines[0][1], answer.place
+    sentences = [(n, sentence) for n, line in lines for sentence in SENTENCE_END.split(line.strip())]
+    n, sentence = sentences[int((encoder.encode_texts([x for _, x in sentences]) @ query).argmax())]
+    file, first = answer.place.rsplit(":", 1)
+    return sentence, f"{file}:{int(first) + n}"
+
+
+def print_answers(query: str, answers: list[Answer], encoder: Encoder) -> None:
+    """Score, place, and the nearest line of each, with the document's name if the place does not say it."""
     print(f"\n  {query}")
-    width = max(len(answer.place) for answer in answers)
-    for score, document, place, text in answers:
-        line = shown(text) if document == place else f"{document}: {shown(text, document)}"
-        print(f"    {score:.2f}  {place:{width}}  {line}")
+    (of_query,) = encoder.encode_texts([query])
+    lines = [nearest_line(encoder, of_query, answer) for answer in answers]
+    width = max(len(place) for _, place in lines)
+    for (line, place), answer in zip(lines, answers, strict=True):
+        name = "" if answer.document == place else f"{answer.document}: "
+        print(f"    {answer.score:.2f}  {place:{width}}  {name}{shown(line)}")
+
+
+def asked_queries() -> Iterator[str]:
+    """What is typed, line by line, to an empty line or the end of the input."""
+    with contextlib.suppress(EOFError):
+        yield from iter(lambda: input("\nquery (empty to end): ").strip(), "")
 
 
 def main(args: list[str] | None = None) -> list[Answer]:
     """Run with these arguments, or those of the command line; returns the last answers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("query", nargs="?", help="what to look for; asked for if it is not given")
+    parser.add_argument("query", nargs="*", help="what to look for; asked for if it is not given")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--package", help="search the docstrings of this package; not given: the standard library")
     what.add_argument("--folder", help="search the files in this folder and below")
@@ -382,10 +408,10 @@ def main(args: list[str] | None = None) -> list[Answer]:
     read(index, encoder, arguments.seconds)
 
     answers = []
-    asked = iter(lambda: input("\nquery (empty to end): ").strip(), "")
-    for query in asked if arguments.query is None else [arguments.query]:
-        answers = index.search(encoder.encode_query(query), arguments.top)
-        print_answers(query, answers)
+    given = " ".join(arguments.query)
+    for query in [given] if given else asked_queries():
+        answers = index.search(encoder.encode_texts([query])[0], arguments.top)
+        print_answers(query, answers, encoder)
     return answers
 
 

@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return args.run(args) or 0
     except (ValueError, OSError, ImportError) as error:  # of a package that is not installed, as Pillow
-        print(f"lion {args.command}: {missing_source(args)}{error}", file=sys.stderr)
+        source = "" if isinstance(error, FileExistsError) else missing_source(args)
+        print(f"lion {args.command}: {source}{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"lion {args.command}: interrupted.", file=sys.stderr)

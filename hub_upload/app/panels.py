@@ -261,7 +261,7 @@ def search_texts(
     encoder = SentenceEncoder(served.encoder, in_pieces)
     documents = [document for name, text in texts for document in documents_of_text(text, name)]
     index = Index(documents, served.vectors[encoder.in_pieces])
-    of_query = encoder.encode_query(query)
+    (of_query,) = encoder.encode_texts([query])
     for _ in index.read(encoder):
         read, every = index.passages()
         if read < every:

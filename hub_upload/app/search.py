@@ -112,8 +112,8 @@ def unit_vectors(encoder: "SentenceTransformer", texts: list[str], batch_size: i
 class Encoder(Protocol):
     """What a search needs of an encoder: unit vectors, float32, on the CPU."""
 
-    def encode_query(self, query: str) -> Tensor:
-        """`(size,)`"""
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Of queries or lines: `(texts, size)`."""
 
     def encode_documents(self, documents: Sequence[Document]) -> list[Tensor]:
         """Of each document `(passages, size)`."""
@@ -136,8 +136,8 @@ class SentenceEncoder:
         except ValueError:  # no LION, or another pooling
             self.in_pieces = True
 
-    def encode_query(self, query: str) -> Tensor:
-        return unit_vectors(self.encoder, [query])[0]
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        return unit_vectors(self.encoder, list(texts))
 
     def encode_documents(self, documents: Sequence[Document]) -> list[Tensor]:
         lengths = [len(document.spans) for document in documents]

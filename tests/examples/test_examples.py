@@ -456,7 +456,11 @@ def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, tmp
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"label": None, "stars": [1, 2, 3, 4]}, "has no column label, but text, stars: rename columns"),
+        (
+            {"label": None, "stars": [1, 2, 3, 4]},
+            "train data has no column label, but text, stars: rename columns, or name that of the labels",
+        ),
+        ({"label": None, "kind": list("wxyz")}, "has no column label, but text, kind"),
         ({"text": None, "n": [1, 2, 3, 4]}, "has 0 columns of texts"),
         (
             {"text": None, "b": list("wxyz"), "c": list("wxyz")},
@@ -471,6 +475,23 @@ def test_a_table_that_is_no_task_is_refused(glue_model, tmp_path, columns, messa
     with pytest.raises(ValueError, match=message):
         import_module("run_glue").main(own_arguments(glue_model, tmp_path / "out", file))
     assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_the_length_of_the_training_is_remembered(glue_model, tmp_path, capsys):
+    """Labels are in a column of another name."""
+    module, file, model = (
+        import_module("run_glue"),
+        own_table(tmp_path, ".csv", label=None, kind=list("wxyz")),
+        tmp_path / "out",
+    )
+    options = ("--max_steps", "1", "--max_seq_length", "4", "--label_column", "kind")
+    module.main(own_arguments(glue_model, model, file, *options))
+    assert "train: 4 of 4 texts are cut off at 4 tokens" in capsys.readouterr().out
+    assert LionTokenizer.from_pretrained(model).model_max_length == 4
+    arguments = own_arguments(model, tmp_path / "again", file, "--label_column", "kind")
+    arguments.remove("--do_train")
+    trainer = module.main(arguments)
+    assert all(len(ids) == 4 for ids in trainer.eval_dataset["input_ids"])
 
 
 def test_neither_a_task_nor_a_file(glue_model, tmp_path):

@@ -47,8 +47,8 @@ class BagOfWords:
             vector[zlib.crc32(word.encode()) % 4096] += 1
         return torch.nn.functional.normalize(vector, dim=0)
 
-    def encode_query(self, query):
-        return self.vector(query)
+    def encode_texts(self, texts):
+        return torch.stack([self.vector(text) for text in texts])
 
     def encode_documents(self, documents):
         self.count += sum(len(document.spans) for document in documents)
@@ -145,11 +145,19 @@ def test_an_index_that_was_not_saved_to_its_end_is_the_one_before(tmp_path, monk
 def test_lines_without_spaces_are_shown():
     search = import_module("search")
     assert search.shown("\u72ee" * 300).startswith("\u72ee" * 90) and len(search.shown("\u72ee" * 300)) <= search.WIDTH
-    assert (
-        search.shown("Lion\n====\n\n A lion\troars.", "Lion") == "A lion roars."
-        and search.shown("# Lion", "Lion") == "Lion"
+    assert search.shown(" A lion\troars.") == "A lion roars." and search.shown("word " * 50).endswith("word …")
+
+
+def test_the_nearest_line_is_shown_at_its_place():
+    search, bag = import_module("search"), BagOfWords()
+    nearest = lambda query, text, document="Lion", place="a.md:7": search.nearest_line(
+        bag, bag.vector(query), search.Answer(0.5, document, place, text)
     )
-    assert search.shown("A lion.\nAn owl.") == "A lion." and search.shown("word " * 50).endswith("word …")
+    text = "# Lion\n\nA lion sleeps. It roars at night.\n\n    An owl hunts."
+    assert nearest("roars at night", text) == ("It roars at night.", "a.md:9")
+    assert nearest("an owl", text) == ("An owl hunts.", "a.md:11")
+    assert nearest("lion", "# Lion") == ("Lion", "a.md:7")
+    assert nearest("an owl", "A lion.\nAn owl.", "zoo.lion", "zoo.lion") == ("A lion.", "zoo.lion")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -342,7 +350,7 @@ def test_passages_are_read_with_their_names(in_pieces, tmp_path):
         expected = encode_passages(encoder.encoder, [text], [document.spans], names=["lion"]).vectors
         expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
     torch.testing.assert_close(vectors, torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
-    assert encoder.encode_query("lion").shape == (vectors.shape[1],)
+    assert encoder.encode_texts(["lion"]).shape == (1, vectors.shape[1])
 
 
 def test_the_right_text_is_found_and_printed(search, folder, capsys):
@@ -352,7 +360,7 @@ def test_the_right_text_is_found_and_printed(search, folder, capsys):
     assert best.place == str(Path("deep") / "dates.md:1") and best.document == "Dates"
     out = capsys.readouterr().out
     assert "Searching 4 of 4 passages." in out and re.search(r"0\.\d\d  tool\.remove +Delete a folder", out)
-    assert re.search(r"dates\.md:1 +Dates: Turn a date into words", out)
+    assert re.search(r"dates\.md:3 +Dates: Turn a date into words", out)
     answers = run(search, folder, "everything", "--top", "99")
     assert {answer.place for answer in answers} == {
         "tool",
@@ -388,6 +396,12 @@ def test_reading_stops_and_goes_on(search, folder, monkeypatch, capsys):
     more = {answer.place for answer in run(search, folder, "anything", "--seconds", "-1")}
     assert len(more) == 2 and found < more
     assert len(run(search, folder, "anything")) == 4
+
+
+def test_a_query_needs_no_quotes(search, folder, capsys):
+    folders = ["--folder", str(folder), "--model", str(folder.parent / "model"), "--index_dir", str(folder.parent)]
+    answers = search.main(["parse", "dates", "a", "date", "from", "words", *folders])
+    assert answers[0].document == "Dates" and "  parse dates a date from words\n" in capsys.readouterr().out
 
 
 def test_without_a_query_it_asks(search, folder, monkeypatch, capsys):
