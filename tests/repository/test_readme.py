@@ -152,7 +152,11 @@ def test_quoted_errors_exist():
     ours = [
         text.strip("` ").replace("…", "") if "`` " not in text else text[3:-3] for text, owner in quoted if not owner
     ]
-    files = [path for folder in ("modeling_lion", "hub_upload", "training") for path in (ROOT / folder).rglob("*.py")]
+    files = [
+        path
+        for folder in ("modeling_lion", "hub_upload", "training", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
     texts = [
         x.value for tree in trees for x in ast.walk(tree) if isinstance(x, ast.Constant) and isinstance(x.value, str)
