@@ -327,7 +327,7 @@ def million(read: Read) -> str:
             "tokens": f"{row['tokens']:,}",
             "peak memory, GiB": f"{row['peak_memory_bytes'] / 2**30:.1f}",
             "CPU time, minutes": f"{row['cpu_seconds'] / 60:.0f}",
-            "largest difference to the other way": number(row["max_difference"], ".1e"),
+            "largest difference from the other run": number(row["max_difference"], ".1e"),
         }
         for (model, layers, how), row in latest(read("million"), "model", "layers", "how").items()
     }
