@@ -37,8 +37,8 @@ def documents(rows: list[dict]) -> str:
     lengths, runtimes = (list(dict.fromkeys(x)) for x in zip(*((k[0], k[1:3]) for k in found), strict=True))
     lengths.sort()
     tables = [
-        "Time for a document, then its ratio to BERT in the same row. In brackets, where both were measured on one day: "
-        f'the ratio to BERT in pieces, beyond 512 tokens, and for "{EXACT}" the ratio to {BASE[0]}:'
+        "Time for a document, then its ratio to BERT in the same row. In brackets, where both were measured on one "
+        f'day: the ratio to BERT in pieces, beyond 512 tokens, and for "{EXACT}" the ratio to {BASE[0]}:'
     ]
     ratios = {peer: ratios_of_a_day(rows, peer) for peer in ("BERT", PIECES, BASE[0])}
     lines = []
