@@ -29,7 +29,7 @@ def in_words(runtime: str, dtype: str) -> str:
 
 
 def documents(rows: list[dict]) -> str:
-    """Four tables: times, the fastest way to compute a document, peak memory, errors."""
+    """Four tables: times, the fastest runtime of each model, peak memory, errors."""
     found = comparable(rows)
     if not found:
         return ""
@@ -37,8 +37,8 @@ def documents(rows: list[dict]) -> str:
     lengths, runtimes = (list(dict.fromkeys(x)) for x in zip(*((k[0], k[1:3]) for k in found), strict=True))
     lengths.sort()
     tables = [
-        "Time for a document, and its ratio to that of BERT in the same row. Where both were measured on one day, "
-        f'also the ratio to BERT in pieces, beyond 512 tokens, and that of "{EXACT}" to {BASE[0]}:'
+        "Time for a document, then its ratio to BERT in the same row. In brackets, where both were measured on one "
+        f'day: the ratio to BERT in pieces, beyond 512 tokens, and for "{EXACT}" the ratio to {BASE[0]}:'
     ]
     ratios = {peer: ratios_of_a_day(rows, peer) for peer in ("BERT", PIECES, BASE[0])}
     lines = []
@@ -49,14 +49,15 @@ def documents(rows: list[dict]) -> str:
     tables.append(markdown_table(["tokens", "", *models], lines))
 
     tables.append(
-        f"The fastest way, time for a document, dollars for a million tokens at {CORE_HOUR} for an hour of a core:"
+        "The fastest runtime of each model: the time for a document, and the price of a million tokens if an hour of "
+        f"a core costs ${CORE_HOUR}:"
     )
     of_length = lambda length, name: [found.get((length, *runtime, name)) for runtime in runtimes]
     lines = [[f"{n:,}", *(fastest_cell(of_length(n, name)) for name in models)] for n in lengths]
     tables.append(markdown_table(["tokens", *models], lines))
 
     in_gibibytes = " / ".join(f"{n:,}" for n in lengths[-3:])
-    tables.append(f"Peak memory of a process with the layers that were measured, in GiB, at {in_gibibytes} tokens:")
+    tables.append(f"Peak memory in GiB of a process with the measured layers only, at {in_gibibytes} tokens:")
     memory = lambda row: f"{row['peak_memory_bytes'] / 2**30:.1f}" if row and row["peak_memory_bytes"] else "–"
     lines = [
         [in_words(*runtime)]
@@ -65,7 +66,7 @@ def documents(rows: list[dict]) -> str:
     ]
     tables.append(markdown_table(["", *models], lines))
 
-    tables.append("The largest error at any length, of the largest output:")
+    tables.append("Largest error at any length, relative to the largest output:")
     lines = [
         [in_words(*runtime)] + [largest_error(found.get((n, *runtime, name)) for n in lengths) for name in models]
         for runtime in runtimes

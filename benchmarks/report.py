@@ -291,8 +291,8 @@ def memory(read: Read) -> str:
             "peak, MiB": f"{points[last] / 2**20:,.0f}",
             "above the loaded model, MiB": number((points[last] - points[0]) / 2**20 if 0 in points else None, ",.0f"),
             "bytes per token": f"{(points[last] - points[lengths[0]]) / (last - lengths[0]):,.0f}",
-            "between neighbouring lengths": f"{min(slopes):,.0f} to {max(slopes):,.0f}",
-            "bytes per token and further layer": number(further, ",.0f"),
+            "bytes per token between neighbouring lengths": f"{min(slopes):,.0f} to {max(slopes):,.0f}",
+            "bytes per token for one more layer": number(further, ",.0f"),
         }
     return grid(rows)
 
@@ -327,7 +327,7 @@ def million(read: Read) -> str:
             "tokens": f"{row['tokens']:,}",
             "peak memory, GiB": f"{row['peak_memory_bytes'] / 2**30:.1f}",
             "CPU time, minutes": f"{row['cpu_seconds'] / 60:.0f}",
-            "largest difference to the other way": number(row["max_difference"], ".1e"),
+            "largest difference from the other run": number(row["max_difference"], ".1e"),
         }
         for (model, layers, how), row in latest(read("million"), "model", "layers", "how").items()
     }
@@ -701,7 +701,7 @@ def half_lives(read: Read) -> str:
         pairs = zip(of_when["before"], of_when["after"], strict=True)
         moved = statistics.mean(abs(math.log2(after["q50"] / before["q50"])) for before, after in pairs)
         rows[task]["octaves between tokens of a head"] = " → ".join(f"{octaves(x):.2f}" for x in of_when.values())
-        rows[task]["octaves that a head moved"] = f"{moved:.2f}"
+        rows[task]["octaves by which the median of a head moved"] = f"{moved:.2f}"
     return grid(rows, "half-life in tokens")
 
 
