@@ -87,7 +87,8 @@ def load_model(
     config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=False, revision=revision)
     if not isinstance(config, LionConfig):
         raise ValueError(
-            f"{checkpoint} is a {config.model_type!r} model, not a LION: `lion convert` makes LIONs of some."
+            f"{checkpoint} is a {config.model_type!r} model, not a LION: `lion convert` makes one of it if it can "
+            "(with `--linear_layers none` a ModernBERT stays exactly what it is)."
         )
     name = (config.architectures or ["LionModel"])[0]
     name = {"LionBackbone": "LionModel"}.get(name, name)  # the same weights; its outputs are no tensors
