@@ -301,7 +301,7 @@ def main(args: list[str] | None = None) -> None:
         "--encoders", nargs="+", choices=list(READINGS), default=[x for x in READINGS if x not in TRAINED]
     )
     parser.add_argument(
-        "--documents", type=int, nargs=len(RANGES), default=[170, 150, 80, 30, 20], help="documents per range"
+        "--documents", type=int, nargs=len(RANGES), default=[150, 110, 50, 20, 10], help="documents per range"
     )
     parser.add_argument(
         "--packages", nargs="*", default=PACKAGES, help="import names; not given: " + ", ".join(PACKAGES)
