@@ -6,25 +6,36 @@ import math
 import re
 
 import pandas as pd
-from measure import COLORS, TRAINING_FIELDS, markdown_table, score_cell, score_name
+from measure import COLORS, TRAINING_FIELDS, about_cells, markdown_table, score_cell, score_name
 
 
 DEFAULT = "default"
 TRAINING_VARIANT = rf"\b(?:{'|'.join(TRAINING_FIELDS)})="
 SHOWN = ("softmax", "softmax (rotary)", "LION", "Hydra", "Vim")  # in the picture
+# What tasks ask for, and how many answers there are; their sizes are in the rows.
+ASKED = {
+    "mlm": ("masked words of docstrings", "length", "vocab_size"),
+    "listops": ("the value of nested operators on digits", "longest", 10),
+    "text": ("which of 4 packages a docstring is from, byte by byte, without the packages' names", "longest", 4),
+    "digits": ("handwritten digits, 8 × 8 pixels", 8, 10),
+    "neighbour": ("the token before each random token", "length", 33),
+    "recall": ("the value that was given to a key", "length", 16),
+    "scenes": ("distorted digits among scraps of others", "side", 10),
+}
 LINEAR = {"mlm": "LLL"}  # the layers of a model without a variant, where they are not two (bench_quality.py, "cpu")
 
 
 def load_scores(rows: list[dict]) -> pd.DataFrame:
     """
-    Trainings of `quality.csv`, the latest of each case: `variant` is "default" where the cell is empty, `score` and
-    `validation` are masked-LM loss in nats, else accuracy in per cent, of the test and the validation split.
+    Trainings of `quality.csv`, the first of each case, since one was repeated on other docstrings: `variant` is
+    "default" where the cell is empty, `score` and `validation` are masked-LM loss in nats, else accuracy in per cent,
+    of the test and the validation split.
     """
     rows = pd.DataFrame([row for row in rows if row["initial_decays"] == DEFAULT])
     if rows.empty:
         return rows.reindex(columns=["task", "model", "variant", "seed", "validation", "score", "steps"])
     rows = rows.assign(variant=rows["variant"].fillna(DEFAULT))
-    rows = rows.drop_duplicates(["task", "model", "variant", "seed"], keep="last")
+    rows = rows.drop_duplicates(["task", "model", "variant", "seed"], keep="first")
     is_mlm = rows["task"] == "mlm"
     return rows.assign(
         steps=rows["settings"].str.extract(r"\bsteps=(\d+)", expand=False).astype(float),
@@ -116,6 +127,26 @@ def ablations(scores: pd.DataFrame) -> str:
     return f"{markdown_table(['model', 'variant', *map(score_name, tasks)], rows)}\n\n{count_seeds(scores)}"
 
 
+def task_settings(rows: list[dict]) -> str:
+    """A Markdown table of what each task asks for and how all models are trained on it, from rows without variants."""
+    lines = {}
+    for row in rows:
+        if row["task"] not in lines and row["task"] in ASKED and not re.search(TRAINING_VARIANT, row["variant"] or ""):
+            of = dict(pair.split("=", 1) for pair in row["settings"].split() if "=" in pair)
+            asked, length, answers = ASKED[row["task"]]
+            tokens = str(length) if isinstance(length, int) else of.get(length, "")
+            if "patch_size" in of and tokens:
+                tokens = f"{(int(tokens) // int(of['patch_size'])) ** 2} patches"
+            sizes = [of["hidden_size"], of["num_hidden_layers"], of["num_attention_heads"], of["intermediate_size"]]
+            steps = [f"{int(of['steps']):,}", of["batch_size"], of["learning_rate"], f"{row['parameters']:,}"]
+            chance = "" if row["chance"] is None else f"{100 * row['chance']:.1f}"
+            about = [asked, tokens, of.get(str(answers), str(answers)), chance]
+            lines[row["task"]] = [row["task"], *about, *sizes, *steps]
+    header = ["task", "what is asked", "tokens, at most", "answers", "most frequent, %", "width", "layers", "heads"]
+    header += ["MLP", "steps", "batch", "rate", "parameters"]
+    return markdown_table(header, list(lines.values())) if lines else ""
+
+
 def layer_patterns(scores: pd.DataFrame) -> str:
     """
     A Markdown table of trainings of LION that differ in their types of layers, by letters as `in_words` has them: a
@@ -136,9 +167,8 @@ def layer_patterns(scores: pd.DataFrame) -> str:
 
 
 def count_seeds(scores: pd.DataFrame) -> str:
-    seeds = scores.groupby(["model", "task", "variant"])["score"].count()
-    low, high = int(seeds.min()), int(seeds.max())
-    return f"Mean ± standard deviation of {low if low == high else f'{low} to {high}'} seed{'s' * (high > 1)}."
+    groups = scores.groupby(["model", "task", "variant"])["score"]
+    return f"{about_cells((task, list(cell)) for (_, task, _), cell in groups)}."
 
 
 def in_words(variant: str) -> str:

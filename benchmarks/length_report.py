@@ -23,6 +23,13 @@ def accuracies(rows: list[dict]) -> dict[str, dict[tuple[str, int, str], dict[in
     return {task: {key: dict(cells[key]) for key in sorted(cells, key=order)} for task, cells in found.items()}
 
 
+def cell(scores: list[float], questions: int) -> str:
+    """Mean and standard deviation of the seeds, or how many answers were right if all were."""
+    if scores and min(scores) == 100:
+        return f"100.0 (all {len(scores) * questions:,})"
+    return mean_std(scores, 1)
+
+
 def label(model: str, times: int, scaling: str) -> str:
     return model + f", {times} × the steps" * (times > 1) + ", YaRN" * (scaling == "yarn")
 
@@ -31,11 +38,12 @@ def by_length(rows: list[dict]) -> str:
     """A Markdown table for each task: accuracies of the seeds by length, a row for each model and scaling."""
     tables = []
     for task, models in accuracies(rows).items():
-        lengths = sorted({n for cells in models.values() for n in cells})
-        lines = []
+        questions = {row["length"]: row["labels"] for row in rows if row["task"] == task}
+        lengths = sorted(questions)
+        lines = [["questions", "", *(f"{questions[n]:,}" for n in lengths)]]
         for key, cells in models.items():
             seeds = len(next(iter(cells.values())))
-            lines.append([label(*key), str(seeds), *(mean_std(cells.get(n, []), 1) for n in lengths)])
+            lines.append([label(*key), str(seeds), *(cell(cells.get(n, []), questions[n]) for n in lengths)])
         tables.append(markdown_table([f"{task}, test %", "seeds", *(f"{n:,} tokens" for n in lengths)], lines))
         chance = next(row["chance"] for row in rows if row["task"] == task)
         tables.append(f"Always the most frequent answer: {100 * chance:.1f} %.")

@@ -38,6 +38,7 @@ WINDOWS = "ModernBERT-base, lion_local"
 ENCODERS = ("MiniLM", "lion-minilm-l6")
 ENCODER_LAYERS = 6
 PASSES = ("forward", "forward+backward")
+WIDE = 20  # points of accuracy: a standard deviation above it hides that seeds are of two kinds
 # One colour per model in every picture. Models with softmax attention are dark or grey.
 COLORS = {
     "softmax": "#30343b",
@@ -270,9 +271,14 @@ def table_of(args: argparse.Namespace, name: str) -> Path:
     return args.output_dir / f"{name}{suffix}.csv"
 
 
-def mean_std(values: Iterable[float], digits: int) -> str:
-    """Of those that are numbers: a training may have diverged."""
-    values = [x for x in values if x is not None and not math.isnan(x)]
+def numbers(values: Iterable[float | None]) -> list[float]:
+    """Those that are numbers: a training may have diverged."""
+    return [x for x in values if x is not None and not math.isnan(x)]
+
+
+def mean_std(values: Iterable[float | None], digits: int) -> str:
+    """Of those that are numbers."""
+    values = numbers(values)
     if not values:
         return ""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
@@ -283,9 +289,29 @@ def score_name(task: str, split: str = "test") -> str:
     return "mlm, validation loss" if task == "mlm" else f"{task}, {split} %"
 
 
-def score_cell(task: str, scores: Iterable[float]) -> str:
-    """Mean and standard deviation, of losses with two decimals and of accuracies with one."""
+def is_wide(task: str, scores: Iterable[float | None]) -> bool:
+    """Whether accuracies differ so much that some seeds learnt the task and others did not."""
+    scores = numbers(scores)
+    return task != "mlm" and len(scores) > 1 and statistics.stdev(scores) > WIDE
+
+
+def score_cell(task: str, scores: Iterable[float | None]) -> str:
+    """Mean and standard deviation, of losses with two decimals and of accuracies with one; or all, if `is_wide`."""
+    scores = numbers(scores)
+    if is_wide(task, scores):
+        return ", ".join(f"{x:.1f}" for x in sorted(scores))
     return mean_std(scores, 2 if task == "mlm" else 1)
+
+
+def about_cells(cells: Iterable[tuple[str, Iterable[float | None]]]) -> str:
+    """What a table of `score_cell` shows, for the task and scores of each: a sentence without its full stop."""
+    cells = [(task, numbers(scores)) for task, scores in cells]
+    text, counts = "One seed", {len(scores) for _, scores in cells}
+    if several := sorted(counts - {0, 1}):
+        low, high = several[0], several[-1]
+        text = f"Mean ± standard deviation of {low if low == high else f'{low} to {high}'} seeds"
+        text += ", or one seed" * (1 in counts)
+    return text + f"; each seed where the deviation is above {WIDE} points" * any(is_wide(*cell) for cell in cells)
 
 
 def duration(seconds: float) -> str:

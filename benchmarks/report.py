@@ -3,10 +3,11 @@
 The tables of docs/benchmarks/ and docs/research/ablations.md, and their pictures, from the benchmarks' CSV files.
 
     python benchmarks/report.py                                # from benchmarks/results
-    python benchmarks/report.py --results_dir outputs/bench    # your own: writes the pages and images/ there
+    python benchmarks/report.py --results_dir outputs/bench    # your own: pages of its tables, and images/, there
 
 Every benchmark does this when it ends. The text of these pages is written by hand; what stands between
-`<!-- begin: NAME -->` and `<!-- end -->` is made here, by the function of that name in `BLOCKS`.
+`<!-- begin: NAME -->` and `<!-- end -->` is made here, by the function of that name in `BLOCKS`. Your own pages have
+the tables and pictures of your folder under the same headings, without the text, which is about ours.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from deploy_report import documents, draw_documents, losses
-from learning_report import ablations, draw_learning, in_order, layer_patterns, load_scores
+from learning_report import ablations, draw_learning, in_order, layer_patterns, load_scores, task_settings
 from length_report import by_length, draw_length
 from measure import (
     BASE,
@@ -33,6 +34,7 @@ from measure import (
     PASSES,
     RESULTS,
     WINDOWS,
+    about_cells,
     duration,
     latest,
     markdown_table,
@@ -41,7 +43,7 @@ from measure import (
     score_cell,
     score_name,
 )
-from search_report import search, trials
+from search_report import finished, search, trials
 
 
 ROOT = Path(__file__).parents[1]
@@ -50,10 +52,10 @@ PAGES = [
     DOCS / "benchmarks" / f"{name}.md" for name in ("index", "speed", "memory", "runtimes", "retrieval", "quality")
 ]
 PAGES.append(DOCS / "research" / "ablations.md")
-# Variants of the trainings that compare mixers as published: initial weights as in BERT, on images of scale 0.1.
-AS_PUBLISHED = (None, "mixer_initializer_range=0.02", "mixer_initializer_range=0.1")
+# Variants of the trainings that compare mixers in one backbone: initial weights as in BERT, on images of scale 0.1.
+IN_ONE_BACKBONE = (None, "mixer_initializer_range=0.02", "mixer_initializer_range=0.1")
 ROTARY = "softmax (rotary)"
-NOT_PUBLISHED = ("LION", ROTARY)
+NOT_COMPARED = ("LION", ROTARY)
 # Tables of what was measured somewhere, in the order of the page.
 MEASURED = (
     "kernels",
@@ -576,22 +578,25 @@ def difference(ours: dict[int, dict], theirs: dict[int, dict]) -> tuple[float, f
 
 
 def scores_of(
-    read: Read, split: str, decays: str = "default", leave_out=NOT_PUBLISHED
+    read: Read, split: str, decays: str = "default", leave_out=NOT_COMPARED
 ) -> dict[str, dict[str, dict[int, float]]]:
-    """By task, model and seed: masked-LM loss in nats, or accuracy in per cent."""
+    """
+    By task, model and seed: masked-LM loss in nats, or accuracy in per cent. The first training of a case counts,
+    since one was repeated on the docstrings of another day.
+    """
     found = {}
     rows = read("quality", initial_decays=decays)
-    rows = [row for row in rows if row["variant"] in AS_PUBLISHED and row["model"] not in leave_out]
-    rows = latest(sorted(rows, key=lambda row: row["variant"] is not None), "task", "model", "seed")
-    for (task, model, seed), row in rows.items():
+    rows = [row for row in rows if row["variant"] in IN_ONE_BACKBONE and row["model"] not in leave_out]
+    for row in sorted(rows, key=lambda row: row["variant"] is None):
+        task = row["task"]
         score = row["validation_loss"] if task == "mlm" else 100 * row[f"{split}_accuracy"]
-        found.setdefault(task, {}).setdefault(model, {})[seed] = score
+        found.setdefault(task, {}).setdefault(row["model"], {}).setdefault(row["seed"], score)
     return found
 
 
-def without_published(scores: pd.DataFrame) -> pd.DataFrame:
-    """Without the rows of the table of published mixers, but for LION-S, from which the recipe starts."""
-    return scores[~scores["variant"].isin(AS_PUBLISHED) | scores["model"].eq("LION-S")]
+def only_ablations(scores: pd.DataFrame) -> pd.DataFrame:
+    """Without the rows of the table of mixers in one backbone, but for LION-S, from which the recipe starts."""
+    return scores[~scores["variant"].isin(IN_ONE_BACKBONE) | scores["model"].eq("LION-S")]
 
 
 def common_seeds(models: dict[str, dict[int, float]]) -> dict[str, list[float]]:
@@ -606,19 +611,19 @@ def scores_beside_softmax(read: Read) -> dict[str, dict[str, list[float]]]:
 
 
 def scores(read: Read) -> str:
-    rows, seeds = defaultdict(dict), set()
+    rows, cells = defaultdict(dict), []
     found = scores_beside_softmax(read)
     for model, (task, models) in product(COLORS, found.items()):
         if model in models:
             rows[model][score_name(task)] = score_cell(task, models[model])
-            seeds.add(str(len(models[model])))
+            cells.append((task, models[model]))
         elif model == ROTARY and (rotary := scores_of(read, "test", leave_out=()).get(task, {}).get(ROTARY)):
             rows[model][score_name(task)] = score_cell(task, rotary.values())
+            cells.append((task, rotary.values()))
     for row in (row for row in read("quality") if row["task"] in found):
         chance = "" if row["chance"] is None else f"{100 * row['chance']:.1f}"
         rows["most frequent class"][score_name(row["task"])] = chance
-    one = ", or one seed" if ROTARY in rows else ""
-    return grid(rows) and f"{grid(rows)}\n\nMean ± standard deviation of {' or '.join(sorted(seeds))} seeds{one}."
+    return f"{grid(rows)}\n\n{about_cells(cells)}." if rows else ""
 
 
 def step_seconds(read: Read) -> dict[tuple[str, str], float]:
@@ -773,17 +778,20 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "passages by place": passages_by_place,
     "transfer": transfer,
     "trials": lambda read: trials(),
+    "searches finished": lambda read: finished(read("search")),
     "search": lambda read: search(read("search"), read("search_speed")),
     "length": lambda read: by_length(read("length")),
+    "tasks": lambda read: task_settings(read("quality", model="softmax") + read("quality")),
     "scores": scores,
     "hybrids": lambda read: layer_patterns(load_scores(read("hybrids"))),
-    "ablations": lambda read: ablations(without_published(load_scores(read("quality")))),
+    "ablations": lambda read: ablations(only_ablations(load_scores(read("quality")))),
     "step times": step_times,
     "snake": snake,
     "half-lives": half_lives,
     "initial decays": initial_decays,
     "published": published,
 }
+UNMEASURED = ("trials", "published")  # blocks that need no run
 PICTURES = {
     "kernels_by_length": draw_kernels,
     "models_by_length": draw_models,
@@ -810,6 +818,20 @@ def fill(page: str, texts: dict[str, str]) -> str:
     return "".join(parts)
 
 
+def only_measured(page: str, texts: dict[str, str], drawn: set[str]) -> str:
+    """The tables and pictures of a page that were made, under its headings, without its text; "" if none was."""
+    page = re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
+    title, *sections = re.split(r"^(?=#)", page, flags=re.MULTILINE)[1:]
+    kept = []
+    for section in (title, *sections):
+        heading, _, body = section.partition("\n")
+        found = re.findall(r"<!-- begin: (.*?) -->|^(!\[.*\]\(\.\./images/(.*?)\.png\))$", body, flags=re.MULTILINE)
+        made = [texts.get(name, "").strip() or picture * (file in drawn) for name, picture, file in found]
+        if made := [text.replace("../images/", "images/") for text in made if text]:
+            kept += [heading] * (section is not title) + made
+    return "\n\n".join([title.partition("\n")[0], *kept]) + "\n" if kept else ""
+
+
 def marker_names(page: str) -> list[str]:
     return re.findall(r"<!-- begin: (.*?) -->", page)
 
@@ -826,23 +848,27 @@ def reader(results_dir: Path, scale: str = "cpu") -> Read:
 
 
 def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
-    """Write the pages and their pictures: in docs/ from the repository's own tables, else beside the tables."""
+    """
+    Write the pages and their pictures: in docs/ from the repository's own tables, else beside the tables, and then
+    only what these have measured.
+    """
     is_ours, read = results_dir.resolve() == RESULTS.resolve(), reader(results_dir, scale)
     sys.path.insert(0, str(ROOT / "examples"))
     from pictures import plt, save
 
     images = (DOCS if is_ours else results_dir) / "images"
     images.mkdir(parents=True, exist_ok=True)
-    for name, draw in PICTURES.items():
-        if figure := draw(read, plt):
-            save(figure, images / f"{name}.png")
-    texts = {name: block(read) for name, block in BLOCKS.items()}
+    figures = {name: figure for name, draw in PICTURES.items() if (figure := draw(read, plt))}
+    for name, figure in figures.items():
+        save(figure, images / f"{name}.png")
+    texts = {name: block(read) for name, block in BLOCKS.items() if is_ours or name not in UNMEASURED}
     written = []
     for source in PAGES:
-        page = fill(source.read_text(encoding="utf-8"), texts)
-        written.append(source if is_ours else results_dir / source.name)
-        written[-1].write_text(page if is_ours else page.replace("../images/", "images/"), encoding="utf-8")
-    print(f"Tables and pictures: {', '.join(map(str, written))}")
+        page, path = source.read_text(encoding="utf-8"), source if is_ours else results_dir / source.name
+        if page := fill(page, texts) if is_ours else only_measured(page, texts, set(figures)):
+            path.write_text(page, encoding="utf-8")
+            written.append(path)
+    print(f"Tables and pictures: {', '.join(map(str, written)) or 'none yet'}")
     return written
 
 

@@ -5,8 +5,8 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 
-from measure import markdown_table, score_cell, score_name
-from trials import CONTESTANTS, OWN, TRIALS, trials_of
+from measure import about_cells, markdown_table, score_cell, score_name
+from trials import CONTESTANTS, OWN, SEEDS, TRIALS, trials_of
 
 
 MEANS = {"text": "texts", "image": "images"}
@@ -77,10 +77,25 @@ def search(rows: list[dict], speed: list[dict]) -> str:
         times = {(row["task"], row["contestant"]): f"{row['ratio']:.2f}" for row in speed}
         tables += ["Time of a training step ÷ LION's:", by_contestant(times)]
     if begun := [f"{name} on {task} ({count})" for (task, name), count in counts.items() if count < TRIALS]:
-        tables.append(
-            f"Trials that are there so far, of {TRIALS}, of searches that are not at their end: {', '.join(begun)}."
-        )
+        tables.append(f"Trials finished so far (of {TRIALS}) in unfinished searches: {', '.join(begun)}.")
     return "\n\n".join(tables)
+
+
+def finished(rows: list[dict]) -> str:
+    """Which searches are finished with equal steps, and in which tasks contestants can be compared."""
+    seeds: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        seeds[row["task"]][row["contestant"]] += row["stage"] == "equal steps"
+    done = {task: [name for name in CONTESTANTS if of_task[name] >= len(SEEDS)] for task, of_task in seeds.items()}
+    done = {task: names for task, names in done.items() if names}
+    if not done:
+        return ""
+    told = "; ".join(f"{', '.join(names)} on {task}" for task, names in done.items())
+    if whole := [task for task, names in done.items() if len(names) == len(CONTESTANTS)]:
+        rest = f"LION and its peers can be compared on {', '.join(whole)} only."
+    else:
+        rest = "**In no task have all contestants finished, so nothing follows about LION and its peers yet.**"
+    return f"Finished with equal steps: {told}. {rest}"
 
 
 def by_contestant(cells: dict[tuple[str, str], str], title: Callable[[str], str] = str) -> str:
@@ -91,12 +106,15 @@ def by_contestant(cells: dict[tuple[str, str], str], title: Callable[[str], str]
     return markdown_table(["", *map(title, tasks)], lines)
 
 
+def scores_of(task: str, rows: list[dict]) -> list[float]:
+    return [row["validation_loss"] if task == "mlm" else 100 * row["test_accuracy"] for row in rows]
+
+
 def score_table(cases: dict[tuple[str, str], list[dict]], counts: dict[tuple[str, str], int]) -> str:
     """Scores of the seeds, with the number of trials behind them and the steps."""
     cells = {}
     for (task, name), rows in cases.items():
-        scores = [row["validation_loss"] if task == "mlm" else 100 * row["test_accuracy"] for row in rows]
-        cells[task, name] = f"{score_cell(task, scores)} ({counts[task, name]}; {rows[0]['steps']:,})"
+        cells[task, name] = f"{score_cell(task, scores_of(task, rows))} ({counts[task, name]}; {rows[0]['steps']:,})"
     return by_contestant(cells, score_name)
 
 
@@ -106,8 +124,7 @@ def about(cases: dict[tuple[str, str], list[dict]]) -> str:
     for (task, name), rows in cases.items():
         parameters[task][name] = rows[0]["parameters"]
     counts = [list(of_task.values()) for of_task in parameters.values() if len(of_task) > 1]
-    seeds = sorted({len(rows) for rows in cases.values()})
-    text = f"Mean ± standard deviation of {' or '.join(map(str, seeds))} seed{'s' * (seeds != [1])}"
+    text = about_cells((task, scores_of(task, rows)) for (task, _), rows in cases.items())
     if not counts:
         return f"{text}."
     spread = max(max(x) / min(x) - 1 for x in counts)

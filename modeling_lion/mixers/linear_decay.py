@@ -52,7 +52,7 @@ class FixedDecay(nn.Module):
 
 
 class DecayMixer(LinearMixer):
-    """LION-D: one learnt decay per head, λ = sigmoid(α_h). The bidirectional RetNet."""
+    """LION-D: one learnt decay per head, λ = sigmoid(α_h). Those of RetNet are fixed."""
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -107,7 +107,7 @@ def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
 
 
 class SelectiveMixer(LinearMixer):
-    """LION-S: a decay computed from each token, λ = sigmoid(w_h·x + b_h). Mamba-2's selectivity, both ways."""
+    """LION-S: a decay computed from each token, λ = sigmoid(w_h·x + b_h), of the shape of Mamba-2's."""
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -139,8 +139,8 @@ class DownProjection(nn.Linear):
 
 class DiagonalMixer(LinearMixer):
     """
-    A decay for each channel of the keys, computed from each token: GLA, HGRN and RWKV, both ways. λ_c = sigmoid(W₂ W₁
-    x + b)_c for channel c; the rank, `decay_rank`, is low to save parameters.
+    A decay for each channel of the keys, computed from each token, of the shape of those of GLA, HGRN2 and RWKV-6
+    (SPEC §9). λ_c = sigmoid(W₂ W₁ x + b)_c for channel c; the rank, `decay_rank`, is low to save parameters.
     """
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):

@@ -158,7 +158,8 @@ def test_initial_decays_are_what_their_names_say(bench, tmp_path, monkeypatch):
         batch = data.collate([data.splits["validation"][0]])
         medians = torch.tensor(bench.quantiles(bench.half_lives(model, batch)))[..., 2].flatten()
         found[list(decays.INITIAL_DECAYS)[len(found)]] = medians
-        return dict.fromkeys(bench.METRICS, 0.1 + 0.1 * len(found)) | {"chance": 0.1, "train_seconds": 1.0}, {}
+        row = {"chance": 0.1, "train_seconds": 1.0, "parameters": model.num_parameters()}
+        return dict.fromkeys(bench.METRICS, 0.1 + 0.1 * len(found)) | row, {}
 
     monkeypatch.setattr(bench, "train", instead_of_training)
     args = ["--scale", "quick", "--tasks", "digits", "--seeds", "0", "--models", "LION-D"]

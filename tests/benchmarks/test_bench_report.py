@@ -127,11 +127,72 @@ def test_every_picture_is_drawn_and_on_a_page(report, pages, tmp_path):
     assert drawn == set(report.PICTURES) == shown
 
 
-def test_no_tables_no_figures(report, tmp_path):
-    text = "".join(path.read_text(encoding="utf-8") for path in report.write_pages(tmp_path))
-    assert text.count("Not measured.") == len(report.BLOCKS) - 2 and "| LION-D♮ | 80.2 |" in text
-    assert "trials of its own" in text  # which, as what was published, needs no run
-    assert not list((tmp_path / "images").iterdir())
+def test_no_tables_no_pages(report, tmp_path):
+    assert report.write_pages(tmp_path) == [] and not list((tmp_path / "images").iterdir())
+    assert {name for name, block in report.BLOCKS.items() if block(report.reader(tmp_path)).strip()} == {
+        *report.UNMEASURED
+    }
+
+
+def test_own_pages_have_what_was_measured_and_no_text_about_ours(report):
+    page = """# Title
+
+Our text, and `a command`.
+
+![Shown](../images/shown.png)
+
+## First
+
+LION wins.
+
+```sh
+# not a heading
+```
+
+<!-- begin: a -->
+
+old
+
+<!-- end -->
+
+### Second
+
+<!-- begin: b -->
+
+<!-- end -->
+
+![Not drawn](../images/other.png)
+"""
+    own = "# Title\n\n![Shown](images/shown.png)\n\n## First\n\n| new |\n"
+    assert report.only_measured(page, {"a": "| new |\n", "b": ""}, {"shown"}) == own
+    assert report.only_measured(page, {"b": " "}, set()) == ""
+
+
+def test_seeds_are_shown_one_by_one_where_they_are_of_two_kinds(measure):
+    assert measure.score_cell("recall", [100.0, 17.25, None, 99.0]) == "17.2, 99.0, 100.0"
+    assert (
+        measure.score_cell("recall", [60.0, 80.0]) == "70.0 ± 14.1" and measure.score_cell("mlm", [1, 90]) != "1, 90"
+    )
+    assert measure.about_cells([("text", [1.0]), ("recall", [2.0])]) == "One seed"
+    assert measure.about_cells([("text", [1.0, 2.0])]) == "Mean ± standard deviation of 2 seeds"
+    cells = [("text", [1.0, float("nan")]), ("text", [1.0, 2.0]), ("recall", [0.0, 1.0, 99.0])]
+    assert measure.about_cells(cells) == (
+        "Mean ± standard deviation of 2 to 3 seeds, or one seed; each seed where the deviation is above 20 points"
+    )
+
+
+def test_a_repeated_training_does_not_count(report):
+    row = {"task": "mlm", "model": "LION-S", "initial_decays": "default"}
+    rows = [
+        row | {"variant": variant, "seed": seed, "validation_loss": loss}
+        for variant, seed, loss in [
+            (None, 0, 1.0),
+            ("mixer_initializer_range=0.02", 0, 2.0),
+            ("mixer_initializer_range=0.02", 0, 3.0),
+            (None, 1, 4.0),
+        ]
+    ]
+    assert report.scores_of(lambda name, **values: rows, "test") == {"mlm": {"LION-S": {0: 2.0, 1: 4.0}}}
 
 
 @pytest.mark.slow
