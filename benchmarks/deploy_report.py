@@ -99,6 +99,24 @@ def ratios_of_a_day(rows: list[dict], peer: str) -> dict[tuple, float]:
     return ratios
 
 
+def exact_windows(rows: list[dict]) -> str:
+    """ModernBERT in each runtime, all pairs and windows, of the last day that has both: time ÷ that in torch float32."""
+    rows = with_default_layers(rows)
+    day = max((row["day"] for row in rows if row["model"] == EXACT), default=None)
+    found = latest([row for row in rows if row["day"] == day], "length", "runtime", "dtype", "model")
+    lengths = sorted({length for length, *_, name in found if name == EXACT})
+    usual = {n: found[n, "torch", "float32", BASE[0]] for n in lengths if (n, "torch", "float32", BASE[0]) in found}
+    lines = []
+    for runtime in dict.fromkeys(key[1:3] for key in found if key[3] == EXACT):
+        for name in (BASE[0], EXACT):
+            cells = []
+            for n, peer in usual.items():
+                row = found.get((n, *runtime, name))
+                cells.append(f"{row['median'] / peer['median']:.2f} ({duration(whole_seconds(row))})" if row else "")
+            lines.append([f"{in_words(*runtime)}, {'windows' if name == EXACT else 'all pairs'}", *cells])
+    return markdown_table(["", *(f"{n:,} tokens" for n in usual)], lines) if lines else ""
+
+
 def draw_documents(rows: list[dict], plt):
     """Seconds for a document by length, models as recommended in what is fastest there; `None` without rows."""
     found = comparable(rows)

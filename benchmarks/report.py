@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from deploy_report import documents, draw_documents, losses
+from deploy_report import documents, draw_documents, exact_windows, losses
 from learning_report import ablations, draw_learning, in_order, layer_patterns, load_scores, task_settings
 from length_report import by_length, draw_length
 from measure import (
@@ -764,6 +764,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "hybrid": hybrid,
     "encoder": encoder,
     "documents": lambda read: documents(read("deploy")),
+    "exact windows": lambda read: exact_windows(read("deploy")),
     "precision": lambda read: losses(read("precision")),
     "memory": memory,
     "million": million,
