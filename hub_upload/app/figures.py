@@ -60,7 +60,7 @@ def reach_figure(heads: Sequence[Head]) -> Figure:
             number = f"{value:.1f}" if value < 100 else f"{value:,.0f}"
             axis.text(column, row, number, ha="center", va="center", color=color, fontsize=9)
     axis.set_yticks(range(len(layers)), [f"layer {layer}" for layer in layers])
-    arrows = {"what is before": "←", "what is behind": "→", "both ways": "↔"}
+    arrows = {"what precedes": "←", "what follows": "→", "both ways": "↔"}
     axis.set_xticks(range(len(ways)), [f"{n} {arrows[way]}" for n, way in enumerate(ways, 1)])
     axis.set_xlabel("head")
     axis.set_title("Tokens that reach a token (median over the tokens)")

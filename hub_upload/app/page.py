@@ -200,7 +200,7 @@ def build_heads(served: Served) -> None:
                 *(gradio.Slider(1, n, n // 2 + 1, step=1, label=f"{x} of the patch") for x, n in sides),
             ]
             button = gradio.Button("Look", variant="primary", elem_id="look")
-    note = "Heads read what is before a token (←), what is behind it (→), or both ways (↔). "
+    note = "Heads read what precedes a token (←), what follows it (→), or both ways (↔). "
     if window := served.model.config.local_window:
         note += f"In linear layers, attention weights are of the softmax over {window} tokens on each side, too. "
     if others := served.model.config.num_hidden_layers - len(layers):

@@ -40,7 +40,7 @@ LENGTHS = (128, 512, 2048, 8192)
 REPEATS, SECONDS_PER_LENGTH = 5, 10
 # What is shown of heads, and its name in an `AttentionReport`.
 SHOWN = {"attention weights": "attention", "decay masks": "mask"}
-WAYS = {"both": ("both ways",), "alternate": ("what is before", "what is behind")}
+WAYS = {"both": ("both ways",), "alternate": ("what precedes", "what follows")}
 
 
 @dataclass(frozen=True)

@@ -172,11 +172,11 @@ def test_heads_read_what_their_masks_leave(served):
     assert [(x.layer, x.head) for x in found.heads] == [(layer, head) for layer in (1, 2) for head in (1, 2, 3, 4)]
     assert_close(torch.tensor([x.tokens for x in found.heads[4:]]), report.mask[0].sum(-1).median(-1).values)
     for head in found.heads[4:]:
-        is_closed = torch.triu if head.reads == "what is before" else torch.tril
+        is_closed = torch.triu if head.reads == "what precedes" else torch.tril
         assert not is_closed(found.rows[head.head - 1], 1 if is_closed is torch.triu else -1).any()
-    assert [x.reads for x in found.heads[:2]] == ["what is before", "what is behind"]
+    assert [x.reads for x in found.heads[:2]] == ["what precedes", "what follows"]
     figure = mask_figure(found, 2)
-    assert [x.get_title() for x in figure.axes[:2]] == ["head 1, what is before", "head 2, what is behind"]
+    assert [x.get_title() for x in figure.axes[:2]] == ["head 1, what precedes", "head 2, what follows"]
     assert len(reach_figure(found.heads).axes[0].texts) == 8
     figure.draw_without_rendering()
 
