@@ -100,7 +100,7 @@ def ratios_of_a_day(rows: list[dict], peer: str) -> dict[tuple, float]:
 
 
 def exact_windows(rows: list[dict]) -> str:
-    """ModernBERT in each runtime, all pairs and windows, of the last day that has both: time ÷ that in torch float32."""
+    """ModernBERT with all pairs and with windows, by runtime, of the last day: time ÷ that in torch float32."""
     rows = with_default_layers(rows)
     day = max((row["day"] for row in rows if row["model"] == EXACT), default=None)
     found = latest([row for row in rows if row["day"] == day], "length", "runtime", "dtype", "model")

@@ -134,12 +134,13 @@ def make_rows(
     pass, that of document n has the number of passages plus n.
 
     Args:
-        longest: tokens of a row. A longer piece is cut off, a longer document is read in several rows.
+        longest: tokens of a row. A longer document is read in several rows; a piece is cut off there, and at
+            `LONGEST_PIECE`, the positions of most encoders that read pieces.
     """
     is_whole, is_named = READINGS[reading]
     if not is_whole:
         texts = [f"{x.name}: {passage}" if is_named else passage for x in documents for passage in x.passages]
-        return text_rows(tokenizer, texts, longest)
+        return text_rows(tokenizer, texts, min(longest, LONGEST_PIECE))
     num_passages = sum(len(document.passages) for document in documents)
     rows, first = [], 0
     for number, document in enumerate(documents):
@@ -233,8 +234,8 @@ def score_queries(
         documents, queries: of `take_queries`.
         reading: one of `READINGS`.
     """
-    longest = LONGEST_DOCUMENT if READINGS[reading][0] else LONGEST_PIECE
-    vectors = encode_rows(model, make_rows(tokenizer, documents, reading, longest), tokenizer.pad_token_id)
+    rows = make_rows(tokenizer, documents, reading, LONGEST_DOCUMENT)
+    vectors = encode_rows(model, rows, tokenizer.pad_token_id)
     owners = owners_of(documents)
     passages, wholes = vectors[: len(owners)], vectors[len(owners) :]
     if not len(wholes):

@@ -189,6 +189,13 @@ def test_rows_are_what_users_encode(passages, start, file, reading):
     np.testing.assert_allclose(actual[len(expected) :], expected.document_vectors, atol=5e-6, rtol=0)
 
 
+@pytest.mark.parametrize("reading", ["pieces", "pieces with names"])
+def test_pieces_fit_encoders_with_512_positions(passages, start, reading):
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    (row,) = passages.make_rows(tokenizer, [passages.Document("owls", ["It hunts. " * 400])], reading, 6144)
+    assert len(row.input_ids) == row.spans[0][1] == 512
+
+
 def test_scores_are_ranks(passages):
     scores = torch.tensor([[0.9, 0.5, 0.1], [0.9, 0.5, 0.1], [0.2, 0.2, 0.2]])
     found = passages.ndcg(scores, torch.tensor([0, 1, 2]))
