@@ -708,7 +708,7 @@ def test_image_classification_goes_by_the_names_of_the_classes(image_folder, tmp
         ({"--train_file": None}, ValueError, "--do_train needs --train_file"),
         ({"--dataset_name": "wikitext"}, ValueError, "or by --dataset_name"),
         ({"--model_name_or_path": "somewhere"}, ValueError, "either --model_name_or_path"),
-        ({"--config_name": "lion-xl"}, ValueError, "lion-s-text-base"),
+        ({"--config_name": "lion-xl"}, ValueError, "Did you mean lion-text-small"),
         ({"--config_overrides": "hidden_size"}, ValueError, "field=value"),
         ({"--config_overrides": "hidden_size=33"}, StrictDataclassError, "num_attention_heads"),
         ({"--config_overrides": "width=32"}, ValueError, "width"),
