@@ -1,11 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Packing: the collator, the sampler, and trainings that equal the sequences run one by one."""
 
+import subprocess
+import sys
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
-from conftest import TINY, assert_equal, mixer_fields
+from conftest import TINY, assert_equal, mixer_fields, script_environment
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -227,34 +230,46 @@ class Record(TrainerCallback):
         control.should_training_stop = state.global_step == self.last_step
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_resumed_training_sees_the_batches_that_were_left(tokenizer, tmp_path, workers):
-    def run(stop: int = 0, checkpoint=None):
-        seen = []
+def batches_seen(tokenizer, folder: str, workers: int, stop: int = 0, checkpoint: str | None = None) -> list[list]:
+    """The labels of each batch of a training of three epochs that stops after a step, or goes on from a checkpoint."""
+    seen = []
 
-        class Spy(PackingTrainer):
-            def training_step(self, model, inputs, *args):
-                seen.append(inputs["labels"].tolist())
-                return super().training_step(model, inputs, *args)
+    class Spy(PackingTrainer):
+        def training_step(self, model, inputs, *args):
+            seen.append(inputs["labels"].tolist())
+            return super().training_step(model, inputs, *args)
 
-        options = {"max_steps": -1, "num_train_epochs": 3, "save_strategy": "steps", "save_steps": 7}
-        trainer = Spy(
-            make_model(tokenizer, "decay"),
-            arguments(tmp_path, **options, dataloader_num_workers=workers),
-            data_collator=DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm=False),
-            train_dataset=[row | {"labels": row["input_ids"]} for row in rows_of(tokenizer, 16)],
-            callbacks=[Record(stop)],
-            max_tokens_per_batch=BUDGET,
-        )
-        trainer.train(resume_from_checkpoint=checkpoint)
-        return seen
+    options = {"max_steps": -1, "num_train_epochs": 3, "save_strategy": "steps", "save_steps": 7}
+    trainer = Spy(
+        make_model(tokenizer, "decay"),
+        arguments(folder, **options, dataloader_num_workers=workers),
+        data_collator=DataCollatorForLanguageModelingWithFlattening(tokenizer, mlm=False),
+        train_dataset=[row | {"labels": row["input_ids"]} for row in rows_of(tokenizer, 16)],
+        callbacks=[Record(stop)],
+        max_tokens_per_batch=BUDGET,
+    )
+    trainer.train(resume_from_checkpoint=checkpoint)
+    return seen
 
+
+def resume(folder: str, workers: str) -> None:
+    run = partial(batches_seen, LionTokenizer.train_from_iterator(TEXTS * 5, vocab_size=120), folder, int(workers))
     whole = run()
     assert len(whole) == 15 and whole[:5] != whole[5:10]  # three epochs of five batches
     started = run(stop=8)
-    resumed = run(checkpoint=str(tmp_path / "checkpoint-7"))  # in the middle of the second epoch
+    resumed = run(checkpoint=f"{folder}/checkpoint-7")  # amid the second epoch
     assert started == whole[:8] and resumed == whole[7:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_resumed_training_sees_the_batches_that_were_left(tmp_path, workers):
+    """In a process of its own: the worker of a data loader is a fork, here of a process without others' threads."""
+    command = [sys.executable, __file__, str(tmp_path), workers]
+    result = subprocess.run(
+        command, env=script_environment(), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_trainer_evaluates_all_tokens_and_can_leave_the_budget_out(tokenizer, tmp_path):
@@ -305,3 +320,7 @@ def test_layers_neither_pack_nor_unpack(tokenizer, mixer, kernel):
             model(**batch)
         counts.append([operations.count[name] + operations.count[name + "_"] for name in moving])
     assert counts[0] == counts[1]
+
+
+if __name__ == "__main__":
+    resume(*sys.argv[1:])
