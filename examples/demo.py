@@ -158,9 +158,7 @@ def search_part(output: Path, model: Path, seconds: float) -> dict:
     index = search.make_index(files, folder, search.FileVectors(output / "search"))
     encoder = search.load_encoder(model, in_pieces=True)
     search.read(index, encoder, seconds)
-    answers = {query: index.search(encoder.encode_texts([query])[0], top=3) for query in QUERIES}
-    for query, found in answers.items():
-        search.print_answers(query, found, encoder)
+    answers = {query: search.ask(query, index, encoder, top=3) for query in QUERIES}
     print("\nyour own queries: python examples/search.py")
     found = {query: [answer._asdict() for answer in found] for query, found in answers.items()}
     return {"texts": len(index.vectors.keys), "answers": found}

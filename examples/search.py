@@ -363,15 +363,20 @@ def nearest_line(encoder: Encoder, query: Tensor, answer: Answer) -> tuple[str, 
     return sentence, f"{file}:{int(first) + n}"
 
 
-def print_answers(query: str, answers: list[Answer], encoder: Encoder) -> None:
-    """Score, place, and the nearest line of each, with the document's name if the place does not say it."""
+def ask(query: str, index: Index, encoder: Encoder, top: int) -> list[Answer]:
+    """
+    The answers to a query. Prints of each the score, the place, and the nearest line, with the document's name if the
+    place does not say it.
+    """
     print(f"\n  {query}")
     (of_query,) = encoder.encode_texts([query])
+    answers = index.search(of_query, top)
     lines = [nearest_line(encoder, of_query, answer) for answer in answers]
     width = max(len(place) for _, place in lines)
     for (line, place), answer in zip(lines, answers, strict=True):
         name = "" if answer.document == place else f"{answer.document}: "
         print(f"    {answer.score:.2f}  {place:{width}}  {name}{shown(line)}")
+    return answers
 
 
 def asked_queries() -> Iterator[str]:
@@ -410,8 +415,7 @@ def main(args: list[str] | None = None) -> list[Answer]:
     answers = []
     given = " ".join(arguments.query)
     for query in [given] if given else asked_queries():
-        answers = index.search(encoder.encode_texts([query])[0], arguments.top)
-        print_answers(query, answers, encoder)
+        answers = ask(query, index, encoder, arguments.top)
     return answers
 
 
