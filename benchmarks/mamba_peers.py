@@ -5,15 +5,26 @@ and Mamba mixers, in the backbone of LION, so that nothing but the mixer differs
 
 What differs from the papers: there, a block is a mixer alone, with one input projection for both directions, whose
 results are added before one output projection; and Hydra's directions leave the token itself to a diagonal term. Here,
-each direction is a whole mixer with `expand=1`, the results are added, and an MLP follows as in the other models. The
-mixers take the kernels of mamba-ssm and causal-conv1d where transformers finds them, and plain PyTorch otherwise; for
-Mamba that is the parallel scan of mambapy or, without it, a Python loop over the tokens with a quadratic backward.
+each direction is a whole mixer with `expand=1`, the results are added, and an MLP follows as in the other models.
+
+On a GPU the mixers take the kernels of mamba-ssm and causal-conv1d where transformers finds them. On a CPU transformers
+has only references. Mamba2's scan is linear attention with a decay for each token, one-way and without a division, so
+LION's kernels compute it there, in half to three quarters of the time. Mamba has a decay for each number of its state;
+it takes the parallel scan of mambapy or, without it, a Python loop over the tokens with a quadratic backward.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+from unittest.mock import patch
+
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import Mamba2Config, Mamba2Model, MambaConfig, MambaModel
+from transformers.models.mamba2 import modeling_mamba2
 
 from modeling_lion import LionConfig
+from modeling_lion.attention.decay import LogDecay
+from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.layout.layout import PLAIN_LAYOUT, Layout
 
 
@@ -28,6 +39,43 @@ def vim_mixers(config: LionConfig, count: int) -> list[nn.Module]:
     sizes = {"expand": 1, "use_mambapy": True}
     mamba = MambaConfig(hidden_size=config.hidden_size, num_hidden_layers=count, vocab_size=8, **sizes)
     return [block.mixer for block in MambaModel(mamba).layers]
+
+
+def flip_odd_heads(x: Tensor) -> Tensor:
+    """`(batch, heads, length, ...)`, every second head from its end."""
+    heads = x.unflatten(1, (-1, 2))
+    return torch.stack([heads[:, :, 0], heads[:, :, 1].flip(2)], 2).flatten(1, 2)
+
+
+def causal_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
+    """
+    Linear attention of an even number of heads that all read forward, without a division.
+
+    Args:
+        query, key, value: of `lion_attention`.
+        log_decay: `(batch, heads, length)`, of the step *to* each token.
+    """
+    leaving = torch.cat([log_decay[:, :, 1:], torch.zeros_like(log_decay[:, :, :1])], 2)
+    # Heads of LION that read one way do so alternately.
+    query, key, value, leaving = (flip_odd_heads(x) for x in (query, key, value, leaving))
+    decay = LogDecay(leaving, leaving)
+    output, _ = lion_attention(query, key, value, decay, normalization="none", head_directions="alternate")
+    return flip_odd_heads(output) * query.shape[-1] ** 0.5
+
+
+def scan_of_mamba2(hidden_states, dt, A, B, C, chunk_size, D, dt_bias, dt_limit, **kwargs) -> Tensor:
+    """`modeling_mamba2.mamba2_chunk_scan` of one group, without states before and after."""
+    dt = F.softplus(dt + dt_bias).clamp(*dt_limit)
+    query, key = (x.transpose(1, 2).expand(-1, len(A), -1, -1) for x in (C, B))
+    value = (hidden_states * dt[..., None]).transpose(1, 2)
+    output = causal_attention(query, key, value, (A * dt).transpose(1, 2))
+    return output.transpose(1, 2) + D[:, None] * hidden_states
+
+
+def fast_scan(device: torch.device) -> AbstractContextManager:
+    """In this context, transformers' Mamba2 mixers scan by LION's kernels if they are on a CPU."""
+    is_cpu = device.type == "cpu"
+    return patch.object(modeling_mamba2, "mamba2_chunk_scan", scan_of_mamba2) if is_cpu else nullcontext()
 
 
 # By name, mixers of transformers with the weights that its models begin with.
@@ -54,8 +102,10 @@ class BidirectionalMamba(nn.Module):
         """
         attention_mask = layout.is_real
         reverse_mask = None if attention_mask is None else attention_mask.flip(1)
-        reverse = self.reverse_mixer(hidden_states.flip(1), attention_mask=reverse_mask).flip(1)
-        return self.mixer(hidden_states, attention_mask=attention_mask) + reverse, None, None
+        with fast_scan(hidden_states.device):
+            mixed = self.mixer(hidden_states, attention_mask=attention_mask)
+            reverse = self.reverse_mixer(hidden_states.flip(1), attention_mask=reverse_mask).flip(1)
+        return mixed + reverse, None, None
 
 
 def use_mamba(model: nn.Module, peer: str) -> nn.Module:

@@ -2,6 +2,7 @@
 """Hydra and Vim, to compare with: both directions, with padding, and with weights of transformers' beginnings."""
 
 import importlib
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -58,6 +59,21 @@ def test_gradient_reaches_every_weight(peers):
         without = [name for name, weight in model.named_parameters() if weight.grad is None]
         assert not without
         assert not any("attention" in name and "q_proj" in name for name, _ in model.named_parameters())
+
+
+@pytest.mark.parametrize("length", [1, 13, 64, 200])
+def test_scan_of_hydra_equals_that_of_transformers(peers, length):
+    """Results and gradients; the reference of transformers computes in float32."""
+    torch.manual_seed(0)
+    mixer = peers.hydra_mixers(CONFIG, 1)[0].double()
+    hidden_states = torch.randn(2, length, CONFIG.hidden_size, dtype=torch.float64, requires_grad=True)
+    results = []
+    for scan in (nullcontext(), peers.fast_scan(hidden_states.device)):
+        with scan:
+            output = mixer(hidden_states)
+        results.append([output, *torch.autograd.grad(output.square().sum(), [hidden_states, *mixer.parameters()])])
+    assert any(not torch.equal(*pair) for pair in zip(*results, strict=True)) or length == 1
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("length", [1, 13, 64])
