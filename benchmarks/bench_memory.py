@@ -5,7 +5,7 @@ chunk and the rnn kernel, `encode_long`, and BERT beside them; and a million tok
 
     python benchmarks/bench_memory.py                    # to 131,072 tokens: about an hour on two cores
     python benchmarks/bench_memory.py --quick            # to 8,192 tokens: minutes
-    python benchmarks/bench_memory.py --series "LION-S rnn"
+    python benchmarks/bench_memory.py --series "LION rnn"
     python benchmarks/bench_memory.py --million segments # 12 layers, 1,048,576 tokens, by encode_long: 5 GB
     python benchmarks/bench_memory.py --million forward  # the same in one forward pass: 21 GB; compares the two
     python benchmarks/bench_memory.py --million segments --million_model hybrid    # 3 layers of 256, two with a window
@@ -33,7 +33,7 @@ from modeling_lion import LionModel
 MILLION = 2**20
 # BERT's time is quadratic in the length, and the shape of its curve shows early.
 LONGEST_BERT = 16384
-SERIES = ("LION-S chunk", "LION-S rnn", "LION-S segments", "BERT sdpa")
+SERIES = ("LION chunk", "LION rnn", "LION segments", "BERT sdpa")
 MODES = ("inference", "training")
 MILLION_MODELS = ("LION-S", "hybrid")
 
@@ -46,7 +46,10 @@ def make_model(series: str, layers: int, length: int) -> torch.nn.Module:
         sizes = {"num_hidden_layers": layers, "max_position_embeddings": max(length, 512)}
         config = BertConfig(attention_probs_dropout_prob=0.0, **sizes)
         return AutoModel.from_config(config, attn_implementation=kernel, add_pooling_layer=False)
-    config = LionConfig(**published_fields("text"), num_hidden_layers=layers)
+    if name == "LION":
+        config = lion_preset("lion-text-base", num_hidden_layers=layers)
+    else:  # LION-S as published
+        config = LionConfig(**published_fields("text"), num_hidden_layers=layers)
     kernel = "chunk" if kernel == "segments" else kernel
     return AutoModel.from_config(config, attn_implementation=kernel, add_pooling_layer=False)
 

@@ -305,14 +305,14 @@ def draw_memory(read: Read, plt):
         for case, points in memory_points(read).items()
         if case[2] == 2 and 0 in points
     }
-    styles = {"LION-S chunk": "o-", "LION-S segments": "v-.", "BERT sdpa": "s--"}
+    styles = {"LION chunk": "o-", "LION segments": "v-.", "BERT sdpa": "s--"}
     if not any(series in styles and points for (series, _), points in above.items()):
         return None
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2))
     for axis, mode in zip(axes, ("inference", "training"), strict=True):
         here = {series: above[series, mode] for series in styles if above.get((series, mode))}
         for series, points in here.items():
-            label = series.replace("LION-S segments", "LION-S, encode_long")
+            label = series.replace("LION segments", "LION, encode_long")
             axis.loglog(points.keys(), points.values(), styles[series], color=COLORS[series.split()[0]], label=label)
         title = "inference" if mode == "inference" else "training step with gradient checkpointing"
         ticks = sorted({n for points in here.values() for n in points})

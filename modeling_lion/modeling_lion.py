@@ -401,8 +401,8 @@ class LionModel(LionPreTrainedModel):
         """
         Encode a text of any length. The result is that of `forward`, but besides the hidden states it takes the memory
         of one segment only: a million tokens fit where a single forward pass would not. For inference; nothing is
-        truncated. `forward` calls this for texts of more than 16,384
-        tokens (`goes_in_segments`).
+        truncated. `forward` calls this for texts of more than 16,384 tokens in a batch of more than 131,072
+        (`goes_in_segments`).
 
         Args:
             input_ids, attention_mask, token_type_ids, position_ids: as in `forward`, `(batch, length)`.

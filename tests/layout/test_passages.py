@@ -64,7 +64,8 @@ FIELDS = {
 @pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
 def test_vectors_are_means_of_one_pass(tokenizer, fields, longest, monkeypatch):
     """Also of documents that are read in segments."""
-    monkeypatch.setattr(segments, "LONGEST_IN_ONE_PASS", longest)
+    monkeypatch.setattr(segments, "LONG_TEXT", longest)
+    monkeypatch.setattr(segments, "TOKENS_IN_ONE_PASS", longest)
     model = make_model(tokenizer, **fields)
     spans = [split_passages(text, 10, 60) for text in DOCUMENTS]
     spans[0] += [(3, 40), (0, 27)]  # out of order, and over others

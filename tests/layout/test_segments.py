@@ -115,7 +115,8 @@ def long_from_40(monkeypatch):
     """A text of 41 tokens is a long one; the lengths of those that were read in segments."""
     seen = []
     original = modeling.encode_in_segments
-    monkeypatch.setattr(segments, "LONGEST_IN_ONE_PASS", 40)
+    monkeypatch.setattr(segments, "LONG_TEXT", 40)
+    monkeypatch.setattr(segments, "TOKENS_IN_ONE_PASS", 80)
     monkeypatch.setattr(
         modeling, "encode_in_segments", lambda *args: seen.append(args[1].shape[1]) or original(*args[:-2], 16, False)
     )

@@ -165,7 +165,8 @@ def test_sentence_transformers_reads_long_texts_in_segments(name, saved, monkeyp
     texts = [TEXTS[0] * 20, TEXTS[1]]
     expected, seen = encoder.encode(texts, convert_to_tensor=True), []
     encode_long = encoder[0].auto_model.encode_long
-    monkeypatch.setattr(segments, "LONGEST_IN_ONE_PASS", 64)
+    monkeypatch.setattr(segments, "LONG_TEXT", 64)
+    monkeypatch.setattr(segments, "TOKENS_IN_ONE_PASS", 64)
     monkeypatch.setattr(
         LionModel, "encode_long", lambda self, ids, *args, **options: seen.append(ids.shape) or encode_long(ids, *args)
     )
