@@ -32,9 +32,9 @@ RESTORED_CHANNELS = 64
 # Tokens at once. What a layer makes of so many, rows of some 3,000 numbers in float32, is less than the 32 MB from
 # which on the C library gives memory back at once: with 16,384, a fifth of the time went to fetching it anew.
 SEGMENT_LENGTH = 2048
-# A forward pass reads longer texts in segments by itself if the batch has more tokens than these. One pass takes .86 of
-# the time (65,536 tokens of `lion-text-base`, one thread), since segments compute keys and values twice, and 20 kB more
-# for each token: 3 GiB at the limit.
+# A forward pass reads longer texts in segments by itself if the batch has more tokens than these. One pass takes .86
+# of the time (65,536 tokens of `lion-text-base`, one thread), since segments compute keys and values twice, and 20 kB
+# more for each token: 3 GiB at the limit.
 LONG_TEXT, TOKENS_IN_ONE_PASS = 2**14, 2**17
 
 
