@@ -43,7 +43,7 @@ from measure import (
     score_cell,
     score_name,
 )
-from search_report import finished, search, trials
+from search_report import best_trial, finished, search, trials
 
 
 ROOT = Path(__file__).parents[1]
@@ -516,10 +516,7 @@ def unpack_bits(cell: str, count: int) -> np.ndarray:
 def best_rate(rows: list[dict]) -> float:
     """The learning rate with which a model was best on the validation split, of the trainings of the first seed."""
     first = min(row["seed"] for row in rows)
-    rows = [row for row in rows if row["seed"] == first]
-    is_mlm = rows[0]["task"] == "mlm"
-    score = lambda row: -row["validation_loss"] if is_mlm else row["validation_accuracy"]
-    return max(rows, key=score)["learning_rate"]
+    return best_trial([row for row in rows if row["seed"] == first])["learning_rate"]
 
 
 def transfer_rows(read: Read) -> dict[str, dict[str, dict[int, dict]]]:
