@@ -236,7 +236,8 @@ def encode_passages(
     Encode the passages of documents, each document in one pass ("late chunking"): the vector of a passage is the mean
     of its tokens, which have read the text around it.
 
-    Short documents are packed without padding. Long ones are computed in segments (`LionModel.encode_long`).
+    Short documents are packed without padding. A row of more than 131,072 tokens is computed in segments
+    (`LionModel.encode_long`).
 
     Args:
         encoder: a `SentenceTransformer` around a LION, its folder or name on the Hub, or a tuple of a `LionModel` and

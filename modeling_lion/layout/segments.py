@@ -33,8 +33,8 @@ RESTORED_CHANNELS = 64
 # which on the C library gives memory back at once: with 16,384, a fifth of the time went to fetching it anew.
 SEGMENT_LENGTH = 2048
 # A forward pass reads longer texts in segments by itself if the batch has more tokens than these. One pass takes .86
-# of the time (65,536 tokens of `lion-text-base`, one thread), since segments compute keys and values twice, and 20 kB
-# more for each token: 3 GiB at the limit.
+# of the time (65,536 tokens of `lion-text-base`, one thread), since segments compute keys and values twice. It takes
+# 21 kB for each token at width 768, and segments 4 kB: 2.7 GiB at the limit.
 LONG_TEXT, TOKENS_IN_ONE_PASS = 2**14, 2**17
 
 
