@@ -66,7 +66,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tenso
 
 
 def scan_of_mamba2(hidden_states, dt, A, B, C, chunk_size, D, dt_bias, dt_limit, **kwargs) -> Tensor:
-    """`modeling_mamba2.mamba2_chunk_scan` of one group and an even number of heads, without states before and after."""
+    """`modeling_mamba2.mamba2_chunk_scan` of one group and an even number of heads, without states around it."""
     assert B.shape[2] == 1
     assert kwargs.get("initial_states") is None and not kwargs.get("return_final_states")
     dtype = accumulation_dtype(hidden_states.dtype)

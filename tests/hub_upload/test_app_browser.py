@@ -95,7 +95,6 @@ class Browser:
     def shoot(self, name: str) -> None:
         """A picture of the whole page for the docs, if it is wanted."""
         if folder := os.environ.get("LION_SCREENSHOTS"):
-            self.wait(lambda: not self.driver.find_elements(By.CSS_SELECTOR, ".progress-text"))
             height = self.driver.execute_script("return document.querySelector('gradio-app').scrollHeight")
             self.driver.set_window_size(1100, height + 160)
             self.driver.execute_script("window.scrollTo(0, 0); document.activeElement.blur()")
