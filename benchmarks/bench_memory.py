@@ -54,6 +54,11 @@ def make_model(series: str, layers: int, length: int) -> torch.nn.Module:
     return AutoModel.from_config(config, attn_implementation=kernel, add_pooling_layer=False)
 
 
+def read_in_one_pass(model: LionModel) -> None:
+    """Long texts, too: a model with hooks does not read in segments by itself."""
+    model.embeddings.register_forward_hook(lambda *args: None)
+
+
 def random_text(length: int) -> torch.Tensor:
     return torch.randint(5, 30000, (1, length), generator=torch.Generator().manual_seed(length))
 
@@ -63,8 +68,8 @@ def peak_memory_of(series: str, mode: str, length: int, layers: int) -> int:
     model = make_model(series, layers, length).train(mode == "training")
     if mode == "training":
         model.gradient_checkpointing_enable()
-    if series in ("LION chunk", "LION rnn"):  # a model with hooks does not go by segments by itself
-        model.embeddings.register_forward_hook(lambda *args: None)
+    if series in ("LION chunk", "LION rnn"):
+        read_in_one_pass(model)
     with torch.set_grad_enabled(mode == "training"):
         if length and series.endswith("segments"):
             model.encode_long(random_text(length), show_progress=False)
@@ -100,8 +105,8 @@ def encode_million(how: str, name: str, output_dir: Path) -> None:
     # The MLP is the widest part of a layer: in one forward pass, it takes the sequence by pieces.
     for layer in model.layers:
         layer.chunk_size_feed_forward = 2**13
-    if how == "forward":  # a model with hooks does not go by segments by itself
-        model.embeddings.register_forward_hook(lambda *args: None)
+    if how == "forward":
+        read_in_one_pass(model)
     with torch.no_grad():
         started, cpu = time.time(), time.process_time()
         text = random_text(MILLION)
