@@ -79,7 +79,7 @@ STARTS = {
 }
 TRAINING_ARGUMENTS = [
     *("--do_train", "--per_device_train_batch_size", "6", "--learning_rate", "5e-5", "--lr_scheduler_type", "cosine"),
-    *("--bf16", "--use_cpu", "--save_strategy", "no", "--report_to", "none"),
+    *("--use_cpu", "--save_strategy", "no", "--report_to", "none"),
 ]
 TIMED_DOCUMENTS, TIMED_REPEATS = 20, 3
 
@@ -137,6 +137,7 @@ def find_control(args, name: str, reading: str, seed: int, teacher: str) -> tupl
     start = make_start(name, teacher, args.data_dir)
     arguments = ["--reading", reading, "--max_steps", str(args.steps), "--seed", str(seed)]
     arguments += ["--document_tokens", str(args.document_tokens), *TRAINING_ARGUMENTS]
+    arguments += ["--bf16"] * (args.training_dtype == "bfloat16")
     made_of = digest(digest_of_encoder(start), digest_of_encoder(teacher), train_file, arguments)
     folder = args.data_dir / f"{name} {reading} {args.steps} {seed} {made_of}".replace(" ", "-")
     files = ["--model_name_or_path", start, "--teacher_name_or_path", teacher, "--train_file", str(train_file)]
@@ -190,6 +191,12 @@ def main(args: list[str] | None = None) -> None:
         "--document_tokens", type=int, default=2048, help="of a training, read of a document in a step"
     )
     parser.add_argument("--seeds", type=int, nargs="*", default=[0], help="of trainings")
+    parser.add_argument(
+        "--training_dtype",
+        choices=["bfloat16", "float32"],
+        default="bfloat16",
+        help="of a training's products; float32 for CPUs that emulate bfloat16",
+    )
     parser.add_argument("--data_dir", type=Path, default=DATA_DIR, help="of documents and trained encoders")
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
@@ -216,7 +223,7 @@ def main(args: list[str] | None = None) -> None:
     for name, reading, steps, seed in cases:
         folder = folders[name] if steps is None else train(args, name, reading, seed, teacher)
         about = {"encoder": name, "reading": reading, "steps": steps, "seed": seed, "weights": weights_hash(folder)}
-        about |= count
+        about |= {"training_dtype": args.training_dtype if steps else None} | count
         everywhere = dict(zip(("min_place", "max_place"), EVERYWHERE, strict=True))
         if is_measured(path, [about | everywhere]) and not args.again:
             continue

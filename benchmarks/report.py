@@ -413,10 +413,11 @@ def passage_rows(read: Read) -> dict[str, tuple[dict | None, list[dict]]]:
     The rows of bench_passages.py by encoder and way to read, of trainings one for each seed: that of all queries, and
     those of ranges of places.
     """
-    found = latest(read("passages"), "encoder", "reading", "steps", "seed", "min_place", "max_place")
+    found = latest(read("passages"), "encoder", "reading", "steps", "seed", "training_dtype", "min_place", "max_place")
     by_name = defaultdict(list)
-    for (encoder, reading, steps, seed, *_), row in found.items():
+    for (encoder, reading, steps, seed, dtype, *_), row in found.items():
         trained = "" if steps is None else f", {steps} steps, seed {seed}"
+        trained += ", float32" if dtype == "float32" else ""
         by_name[f"{encoder}, {reading}{trained}"].append(row)
     split = {}
     for name, rows in by_name.items():

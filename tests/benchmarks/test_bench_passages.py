@@ -82,7 +82,8 @@ def test_a_control_is_of_what_it_was_made_of(bench, tmp_path, monkeypatch):
     teacher, data = str(tmp_path / "model"), tmp_path / "data"
 
     def folder(start: str = "softmax in half", reading: str = "one pass", seed: int = 0, **changed) -> Path:
-        args = Namespace(**{"data_dir": data, "steps": 60, "document_tokens": 2048} | changed)
+        defaults = {"data_dir": data, "steps": 60, "document_tokens": 2048, "training_dtype": "bfloat16"}
+        args = Namespace(**defaults | changed)
         found, arguments = bench.find_control(args, start, reading, seed, teacher)
         assert arguments[arguments.index("--output_dir") + 1] == str(found)
         return found
@@ -90,6 +91,7 @@ def test_a_control_is_of_what_it_was_made_of(bench, tmp_path, monkeypatch):
     first = folder()
     assert folder() == first
     changed = [folder(steps=61), folder(document_tokens=1024), folder(seed=1), folder(reading="pieces")]
+    changed.append(folder(training_dtype="float32"))
     monkeypatch.setattr(bench, "TRAINING_ARGUMENTS", [*bench.TRAINING_ARGUMENTS, "--warmup_steps", "3"])
     changed.append(folder())
     file = data / "train.jsonl"
