@@ -5,7 +5,7 @@ long texts and a short encoder.
 
     python benchmarks/bench_pieces.py                      # 2048 to 32,768 tokens: a quarter of an hour on one core
     python benchmarks/bench_pieces.py --dtype bfloat16
-    python benchmarks/bench_pieces.py --lengths 131072 --repeats 1
+    python benchmarks/bench_pieces.py --lengths 2048 131072 --repeats 1   # 131072 alone would not fit into 24 GB
     python benchmarks/bench_pieces.py --quick              # one short text
 
 Encoders without a head, one thread: two layers of base width, and the encoder in checkpoints/ beside a BERT of its
