@@ -115,22 +115,31 @@ def panel(axis, title: str, xlabel: str, ylabel: str, ticks: list[int], legend: 
 # Speed and memory
 
 
-def kernel_times(read: Read, threads: int = 1, table: str = "kernels") -> tuple[list[int], dict[tuple, float]]:
-    """The lengths, and seconds a sequence by mixer, pass and length, of softmax attention and the "auto" kernel."""
+def kernel_times(
+    read: Read, threads: int = 1, table: str = "kernels", has_avx512: bool = True
+) -> tuple[list[int], dict[tuple, float]]:
+    """
+    The lengths, and seconds a sequence by mixer, pass and length, of softmax attention and the "auto" kernel.
+
+    Args:
+        has_avx512: `False` for the rows of CPUs with AVX2 only, `True` for all others.
+    """
     rows = [row for row in read(table, threads=threads) if row["kernel"] in ("sdpa", "auto")]
+    rows = [row for row in rows if (row["capability"] != "AVX2") == has_avx512]
     times = {key: row["median"] / row["batch"] for key, row in latest(rows, "mixer", "pass", "length").items()}
     return sorted({length for *_, length in times}), times
 
 
-def kernels(read: Read, threads: int = 1, table: str = "kernels") -> str:
-    lengths, times = kernel_times(read, threads, table)
+def kernels(read: Read, **of_rows) -> str:
+    """The rows that `kernel_times` takes."""
+    lengths, times = kernel_times(read, **of_rows)
     rows = defaultdict(dict)
     for mixer, n in product(("softmax", *LIONS), lengths):
         if not all((mixer, direction, n) in times for direction in PASSES):
             continue
         seconds = [times[mixer, direction, n] for direction in PASSES]
         ratios = [x / times["softmax", direction, n] for x, direction in zip(seconds, PASSES, strict=True)]
-        if mixer in ("softmax", "LION-S"):
+        if mixer in ("softmax", "LION", "LION-S"):
             rows[f"{mixer}, time per sequence"][f"{n:,} tokens"] = " / ".join(map(duration, seconds))
         if mixer != "softmax":
             rows[f"{mixer} ÷ softmax"][f"{n:,} tokens"] = " / ".join(map(short, ratios))
@@ -138,7 +147,9 @@ def kernels(read: Read, threads: int = 1, table: str = "kernels") -> str:
 
 
 def draw_kernels(read: Read, plt):
-    lengths, times = kernel_times(read)
+    """On a CPU where LION as recommended was measured, if there is one."""
+    found = [kernel_times(read, has_avx512=x) for x in (True, False)]
+    lengths, times = max(found, key=lambda x: ("LION", "forward", 128) in x[1])
     if not lengths:
         return None
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True)
@@ -757,7 +768,8 @@ def machines(read: Read) -> str:
 BLOCKS: dict[str, Callable[[Read], str]] = {
     "machines": machines,
     "kernels": kernels,
-    "kernels with two threads": lambda read: kernels(read, 2),
+    "kernels with two threads": lambda read: kernels(read, threads=2),
+    "kernels with AVX2": lambda read: kernels(read, has_avx512=False),
     "kernels in bfloat16": lambda read: kernels(read, table="kernels_bfloat16"),
     "models": models,
     "models in bfloat16": lambda read: models(read, "models_bfloat16", ("infer",)),

@@ -15,6 +15,9 @@ from .reference import reference_attention
 from .tracing import is_exporting, is_symbolic
 
 
+# As LONGEST_FULL_FORM, of heads that read one way: up to `chunk_size` + 1.5 `head_dim` tokens.
+LONGEST_ONE_WAY = 1.5
+
 PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
 GRAPH_BODIES = PLAIN_BODIES | {"chunk": graph_chunk_body, "auto": graph_auto_body}
 DIAGONAL_BODIES = {"parallel": diagonal_parallel_body, "chunk": diagonal_chunk_body, "rnn": rnn_body}
@@ -78,7 +81,7 @@ def lion_attention(
         forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
         backend, is_diagonal = backend_of(query, value), is_per_channel(forward)
         if form == "auto":
-            form = fastest_form(query, forward, chunk_size, backend)
+            form = fastest_form(query, forward, chunk_size, backend, head_directions)
         division = "later" if returns_sums else normalization
         inputs = (query, key, value, forward, backward, chunk_size, division, head_directions)
         # With decays per channel, the full form would be the same work in longer chunks.
@@ -96,15 +99,18 @@ def lion_attention(
     return (output, denominator.unsqueeze(-1)) if returns_sums else output, None
 
 
-def fastest_form(query: Tensor, log_decay: Tensor | None, chunk_size: int, backend: str) -> str:
+def fastest_form(
+    query: Tensor, log_decay: Tensor | None, chunk_size: int, backend: str, head_directions: str = "both"
+) -> str:
     """
     The fastest form for these inputs, as measured by benchmarks/bench_kernels.py, and on a GPU by tune_triton.py.
 
     Per token, the full form takes 2 L D operations, chunks and states take 2 C D + 4 D²: as many at L = C + 2 D. They
     were measured equally fast at 200 to 256 tokens (C = D = 64, 1 and 2 threads, with and without gradients), a little
-    later, since states cost memory traffic. Without decays one state serves all queries, which is always less work.
-    Triton kernels have a limit for each kind of GPU. With decays per channel, the full form does the same work in
-    longer chunks.
+    later, since states cost memory traffic. Heads that read one way have half as many states: they were equally fast
+    at 144 to 176 tokens, and at 197 tokens chunks took 0.78 to 1.02 of the time (one thread). Without decays one state
+    serves all queries, which is always less work. Triton kernels have a limit for each kind of GPU. With decays per
+    channel, the full form does the same work in longer chunks.
 
     Args:
         log_decay: forward or backward, from `finite_log_decay`.
@@ -119,7 +125,8 @@ def fastest_form(query: Tensor, log_decay: Tensor | None, chunk_size: int, backe
     if is_symbolic(length):
         return "chunk"
     tuned = KERNELS.get((backend, "longest_full_form"))
-    longest = chunk_size + LONGEST_FULL_FORM * head_dim if tuned is None else tuned(query.device)
+    per_dim = LONGEST_FULL_FORM if head_directions == "both" else LONGEST_ONE_WAY
+    longest = chunk_size + per_dim * head_dim if tuned is None else tuned(query.device)
     return "parallel" if length <= longest else "chunk"
 
 

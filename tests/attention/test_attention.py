@@ -603,10 +603,11 @@ def test_numerators_and_denominators(mixer, form, dtype):
 
 
 def test_full_form_for_short_inputs_that_decay():
-    """Wider heads make states dearer, and without decays one state serves all."""
-    choose = lambda length, dim, decay: fastest_form(torch.empty(1, 2, length, dim), decay, 64, "cpu")
+    """Wider heads make states dearer, heads that read one way have fewer, and without decays one state serves all."""
+    choose = lambda length, dim, decay, *way: fastest_form(torch.empty(1, 2, length, dim), decay, 64, "cpu", *way)
     assert [choose(n, 64, torch.zeros(2)) for n in (1, 128, 512, 16384)] == ["parallel"] * 2 + ["chunk"] * 2
     assert [choose(256, dim, torch.zeros(1, 2, 1)) for dim in (32, 128)] == ["chunk", "parallel"]
+    assert [choose(n, 64, torch.zeros(2), "alternate") for n in (128, 197)] == ["parallel", "chunk"]
     assert choose(1, 64, None) == "chunk"
 
 
