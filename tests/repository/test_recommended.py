@@ -97,6 +97,7 @@ def test_kernels_are_equal_at_every_padding(name, saved):
             torch.testing.assert_close(states(model, inputs), expected, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.slow
 @EVERY_CHECKPOINT
 def test_verify_passes_the_checkpoints(name, saved, capsys):
     """tests/hub_upload/test_verify.py has the presets."""
@@ -107,9 +108,12 @@ def test_verify_passes_the_checkpoints(name, saved, capsys):
 @pytest.mark.filterwarnings(
     "ignore:Use 'content=<...>' to upload raw bytes:DeprecationWarning"
 )  # the client's business
-@EVERY
+@pytest.mark.parametrize("name", RECOMMENDED)
 def test_bundle_and_upload(name, saved, tmp_path, hub):
-    """The bundle is loaded without this package, by every kernel, runs in a pipeline, and arrives as it is."""
+    """
+    The bundle is loaded without this package, by every kernel, runs in a pipeline, and arrives as it is.
+    tests/repository/test_checkpoint.py bundles and exports the checkpoints.
+    """
     assert main(["bundle", str(saved(name)), str(tmp_path / "bundle"), "--license", "apache-2.0"]) == 0
     assert len(list((tmp_path / "bundle").glob("*.py"))) == 3
     assert main(["upload", str(tmp_path / "bundle"), "me/lion"]) == 0
@@ -122,7 +126,7 @@ def test_bundle_and_upload(name, saved, tmp_path, hub):
 @pytest.mark.parametrize(
     ("name", "target", "dtype"),
     [
-        *((name, "onnx", "float32") for name in [*RECOMMENDED, *CHECKPOINTS]),
+        *((name, "onnx", "float32") for name in RECOMMENDED),
         ("lion-text-base", "openvino", "float32"),
         ("lion-modernbert-base", "onnx", "int8"),
         ("lion-modernbert-base", "openvino", "float32"),
