@@ -90,7 +90,8 @@ def finished(rows: list[dict]) -> str:
     done = {task: names for task, names in done.items() if names}
     if not done:
         return ""
-    told = "; ".join(f"{', '.join(names)} on {task}" for task, names in done.items())
+    quoted = lambda name: f'"{name}"' if "," in name else name
+    told = "; ".join(f"{', '.join(map(quoted, names))} on {task}" for task, names in done.items())
     if whole := [task for task, names in done.items() if len(names) == len(CONTESTANTS)]:
         rest = f"LION and its peers can be compared on {', '.join(whole)} only."
     else:
