@@ -116,16 +116,16 @@ def panel(axis, title: str, xlabel: str, ylabel: str, ticks: list[int], legend: 
 
 
 def kernel_times(
-    read: Read, threads: int = 1, table: str = "kernels", has_avx512: bool = True
+    read: Read, threads: int = 1, table: str = "kernels", with_avx2_only: bool = False
 ) -> tuple[list[int], dict[tuple, float]]:
     """
     The lengths, and seconds a sequence by mixer, pass and length, of softmax attention and the "auto" kernel.
 
     Args:
-        has_avx512: `False` for the rows of CPUs with AVX2 only, `True` for all others.
+        with_avx2_only: whether to take the rows of CPUs with AVX2 only, or those of all others.
     """
     rows = [row for row in read(table, threads=threads) if row["kernel"] in ("sdpa", "auto")]
-    rows = [row for row in rows if (row["capability"] != "AVX2") == has_avx512]
+    rows = [row for row in rows if (row["capability"] == "AVX2") == with_avx2_only]
     times = {key: row["median"] / row["batch"] for key, row in latest(rows, "mixer", "pass", "length").items()}
     return sorted({length for *_, length in times}), times
 
@@ -148,8 +148,8 @@ def kernels(read: Read, **of_rows) -> str:
 
 def draw_kernels(read: Read, plt):
     """On a CPU where LION as recommended was measured, if there is one."""
-    found = [kernel_times(read, has_avx512=x) for x in (True, False)]
-    lengths, times = max(found, key=lambda x: ("LION", "forward", 128) in x[1])
+    found = [kernel_times(read, with_avx2_only=x) for x in (False, True)]
+    lengths, times = max(found, key=lambda x: ("LION" in {mixer for mixer, *_ in x[1]}, len(x[1])))
     if not lengths:
         return None
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True)
@@ -769,7 +769,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "machines": machines,
     "kernels": kernels,
     "kernels with two threads": lambda read: kernels(read, threads=2),
-    "kernels with AVX2": lambda read: kernels(read, has_avx512=False),
+    "kernels with AVX2": lambda read: kernels(read, with_avx2_only=True),
     "kernels in bfloat16": lambda read: kernels(read, table="kernels_bfloat16"),
     "models": models,
     "models in bfloat16": lambda read: models(read, "models_bfloat16", ("infer",)),
