@@ -20,12 +20,11 @@ from ..attention.custom_operator import attention_operator
 from ..attention.numerics import accumulation_dtype, has_fast_bfloat16, has_native_product, inverse_denominator
 
 
-# Limits below which sequences are copied to be processed together (`is_short`): elements in the queries of a sequence,
-# with and without decays, and bytes in all queries. Measured with 2 to 12 heads of 16 to 64 (AMD EPYC 9005, and an
-# EPYC without AVX-512, one thread): below the limits, forward and backward take .25 to .96 of the time without copies.
-# Above them it is .6 to 1.2, depending on the batch; the forward alone still gains at times. Larger copies would be
-# fresh memory in every call.
-SHORT_WITH_DECAY, SHORT_WITHOUT_DECAY, FEW_BYTES = 3 * 2**12, 2**13, 3 * 2**18
+# Elements in the queries of a sequence up to which sequences are copied to be processed together (`is_short`), with
+# and without decays. Measured with batches of 8 to 2048 and 4 to 12 heads of 16 to 64 (EPYC without AVX-512, one
+# thread): up to there, forward and backward take .04 to .95 of the time without copies, the less the larger the batch.
+# Above it is .6 to 2.
+SHORT_WITH_DECAY, SHORT_WITHOUT_DECAY = 2**14, 2**13
 logger = logging.get_logger(__name__)
 
 
@@ -126,9 +125,7 @@ def is_short(query: Tensor, has_decay: bool) -> bool:
     """
     batch, heads, length, dim = query.shape
     is_scattered = batch > 1 and heads % 2 == 0 and query.stride(0) != heads * query.stride(1)
-    is_small = query.numel() * query.element_size() <= FEW_BYTES
-    longest = SHORT_WITH_DECAY if has_decay else SHORT_WITHOUT_DECAY
-    return is_scattered and is_small and heads * length * dim <= longest
+    return is_scattered and heads * length * dim <= (SHORT_WITH_DECAY if has_decay else SHORT_WITHOUT_DECAY)
 
 
 def side_by_side(log_decay: Tensor | None, query: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
