@@ -55,6 +55,9 @@ def make_experiment(
     if contestant == "LION, last layer full":
         model = "LION"
         variant = last_layer_full(experiment.config["num_hidden_layers"], modality) | variant
+    elif contestant == "LION, one key head":
+        model = "LION"
+        variant = {"num_key_heads": 1} | variant
     elif contestant != "LION":
         variant = AS_RECOMMENDED | variant
     rate = experiment.learning_rate * trial.get("rate", 1.0)

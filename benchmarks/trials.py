@@ -10,7 +10,7 @@ A trial is fields of `LionConfig` that replace those of the contestant. `rate` m
 TRIALS = 8
 SEARCH_SEED = 0
 SEEDS = (1, 2, 3)  # of the choice: the seed that chose does not count
-CONTESTANTS = ("softmax", "LION", "LION, last layer full", "Hydra", "Vim")
+CONTESTANTS = ("softmax", "LION", "LION, one key head", "LION, last layer full", "Hydra", "Vim")
 
 RATES = ({}, {"rate": 2.0}, {"rate": 4.0})
 UNGATED, WIDE_START = {"use_gated_mlp": False}, {"initializer_range": 0.1}
@@ -27,6 +27,10 @@ OWN: dict[str, dict[str, tuple[dict, dict]]] = {
     "LION": {
         "text": ({"num_attention_heads": 2}, {"conv_kernel": 5}),
         "image": ({"num_attention_heads": 2}, {"conv_kernel": 5}),
+    },
+    "LION, one key head": {  # added when the searches of all others on scenes, recall and digits were finished
+        "text": ({"num_key_heads": 2}, {"normalization": "none"}),
+        "image": ({"num_key_heads": 2}, {"normalization": "none"}),
     },
     "LION, last layer full": {
         "text": ({"num_attention_heads": 2}, {"rope_parameters": None}),

@@ -117,6 +117,8 @@ OTHER_NAMES = {
     "n_layers": "give `num_hidden_layers`.",
     "n_head": "give `num_attention_heads`.",
     "n_heads": "give `num_attention_heads`.",
+    "num_heads": "give `num_attention_heads`.",
+    "linear_num_key_heads": "give `num_key_heads`.",
     "n_embd": "give `hidden_size`.",
     "d_model": "give `hidden_size`.",
     "dim": "give `hidden_size`.",
@@ -187,6 +189,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             saved with the weights. `"hedgehog"` is learnt, softmax(±W x) with a matrix W for each head and twice as
             many features as a head has dimensions; it can imitate softmax attention, for models that are converted
             from it. `"identity"` needs `normalization="none"`.
+        num_key_heads (`int`, *optional*):
+            Heads of queries and keys in linear layers, a divisor of `num_attention_heads`. Each is `hidden_size` /
+            `num_key_heads` wide and serves several heads, whose decays and values stay their own: the state of a head
+            is so many times as large, with no more parameters. It helps narrow heads to look up what was read, and
+            takes more time. `None` for a query and a key of its own in each head.
         local_window (`int`, defaults to 0):
             Number of tokens on each side that the heads of linear layers also see with softmax, with one denominator
             for softmax and the linear sum over all tokens, at a cost linear in the length. 0 for none. For models that
@@ -385,6 +392,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     luna_length: int = 16
     luna_activation: Literal["softmax", "softplus", "elu"] = "softmax"
     luna_tie_kv: bool = False
+    num_key_heads: int | None = None
     local_window: int = 0
     conv_kernel: int | None = None
     chunk_size: int = 64
@@ -505,6 +513,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     @property
     def head_dim(self) -> int:
         return self.hidden_size // max(self.num_attention_heads, 1)  # 0 heads fail validation
+
+    @property
+    def key_dim(self) -> int:
+        """Width of a query or a key in linear layers, before the feature map."""
+        return self.hidden_size // max(self.num_key_heads or self.num_attention_heads, 1)
 
     @property
     def patch_shape(self) -> tuple[int, int]:
@@ -652,9 +665,9 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         How transformers splits a layer among processes (tensor parallelism): the MLP by its inner features, attention
         by heads, with the decays of each head. Attention is not split unless it is a concatenation of independent
         heads: not with a LayerNorm over all heads, two scans with their own decays, parameters that heads share, decay
-        rates, or softmax layers; nor with a learnt feature map or a window in the heads. Nor with a short convolution:
-        transformers splits one of the last two dimensions of a weight, and the channels of a convolution are the
-        first.
+        rates, or softmax layers; nor with a learnt feature map, a window in the heads or shared keys. Nor with a short
+        convolution: transformers splits one of the last two dimensions of a weight, and the channels of a convolution
+        are the first.
         """
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
         if self.use_gated_mlp:
@@ -663,7 +676,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             return plan
         if self.conv_kernel > 0 or self.has_softmax_layers or self.mixer_type == "diagonal":
             return plan
-        if self.local_window > 0 or self.feature_map == "hedgehog":
+        if self.local_window > 0 or self.feature_map == "hedgehog" or self.key_dim != self.head_dim:
             return plan
         mixer = "layers.*.attention.mixer"
         plan |= {f"{mixer}.{name}_proj": "colwise" for name in ("q", "k", "v")}
@@ -719,9 +732,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             "luna_length",
             "chunk_size",
             "local_window",
+            "num_key_heads",
         ):
             minimum = 0 if name in ("type_vocab_size", "num_register_tokens", "local_window") else 1
-            is_unset = name == "embedding_size" and self.embedding_size is None
+            is_unset = name in ("embedding_size", "num_key_heads") and getattr(self, name) is None
             if not is_unset and getattr(self, name) < minimum:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; give at least {minimum}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
@@ -744,6 +758,36 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             raise ValueError(
                 f"`hidden_size` ({self.hidden_size}) is not a multiple of `num_attention_heads` "
                 f"({self.num_attention_heads}); change one so that every head has the same size."
+            )
+
+    def validate_key_heads(self):
+        if not self.num_key_heads:  # 0 fails `validate_positive`
+            return
+        if self.num_attention_heads % self.num_key_heads:
+            raise ValueError(
+                f"`num_key_heads` is {self.num_key_heads} with `num_attention_heads` {self.num_attention_heads}; give "
+                "a divisor of it, or None."
+            )
+        if not self.has_linear_layers:
+            raise ValueError(
+                f"`num_key_heads` is {self.num_key_heads}, and no layer is linear (`mixer_type` {self.mixer_type!r}, "
+                f"`layer_types` {self.layer_types}): leave `num_key_heads=None`."
+            )
+        if self.key_dim == self.head_dim:
+            return
+        hindrances = {
+            f"`mixer_type` {self.mixer_type!r}, which has a decay for each channel of a head": (
+                self.mixer_type == "diagonal"
+            ),
+            f"`local_window` {self.local_window}, whose softmax has a key for each head": self.local_window > 0,
+            "`rope_parameters` of linear layers, which turn the channels of a head": (
+                self.rope_parameters_by_type.get("linear_attention") is not None
+            ),
+        }
+        if found := [text for text, is_there in hindrances.items() if is_there]:
+            raise ValueError(
+                f"`num_key_heads` is {self.num_key_heads} with {found[0]}; leave `num_key_heads=None`, or do without "
+                "the other."
             )
 
     def validate_layer_type(self):

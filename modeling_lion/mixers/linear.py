@@ -43,7 +43,9 @@ class LinearMixer(Mixer):
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
-        feature_map, sizes = FEATURE_MAPS[config.feature_map], (config.num_attention_heads, config.head_dim)
+        self.key_dim, self.heads_per_key = config.key_dim, config.key_dim // config.head_dim
+        feature_map = FEATURE_MAPS[config.feature_map]
+        sizes = config.num_attention_heads // self.heads_per_key, config.key_dim
         self.feature_map = feature_map(*sizes) if isinstance(feature_map, type) else feature_map
         # A learnt map has different weights for queries and keys.
         self.key_feature_map = Hedgehog(*sizes) if feature_map is Hedgehog else None
@@ -136,10 +138,13 @@ class LinearMixer(Mixer):
     ) -> list[Tensor]:
         """`features`, of tokens with as many around as the convolution reaches."""
         projected = [around.own(x) for x in self.project(around, border_taps)]
-        query, key, value = [x.unflatten(-1, (-1, self.head_dim)) for x in projected]
+        widths = self.key_dim, self.key_dim, self.head_dim
+        query, key, value = [x.unflatten(-1, (-1, width)) for x, width in zip(projected, widths, strict=True)]
         with without_autocast(around.hidden_states):  # on a GPU it would widen queries and keys only
             query, key = near = rotate(query, key, tables, heads_dim=2)
             query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
+        if self.heads_per_key > 1:
+            query, key = (x.repeat_interleave(self.heads_per_key, dim=2) for x in (query, key))
         return [query, key, value, *(near if self.window else ())]
 
     def project(self, around: Surrounded, border_taps: BorderTaps | None) -> list[Tensor]:

@@ -56,6 +56,7 @@ FIELDS = {
         "position_embedding_type": "cyclic",
     },
     "hybrid": {"layer_types": ["linear_attention", "full_attention"]},
+    "one key head": {"num_key_heads": 1},
     "rotary": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
 }
 

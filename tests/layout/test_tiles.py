@@ -29,6 +29,7 @@ MODELS = {
     "softmax": {"mixer_type": "softmax", "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
     "luna": {"mixer_type": "luna"},
     "hybrid": {"mixer_type": "selective", "conv_kernel": 3} | HYBRID,
+    "one key head": {"mixer_type": "selective", "num_key_heads": 1, "conv_kernel": 3},
     "window in heads": {"mixer_type": "lit", "feature_map": "hedgehog", "local_window": 4, "conv_kernel": 3},
 }
 LENGTH = 90

@@ -282,6 +282,8 @@ def test_tensor_parallel_leaves_attention_whole_where_it_is_not_heads_side_by_si
     assert LionConfig(attention_layer_norm=True, conv_kernel=0).base_model_tp_plan == whole
     assert LionConfig(mixer_type="softmax").base_model_tp_plan == whole
     assert LionConfig(conv_kernel=3).base_model_tp_plan == whole
+    assert LionConfig(conv_kernel=0, num_key_heads=4).base_model_tp_plan == whole
+    assert LionConfig(conv_kernel=0, num_key_heads=12).base_model_tp_plan.keys() > whole.keys()
     assert LionConfig(modality="image", patch_order="snake", conv_kernel=0).base_model_tp_plan == whole
     assert LionConfig(modality="image", conv_kernel=0).base_model_tp_plan.keys() > whole.keys()
     assert "base_model_tp_plan" not in LionConfig().to_dict()

@@ -295,8 +295,8 @@ def test_a_field_that_is_none_is_refused():
 def test_a_name_near_a_field_is_refused():
     """Kept as it is, as transformers keeps names that it does not know, it would be ignored."""
     for name, field in [
-        ("mixer", "mixer_type"), ("hiden_size", "hidden_size"), ("num_heads", "num_attention_heads"),
-        ("directions", "head_directions"),
+        ("mixer", "mixer_type"), ("hiden_size", "hidden_size"), ("attention_heads", "num_attention_heads"),
+        ("key_heads", "num_key_heads"), ("directions", "head_directions"),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=f"no field `{name}`; did you mean `{field}`"):
             LionConfig(**{name: 1})
@@ -328,6 +328,8 @@ def test_a_preset_for_comparison():
     [
         ("dropout", "hidden_dropout_prob"),
         ("n_layer", "num_hidden_layers"),
+        ("num_heads", "num_attention_heads"),
+        ("linear_num_key_heads", "num_key_heads"),
         ("mixr", "mixer_type"),
         ("pos", "position_embedding_type"),
         ("seq_len", "max_position_embeddings"),

@@ -736,6 +736,13 @@ WINDOWS = [
         "test_local_window.py::test_learnt_features",
     ),
     Mutant(
+        "shared keys: heads take turns instead of standing side by side",
+        "modeling_lion/mixers/linear.py",
+        "x.repeat_interleave(self.heads_per_key, dim=2)",
+        "x.repeat(1, 1, self.heads_per_key, 1)",
+        "test_key_heads.py::test_a_layer_is_what_the_definition_says",
+    ),
+    Mutant(
         "attention report: what heads see in their windows is left out",
         "modeling_lion/attention/report.py",
         """    if window is None:
