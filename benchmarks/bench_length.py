@@ -52,6 +52,7 @@ LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 # By name the model of bench_quality.py and, by the number of layers, fields of its configuration.
 MODELS: dict[str, tuple[str, Callable[[int], dict]]] = {
     "LION": ("LION", lambda layers: {}),
+    "LION, one key head": ("LION", lambda layers: {"num_key_heads": 1}),
     "LION, last layer full": ("LION", last_layer_full),
     # Its linear layers know the order of tokens.
     "LION, last layer full, no positions": (

@@ -7,8 +7,12 @@ from measure import COLORS, latest, markdown_table, mean_std
 
 
 # In this order; colours of models that only this picture has.
-HYBRIDS = {"LION, last layer full": "#0f8b8d", "LION, last layer full, no positions": "#6cc5b0"}
-LINES = {"LION": COLORS["LION"], **HYBRIDS, "softmax (rotary)": COLORS["softmax"], "Hydra": COLORS["Hydra"]}
+VARIANTS = {
+    "LION, one key head": "#8a4fbf",
+    "LION, last layer full": "#0f8b8d",
+    "LION, last layer full, no positions": "#6cc5b0",
+}
+LINES = {"LION": COLORS["LION"], **VARIANTS, "softmax (rotary)": COLORS["softmax"], "Hydra": COLORS["Hydra"]}
 LINES |= {"windows alone": "#b5977a"}
 
 

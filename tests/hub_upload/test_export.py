@@ -119,7 +119,7 @@ GRAPHS = {
     "lit": (LionForMaskedLM, {"mixer_type": "lit", "position_embedding_type": "absolute"}),
     "diagonal": (LionForQuestionAnswering, {"mixer_type": "diagonal", "chunk_size": 4}),
     "luna": (LionForTokenClassification, {"mixer_type": "luna", "luna_length": 5, "num_hidden_layers": 2}),
-    "image": (LionForImageClassification, IMAGE | {"patch_order": "snake", "conv_kernel": 3}),
+    "image": (LionForImageClassification, IMAGE | {"patch_order": "snake", "conv_kernel": 3, "num_key_heads": 1}),
 }
 
 
