@@ -28,7 +28,7 @@ OWN: dict[str, dict[str, tuple[dict, dict]]] = {
         "text": ({"num_attention_heads": 2}, {"conv_kernel": 5}),
         "image": ({"num_attention_heads": 2}, {"conv_kernel": 5}),
     },
-    "LION, one key head": {  # added when the searches of all others on scenes, recall and digits were finished
+    "LION, one key head": {  # added after the searches of all others but Vim on scenes, recall and digits
         "text": ({"num_key_heads": 2}, {"normalization": "none"}),
         "image": ({"num_key_heads": 2}, {"normalization": "none"}),
     },

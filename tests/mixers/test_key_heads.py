@@ -39,22 +39,22 @@ def make_inputs(padding: str) -> dict[str, torch.Tensor]:
 def test_a_layer_is_what_the_definition_says(num_key_heads, mixer, normalization, kernel, equal):
     """Head h of the values has the queries and keys of head h // (heads per key), which are as wide as several."""
     fields = {"mixer_type": mixer, "conv_kernel": 0, "normalization": normalization}
-    attention = make_model(num_key_heads, kernel, **fields).layers[0].attention
-    mixer, found = attention.mixer, []
+    attention, found = make_model(num_key_heads, kernel, **fields).layers[0].attention, []
     attention.o_proj.register_forward_hook(lambda module, args, output: found.append(args[0]))
     hidden = torch.randn(2, LENGTH, 16, dtype=torch.float64, requires_grad=True)
     attention(hidden)
+    layer = attention.mixer
     wide = lambda x: relu(x.unflatten(-1, (num_key_heads, 16 // num_key_heads)))
-    query, key = wide(mixer.q_proj(hidden)), wide(mixer.k_proj(hidden))
+    query, key = wide(layer.q_proj(hidden)), wide(layer.k_proj(hidden))
     query, key = (torch.stack([x[:, :, h * num_key_heads // 4] for h in range(4)], dim=1) for x in (query, key))
-    value = mixer.v_proj(hidden).unflatten(-1, (4, 4)).transpose(1, 2)
+    value = layer.v_proj(hidden).unflatten(-1, (4, 4)).transpose(1, 2)
     options = {"normalization": normalization, "head_directions": "alternate"}
-    expected = naive(query, key, value, mixer.log_decay(hidden), **options)[0].transpose(1, 2).flatten(2)
+    expected = naive(query, key, value, layer.log_decay(hidden), **options)[0].transpose(1, 2).flatten(2)
     equal(found[0], expected)
     grad = torch.randn_like(expected)
     for actual, right in zip(
-        torch.autograd.grad(found[0], (hidden, mixer.q_proj.weight, mixer.k_proj.weight), grad),
-        torch.autograd.grad(expected, (hidden, mixer.q_proj.weight, mixer.k_proj.weight), grad),
+        torch.autograd.grad(found[0], (hidden, layer.q_proj.weight, layer.k_proj.weight), grad),
+        torch.autograd.grad(expected, (hidden, layer.q_proj.weight, layer.k_proj.weight), grad),
         strict=True,
     ):
         equal(actual, right)
