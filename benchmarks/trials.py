@@ -28,7 +28,8 @@ OWN: dict[str, dict[str, tuple[dict, dict]]] = {
         "text": ({"num_attention_heads": 2}, {"conv_kernel": 5}),
         "image": ({"num_attention_heads": 2}, {"conv_kernel": 5}),
     },
-    "LION, one key head": {  # added after the searches of all others but Vim on scenes, recall and digits
+    # Added after the searches of all others on scenes, and of all but Vim on recall and digits.
+    "LION, one key head": {
         "text": ({"num_key_heads": 2}, {"normalization": "none"}),
         "image": ({"num_key_heads": 2}, {"normalization": "none"}),
     },

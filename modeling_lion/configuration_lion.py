@@ -101,6 +101,9 @@ OTHER_NAMES = {
     "local_attention": "give `sliding_window`, the tokens on each side, which is half of it.",
     "window_size": "give `sliding_window`, the tokens on each side.",
     "head_dim": "it is `hidden_size` / `num_attention_heads`.",
+    "key_dim": "it is `hidden_size` / `num_key_heads`.",
+    "num_key_value_heads": "every head has its own value; `num_key_heads` shares queries and keys.",
+    "num_kv_heads": "every head has its own value; `num_key_heads` shares queries and keys.",
     "context_length": "give `max_position_embeddings`.",
     "attention_dropout": "give `attention_probs_dropout_prob`.",
     "mlp_dropout": "give `hidden_dropout_prob`.",
@@ -191,9 +194,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             from it. `"identity"` needs `normalization="none"`.
         num_key_heads (`int`, *optional*):
             Heads of queries and keys in linear layers, a divisor of `num_attention_heads`. Each is `hidden_size` /
-            `num_key_heads` wide and serves several heads, whose decays and values stay their own: the state of a head
-            is so many times as large, with no more parameters. It helps narrow heads to look up what was read, and
-            takes more time. `None` for a query and a key of its own in each head.
+            `num_key_heads` wide and serves several heads, whose decays and values stay their own. The state of a head
+            is then `num_attention_heads` / `num_key_heads` times as large, with no more parameters (but with those of
+            `"hedgehog"`). It helps narrow heads to look up what was read. It takes more time, and in each layer that
+            many times the memory of queries and keys. Triton kernels take widths up to 256. `None` for a query and a
+            key of its own in each head.
         local_window (`int`, defaults to 0):
             Number of tokens on each side that the heads of linear layers also see with softmax, with one denominator
             for softmax and the linear sum over all tokens, at a cost linear in the length. 0 for none. For models that

@@ -138,6 +138,11 @@ def warm_start_config(
         raise ValueError(
             f"`num_attention_heads` is {given}, but the weights are those of {heads} heads: leave it out."
         )
+    if (given := overrides.get("num_key_heads", heads)) not in (None, heads):
+        raise ValueError(
+            f"`num_key_heads` is {given}, but the weights have a query and a key for each of {heads} heads: leave it "
+            "out."
+        )
     fields = {name: getattr(config, name) for name in SHARED_FIELDS if hasattr(config, name)}
     fields |= {name: getattr(source, name) for name in ("id2label", "label2id", "problem_type")}
     for names in (family, head):

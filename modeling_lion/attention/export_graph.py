@@ -51,6 +51,12 @@ def least_log_decay(dtype: torch.dtype) -> float:
     return -40.0 if dtype == torch.float64 else -20.0
 
 
+def mean_width(query: Tensor, value: Tensor) -> float:
+    """The harmonic mean of the widths of keys D and values E: states take 4 D E operations, the full form D + E."""
+    key_dim, value_dim = query.shape[-1], value.shape[-1]
+    return 2 * key_dim * value_dim / (key_dim + value_dim)
+
+
 def graph_auto_body(query, key, value, forward, backward, chunk_size):
     """The full form for short inputs, chunks for long ones, chosen at run time. It has no gradients."""
     inputs = [query, key, value, forward] + ([] if backward is forward else [backward])
@@ -62,7 +68,7 @@ def graph_auto_body(query, key, value, forward, backward, chunk_size):
         output = graph_chunk_body(query, key, value, log_decay[0], log_decay[-1], chunk_size)
         return tuple(x.contiguous() for x in output)  # as in the other branch
 
-    longest = chunk_size + int(LONGEST_FULL_FORM * query.shape[3])
+    longest = chunk_size + int(LONGEST_FULL_FORM * mean_width(query, value))
     is_short = query.shape[2] <= longest
     for known, body in ((is_short, short), (query.shape[2] > longest, long)):
         if is_known_true(known):

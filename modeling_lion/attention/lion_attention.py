@@ -4,7 +4,7 @@
 from torch import Tensor
 
 from .decay import NO_DECAY, LogDecay, finite_log_decay, is_per_channel
-from .export_graph import LONGEST_FULL_FORM, graph_auto_body, graph_chunk_body, is_exporting_a_choice
+from .export_graph import LONGEST_FULL_FORM, graph_auto_body, graph_chunk_body, is_exporting_a_choice, mean_width
 from .implementation_names import FORMS
 from .kernels import KERNELS, backend_of
 from .numerics import accumulation_dtype, without_autocast
@@ -81,7 +81,7 @@ def lion_attention(
         forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
         backend, is_diagonal = backend_of(query, value), is_per_channel(forward)
         if form == "auto":
-            form = fastest_form(query, forward, chunk_size, backend, head_directions)
+            form = fastest_form(query, value, forward, chunk_size, backend, head_directions)
         division = "later" if returns_sums else normalization
         inputs = (query, key, value, forward, backward, chunk_size, division, head_directions)
         # With decays per channel, the full form would be the same work in longer chunks.
@@ -100,12 +100,18 @@ def lion_attention(
 
 
 def fastest_form(
-    query: Tensor, log_decay: Tensor | None, chunk_size: int, backend: str, head_directions: str = "both"
+    query: Tensor,
+    value: Tensor,
+    log_decay: Tensor | None,
+    chunk_size: int,
+    backend: str,
+    head_directions: str = "both",
 ) -> str:
     """
     The fastest form for these inputs, as measured by benchmarks/bench_kernels.py, and on a GPU by tune_triton.py.
 
-    Per token, the full form takes 2 L D operations, chunks and states take 2 C D + 4 D²: as many at L = C + 2 D. They
+    Per token, the full form takes 2 L D operations, chunks and states take 2 C D + 4 D²: as many at L = C + 2 D (D is
+    the `mean_width` of keys and values). They
     were measured equally fast at 200 to 256 tokens (C = D = 64, 1 and 2 threads, with and without gradients), a little
     later, since states cost memory traffic. Heads that read one way have half as many states: they were equally fast
     at 144 to 176 tokens, and at 197 tokens chunks took 0.78 to 1.02 of the time (one thread). Without decays one state
@@ -116,7 +122,7 @@ def fastest_form(
         log_decay: forward or backward, from `finite_log_decay`.
         backend: which implementation computes (`backend_of`).
     """
-    length, head_dim = query.shape[2:]
+    length = query.shape[2]
     if log_decay is None or is_per_channel(log_decay):
         return "chunk"
     if is_exporting_a_choice():
@@ -126,7 +132,7 @@ def fastest_form(
         return "chunk"
     tuned = KERNELS.get((backend, "longest_full_form"))
     per_dim = LONGEST_FULL_FORM if head_directions == "both" else LONGEST_ONE_WAY
-    longest = chunk_size + per_dim * head_dim if tuned is None else tuned(query.device)
+    longest = chunk_size + per_dim * mean_width(query, value) if tuned is None else tuned(query.device)
     return "parallel" if length <= longest else "chunk"
 
 

@@ -21,9 +21,9 @@ from ..attention.numerics import accumulation_dtype, has_fast_bfloat16, has_nati
 
 
 # Elements in the queries of a sequence up to which sequences are copied to be processed together (`is_short`), with
-# and without decays. Measured with batches of 8 to 2048 and 4 to 12 heads of 16 to 64 (EPYC without AVX-512, one
-# thread): up to there, forward and backward take .04 to .95 of the time without copies, the less the larger the batch
-# (two of 70 cases 1.07 and 1.15). Above it is .6 to 2.
+# and without decays. Measured with batches of 8 to 128, some of 2048, and 4 to 12 heads of 16 to 64 (EPYC without
+# AVX-512, one thread): up to there, forward and backward take .04 to .95 of the time without copies, the less the
+# larger the batch (two of 70 cases 1.07 and 1.15). Above it is .6 to 2. Copies take as much memory as the inputs.
 SHORT_WITH_DECAY, SHORT_WITHOUT_DECAY = 9 * 2**11, 2**13
 logger = logging.get_logger(__name__)
 

@@ -205,6 +205,7 @@ def test_decays_learn_from_the_start():
     [
         (lambda: bert(is_decoder=True), {}, "decoder"),
         (bert, {"num_attention_heads": 4}, "weights are those of 3 heads"),
+        (bert, {"num_key_heads": 1}, "`num_key_heads` is 1, but the weights have a query and a key for each of 3"),
         (bert, {"intermediate_size": 44}, "change the shapes.*up_proj.weight"),
     ],
 )

@@ -76,7 +76,7 @@ def test_every_form_and_segments_are_the_full_form(padding, fields, layers, equa
         equal(model.encode_long(**inputs, segment_length=7).last_hidden_state[real], expected)
 
 
-def test_the_weights_have_the_same_shapes_and_states_are_larger(tmp_path, equal):
+def test_the_weights_have_the_same_shapes(tmp_path, equal):
     shared, own = make_model(1), make_model(None)
     assert shared.config.key_dim == 16 and own.config.key_dim == own.config.head_dim == 4
     weights, same = shared.state_dict(), own.state_dict()
@@ -87,6 +87,24 @@ def test_the_weights_have_the_same_shapes_and_states_are_larger(tmp_path, equal)
     shared.save_pretrained(tmp_path)
     equal(LionModel.from_pretrained(tmp_path, dtype=torch.float64)(**inputs).last_hidden_state, output)
     equal(make_model(4)(**inputs).last_hidden_state, own(**inputs).last_hidden_state)
+
+
+def test_learnt_features_have_weights_for_each_key_head():
+    for count in (1, 2, 4):
+        mixer = make_model(count, feature_map="hedgehog").layers[0].attention.mixer
+        assert mixer.feature_map.weight.shape == (count, 16 // count, 16 // count)
+
+
+@pytest.mark.parametrize("num_key_heads", [1, 2])
+def test_states_are_wider_and_weights_are_reported(num_key_heads, equal):
+    """The weights with every kernel, and rows of them in the report."""
+    model, inputs = make_model(num_key_heads, "chunk"), make_inputs("right")
+    query, key, value, _ = model.layers[0].attention.mixer(torch.randn(2, LENGTH, 16, dtype=torch.float64)).inputs
+    assert query.shape == key.shape == (2, 4, LENGTH, 16 // num_key_heads) and value.shape == (2, 4, LENGTH, 4)
+    weights = model(**inputs, output_attentions=True).attentions[0]
+    model.set_attn_implementation("eager")
+    equal(weights, model(**inputs, output_attentions=True).attentions[0])
+    equal(model.attention_report([0, 9], **inputs)[0].attention, weights[:, :, [0, 9]])
 
 
 def test_every_parameter_has_a_gradient():

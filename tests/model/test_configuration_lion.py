@@ -330,6 +330,8 @@ def test_a_preset_for_comparison():
         ("n_layer", "num_hidden_layers"),
         ("num_heads", "num_attention_heads"),
         ("linear_num_key_heads", "num_key_heads"),
+        ("key_dim", "num_key_heads"),
+        ("num_key_value_heads", "num_key_heads"),
         ("mixr", "mixer_type"),
         ("pos", "position_embedding_type"),
         ("seq_len", "max_position_embeddings"),

@@ -263,8 +263,8 @@ def test_gpus_have_a_choice_of_their_own(fake_gpu):
     for length in (100, 500, 600):
         query, *_ = fake_inputs(length=length)
         limit = triton_config.PARALLEL_UP_TO["sm_80"]
-        assert fastest_form(query, decay, 64, "triton") == ("parallel" if length <= limit else "chunk")
-        assert fastest_form(query, None, 64, "triton") == "chunk"
+        assert fastest_form(query, query, decay, 64, "triton") == ("parallel" if length <= limit else "chunk")
+        assert fastest_form(query, query, None, 64, "triton") == "chunk"
 
 
 @pytest.mark.slow
