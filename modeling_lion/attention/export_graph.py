@@ -17,7 +17,7 @@ from .plain import chunk_body, split_ones, with_ones
 from .tracing import is_exporting, is_known_true, is_symbolic
 
 
-# Up to `chunk_size` + 2.5 `head_dim` tokens the full form is faster, also in ONNX Runtime.
+# Up to `chunk_size` + 2.5 `mean_width` tokens the full form is faster, also in ONNX Runtime.
 LONGEST_FULL_FORM = 2.5
 
 
