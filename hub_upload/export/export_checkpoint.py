@@ -16,7 +16,7 @@ from torch.export import Dim
 
 from configuration_lion import LionConfig
 from modeling_lion import LionPreTrainedModel
-from modeling_lion.attention.export_graph import choosing_graphs
+from modeling_lion.attention.export_graph import Choice, choosing_graphs
 
 from ..checkpoint import copy_file, find_checkpoint, load_model, load_preprocessor, new_folder
 from ..sentence_modules import MODULES, encoder_class, read_modules, sentence_files
@@ -167,9 +167,11 @@ def write_onnx(model: LionPreTrainedModel, path: Path, dtype: str) -> None:
     from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
     inputs, shapes = trace_sizes(model.config)
-    options = OnnxConfig(dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=True)
-    with quiet(), choosing_graphs():
+    options = OnnxConfig(dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=True, optimize=False)
+    with quiet(), choosing_graphs() as choices:
         graph = OnnxExporter().export(model, inputs, config=options).program
+        add_choices(graph, choices, options.opset_version)
+        simplify(graph)
     unfuse_residual_norms(graph)
     is_large = sum(p.numel() * 4 for p in model.parameters()) > 2**30
     data = f"{path.name}_data" if is_large else None
@@ -182,6 +184,63 @@ def write_onnx(model: LionPreTrainedModel, path: Path, dtype: str) -> None:
         save_int8(graph, path, excluded, data is not None)
     else:
         onnx_ir.save(graph, path, external_data=data)
+
+
+class Attention(torch.nn.Module):
+    """A choice as a module, which exporters ask for."""
+
+    def __init__(self, choice: Choice):
+        super().__init__()
+        self.choice = choice
+
+    def forward(self, query, key, value, *log_decay):
+        return self.choice(query, key, value, *log_decay)
+
+
+def add_choices(model, choices: list[Choice], opset_version: int | None) -> None:
+    """Add the functions to an ONNX model that it calls where it chooses (`choosing_graphs`)."""
+    import onnx_ir
+
+    for number, choice in enumerate(choices):
+        symbols = (Dim("batch"), None, Dim("length", min=1 + choice.is_long * choice.chunk_size))
+        traced = (2, None, 5 * choice.chunk_size + 7)
+        inputs, shapes = [], []
+        for sizes in choice.sizes:
+            inputs.append(torch.zeros([traced[i] if n is None else n for i, n in enumerate(sizes)]))
+            shapes.append({i: symbols[i] for i, n in enumerate(sizes) if n is None})
+        program = torch.export.export(
+            Attention(choice),
+            tuple(inputs),
+            dynamic_shapes=(*shapes[:3], tuple(shapes[3:])),
+            prefer_deferred_runtime_asserts_over_guards=True,
+        )
+        program = torch.onnx.export(program, opset_version=opset_version, optimize=False, verbose=False)
+        function = onnx_ir.Function("lion", f"Choice{number}", graph=program.model.graph, attributes=[])
+        model.functions[function.identifier()] = function
+
+
+def simplify(model) -> None:
+    """
+    Put functions where an ONNX model calls them, compute what is constant, and leave out what is not used.
+
+    The exporter's own `optimize` also looks for fusions. It takes as long as the rest of an export, and a runtime
+    does the same when it loads a graph: times and results of graphs are equal.
+    """
+    from onnx_ir.passes import common
+    from onnxscript import optimizer
+
+    common.InlinePass()(model)
+    optimizer.fold_constants(model)
+    for simplification in (
+        common.RemoveUnusedNodesPass(),
+        common.RemoveUnusedFunctionsPass(),
+        common.RemoveUnusedOpsetsPass(),
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.LiftSubgraphInitializersToMainGraphPass(),
+        common.DeduplicateInitializersPass(),
+        common.CommonSubexpressionEliminationPass(),
+    ):
+        simplification(model)
 
 
 def save_int8(graph, path: Path, excluded: list[str], is_large: bool) -> None:

@@ -8,6 +8,7 @@ each.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,26 +22,58 @@ from .tracing import is_exporting, is_known_true, is_symbolic
 LONGEST_FULL_FORM = 2.5
 
 
-# Whether graphs that this thread exports choose their form by the length at run time.
-_CHOOSES_BY_LENGTH = ContextVar("chooses_by_length", default=False)
+@dataclass(frozen=True)
+class Choice:
+    """
+    What a graph computes in some of its layers: the form of attention that is chosen at run time.
+
+    Attributes:
+        sizes: the shapes of queries, keys, values and log decays, which are one tensor for both directions or two;
+            `None` for each size that is known at run time only.
+        longest: the number of tokens up to which the full form is chosen.
+        chunk_size: of the other form.
+        is_long: whether inputs are longer than a chunk.
+    """
+
+    sizes: tuple[tuple[int | None, ...], ...]
+    longest: int
+    chunk_size: int
+    is_long: bool
+
+    def __call__(self, query, key, value, *log_decay):
+        def short(query, key, value, *log_decay):
+            return graph_full_body(query, key, value, log_decay[0], log_decay[-1])
+
+        def long(query, key, value, *log_decay):
+            output = graph_chunk_body(query, key, value, log_decay[0], log_decay[-1], self.chunk_size)
+            return tuple(x.contiguous() for x in output)  # as in the other branch
+
+        return torch.cond(query.shape[2] <= self.longest, short, long, (query, key, value, *log_decay))
+
+
+# The choices in the graph that this thread exports, if it is to have any.
+_CHOICES: ContextVar[list[Choice] | None] = ContextVar("choices", default=None)
 
 
 @contextmanager
-def choosing_graphs() -> Iterator[None]:
+def choosing_graphs() -> Iterator[list[Choice]]:
     """
-    Within it, graphs exported with `attn_implementation="auto"` choose their form by the length at run time
-    (`graph_auto_body`). For ONNX only: other exporters do not support `torch.cond`, and it has no gradients.
+    Within it, graphs exported to ONNX with `attn_implementation="auto"` choose their form by the length at run time
+    (`graph_auto_body`). Such a graph calls `lion::Choice0`, `lion::Choice1` …, functions that it does not have.
+
+    Yields:
+        those functions, a list that the export fills.
     """
-    token = _CHOOSES_BY_LENGTH.set(True)
+    token = _CHOICES.set([])
     try:
-        yield
+        yield _CHOICES.get()
     finally:
-        _CHOOSES_BY_LENGTH.reset(token)
+        _CHOICES.reset(token)
 
 
 def is_exporting_a_choice() -> bool:
     """Whether a graph is being exported within `choosing_graphs`."""
-    return is_exporting() and _CHOOSES_BY_LENGTH.get()  # in this order: torch.compile cannot trace the second
+    return is_exporting() and _CHOICES.get() is not None  # in this order: torch.compile cannot trace the second
 
 
 def least_log_decay(dtype: torch.dtype) -> float:
@@ -58,22 +91,28 @@ def mean_width(query: Tensor, value: Tensor) -> float:
 
 
 def graph_auto_body(query, key, value, forward, backward, chunk_size):
-    """The full form for short inputs, chunks for long ones, chosen at run time. It has no gradients."""
-    inputs = [query, key, value, forward] + ([] if backward is forward else [backward])
+    """
+    The full form for short inputs, chunks for long ones, chosen at run time. It has no gradients.
 
-    def short(query, key, value, *log_decay):
-        return graph_full_body(query, key, value, log_decay[0], log_decay[-1])
-
-    def long(query, key, value, *log_decay):
-        output = graph_chunk_body(query, key, value, log_decay[0], log_decay[-1], chunk_size)
-        return tuple(x.contiguous() for x in output)  # as in the other branch
-
-    longest = chunk_size + int(LONGEST_FULL_FORM * mean_width(query, value))
-    is_short = query.shape[2] <= longest
-    for known, body in ((is_short, short), (query.shape[2] > longest, long)):
-        if is_known_true(known):
-            return body(*inputs)
-    return torch.cond(is_short, short, long, inputs)
+    Layers call a function of the graph. With a `torch.cond` in each of them, tracing it would take most of an export.
+    """
+    length, longest = query.shape[2], chunk_size + int(LONGEST_FULL_FORM * mean_width(query, value))
+    if is_known_true(length <= longest):
+        return graph_full_body(query, key, value, forward, backward)
+    if is_known_true(length > longest):
+        return graph_chunk_body(query, key, value, forward, backward, chunk_size)
+    inputs = (query, key, value, forward) if backward is forward else (query, key, value, forward, backward)
+    sizes = tuple(tuple(None if is_symbolic(n) else n for n in x.shape) for x in inputs)
+    choice, choices = Choice(sizes, longest, chunk_size, is_known_true(length > chunk_size)), _CHOICES.get()
+    if choice not in choices:
+        choices.append(choice)
+    return torch.onnx.ops.symbolic_multi_out(
+        f"lion::Choice{choices.index(choice)}",
+        inputs,
+        dtypes=(value.dtype, value.dtype),
+        shapes=(value.shape, (*value.shape[:-1], 1)),
+        version=1,
+    )
 
 
 def graph_full_body(query, key, value, forward, backward):

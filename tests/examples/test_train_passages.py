@@ -223,7 +223,7 @@ def train(example, start, file, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("reading", ["pieces with names", "one pass with names"])
+@pytest.mark.parametrize("reading", [pytest.param("pieces with names", marks=pytest.mark.slow), "one pass with names"])
 def test_training_finds_passages(train, start, reading):
     """Sentences say which passage of a document, and names which document."""
     before, _ = train("before", "--reading", reading, "--max_steps", "1", "--learning_rate", "0")

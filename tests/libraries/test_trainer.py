@@ -316,6 +316,7 @@ def test_gradient_checkpointing(make_trainer, tmp_path, mixer, use_reentrant):
     assert_same_weights(results)
 
 
+@pytest.mark.slow
 def test_torch_compile(make_trainer, tmp_path):
     # "aot_eager" traces forward and backward as the default does, and leaves out the C++ compiler.
     results = []

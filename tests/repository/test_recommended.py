@@ -9,7 +9,7 @@ import peft
 import pytest
 import torch
 import transformers
-from hub_checkpoints import IMAGE_PRESETS, RECOMMENDED, TEXTS, preset_checkpoint
+from hub_checkpoints import IMAGE_PRESETS, RECOMMENDED, SMALL, TEXTS, preset_checkpoint
 from hub_upload_lion import ExportedModel
 from hub_upload_lion.app.page import build_app
 from hub_upload_lion.cli import main
@@ -18,6 +18,7 @@ from PIL import Image
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BitsAndBytesConfig, Trainer, TrainingArguments, pipeline
 
+from configuration_lion.presets import MODERNBERT_SIZES, RECOMMENDED_SIZES, lion_preset
 from modeling_lion import LionModel
 from modeling_lion.layout import segments
 
@@ -72,6 +73,14 @@ def states(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Ten
 
 def assert_near(actual: torch.Tensor, expected: torch.Tensor, error: float) -> None:
     assert (actual - expected).norm() <= error * expected.norm()
+
+
+@pytest.mark.parametrize("size", [*RECOMMENDED_SIZES, *(f"modernbert-{size}" for size in MODERNBERT_SIZES)])
+def test_sizes_of_a_recipe_differ_in_nothing_else(size):
+    """So that one of them stands for all."""
+    base = f"{size.rpartition('-')[0]}-base"
+    assert f"lion-{base}" in RECOMMENDED
+    assert lion_preset(f"lion-{size}", **SMALL).to_dict() == lion_preset(f"lion-{base}", **SMALL).to_dict()
 
 
 @EVERY
@@ -235,7 +244,7 @@ def test_pipelines(name, saved):
 
 @EVERY
 def test_compile(name, saved):
-    model = load(saved(name))
+    model = load(saved(name), num_hidden_layers=2)
     compiled = torch.compile(model.base_model, backend="aot_eager", fullgraph=True)
     inputs = inputs_of(model)
     torch.testing.assert_close(
