@@ -174,8 +174,8 @@ FORWARD = [
     Mutant(
         "graph: one decay for both directions is another one backward",
         "modeling_lion/attention/export_graph.py",
-        "[] if backward is forward else [backward]",
-        "[0.5 * forward] if backward is forward else [backward]",
+        "(query, key, value, forward) if backward is forward",
+        "(query, key, value, forward, 0.5 * forward) if backward is forward",
         "test_export.py::test_a_graph_computes_what_the_model_does_in_both_runtimes",
     ),
     Mutant(
