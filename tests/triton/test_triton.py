@@ -48,10 +48,8 @@ def run(*command: str, **environment: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["naive_form", "not naive_form"])
-def test_in_the_interpreter(part):
-    """In two parts, one for each core of a small machine."""
-    cases = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/triton/triton_cases.py", "-k", part)
+def test_in_the_interpreter():
+    cases = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/triton/triton_cases.py")
     assert " passed" in run(*cases, TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
 
 
