@@ -14,8 +14,9 @@ places of the passage in its document. Standard errors are clustered by document
 
 `--trained` trains by train_passages.py on documents of another kind, the docstrings of installed packages and the
 manual pages of this machine (`training_documents`). Each control sees the same documents in as many steps. It begins
-with checkpoints/lion-minilm-l6, with that and softmax in a third of its layers or windows alone, or with its teacher,
-which reads pieces only (`STARTS`). A trained encoder is used again only for the same start, data and arguments.
+with checkpoints/lion-minilm-l6, with that and softmax in a third of its layers or windows alone, with its teacher,
+which reads pieces only, or with lion-minilm-l6-passages, whose last stage goes on (`STARTS`). A trained encoder is
+used again only for the same start, data and arguments.
 """
 
 import hashlib
@@ -76,7 +77,12 @@ STARTS = {
     "softmax in a third": ["linear_attention", "linear_attention", "full_attention"] * 2,
     "windows alone": ["sliding_attention"] * 6,
     "all-MiniLM-L6-v2": None,
+    "lion-minilm-l6-passages": None,
 }
+# As in its last stage, this encoder's teacher is one that was trained here, and the teacher's loss has a weight.
+LAST_STAGE_OF = "lion-minilm-l6-passages"
+LAST_STAGE_TEACHER = {"name": "lion-minilm-l6", "reading": "pieces with names", "seed": 2}
+LAST_STAGE_ARGUMENTS = ["--teacher_weight", "4"]
 TRAINING_ARGUMENTS = [
     *("--do_train", "--per_device_train_batch_size", "6", "--learning_rate", "5e-5", "--lr_scheduler_type", "cosine"),
     *("--use_cpu", "--save_strategy", "no", "--report_to", "none"),
@@ -111,7 +117,8 @@ def digest_of_encoder(folder: str | Path) -> str:
 
 def make_start(name: str, teacher: str, output_dir: Path) -> str:
     """The folder that a training begins with."""
-    source = teacher if name == "all-MiniLM-L6-v2" else str(CHECKPOINTS / "lion-minilm-l6")
+    of_checkpoint = name if name in UNTRAINED else "lion-minilm-l6"
+    source = teacher if name == "all-MiniLM-L6-v2" else str(CHECKPOINTS / of_checkpoint)
     if STARTS[name] is None:
         return source
     folder = output_dir / f"{name} {digest(digest_of_encoder(source), STARTS[name])}".replace(" ", "-")
@@ -137,7 +144,7 @@ def find_control(args, name: str, reading: str, seed: int, teacher: str) -> tupl
     start = make_start(name, teacher, args.data_dir)
     arguments = ["--reading", reading, "--max_steps", str(args.steps), "--seed", str(seed)]
     arguments += ["--document_tokens", str(args.document_tokens), *TRAINING_ARGUMENTS]
-    arguments += ["--bf16"] * (args.training_dtype == "bfloat16")
+    arguments += ["--bf16"] * (args.training_dtype == "bfloat16") + LAST_STAGE_ARGUMENTS * (name == LAST_STAGE_OF)
     made_of = digest(digest_of_encoder(start), digest_of_encoder(teacher), train_file, arguments)
     folder = args.data_dir / f"{name} {reading} {args.steps} {seed} {made_of}".replace(" ", "-")
     files = ["--model_name_or_path", start, "--teacher_name_or_path", teacher, "--train_file", str(train_file)]
@@ -146,6 +153,8 @@ def find_control(args, name: str, reading: str, seed: int, teacher: str) -> tupl
 
 def train(args, name: str, reading: str, seed: int, teacher: str) -> str:
     """The folder of an encoder that was trained for a way to read."""
+    if name == LAST_STAGE_OF:
+        teacher = train(args, teacher=teacher, **LAST_STAGE_TEACHER)
     folder, arguments = find_control(args, name, reading, seed, teacher)
     if not (folder / "all_results.json").is_file():
         train_passages.main(arguments)

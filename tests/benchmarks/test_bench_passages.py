@@ -3,6 +3,7 @@
 
 from argparse import Namespace
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,23 @@ def test_a_control_begins_with_the_weights_of_the_checkpoint(bench, tmp_path):
     assert {(row["encoder"], row["reading"], row["steps"], row["seed"]) for row in rows} == {
         ("softmax in half", "one pass", 1, 0)
     }
+
+
+@pytest.mark.filterwarnings("ignore:.*bfloat16.*")  # a CPU without products in it says so
+def test_in_the_last_stage_the_teacher_is_an_encoder_that_was_trained_here(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "STARTS", {"lion-minilm-l6": None} | bench.STARTS)
+    monkeypatch.setattr(bench, "LAST_STAGE_OF", "lion-minilm-l6")
+    monkeypatch.setattr(bench, "LAST_STAGE_TEACHER", {"name": "softmax in half", "reading": "pieces", "seed": 3})
+    train, trained = bench.train_passages.main, []
+    monkeypatch.setattr(bench.train_passages, "main", lambda args: trained.append(args) or train(args))
+    rows = run(bench, tmp_path, *("--encoders", "--trained", "one pass", "--steps", "1", "--seeds", "0", "1"))
+    assert {(row["encoder"], row["reading"], row["seed"]) for row in rows} == {
+        *(("lion-minilm-l6", "one pass", 0), ("lion-minilm-l6", "one pass", 1))
+    }
+    of_teacher, *of_stages = (dict(pairwise(args)) for args in trained)
+    assert len(of_stages) == 2
+    assert (of_teacher["--reading"], of_teacher["--seed"]) == ("pieces", "3")
+    assert "--teacher_weight" not in of_teacher
+    for arguments in of_stages:
+        assert arguments["--teacher_name_or_path"] == of_teacher["--output_dir"]
+        assert arguments["--teacher_weight"] == "4"
