@@ -91,12 +91,12 @@ def finished(rows: list[dict]) -> str:
     if not done:
         return ""
     quoted = lambda name: f'"{name}"' if "," in name else name
-    told = "; ".join(f"{', '.join(map(quoted, names))} on {task}" for task, names in done.items())
     if whole := [task for task, names in done.items() if len(names) == len(CONTESTANTS)]:
-        rest = f"LION and its peers can be compared on {', '.join(whole)} only."
+        told = [f"All contestants have finished with equal steps on {', '.join(whole)}."]
     else:
-        rest = "**In no task have all contestants finished, so nothing follows about LION and its peers yet.**"
-    return f"Finished with equal steps: {told}. {rest}"
+        told = ["**In no task have all contestants finished, so nothing follows about LION and its peers yet.**"]
+    told += [f"On {task}: {', '.join(map(quoted, names))}." for task, names in done.items() if task not in whole]
+    return " ".join(told)
 
 
 def by_contestant(cells: dict[tuple[str, str], str], title: Callable[[str], str] = str) -> str:

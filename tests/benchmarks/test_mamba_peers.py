@@ -62,10 +62,11 @@ def test_gradient_reaches_every_weight(peers):
 
 
 @pytest.mark.parametrize("length", [1, 13, 64, 200])
-def test_scan_of_hydra_equals_that_of_transformers(peers, length):
-    """Results and gradients; the reference of transformers computes in float32."""
+@pytest.mark.parametrize("peer", ["Hydra", "Vim"])
+def test_scan_equals_that_of_transformers(peers, peer, length):
+    """Results and gradients; the references of transformers compute in float32."""
     torch.manual_seed(0)
-    mixer = peers.hydra_mixers(CONFIG, 1)[0].double()
+    mixer = peers.MAMBA_PEERS[peer](CONFIG, 1)[0].double()
     hidden_states = torch.randn(2, length, CONFIG.hidden_size, dtype=torch.float64, requires_grad=True)
     results = []
     for scan in (nullcontext(), peers.fast_scan(hidden_states.device)):
@@ -74,19 +75,3 @@ def test_scan_of_hydra_equals_that_of_transformers(peers, length):
         results.append([output, *torch.autograd.grad(output.square().sum(), [hidden_states, *mixer.parameters()])])
     assert any(not torch.equal(*pair) for pair in zip(*results, strict=True)) or length == 1
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("length", [1, 13, 64])
-def test_scan_of_vim_equals_the_loop(peers, length):
-    """mambapy's parallel scan, which a user may not have, and the loop of transformers: results and gradients."""
-    pytest.importorskip("mambapy", reason="mambapy is not installed: Vim takes the loop of transformers")
-    torch.manual_seed(0)
-    (mixer,) = peers.vim_mixers(CONFIG, 1)
-    hidden_states = torch.randn(2, length, CONFIG.hidden_size, requires_grad=True)
-    results = []
-    for use_mambapy in (True, False):
-        mixer.use_mambapy = use_mambapy
-        output = mixer(hidden_states)
-        results.append([output, *torch.autograd.grad(output.square().sum(), [hidden_states, *mixer.parameters()])])
-    assert any(not torch.equal(scan, loop) for scan, loop in zip(*results, strict=True)) or length == 1
-    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
