@@ -12,9 +12,10 @@ transformers has only references. Mamba2's scan is linear attention with a decay
 division, so LION's kernels compute it there: a training step of a mixer takes 0.5 to 0.9 of the time (one thread, 49
 to 256 tokens). Mamba has a decay for each number of its state, so no matrix product computes it. Here, a loop over the
 tokens does, with a backward pass of its own: a training step of a mixer takes 0.4 of the time that it takes with the
-parallel scan of mambapy, which transformers would use.
+parallel scan of mambapy, which transformers would use. For one sequence, inference scans chunks of it at once.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
@@ -33,6 +34,9 @@ from modeling_lion.attention.decay import LogDecay
 from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.attention.numerics import accumulation_dtype
 from modeling_lion.layout.layout import PLAIN_LAYOUT, Layout
+
+
+SMALL_STEP = 1024  # numbers of a step, up to which Vim's inference scans in chunks
 
 
 def hydra_mixers(config: LionConfig, count: int) -> list[nn.Module]:
@@ -122,6 +126,28 @@ class SelectiveScan(Function):
         return grad_u, grad_dt.addcmul_(grad_inputs, u), grad_A[:, 0], grad_B[..., 0], grad_C[..., 0]
 
 
+def scan_in_chunks(u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor) -> Tensor:
+    """`SelectiveScan` in about √length steps: of few numbers, where a step costs more than its arithmetic."""
+    length, batch, size = u.shape
+    steps = math.ceil(length**0.5)
+    chunks = math.ceil(length / steps)
+
+    def split(x: Tensor) -> Tensor:  # (length, …) to (steps, chunks, …)
+        return F.pad(x, (0, 0, 0, 0, 0, chunks * steps - length)).unflatten(0, (chunks, steps)).transpose(0, 1)
+
+    u, dt, B, C = (split(x) for x in (u, dt, B.mT, C.mT))  # (steps, chunks, batch, size or state)
+    of_rows = [x.flatten(1, 2) for x in (u, dt)], [x.flatten(1, 2).mT for x in (B, C)]
+    output = SelectiveScan.apply(*of_rows[0], A, *of_rows[1]).unflatten(1, (chunks, batch))
+    passed = dt.cumsum(0)[..., None, :]  # of a chunk's steps up to a token
+    inputs = (u * dt)[..., None, :] * B[..., None]
+    ends = (((passed[-1] - passed) * A).exp_() * inputs).sum(0)  # states behind chunks with nothing in front of them
+    starts = torch.zeros_like(ends)
+    for n in range(1, chunks):
+        starts[n] = (passed[-1, n - 1] * A).exp_() * starts[n - 1] + ends[n - 1]
+    output = output + ((passed * A).exp_() * starts * C[..., None]).sum(-2)
+    return output.transpose(0, 1).flatten(0, 1)[:length]
+
+
 def scan_of_mamba(hidden_states, dt, A, B, C, D, z, delta_bias, delta_softplus, return_last_state, **kwargs) -> Tensor:
     """`modeling_mamba.mamba_selective_scan` without states around it."""
     assert delta_softplus and not return_last_state
@@ -129,7 +155,9 @@ def scan_of_mamba(hidden_states, dt, A, B, C, D, z, delta_bias, delta_softplus, 
     dt = F.softplus(dt + delta_bias[:, None])
     u, dt = (x.to(dtype).permute(2, 0, 1).contiguous() for x in (hidden_states, dt))
     B, C = (x.to(dtype).permute(2, 1, 0).contiguous() for x in (B, C))
-    output = SelectiveScan.apply(u, dt, A.to(dtype).T.contiguous(), B, C).permute(1, 2, 0)
+    is_small = u[0].numel() * A.shape[1] <= SMALL_STEP and not torch.is_grad_enabled()
+    scan = scan_in_chunks if is_small else SelectiveScan.apply
+    output = scan(u, dt, A.to(dtype).T.contiguous(), B, C).permute(1, 2, 0)
     return ((output + D[:, None] * hidden_states) * F.silu(z)).to(hidden_states.dtype)
 
 

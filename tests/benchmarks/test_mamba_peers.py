@@ -75,3 +75,17 @@ def test_scan_equals_that_of_transformers(peers, peer, length):
         results.append([output, *torch.autograd.grad(output.square().sum(), [hidden_states, *mixer.parameters()])])
     assert any(not torch.equal(*pair) for pair in zip(*results, strict=True)) or length == 1
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("length", [1, 2, 13, 64, 200])
+def test_inference_of_one_sequence_equals_that_of_several(peers, length):
+    """Vim's scan in chunks, in float64, beside its loop."""
+    torch.manual_seed(0)
+    mixer = peers.vim_mixers(CONFIG, 1)[0].double()
+    hidden_states = torch.randn(2, length, CONFIG.hidden_size, dtype=torch.float64)
+    size = CONFIG.hidden_size * mixer.ssm_state_size
+    with torch.no_grad(), peers.fast_scan(hidden_states.device), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peers, "SMALL_STEP", size)
+        several, *single = mixer(hidden_states), *(mixer(x[None]) for x in hidden_states)
+    assert length == 1 or not torch.equal(torch.cat(single), several)
+    torch.testing.assert_close(torch.cat(single), several, rtol=1e-12, atol=1e-12)
