@@ -36,7 +36,7 @@ from modeling_lion.attention.numerics import accumulation_dtype
 from modeling_lion.layout.layout import PLAIN_LAYOUT, Layout
 
 
-SMALL_STEP = 1024  # numbers of a step, up to which Vim's inference scans in chunks
+SMALL_STEP = 2048  # numbers of a step, up to which Vim's inference scans in chunks
 
 
 def hydra_mixers(config: LionConfig, count: int) -> list[nn.Module]:
