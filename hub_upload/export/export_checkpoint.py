@@ -22,7 +22,7 @@ from ..checkpoint import copy_file, find_checkpoint, load_model, load_preprocess
 from ..sentence_modules import MODULES, encoder_class, read_modules, sentence_files
 from ..verify import print_table
 from .compare_with_torch import Comparison, compare, random_inputs
-from .exported import FEW, FILES, PRECISION, check_installed
+from .exported import FEW, FILES, PRECISION, check_installed, openvino_core
 
 
 DTYPES = {"onnx": ("float32", "float16", "int8"), "openvino": ("float32", "float16", "bfloat16", "int8")}
@@ -352,7 +352,7 @@ def write_openvino(graph: Path, path: Path, dtype: str) -> None:
     """Replace an ONNX graph by OpenVINO's files, which also store the precision to compute in."""
     import openvino
 
-    model = openvino.Core().read_model(graph)
+    model = openvino_core().read_model(graph)
     # Otherwise a CPU with bfloat16 products would use them for everything, also for decays.
     model.set_rt_info("bf16" if dtype == "bfloat16" else "f32", PRECISION)
     openvino.save_model(model, path, compress_to_fp16=False)

@@ -2,6 +2,7 @@
 """Run exported graphs in ONNX Runtime or OpenVINO, as functions of tensors."""
 
 from collections.abc import Iterable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -127,10 +128,22 @@ def open_onnx(path: Path, threads: int):
     return inputs, outputs, lambda feeds: session.run(outputs, feeds)
 
 
-def open_openvino(path: Path, threads: int):
+@cache
+def openvino_core():
+    """
+    The one `openvino.Core` of this process.
+
+    The CPU plugin of each one sets a stack for signals (for AMX), and restores the one before when it ends. If the
+    first of two ends first, the second restores what is not there any more. Then the next signal that Python handles
+    ends the process, such as that of a data loader's worker that exits.
+    """
     import openvino
 
-    core = openvino.Core()
+    return openvino.Core()
+
+
+def open_openvino(path: Path, threads: int):
+    core = openvino_core()
     model, options = core.read_model(path), {"INFERENCE_NUM_THREADS": threads}
     if model.has_rt_info(PRECISION):  # it is not read by itself, and the default of some CPUs is bfloat16
         options[PRECISION[-1]] = model.get_rt_info(PRECISION).astype(str)

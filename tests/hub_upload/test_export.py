@@ -2,6 +2,8 @@
 """One graph serves every batch and length, with the results of the model: torch.export, ONNX Runtime, OpenVINO."""
 
 import re
+import subprocess
+import sys
 from copy import deepcopy
 from types import SimpleNamespace
 
@@ -162,6 +164,27 @@ def test_a_graph_computes_what_the_model_does_in_both_runtimes(name, tmp_path):
     write_openvino(tmp_path / "model.onnx", tmp_path / "openvino_model.xml", "float32")
     assert not (tmp_path / "model.onnx").exists()
     assert largest_error(model, ExportedModel(tmp_path, threads=1)) < 1e-4
+
+
+@pytest.mark.slow
+def test_a_signal_finds_a_stack_after_graphs_of_openvino(tmp_path):
+    """In a new process, since the signal would end it: each `openvino.Core` sets a stack and restores the last one."""
+    number = openvino.opset13.parameter([1], openvino.Type.f32)
+    openvino.save_model(openvino.Model([openvino.opset13.relu(number)], [number]), tmp_path / "graph.xml")
+    program = """
+import signal, sys
+from pathlib import Path
+from hub_upload_lion.export.exported import open_openvino
+
+first, second = (open_openvino(Path(sys.argv[1]), 1) for _ in range(2))
+del first
+del second
+signal.signal(signal.SIGUSR1, lambda *args: print("handled"))
+signal.raise_signal(signal.SIGUSR1)
+"""
+    command = [sys.executable, "-X", "faulthandler", "-c", program, str(tmp_path / "graph.xml")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "handled\n"), result.stderr
 
 
 @pytest.mark.slow
