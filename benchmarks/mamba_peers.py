@@ -136,8 +136,8 @@ def scan_in_chunks(u: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor) -> Te
         return F.pad(x, (0, 0, 0, 0, 0, chunks * steps - length)).unflatten(0, (chunks, steps)).transpose(0, 1)
 
     u, dt, B, C = (split(x) for x in (u, dt, B.mT, C.mT))  # (steps, chunks, batch, size or state)
-    of_rows = [x.flatten(1, 2) for x in (u, dt)], [x.flatten(1, 2).mT for x in (B, C)]
-    output = SelectiveScan.apply(*of_rows[0], A, *of_rows[1]).unflatten(1, (chunks, batch))
+    u_rows, dt_rows, B_rows, C_rows = (x.flatten(1, 2) for x in (u, dt, B, C))
+    output = SelectiveScan.apply(u_rows, dt_rows, A, B_rows.mT, C_rows.mT).unflatten(1, (chunks, batch))
     passed = dt.cumsum(0)[..., None, :]  # of a chunk's steps up to a token
     inputs = (u * dt)[..., None, :] * B[..., None]
     ends = (((passed[-1] - passed) * A).exp_() * inputs).sum(0)  # states behind chunks with nothing in front of them
