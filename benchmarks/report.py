@@ -419,7 +419,7 @@ def global_layers(read: Read) -> str:
     return grid(rows)
 
 
-def passage_rows(read: Read) -> dict[str, tuple[dict | None, list[dict]]]:
+def passage_rows(read: Read) -> dict[str, tuple[dict, list[dict]]]:
     """
     The rows of bench_passages.py by encoder and way to read, of trainings one for each seed: that of all queries, and
     those of ranges of places.
@@ -433,17 +433,13 @@ def passage_rows(read: Read) -> dict[str, tuple[dict | None, list[dict]]]:
     split = {}
     for name, rows in by_name.items():
         limits = min(row["min_place"] for row in rows), max(row["max_place"] for row in rows)
-        of_all = [row for row in rows if (row["min_place"], row["max_place"]) == limits]
-        split[name] = (of_all[-1] if of_all else None, [row for row in rows if row not in of_all])
+        (of_all,) = (row for row in rows if (row["min_place"], row["max_place"]) == limits)
+        split[name] = of_all, [row for row in rows if row is not of_all]
     return split
 
 
-def score_of_queries(rows: list[dict], name: str) -> str:
-    """A score with its standard error; of several rows that of all their queries, as if they shared no documents."""
-    count = sum(row["queries"] for row in rows)
-    mean = sum(row["queries"] * row[name] for row in rows) / count
-    error = math.sqrt(sum((row["queries"] * row[f"{name}_error"]) ** 2 for row in rows)) / count
-    return f"{mean:.3f} ± {error:.3f}"
+def score_of_queries(row: dict, name: str) -> str:
+    return f"{row[name]:.3f} ± {row[f'{name}_error']:.3f}"
 
 
 def passages(read: Read) -> str:
@@ -454,10 +450,9 @@ def passages(read: Read) -> str:
         "documents_one_vector": "documents, one vector",
     }
     table = {}
-    for name, (of_all, by_place) in passage_rows(read).items():
-        rows = by_place if of_all is None else [of_all]  # tables of earlier versions have ranges only
-        table[name] = {title: score_of_queries(rows, column) for column, title in columns.items()}
-        table[name]["time ÷ pieces"] = number(rows[0]["time_of_pieces"])
+    for name, (row, _) in passage_rows(read).items():
+        table[name] = {title: score_of_queries(row, column) for column, title in columns.items()}
+        table[name]["time ÷ pieces"] = number(row["time_of_pieces"])
     return grid(table)
 
 
@@ -466,7 +461,7 @@ def passages_by_place(read: Read) -> str:
     for name, (_, rows) in passage_rows(read).items():
         for row in sorted(rows, key=lambda row: row["min_place"]):
             column = f"{row['min_place']:,} to {row['max_place']:,} characters ({row['queries']})"
-            table[name][column] = score_of_queries([row], "with_names")
+            table[name][column] = score_of_queries(row, "with_names")
     return grid(table)
 
 
