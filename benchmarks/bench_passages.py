@@ -115,10 +115,14 @@ def digest_of_encoder(folder: str | Path) -> str:
     return digest(*(Path(folder, name) for name in ("config.json", "model.safetensors", "tokenizer.json")))
 
 
+def folder_of(name: str, teacher: str) -> str:
+    """The folder of an encoder of `UNTRAINED`."""
+    return teacher if name == "all-MiniLM-L6-v2" else str(CHECKPOINTS / name)
+
+
 def make_start(name: str, teacher: str, output_dir: Path) -> str:
     """The folder that a training begins with."""
-    of_checkpoint = name if name in UNTRAINED else "lion-minilm-l6"
-    source = teacher if name == "all-MiniLM-L6-v2" else str(CHECKPOINTS / of_checkpoint)
+    source = folder_of(name if name in UNTRAINED else "lion-minilm-l6", teacher)
     if STARTS[name] is None:
         return source
     folder = output_dir / f"{name} {digest(digest_of_encoder(source), STARTS[name])}".replace(" ", "-")
@@ -223,14 +227,13 @@ def main(args: list[str] | None = None) -> None:
     count = {"documents": len(documents), "candidates": sum(len(x.passages) for x in documents)}
     print(f"{count['documents']} documents, {count['candidates']:,} passages, {len(queries):,} queries", flush=True)
 
-    folders = {name: str(CHECKPOINTS / name) for name in UNTRAINED} | {"all-MiniLM-L6-v2": teacher}
     cases = [(name, reading, None, None) for name in args.encoders for reading in UNTRAINED[name]]
     for start in args.starts:
         readings = [x for x in args.trained if start != "all-MiniLM-L6-v2" or x in PIECES]
         cases += [(start, reading, args.steps, seed) for seed in args.seeds for reading in readings]
     path, ratios = args.output_dir / "passages.csv", defaultdict(dict)
     for name, reading, steps, seed in cases:
-        folder = folders[name] if steps is None else train(args, name, reading, seed, teacher)
+        folder = folder_of(name, teacher) if steps is None else train(args, name, reading, seed, teacher)
         about = {"encoder": name, "reading": reading, "steps": steps, "seed": seed, "weights": weights_hash(folder)}
         about |= {"training_dtype": args.training_dtype if steps else None} | count
         everywhere = dict(zip(("min_place", "max_place"), EVERYWHERE, strict=True))

@@ -128,9 +128,8 @@ def test_in_the_last_stage_the_teacher_is_an_encoder_that_was_trained_here(bench
     train, trained = bench.train_passages.main, []
     monkeypatch.setattr(bench.train_passages, "main", lambda args: trained.append(args) or train(args))
     rows = run(bench, tmp_path, *("--encoders", "--trained", "one pass", "--steps", "1", "--seeds", "0", "1"))
-    assert {(row["encoder"], row["reading"], row["seed"]) for row in rows} == {
-        *(("lion-minilm-l6", "one pass", 0), ("lion-minilm-l6", "one pass", 1))
-    }
+    assert {(row["encoder"], row["reading"]) for row in rows} == {("lion-minilm-l6", "one pass")}
+    assert {row["seed"] for row in rows} == {0, 1}
     of_teacher, *of_stages = (dict(pairwise(args)) for args in trained)
     assert len(of_stages) == 2
     assert (of_teacher["--reading"], of_teacher["--seed"]) == ("pieces", "3")
