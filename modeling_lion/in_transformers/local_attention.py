@@ -17,10 +17,10 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import is_flash_attn_2_available, is_torch_flex_attn_available
 
+from ..attention.softmax_window import attend_in_window, check_window_arguments
+from ..attention.softmax_window_plain import window_mask
+from ..attention.tracing import is_known_true, is_readable
 from ..private_apis import eager_attention_of
-from .softmax_window import attend_in_window, check_window_arguments
-from .softmax_window_plain import window_mask
-from .tracing import is_known_true, is_readable
 
 
 NAME = "lion_local"
