@@ -17,7 +17,6 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from . import modeling_lion
 from .attention.report import AttentionReport
 from .configuration_lion import AUTO_MODELS, LionConfig
-from .in_transformers.attention_functions import register_in_place
 from .in_transformers.in_place_classes import class_by_name, make_configs_lazily
 from .in_transformers.linearize import linearize
 from .in_transformers.local_attention import register_lion_local
@@ -31,7 +30,6 @@ for kernels in ("cpu", "triton"):
     if find_spec(f"{__name__}.{kernels}"):
         import_module(f"{__name__}.{kernels}")
 register_lion_local()
-register_in_place()
 make_configs_lazily()
 AutoConfig.register("lion", LionConfig, exist_ok=True)
 AutoTokenizer.register(LionConfig, tokenizer_class=LionTokenizer, exist_ok=True)

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
+from transformers import AttentionMaskInterface, PreTrainedConfig
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import AttentionInterface
 
 from ..attention.tracing import is_known_true, is_readable
 from ..private_apis import eager_attention_of
 from .in_place_head import InPlaceHead, KeptAttention
-from .local_attention import ADDED_TO_WINDOW, dense_mask, windowed
+from .local_attention import ADDED_TO_WINDOW, FUNCTIONS_OF_TRANSFORMERS, dense_mask, windowed
 
 
 # By the name of `attn_implementation`.
@@ -199,7 +199,7 @@ def exact_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """What "sdpa" computes and, if wanted, the weights by "eager"."""
     mask = sdpa_mask(attention_mask)
-    output, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, mask, **options)
+    output, _ = FUNCTIONS_OF_TRANSFORMERS["sdpa"](module, query, key, value, mask, **options)
     if not output_attentions:
         return output, None
     if mask is not None and mask.dtype == torch.bool:
@@ -324,8 +324,7 @@ def in_place_mask(
     return mask
 
 
-def register_in_place() -> None:
-    """Make the names known to transformers, for all models of this process."""
-    for name, form in FORMS_IN_PLACE.items():
-        AttentionInterface.register(name, partial(in_place_attention, form=form))
-        AttentionMaskInterface.register(name, in_place_mask)
+# For all models of this process.
+for _name, _form_in_place in FORMS_IN_PLACE.items():
+    AttentionInterface.register(_name, partial(in_place_attention, form=_form_in_place))
+    AttentionMaskInterface.register(_name, in_place_mask)

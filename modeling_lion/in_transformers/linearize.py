@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
+from transformers import AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_utils import AttentionInterface
 
 from .in_place_classes import in_place_config_class, in_place_model_class, install_heads
 from .in_place_config import InPlaceConfig

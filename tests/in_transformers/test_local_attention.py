@@ -9,7 +9,6 @@ import pytest
 import torch
 import transformers
 from hub_checkpoints import TEXTS, text_tokenizer
-from modeling_lion.in_transformers.local_attention import ADDED_TO_WINDOW
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import Tensor
@@ -29,6 +28,7 @@ from transformers.masking_utils import create_bidirectional_sliding_window_mask
 
 from modeling_lion import LionConfig, LionModel
 from modeling_lion.in_transformers import local_attention
+from modeling_lion.in_transformers.local_attention import ADDED_TO_WINDOW
 
 
 LENGTH, WINDOW = 150, 5
