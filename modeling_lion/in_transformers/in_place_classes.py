@@ -18,6 +18,7 @@ from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPI
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
+from ..private_apis import model_mappings, replace_registered_configs
 from .attention_functions import FORMS_IN_PLACE
 from .in_place_config import PREFIX, InPlaceConfig
 from .in_place_head import InPlaceHead, KeptAttention
@@ -115,12 +116,6 @@ def in_place_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig
     return config_class
 
 
-def model_mappings() -> list:
-    """Of all Auto classes of models, from the class of a configuration to that of the model."""
-    classes = (getattr(transformers, name) for name in dir(transformers) if name.startswith("AutoModel"))
-    return [x._model_mapping for x in classes if getattr(x, "_model_mapping", None) is not None]
-
-
 @lru_cache
 def in_place_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
     """The class of models that were a `base`."""
@@ -175,5 +170,4 @@ def source_type(model_type: object) -> str | None:
 
 def make_configs_lazily() -> None:
     """Let transformers' Auto classes find the classes of this file by their model types."""
-    if not isinstance(CONFIG_MAPPING._extra_content, LazyConfigs):
-        CONFIG_MAPPING._extra_content = LazyConfigs(CONFIG_MAPPING._extra_content)
+    replace_registered_configs(lambda configs: configs if isinstance(configs, LazyConfigs) else LazyConfigs(configs))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_utils import AttentionInterface
 
+from ..private_apis import forget_weight_conversions
 from .in_place_classes import in_place_config_class, in_place_model_class, install_heads
 from .in_place_config import InPlaceConfig
 
@@ -119,7 +120,7 @@ def linearize(
         setattr_plainly(model.config, name, value)
     model.config.__class__ = config_class
     model.__class__ = model_class
-    model._weight_conversions = None  # names of weights are those of today from now on
+    forget_weight_conversions(model)
     install_heads(model, {one.name: one.scaling for one in found})
     model.set_attn_implementation("lion")
     return model
@@ -215,21 +216,30 @@ def probing(model: PreTrainedModel, attention: Callable, mask: Callable) -> Iter
     """Within it, the model is in evaluation mode and calls these functions."""
     AttentionInterface.register(PROBE, attention)
     AttentionMaskInterface.register(PROBE, mask)
-    configs = {
-        id(m.config): m.config for m in model.modules() if isinstance(getattr(m, "config", None), PreTrainedConfig)
-    }
-    before = [(config, config._attn_implementation_internal) for config in configs.values()]
+    own = (
+        module.config for module in model.modules() if isinstance(getattr(module, "config", None), PreTrainedConfig)
+    )
+    configs = {id(part): part for config in own if isinstance(config, PreTrainedConfig) for part in parts_of(config)}
+    before = [(config, config._attn_implementation) for config in configs.values()]
     modes = [(module, module.training) for module in model.modules()]
-    for config, _ in before:
-        config._attn_implementation_internal = PROBE
+    for config in configs.values():
+        config._attn_implementation = PROBE
     model.eval()
     try:
         yield
     finally:
-        for config, name in before:
-            config._attn_implementation_internal = name
+        for config, name in before:  # the whole before its parts, to which it passes the name
+            config._attn_implementation = name
         for module, mode in modes:
             module.training = mode
+
+
+def parts_of(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
+    """A configuration, and after it those of its parts."""
+    yield config
+    for name in config.sub_configs:
+        if isinstance(part := getattr(config, name, None), PreTrainedConfig):
+            yield from parts_of(part)
 
 
 def problem_of(
