@@ -6,7 +6,7 @@ needed, and what happens without it. Names that these libraries ask subclasses t
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 import transformers
@@ -45,13 +45,14 @@ def eager_attention_of(module: nn.Module) -> Callable:
     return next(file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward"))
 
 
-def model_mappings() -> list:
+def model_mappings() -> dict[str, Mapping]:
     """
-    Of all Auto classes of models, from the class of a configuration to that of the model, or to several.
-    `AutoModel.register` writes them; nothing public reads them.
+    By the name of an Auto class of models, its mapping from the class of a configuration to that of the model, or to
+    several. `AutoModel.register` writes them; nothing public reads them.
     """
-    classes = (getattr(transformers, name) for name in dir(transformers) if name.startswith("AutoModel"))
-    return [x._model_mapping for x in classes if getattr(x, "_model_mapping", None) is not None]
+    names = [name for name in dir(transformers) if name.startswith("AutoModel")]
+    mappings = {name: getattr(getattr(transformers, name), "_model_mapping", None) for name in names}
+    return {name: mapping for name, mapping in mappings.items() if mapping is not None}
 
 
 def replace_registered_configs(replace: Callable[[dict], dict]) -> None:

@@ -197,14 +197,16 @@ def exact_attention(
     output_attentions: bool = False,
     **options,
 ) -> tuple[Tensor, Tensor | None]:
-    """What "sdpa" computes and, if wanted, the weights by "eager"."""
-    mask = sdpa_mask(attention_mask)
-    output, _ = FUNCTIONS_OF_TRANSFORMERS["sdpa"](module, query, key, value, mask, **options)
-    if not output_attentions:
-        return output, None
+    """What the encoder computes, by "sdpa" or else "eager", and, if wanted, the weights by "eager"."""
+    mask, output = sdpa_mask(attention_mask), None
+    if module.lion.has_sdpa:
+        output, _ = FUNCTIONS_OF_TRANSFORMERS["sdpa"](module, query, key, value, mask, **options)
+        if not output_attentions:
+            return output, None
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
-    return output, eager_attention_of(module)(module, query, key, value, mask, **options)[1]
+    eager_output, weights = eager_attention_of(module)(module, query, key, value, mask, **options)
+    return eager_output if output is None else output, weights if output_attentions else None
 
 
 def linear_attention(
