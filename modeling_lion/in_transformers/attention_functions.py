@@ -117,6 +117,10 @@ def attend_rows(
     longest_exact = head.config.lion_exact_length
     if is_known_true(query.shape[2] <= longest_exact):
         return exact_attention(module, query, key, value, attention_mask, output_attentions, **options)
+    if not output_attentions and (borders := borders_of_blocks(attention_mask)) is not None:
+        attend = partial(attend_rows, module, head, form=form, output_attentions=False, **options)
+        reach = window_reach(module.config, options.get("sliding_window"))
+        return attend_packed(attend, query, key, value, borders, reach), None
     rows = rows_of(attention_mask, query, longest_exact)
     exact = partial(exact_attention, module, output_attentions=output_attentions, **options)
     if not isinstance(head, KeptAttention):
@@ -159,6 +163,25 @@ def padding_of(attention_mask: Tensor, batch: int) -> Tensor:
     seen = seen[:, 0]
     seen = seen.diagonal(dim1=-2, dim2=-1) if seen.shape[1] > 1 else seen[:, 0]
     return seen.expand(batch, -1)
+
+
+def borders_of_blocks(attention_mask: Tensor | None) -> Tensor | None:
+    """
+    Borders of packed sequences, `(num_sequences + 1,)`, from a mask `(1, 1, length, length)` of the model's own, as of
+    several images in one row; `None` if it is another one.
+    """
+    is_square = attention_mask is not None and attention_mask.dim() == 4 and attention_mask.shape[2] > 1
+    if not is_square or len(attention_mask) > 1 or getattr(attention_mask, "is_of_lion", False):
+        return None
+    if not is_readable(attention_mask):
+        return None
+    seen = (attention_mask if attention_mask.dtype == torch.bool else attention_mask == 0)[0, 0]
+    sequence = F.pad(~seen.diagonal(-1), (1, 0)).cumsum(0)
+    is_hidden = ~seen if attention_mask.dtype == torch.bool else attention_mask[0, 0] <= -1e4
+    wanted = sequence.unsqueeze(0) == sequence.unsqueeze(1)
+    if not (torch.equal(seen, wanted) and torch.equal(is_hidden, ~wanted)) or sequence[-1] == 0:
+        return None
+    return F.pad(sequence.bincount().cumsum(0), (1, 0)).to(torch.int32)
 
 
 def check_is_padding(attention_mask: Tensor, is_real: Tensor) -> None:

@@ -20,7 +20,7 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from ..private_apis import model_mappings, replace_registered_configs
 from .attention_functions import FORMS_IN_PLACE
-from .in_place_config import PREFIX, InPlaceConfig
+from .in_place_config import PREFIX, InPlaceConfig, parts_of
 from .in_place_head import InPlaceHead, KeptAttention
 from .model_inputs import install_input_hooks
 
@@ -29,6 +29,9 @@ class InPlaceModel(PreTrainedModel):
     """What encoders with LION inside share; the class of transformers comes behind it."""
 
     def __init__(self, config: PreTrainedConfig, *inputs, **kwargs):
+        # Parts would choose for themselves, and stay softmax; what the caller has chosen for one stays.
+        for part, name in [(part, part._attn_implementation) for part in parts_of(config)]:
+            part._attn_implementation = name or "lion"
         super().__init__(config, *inputs, **kwargs)
         install_heads(self)
         self.post_init()

@@ -21,7 +21,7 @@ from transformers.modeling_utils import AttentionInterface
 from ..attention.tracing import is_readable
 from ..private_apis import forget_weight_conversions
 from .in_place_classes import in_place_config_class, in_place_model_class, install_heads
-from .in_place_config import InPlaceConfig
+from .in_place_config import InPlaceConfig, parts_of
 
 
 PROBE = "lion_probe"
@@ -270,14 +270,6 @@ def probing(model: PreTrainedModel, attention: Callable, mask: Callable) -> Iter
             config._attn_implementation = name
         for module, mode in modes:
             module.training = mode
-
-
-def parts_of(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
-    """A configuration, and after it those of its parts."""
-    yield config
-    for name in config.sub_configs:
-        if isinstance(part := getattr(config, name, None), PreTrainedConfig):
-            yield from parts_of(part)
 
 
 def problem_of(
