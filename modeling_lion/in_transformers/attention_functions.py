@@ -129,6 +129,8 @@ def attend_rows(
         linear = partial(kept_attention, module, output_attentions=output_attentions, **options)
     if len(rows.linear) == 0:
         return exact(query, key, value, attention_mask)
+    if attention_mask is not None and attention_mask.dim() == 4 and not isinstance(head, KeptAttention):
+        check_is_padding(attention_mask, rows.is_real)
     if len(rows.exact) == 0:
         return linear(query, key, value, attention_mask, rows.is_real)
     attention_mask = attention_mask.expand(len(query), *attention_mask.shape[1:])
@@ -246,9 +248,7 @@ def linear_attention(
     dropout: float,
     **others,
 ) -> tuple[Tensor, Tensor | None]:
-    """The linear attention of a head, for longer rows."""
-    if attention_mask is not None and attention_mask.dim() == 4:
-        check_is_padding(attention_mask, is_real)
+    """The linear attention of a head, for longer rows, of which padding is all that the mask hides."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))

@@ -18,6 +18,7 @@ from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPI
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
+from ..attention.numerics import accumulation_dtype
 from ..private_apis import model_mappings, replace_registered_configs
 from .attention_functions import FORMS_IN_PLACE
 from .in_place_config import PREFIX, InPlaceConfig, parts_of
@@ -105,7 +106,7 @@ def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = No
             like = next(p for p in module.parameters() if p.is_floating_point())
             module.lion.to(like.device, like.dtype)
             if module.lion.decay is not None:
-                module.lion.decay.float()
+                module.lion.decay.to(accumulation_dtype(like.dtype))
             module.lion.train(module.training)
     if config.lion_mixer != "lit":  # SPEC §5: decays stay float32
         model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}

@@ -283,7 +283,7 @@ def problem_of(
 ) -> str | None:
     """Why an attention module cannot become linear; `None` if it can."""
     if getattr(module, "is_causal", False) if is_causal is None else is_causal:
-        return "is causal, and LION reads in both directions: give the encoder alone, as `model.get_encoder()`"
+        return "is causal, and LION reads in both directions: of an encoder and a decoder, give the encoder alone"
     if getattr(config, "is_decoder", False):
         return "belongs to a decoder (`is_decoder`)"
     if query.shape[2] != key.shape[2]:
@@ -322,28 +322,31 @@ def small_input(model: PreTrainedModel, kind: str) -> Tensor:
         config = getattr(config, "text_config", config)
         token = next(x for x in (5, 4, 3, 2) if x != getattr(config, "pad_token_id", None))
         return torch.full((1, PROBE_LENGTH), token, device=model.device)
-    if kind in ("pixel_values", "pixel_values_videos"):
-        shape = frames_shape(getattr(config, "vision_config", config))
-    elif kind == "input_values":  # a spectrogram or a waveform
-        shape = (config.max_length, config.num_mel_bins) if hasattr(config, "num_mel_bins") else (4000,)
-    elif kind == "input_features" and hasattr(config, "max_source_positions") and hasattr(config, "num_mel_bins"):
-        shape = (config.num_mel_bins, 2 * config.max_source_positions)  # as Whisper's, which reads no other length
-    elif kind == "past_values":
-        shape = (config.context_length, config.num_input_channels)
-    else:
+    shape = shape_of(config, kind)
+    if shape is None:
         raise ValueError(
             f"{type(model).__name__} reads `{kind}`, and no small input is known for it: give one as `example_inputs`."
         )
     return torch.zeros(1, *shape, device=model.device, dtype=model.dtype)
 
 
-def frames_shape(config: PreTrainedConfig) -> tuple[int, ...]:
-    """Of an image, or of a clip with its frames first."""
-    size = first_field(config, "image_size", "crop_size")
-    height, width = (size, size) if isinstance(size, int) else size
-    image = first_field(config, "num_channels", "in_chans", default=3), height, width
-    frames = first_field(config, "num_frames", "frames_per_clip")
-    return image if frames is None else (frames, *image)
+def shape_of(config: PreTrainedConfig, kind: str) -> tuple[int, ...] | None:
+    """Of one image, clip, spectrogram, waveform or series; `None` if the configuration does not say it."""
+    if kind in ("pixel_values", "pixel_values_videos"):
+        config = getattr(config, "vision_config", config)
+        size = first_field(config, "image_size", "crop_size")
+        height, width = (size, size) if size is None or isinstance(size, int) else size
+        frames = first_field(config, "num_frames", "frames_per_clip")
+        image = first_field(config, "num_channels", "in_chans", default=3), height, width
+        return None if size is None else image if frames is None else (frames, *image)
+    mels = getattr(config, "num_mel_bins", None)
+    if kind == "input_values":
+        return (4000,) if mels is None else (config.max_length, mels)
+    if kind == "input_features" and mels is not None and hasattr(config, "max_source_positions"):
+        return mels, 2 * config.max_source_positions  # as Whisper's, which reads no other length
+    if kind == "past_values" and hasattr(config, "num_input_channels"):
+        return config.context_length, config.num_input_channels
+    return None
 
 
 def first_field(config: PreTrainedConfig, *names: str, default: Any = None) -> Any:

@@ -14,6 +14,8 @@ import transformers
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
+import modeling_lion
+
 
 SIZES = {
     "hidden_size": 16,
@@ -72,6 +74,8 @@ SPEECH = {  # encoders of encoder-decoder models
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+T5 = TEXT | {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
+SWIN = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4}
 VIDEO = SIZES | {"image_size": 8, "patch_size": 4, "num_frames": 4}
 
 
@@ -164,7 +168,19 @@ class Encoder:
         return self.make_inputs in (text, wave)
 
     def __str__(self) -> str:
-        return self.class_name.rpartition(".")[2]
+        return self.class_name.rpartition(".")[2] if self.why_refused is None else f"{self.class_name}-refused"
+
+    def linear(self, model: PreTrainedModel, **options) -> PreTrainedModel:
+        """`linearize` of a model from `model`, and every weight that it adds drawn at random."""
+        if self.needs_example:
+            options["example_inputs"] = self.inputs(model.config, batch=1, dtype=model.dtype)
+        modeling_lion.linearize(model, **options)
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if ".lion." in name:
+                    weight.add_(0.3 * torch.randn_like(weight))
+        return model
 
     def config(self, **fields) -> PreTrainedConfig:
         return self.model_class.config_class(**copy.deepcopy(self.fields) | fields)
@@ -197,15 +213,20 @@ ENCODERS = [
     Encoder("DistilBertModel", TEXT),
     Encoder("DPRQuestionEncoder", TEXT),
     Encoder("ElectraModel", TEXT | {"embedding_size": 8}),
-    Encoder("EmbeddingGemma2TextModel", TEXT | GROUPED | {
-        "num_hidden_layers": 3,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        "sliding_window": 3,
-        "global_head_dim": 8,
-        "num_global_key_value_heads": 1,
-        "hidden_size_per_layer_input": 8,
-        "embedding_dim": 16,
-    }),
+    Encoder(
+        "EmbeddingGemma2TextModel",
+        TEXT
+        | GROUPED
+        | {
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "sliding_window": 3,
+            "global_head_dim": 8,
+            "num_global_key_value_heads": 1,
+            "hidden_size_per_layer_input": 8,
+            "embedding_dim": 16,
+        },
+    ),
     Encoder("ErnieModel", TEXT),
     Encoder("EsmModel", TEXT | {"mask_token_id": 3, "position_embedding_type": "rotary", "token_dropout": False}),
     Encoder("EsmcModel", TEXT),
@@ -215,37 +236,55 @@ ENCODERS = [
     Encoder("LayoutLMModel", TEXT),
     Encoder("MarkupLMModel", TEXT | {"max_depth": 3, "xpath_unit_hidden_size": 4}),
     Encoder("MobileBertModel", TEXT | {"embedding_size": 8, "intra_bottleneck_size": 16, "true_hidden_size": 16}),
-    Encoder("ModernBertModel", TEXT | {
-        "num_hidden_layers": 3,
-        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
-        "local_attention": 6,
-        "cls_token_id": 1,
-        "sep_token_id": 2,
-    }),
-    Encoder("NeoMMEModel", TEXT | GROUPED | {
-        "num_hidden_layers": 3,
-        "head_dim": 16,
-        "embedding_rank": 8,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        "per_layer_config": {0: {"sliding_window": 3}, 1: {"sliding_window": None}, 2: {"sliding_window": 3}},
-    }),
+    Encoder(
+        "ModernBertModel",
+        TEXT
+        | {
+            "num_hidden_layers": 3,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+            "local_attention": 6,
+            "cls_token_id": 1,
+            "sep_token_id": 2,
+        },
+    ),
+    Encoder(
+        "NeoMMEModel",
+        TEXT
+        | GROUPED
+        | {
+            "num_hidden_layers": 3,
+            "head_dim": 16,
+            "embedding_rank": 8,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "per_layer_config": {0: {"sliding_window": 3}, 1: {"sliding_window": None}, 2: {"sliding_window": 3}},
+        },
+    ),
     Encoder("NomicBertModel", TEXT),
     Encoder("RobertaModel", TEXT),
     Encoder("RobertaPreLayerNormModel", TEXT),
-    Encoder("RoCBertModel", TEXT | {
-        "pronunciation_embed_dim": 8,
-        "pronunciation_vocab_size": 40,
-        "shape_embed_dim": 8,
-        "shape_vocab_size": 40,
-    }),
+    Encoder(
+        "RoCBertModel",
+        TEXT
+        | {
+            "pronunciation_embed_dim": 8,
+            "pronunciation_vocab_size": 40,
+            "shape_embed_dim": 8,
+            "shape_vocab_size": 40,
+        },
+    ),
     Encoder("SiglipTextModel", TEXT),
     Encoder("Siglip2TextModel", TEXT),
     Encoder("SplinterModel", TEXT),
-    Encoder("UltrabertModel", TEXT | GROUPED | {
-        "num_hidden_layers": 3,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        "sliding_window": 3,
-    }),
+    Encoder(
+        "UltrabertModel",
+        TEXT
+        | GROUPED
+        | {
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "sliding_window": 3,
+        },
+    ),
     Encoder("XLMRobertaModel", TEXT),
     Encoder("XLMRobertaXLModel", TEXT),
     Encoder("XmodModel", TEXT | {"languages": ["en_XX"], "default_language": "en_XX"}),
@@ -290,29 +329,213 @@ ENCODERS = [
     Encoder("SiglipModel", {"text_config": TEXT, "vision_config": IMAGE}, image_and_text),
     Encoder("VideoMAEModel", VIDEO, video),
     Encoder("VivitModel", VIDEO | {"tubelet_size": (2, 4, 4)}, video),
-    Encoder("VJEPA2Model", SIZES | {"crop_size": 8, "patch_size": 4, "frames_per_clip": 4, "pred_num_hidden_layers": 1, "pred_hidden_size": 24, "pred_num_attention_heads": 2}, video_of_vjepa),
-    Encoder("ASTModel", SIZES | {"patch_size": 3, "max_length": 12, "num_mel_bins": 6, "frequency_stride": 3, "time_stride": 3}, spectrogram),
+    Encoder(
+        "VJEPA2Model",
+        SIZES
+        | {"crop_size": 8, "patch_size": 4, "frames_per_clip": 4}
+        | {
+            "pred_num_hidden_layers": 1,
+            "pred_hidden_size": 24,
+            "pred_num_attention_heads": 2,
+        },
+        video_of_vjepa,
+    ),
+    Encoder(
+        "ASTModel",
+        SIZES
+        | {
+            "patch_size": 3,
+            "max_length": 12,
+            "num_mel_bins": 6,
+            "frequency_stride": 3,
+            "time_stride": 3,
+        },
+        spectrogram,
+    ),
     Encoder("Data2VecAudioModel", WAVE, wave),
     Encoder("HubertModel", WAVE, wave),
     Encoder("SEWModel", WAVE | {"squeeze_factor": 1}, wave),
     Encoder("UniSpeechModel", WAVE, wave),
     Encoder("UniSpeechSatModel", WAVE, wave),
     Encoder("Wav2Vec2Model", WAVE, wave),
-    Encoder("moonshine.modeling_moonshine.MoonshineEncoder", TEXT | {
-        "encoder_num_hidden_layers": 2,
-        "encoder_num_attention_heads": 2,
-        "decoder_num_attention_heads": 2,
-    }, long_wave),
+    Encoder(
+        "moonshine.modeling_moonshine.MoonshineEncoder",
+        TEXT
+        | {
+            "encoder_num_hidden_layers": 2,
+            "encoder_num_attention_heads": 2,
+            "decoder_num_attention_heads": 2,
+        },
+        long_wave,
+    ),
     Encoder("Qwen2AudioEncoder", SPEECH, whisper_features),
     Encoder("VoxtralEncoder", SIZES | {"num_mel_bins": 6, "max_source_positions": 20}, whisper_features),
     Encoder("whisper.modeling_whisper.WhisperEncoder", SPEECH, whisper_features),
-    Encoder("PatchTSTModel", SPEECH | {
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "ffn_dim": 24,
-        "context_length": 16,
-        "patch_length": 2,
-        "patch_stride": 2,
-        "num_input_channels": 2,
-    }, series),
+    Encoder(
+        "PatchTSTModel",
+        SPEECH
+        | {
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "ffn_dim": 24,
+            "context_length": 16,
+            "patch_length": 2,
+            "patch_stride": 2,
+            "num_input_channels": 2,
+        },
+        series,
+    ),
+]
+
+NOT_CALLED = "does not call transformers' attention interface"
+BIAS = "adds a bias to its scores"
+CAUSAL = "is causal"
+CAPPED = "has a soft cap or sinks"
+REFUSED = [
+    *(
+        Encoder(f"{name}Model", TEXT, why_refused=NOT_CALLED)
+        for name in (
+            "BigBird",
+            "Canine",
+            "ConvBert",
+            "Deberta",
+            "DebertaV2",
+            "Flaubert",
+            "FNet",
+            "IBert",
+            "MegatronBert",
+            "MPNet",
+            "Nystromformer",
+            "RemBert",
+            "RoFormer",
+            "Tapas",
+            "VisualBert",
+            "XLM",
+            "Yoso",
+        )
+    ),
+    Encoder(
+        "FunnelModel",
+        {
+            "vocab_size": 40,
+            "d_model": 16,
+            "n_head": 2,
+            "d_head": 8,
+            "d_inner": 24,
+            "block_sizes": [1, 1],
+        },
+        why_refused=NOT_CALLED,
+    ),
+    Encoder("LukeModel", TEXT | {"entity_vocab_size": 8, "entity_emb_size": 8}, why_refused=NOT_CALLED),
+    Encoder("LongformerModel", TEXT | {"attention_window": 4}, why_refused=NOT_CALLED),
+    Encoder("LongT5EncoderModel", T5, why_refused=NOT_CALLED),
+    Encoder(
+        "SqueezeBertModel",
+        TEXT
+        | {"embedding_size": 16}
+        | dict.fromkeys([f"{x}_groups" for x in ("q", "k", "v", "post_attention", "intermediate", "output")], 1),
+        why_refused=NOT_CALLED,
+    ),
+    Encoder(
+        "XLNetModel",
+        {
+            "vocab_size": 40,
+            "d_model": 16,
+            "n_layer": 2,
+            "n_head": 2,
+            "d_inner": 24,
+        },
+        why_refused=NOT_CALLED,
+    ),
+    Encoder("BlipVisionModel", IMAGE, image, why_refused=NOT_CALLED),
+    Encoder("Data2VecVisionModel", IMAGE, image, why_refused=NOT_CALLED),
+    Encoder("FlavaImageModel", IMAGE, image, why_refused=NOT_CALLED),
+    Encoder(
+        "GroupViTVisionModel",
+        IMAGE
+        | {
+            "depths": [1, 1],
+            "num_group_tokens": [4, 0],
+            "num_output_groups": [4, 4],
+        },
+        image,
+        why_refused=NOT_CALLED,
+    ),
+    Encoder(
+        "SamVisionModel",
+        IMAGE
+        | {
+            "window_size": 0,
+            "global_attn_indexes": [0],
+            "output_channels": 8,
+        },
+        image,
+        why_refused=NOT_CALLED,
+    ),
+    Encoder("Swinv2Model", SWIN, image, why_refused=NOT_CALLED),
+    Encoder("TimesformerModel", VIDEO, video, why_refused=NOT_CALLED),
+    Encoder("SEWDModel", WAVE | {"squeeze_factor": 1}, wave, why_refused=NOT_CALLED),
+    Encoder("WavLMModel", WAVE, wave, why_refused=NOT_CALLED),
+    Encoder("BeitModel", IMAGE | {"use_relative_position_bias": True}, image, why_refused=BIAS),
+    Encoder("MT5EncoderModel", T5, why_refused=BIAS),
+    Encoder("SwinModel", SWIN, image, why_refused=BIAS),
+    Encoder("T5EncoderModel", T5, why_refused=BIAS),
+    Encoder("UMT5EncoderModel", T5, why_refused=BIAS),
+    Encoder("Wav2Vec2ConformerModel", WAVE | {"position_embeddings_type": "relative"}, wave, why_refused=BIAS),
+    Encoder("BartModel", SPEECH, why_refused=CAUSAL),
+    Encoder("BertModel", TEXT | {"is_decoder": True}, why_refused=CAUSAL),
+    Encoder("CLIPModel", {"text_config": TEXT, "vision_config": IMAGE}, image_and_text, why_refused=CAUSAL),
+    Encoder("CLIPTextModel", TEXT, why_refused=CAUSAL),
+    Encoder("GPT2Model", {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 40}, why_refused=CAUSAL),
+    Encoder("LlamaModel", TEXT, why_refused=CAUSAL),
+    Encoder("ModernBertDecoderModel", TEXT | {"cls_token_id": 1, "sep_token_id": 2}, why_refused=CAUSAL),
+    Encoder(
+        "SegformerModel",
+        {
+            "hidden_sizes": [8, 16],
+            "depths": [1, 1],
+            "num_encoder_blocks": 2,
+            "sr_ratios": [2, 1],
+            "num_attention_heads": [1, 2],
+            "patch_sizes": [3, 3],
+            "strides": [2, 2],
+            "mlp_ratios": [2, 2],
+            "image_size": 32,
+        },
+        image,
+        why_refused="attends to another sequence",
+    ),
+    Encoder(
+        "OpenAIPrivacyFilterModel",
+        TEXT
+        | GROUPED
+        | {
+            "sliding_window": 3,
+            "num_local_experts": 3,
+            "num_experts_per_tok": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+        },
+        why_refused=CAPPED,
+    ),
+    Encoder(
+        "T5GemmaEncoderModel",
+        {
+            "encoder": TEXT | GROUPED | {"layer_types": ["sliding_attention", "full_attention"]},
+            "decoder": TEXT | GROUPED | {"layer_types": ["sliding_attention", "full_attention"]},
+            "is_encoder_decoder": False,
+        },
+        why_refused=CAPPED,
+    ),
+    Encoder(
+        "ViTMAEForPreTraining",
+        IMAGE
+        | {
+            "decoder_hidden_size": 16,
+            "decoder_num_attention_heads": 2,
+            "decoder_num_hidden_layers": 1,
+            "decoder_intermediate_size": 24,
+        },
+        image_and_noise,
+        why_refused="is outside of the base model",
+    ),
 ]
