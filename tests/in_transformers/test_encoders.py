@@ -108,7 +108,7 @@ def derivatives(model: PreTrainedModel, inputs: dict, real: Tensor | None) -> di
         k: v for k, v in inputs.items() if not isinstance(v, Tensor)
     }
     output = output_of(model, inputs)
-    seen = output if real is None else output[real]
+    seen = output if real is None or output.dim() < 3 else output[real]
     (seen * torch.linspace(-1, 1, seen.numel(), dtype=seen.dtype).view_as(seen)).sum().backward()
     grads = {k: v.grad for k, v in tensors(inputs).items() if v.grad is not None}
     grads |= {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
@@ -136,8 +136,8 @@ def check_equals_the_specification(encoder: Encoder, equal, **options) -> None:
         model.set_attn_implementation(form)
         actual = derivatives(model, inputs, real)
         assert actual.keys() == expected.keys()
-        for name, value in expected.items():
-            equal(actual[name], value, f"{form}: {name}")
+        for name in (name for name, value in expected.items() if value.numel()):
+            equal(actual[name], expected[name], f"{form}: {name}")
 
 
 @each(ENCODERS)
@@ -217,16 +217,17 @@ def test_saved_and_loaded(encoder, tmp_path):
     """By AutoModel, pickle and copy.deepcopy."""
     model = encoder.linear(encoder.model(torch.float32), window=WINDOW, exact_length=0)
     inputs = encoder.inputs(model.config, dtype=torch.float32)
+    again = [copy.deepcopy(model)]
+    if encoder.can_pickle:
+        again.append(pickle.loads(pickle.dumps(model)))
     expected = output_of(model, inputs)
     model.save_pretrained(tmp_path)
     loaded, info = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values())
-    again = [copy.deepcopy(model), loaded]
-    if encoder.make_inputs is not wave:  # torch does not pickle normalized weights
-        again.append(pickle.loads(pickle.dumps(model)))
-    for other in again:
+    for other in (loaded, *again):
         assert type(other) is type(model)
-        assert all(torch.equal(x, y) for x, y in zip(model.parameters(), other.parameters(), strict=True))
+        weights = other.state_dict()
+        assert [name for name, weight in model.state_dict().items() if not torch.equal(weight, weights[name])] == []
         assert other.config.to_dict().items() >= {"lion_window": WINDOW}.items()
         torch.testing.assert_close(output_of(other.eval(), inputs), expected)
 

@@ -11,7 +11,7 @@ from pydoc import locate
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import modeling_lion
@@ -165,7 +165,13 @@ class Encoder:
 
     @property
     def can_pad(self) -> bool:
-        return self.make_inputs in (text, wave)
+        """Whether a row beside padding is what it is alone, in the encoder as it was."""
+        return self.make_inputs in (text, wave) and str(self) != "Data2VecAudioModel"  # its convolutions see padding
+
+    @property
+    def can_pickle(self) -> bool:
+        """Not with normalized weights in convolutions, and not with the hooks of backbones that have run."""
+        return self.make_inputs is not wave and str(self) != "VitPoseBackbone"
 
     def __str__(self) -> str:
         return self.class_name.rpartition(".")[2] if self.why_refused is None else f"{self.class_name}-refused"
@@ -192,6 +198,9 @@ class Encoder:
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(0.1 * torch.randn_like(weight))
+            for table in model.modules():
+                if isinstance(table, nn.Embedding) and table.padding_idx is not None:
+                    table.weight[table.padding_idx] = 0  # as some classes make it when they load
         return model
 
     def inputs(self, config: PreTrainedConfig, batch: int = 2, length: int = 12, dtype=torch.float64) -> dict:
@@ -235,7 +244,17 @@ ENCODERS = [
     Encoder("JinaEmbeddingsV3Model", TEXT),
     Encoder("LayoutLMModel", TEXT),
     Encoder("MarkupLMModel", TEXT | {"max_depth": 3, "xpath_unit_hidden_size": 4}),
-    Encoder("MobileBertModel", TEXT | {"embedding_size": 8, "intra_bottleneck_size": 16, "true_hidden_size": 16}),
+    Encoder(
+        "MobileBertModel",
+        TEXT
+        | {
+            "initializer_range": 0.1,
+            "trigram_input": False,
+            "embedding_size": 16,
+            "intra_bottleneck_size": 16,
+            "true_hidden_size": 16,
+        },
+    ),
     Encoder(
         "ModernBertModel",
         TEXT
