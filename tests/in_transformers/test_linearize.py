@@ -392,6 +392,7 @@ def test_a_linear_vit_is_the_models_of_the_paper(mixer, feature_map, equal):
         norm_position="pre",
         pooling="cls",
         conv_kernel=0,
+        head_directions="both",
         use_gated_mlp=False,
         **fields,
     )
