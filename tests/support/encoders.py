@@ -555,6 +555,6 @@ REFUSED = [
             "decoder_intermediate_size": 24,
         },
         image_and_noise,
-        why_refused="is outside of the base model",
+        why_refused="outside of the base model",
     ),
 ]
