@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 import torch
+import transformers
 from encoders import ENCODERS, REFUSED, Encoder, text, wave
 from torch import Tensor, nn
 from transformers import AttentionMaskInterface, AutoModel, PreTrainedModel
@@ -25,7 +26,9 @@ WINDOW = 2
 
 
 def each(encoders: list[Encoder], quick: tuple[str, ...] = QUICK) -> pytest.MarkDecorator:
-    params = [pytest.param(x, marks=[] if str(x) in quick else pytest.mark.slow, id=str(x)) for x in encoders]
+    params = [
+        pytest.param(x, marks=[] if str(x) in quick else pytest.mark.slow, id=str(x)) for x in encoders if x.is_there
+    ]
     return pytest.mark.parametrize("encoder", params)
 
 
@@ -232,7 +235,40 @@ def test_saved_and_loaded(encoder, tmp_path):
         torch.testing.assert_close(output_of(other.eval(), inputs), expected)
 
 
-@pytest.mark.parametrize("encoder", REFUSED, ids=str)
+@pytest.mark.parametrize(
+    "encoder", [x for x in ENCODERS if x.is_there and str(x) in ("BertModel", "ViTModel")], ids=str
+)
+def test_heads(encoder, tmp_path):
+    check_heads(encoder, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_all_heads(tmp_path):
+    for encoder in ENCODERS:
+        if encoder.is_there:
+            check_heads(encoder, tmp_path / str(encoder))
+
+
+def check_heads(encoder: Encoder, folder) -> None:
+    """Each is loaded by its Auto class, with all weights."""
+    for head, auto_class in encoder.heads().items():
+        try:
+            model = encoder.linear(encoder.model(torch.float32, model_class=head), window=WINDOW)
+        except (TypeError, ValueError):  # which heads these are is in the table on docs/compatibility.md
+            continue
+        model.save_pretrained(folder / head.__name__)
+        loaded, info = getattr(transformers, auto_class).from_pretrained(
+            folder / head.__name__, output_loading_info=True
+        )
+        assert type(loaded) is type(model)
+        assert not any(info.values()), (head, info)
+        weights = loaded.state_dict()
+        assert [name for name, weight in model.state_dict().items() if not torch.equal(weight, weights[name])] == []
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # DeBERTa in older releases
+@pytest.mark.parametrize("encoder", [x for x in REFUSED if x.is_there], ids=str)
 def test_refused(encoder):
     """With the reason, and nothing has changed."""
     model = encoder.model(torch.float32)
