@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The fields that the configuration of an encoder gets when it becomes linear (SPEC §13)."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
@@ -44,3 +45,11 @@ class InPlaceConfig(PreTrainedConfig):
         for name in ("lion_window", "lion_exact_length"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name.removeprefix('lion_')}` is {getattr(self, name)}; give 0 or more tokens.")
+
+
+def parts_of(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
+    """A configuration, and after it those of its parts."""
+    yield config
+    for name in config.sub_configs:
+        if isinstance(part := getattr(config, name, None), PreTrainedConfig):
+            yield from parts_of(part)
