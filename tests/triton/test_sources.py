@@ -37,7 +37,7 @@ class Products:
                 self.follow(function)
 
     def holds(self, node: ast.AST, function: str) -> bool:
-        """Whether an expression may hold a product: what is loaded, or returned by a function without one, does not."""
+        """Whether an expression may hold a product. What is loaded does not, nor what other functions return."""
         if isinstance(node, ast.Call):
             called = name_of(node.func)
             if called in self.returning:
