@@ -176,18 +176,18 @@ GROUPS = {"document": (BASE[0], WINDOWS, BASE[1]), "encoder": ENCODERS}
 LINEARIZED = ", linearized"
 
 
-def linearized(*peers: str) -> list[str]:
-    return [f"{name}{LINEARIZED}" for name in peers if hasattr(modeling_lion, "linearize")]
+def linearized(peer: str, device: str) -> list[str]:
+    return [f"{peer}{LINEARIZED}"] if device != "cpu" and hasattr(modeling_lion, "linearize") else []
 
 
 def names(modality: str, device: str = "cpu") -> list[str]:
     """The models of a modality, the peer of the others first."""
     if modality in GROUPS:
-        found = linearized(BASE[0]) if device != "cpu" and modality == "document" else []
+        found = linearized(BASE[0], device) if modality == "document" else []
         return [f"{name} {modality}" for name in (*GROUPS[modality], *found)]
     hybrid = [BASE[1]] if modality == "text" else []
-    found = linearized(PEERS[modality][0]) if device != "cpu" else []
-    return PEERS[modality] + hybrid + [f"{lion} {modality}" for lion in LIONS] + found
+    lions = [f"{lion} {modality}" for lion in LIONS]
+    return PEERS[modality] + hybrid + lions + linearized(PEERS[modality][0], device)
 
 
 def short(name: str) -> str:
@@ -197,7 +197,8 @@ def short(name: str) -> str:
     return name
 
 
-MODELS = tuple(dict.fromkeys(short(name) for modality in PEERS for name in names(modality, REHEARSAL)))
+MODELS = dict.fromkeys(short(name) for modality in PEERS for name in names(modality))
+MODELS = (*MODELS, *(f"{name}{LINEARIZED}" for name in ("BERT", "ViT", BASE[0])))
 
 
 def step_alone(name: str, layers: int, modality: str, size: int, mode: str, dtype: str) -> tuple[float, int]:
@@ -300,7 +301,9 @@ def main(args: list[str] | None = None) -> None:
             except Exception as error:
                 if not on_gpu or "CUDA error" in str(error):  # after which nothing runs in this process
                     raise
-                print(*case.values(), short(chosen[-1]), f"left out, {type(error).__name__}: {error}"[:500], flush=True)
+                print(
+                    *case.values(), short(chosen[-1]), f"left out, {type(error).__name__}: {error}"[:500], flush=True
+                )
         if on_gpu:
             torch.compiler.reset()
         if args.device == "cuda":

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import date
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -200,6 +201,13 @@ def gpu(device: str = "cuda") -> dict[str, str | None]:
 
     tiles = triton_plan.architecture(torch.device("cuda", 0)), 16, 64
     return {"gpu": torch.cuda.get_device_name(), "tiles_measured_on": triton_config.MEASURED.get(tiles)}
+
+
+def about_gpu() -> str:
+    """GPU and versions, in a line."""
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    others = [f"{package} {version(package)}" for package in ("triton", "transformers", "tokenizers")]
+    return ", ".join([name, f"Python {platform.python_version()}", f"torch {torch.__version__}", *others])
 
 
 def machine() -> dict[str, str | int]:

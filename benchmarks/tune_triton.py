@@ -354,6 +354,9 @@ def table() -> str:
 def write() -> None:
     """The tables, in the file that holds them; the rest of it stays."""
     values = {name: repr(getattr(triton_config, name)).replace("'", '"') for name in ("MEASURED", "PARALLEL_UP_TO")}
+    if len(triton_config.MEASURED) > 1:
+        rows = [f"    {key!r}: {gpu!r},".replace("'", '"') for key, gpu in triton_config.MEASURED.items()]
+        values["MEASURED"] = "\n".join(["{", *rows, "}"])
     values["TABLE"] = f'"""\\\n{table()}"""'
     text = FILE.read_text()
     lines = text.splitlines()
