@@ -301,9 +301,8 @@ def main(args: list[str] | None = None) -> None:
             except Exception as error:
                 if not on_gpu or "CUDA error" in str(error):  # after which nothing runs in this process
                     raise
-                print(
-                    *case.values(), short(chosen[-1]), f"left out, {type(error).__name__}: {error}"[:500], flush=True
-                )
+                note = f"left out, {type(error).__name__}: {error}"[:500]
+                print(*case.values(), short(chosen[-1]), note, flush=True)
         if on_gpu:
             torch.compiler.reset()
         if args.device == "cuda":

@@ -127,7 +127,9 @@ def train(model: torch.nn.Module, splits: dict, args, deadline: float, is_vim: b
 
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "one layer, one epoch of few images", has_gpu=True)
-    parser.add_argument("--data", type=Path, required=True, help="folder with the files of dataset-fashion-mnist")
+    parser.add_argument(
+        "--data", type=Path, help="folder with the files of dataset-fashion-mnist; for a rehearsal: noise"
+    )
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=20)
@@ -140,7 +142,10 @@ def main(args: list[str] | None = None) -> None:
     path = args.output_dir / "paper_gpu.csv"
     splits = {}
     for split in ("train", "test"):
-        images, labels = load_fashion_mnist(args.data, split)
+        if args.data is None and args.device == REHEARSAL:
+            images, labels = torch.randint(256, (64, SIDE, SIDE), dtype=torch.uint8), torch.arange(64) % 10
+        else:
+            images, labels = load_fashion_mnist(args.data or "", split)
         splits[split] = [x[: args.images].to(torch_device(args.device)) for x in (images, labels)]
     begun = 0
     for seed, name in itertools.product(range(args.seeds), args.models):

@@ -76,8 +76,8 @@ class Run:
             log.flush()
             position = log.tell()
             process = subprocess.Popen(
-                command, cwd=ROOT, env=self.environment | environment, stdout=log, stderr=subprocess.STDOUT,
-                start_new_session=True,
+                command, cwd=ROOT, env=self.environment | environment, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             try:
                 code = process.wait(seconds)
@@ -105,7 +105,7 @@ class Run:
     @cached_property
     def about(self) -> str:
         """GPU and versions, from a process of its own: this one imports neither torch nor the model."""
-        code = "from measure import about_gpu; import modeling_lion; print(about_gpu())"
+        code = "from measure import about_gpu; print(about_gpu())"
         command = [sys.executable, "-c", code]
         result = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True)
         if result.returncode:
@@ -159,6 +159,9 @@ def tune(run: Run) -> str:
         )  # fmt: skip
         if not run.rehearses:
             shutil.copy(CONFIG, found)
+        options = ("--compile", "--architectures", "sm_90", "--dtypes", "bfloat16", "--dims", *DIMS)
+        code = run.python("tune", "benchmarks/tune_triton.py", *options, seconds=100, echo=False)
+        print({0: "every form compiles without faults", -1: "no time is left to compile every form"}.get(code, ""))
     written = {}
     exec(found.read_text(), written)
     about = [f"{'/'.join(map(str, key))}: measured on {gpu}" for key, gpu in written["MEASURED"].items()]
@@ -199,12 +202,16 @@ def models(run: Run) -> str:
 
 
 def paper(run: Run) -> str:
-    if run.arguments.data is None:
+    if run.arguments.data is None and not run.rehearses:
         return "needs --data, the folder with the files of Debian's package dataset-fashion-mnist"
     from gpu.speed import paper_table
 
-    options = ["--data", run.arguments.data.resolve(), "--seeds", run.arguments.seeds]
-    options += ["--images", 64, "--epochs", 1, "--batch_size", 32, "--layers", 1] if run.rehearses else []
+    options = ["--seeds", run.arguments.seeds]
+    if run.arguments.data is not None:
+        options += ["--data", run.arguments.data.resolve()]
+    if run.rehearses:
+        options += ["--images", 64, "--epochs", 1, "--batch_size", 32, "--layers", 1, "--seeds", 1]
+        options += ["--models", "softmax", "LION-S♮", "Hydra"]
     run.bench("gpu/fashion", *options, seconds=25 * 60, name="paper")
     return paper_table(run.out / "paper_gpu.csv")
 
