@@ -70,6 +70,7 @@ def test_a_row_per_contestant(bench, monkeypatch, capsys):
     times = lambda functions, *_: {name: [i + 2.0] * 3 for i, name in enumerate(functions)}
     monkeypatch.setattr(bench, "captured", captured)
     monkeypatch.setattr(bench, "interleaved", times)
+    monkeypatch.setitem(bench.BACKENDS, "cudnn", bench.SDPBackend.MATH)  # which a CPU has
     rows = bench.measure(16, 1, "forward", "cuda", 10.0)
     assert [(row["mixer"], row["kernel"]) for row in rows] == [*bench.contestants("cuda", 16)]
     flash, cudnn, feature_map = rows[:3]
