@@ -161,6 +161,10 @@ def scan_of_mamba(hidden_states, dt, A, B, C, D, z, delta_bias, delta_softplus, 
     B, C = (x.to(dtype).permute(2, 1, 0).contiguous() for x in (B, C))
     is_small = u[0].numel() * A.shape[1] <= SMALL_STEP and not torch.is_grad_enabled()
     scan = scan_in_chunks if is_small else SelectiveScan.apply
+    if hidden_states.is_cuda and dtype == torch.float32:
+        from gpu.mamba_scan import TritonSelectiveScan  # needs triton
+
+        scan = TritonSelectiveScan.apply
     output = scan(u, dt, A.to(dtype).T.contiguous(), B, C).permute(1, 2, 0)
     return ((output + D[:, None] * hidden_states) * F.silu(z)).to(hidden_states.dtype)
 

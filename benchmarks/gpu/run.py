@@ -159,9 +159,10 @@ def tune(run: Run) -> str:
         )  # fmt: skip
         if not run.rehearses:
             shutil.copy(CONFIG, found)
+    if not run.rehearses:
         options = ("--compile", "--architectures", "sm_90", "--dtypes", "bfloat16", "--dims", *DIMS)
         code = run.python("tune", "benchmarks/tune_triton.py", *options, seconds=100, echo=False)
-        print({0: "every form compiles without faults", -1: "no time is left to compile every form"}.get(code, ""))
+        print({0: "every form compiles without faults", -1: "no time was left to compile every form"}.get(code, ""))
     written = {}
     exec(found.read_text(), written)
     about = [f"{'/'.join(map(str, key))}: measured on {gpu}" for key, gpu in written["MEASURED"].items()]

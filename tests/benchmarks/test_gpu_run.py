@@ -173,6 +173,32 @@ def test_another_fashion_mnist_is_refused(folder):
         fashion_mnist.load_fashion_mnist(folder, "train")
 
 
+SCAN = """
+import torch
+from gpu.mamba_scan import TritonSelectiveScan
+from mamba_peers import SelectiveScan
+torch.manual_seed(0)
+u, grad = torch.randn(2, 7, 3, 40)
+dt, A, B, C = torch.rand(7, 3, 40), -torch.rand(16, 40), torch.randn(7, 16, 3), torch.randn(7, 16, 3)
+results = []
+for scan, dtype in ((TritonSelectiveScan, torch.float32), (SelectiveScan, torch.float64)):
+    leaves = [x.to(dtype).requires_grad_() for x in (u, dt, A, B, C)]
+    output = scan.apply(*leaves)
+    results.append([output, *torch.autograd.grad(output, leaves, grad.to(dtype))])
+for found, right in zip(*results, strict=True):
+    assert right.abs().max() > 0.5
+    torch.testing.assert_close(found.double(), right, rtol=1e-5, atol=1e-5)
+"""
+
+
+@pytest.mark.slow
+def test_scan_of_vim_in_triton():
+    """Results and gradients, in Triton's interpreter, beside the loop in float64."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT / "benchmarks")}
+    result = subprocess.run([sys.executable, "-c", SCAN], env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-2000:]
+
+
 def test_augmented_images_are_shifted_or_flipped():
     fashion = importlib.import_module("gpu.fashion")
     torch.manual_seed(0)
