@@ -66,7 +66,7 @@ def test_gradient_reaches_every_weight(peers):
 def test_scan_equals_that_of_transformers(peers, peer, heads, length):
     """Results and gradients; the references of transformers compute in float32."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16 * heads, "num_attention_heads": heads}
+    sizes = {"hidden_size": 16 * heads, "num_attention_heads": heads, "head_directions": "both"}
     config = LionConfig(**CONFIG.to_dict() | sizes)
     mixer = peers.MAMBA_PEERS[peer](config, 1)[0].double()
     hidden_states = torch.randn(2, length, config.hidden_size, dtype=torch.float64, requires_grad=True)
