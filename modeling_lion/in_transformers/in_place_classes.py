@@ -5,6 +5,7 @@ Classes of encoders that became linear, made by name from those of transformers 
 others from loading such weights as softmax by mistake.
 """
 
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import torch
@@ -98,27 +99,40 @@ CONFIG_CLASSES: dict[type, type[PreTrainedConfig]] = {}
 
 
 def in_place_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
-    """The class of configurations of encoders whose class was `base`; registered with the Auto classes."""
+    """
+    The class of configurations of encoders whose class was `base`; registered with the Auto classes. (Code that was
+    loaded from beside weights leaves that to transformers: other weights may come with another version of it.)
+    """
     if base in CONFIG_CLASSES:
         return CONFIG_CLASSES[base]
     members = {"model_type": PREFIX + base.model_type, "__module__": __name__, "__doc__": InPlaceConfig.__doc__}
     CONFIG_CLASSES[base] = config_class = strict(type(f"Lion{base.__name__}", (InPlaceConfig, base), members))
+    models = {name: classes_of(mapping[base]) for name, mapping in model_mappings().items() if base in mapping}
+    auto_classes = {name: f"Lion{found[0].__name__}" for name, found in models.items()}
+    config_class.auto_classes = {"AutoConfig": config_class.__name__} | auto_classes
+    if not isinstance(CONFIG_MAPPING._extra_content, LazyConfigs):
+        return config_class
     AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
     for mapping in (TOKENIZER_MAPPING, IMAGE_PROCESSOR_MAPPING, FEATURE_EXTRACTOR_MAPPING, PROCESSOR_MAPPING):
         if base in mapping:
             mapping.register(config_class, mapping[base], exist_ok=True)
-    for mapping in model_mappings():
-        if base in mapping:
-            found = mapping[base]
-            models = tuple(in_place_model_class(x) for x in (found if isinstance(found, tuple | list) else [found]))
-            mapping.register(config_class, models if len(models) > 1 else models[0], exist_ok=True)
+    for name, found in models.items():
+        ours = tuple(map(in_place_model_class, found))
+        model_mappings()[name].register(config_class, ours if len(ours) > 1 else ours[0], exist_ok=True)
     return config_class
 
 
-def model_mappings() -> list:
-    """Of all Auto classes of models, from the class of a configuration to that of the model."""
-    classes = (getattr(transformers, name) for name in dir(transformers) if name.startswith("AutoModel"))
-    return [x._model_mapping for x in classes if getattr(x, "_model_mapping", None) is not None]
+@lru_cache
+def model_mappings() -> dict[str, Mapping]:
+    """Of all Auto classes of models, by name, from the class of a configuration to that of the model."""
+    names = (name for name in dir(transformers) if name.startswith("AutoModel"))
+    mappings = {name: getattr(getattr(transformers, name), "_model_mapping", None) for name in names}
+    return {name: mapping for name, mapping in mappings.items() if mapping is not None}
+
+
+def classes_of(found: type | Iterable[type]) -> tuple[type, ...]:
+    """What an Auto class has for a configuration, one class or several."""
+    return (found,) if isinstance(found, type) else tuple(found)
 
 
 @lru_cache
