@@ -13,6 +13,11 @@ from ..mixers.feature_map import FEATURE_MAPS
 PREFIX = "lion-"  # of `model_type`
 
 
+def is_lion(config: PreTrainedConfig) -> bool:
+    """Whether a configuration is of a model of this package: a LION, or an encoder that became linear."""
+    return config.model_type == "lion" or config.model_type.startswith(PREFIX)
+
+
 @strict
 class InPlaceConfig(PreTrainedConfig):
     """

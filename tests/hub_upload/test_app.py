@@ -198,9 +198,9 @@ def test_heads_of_a_long_text_and_of_an_image(served):
 
 def test_times_come_length_by_length(served):
     times = list(app_panels.time_by_length(served("masked"), 16, lengths=(8, 16, 32)))
-    assert [time.length for time in times] == [8, 16] and all(time.lion > 0 and time.bert > 0 for time in times)
+    assert [time.length for time in times] == [8, 16] and all(time.lion > 0 and time.softmax > 0 for time in times)
     assert [time.length for time in app_panels.time_by_length(served("table"), 8192)] == [128]
-    assert len(time_figure(times, "lion").axes[0].lines) == 2
+    assert len(time_figure(times, "lion", "BERT").axes[0].lines) == 2
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_facts_are_those_of_the_model(tmp_path, measured):
         f"| parameters | {count:,} |",
         "| layers | 2 |",
         "| mixer | `decay` |",
-        "| norms | `layer_norm`, `pre` |",
+        "| norms | `pre` |",
     ):
         assert line in card
     assert "LION-D" in card and "RetNet" in card

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hub_checkpoints import RECOMMENDED, image_checkpoint, preset_checkpoint, text_checkpoint
+from hub_checkpoints import RECOMMENDED, SMALL, image_checkpoint, preset_checkpoint, text_checkpoint
 from hub_upload_lion import verify_checkpoint
 from hub_upload_lion.app.panels import load_served
 from hub_upload_lion.checkpoint import find_checkpoint, load_model
@@ -167,7 +167,7 @@ def test_the_first_nan_is_found(checkpoint, tmp_path, capsys):
 
     model = load_model(checkpoint, dtype=torch.float32)
     torch.nn.init.constant_(model.lion.layers[0].mlp.up_proj.weight, 3e38)  # finite, but what it makes is not
-    report = numerics_report(model, sample_inputs(model.config, checkpoint))
+    report = numerics_report(model, sample_inputs(model, checkpoint))
     assert report.first_nan == "the output of lion.layers.0.mlp.up_proj"
     assert all(h.first_nan is None for h in report.heads[:4]) and all(h.first_nan == 0 for h in report.heads[4:])
 
@@ -189,15 +189,16 @@ def test_padding_goes_where_it_is_asked_for(side):
 
 
 def test_inputs_fit_the_model(checkpoint, tmp_path):
-    lengths = lambda config: [len(x) for x in sample_inputs(config, checkpoint)]
-    assert lengths(LionConfig(chunk_size=64)) == [161, 107, 53]
-    assert lengths(LionConfig(position_embedding_type="absolute", max_position_embeddings=30)) == [29, 19, 9]
+    model = lambda **fields: LionModel(LionConfig(**SMALL | fields))
+    lengths = lambda **fields: [len(x) for x in sample_inputs(model(**fields), checkpoint)]
+    assert lengths(chunk_size=64) == [161, 107, 53]
+    assert lengths(position_embedding_type="absolute", max_position_embeddings=30) == [29, 19, 9]
     short = text_checkpoint(tmp_path / "short", position_embedding_type="absolute", max_position_embeddings=12)
     assert verify_checkpoint(short, dtypes=("float32",)).passed  # padded ones, too
     empty = tmp_path / "empty.txt"
     empty.write_text(" \n")
     with pytest.raises(ValueError, match="holds no token"):
-        sample_inputs(LionConfig(), checkpoint, file=empty)
+        sample_inputs(model(), checkpoint, file=empty)
 
 
 def test_checkpoints_are_found(checkpoint, tmp_path):
