@@ -12,9 +12,9 @@ import pytest
 import torch
 import transformers
 from conftest import CASES, TINY, TINY_IMAGE
+from hub_checkpoints import linear_encoder, text_tokenizer
 from sentence_transformers import SentenceTransformer
-from tokenization_lion import LionTokenizer
-from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, ModernBertConfig, ModernBertModel
+from transformers import AutoModelForMaskedLM, BertConfig, ModernBertConfig, ModernBertModel
 from transformers.dynamic_module_utils import get_imports, get_relative_imports
 
 import modeling_lion
@@ -148,18 +148,10 @@ print(type(model).__module__)
     assert sorted(path.name for path in (tmp_path / "again").glob("*.py")) == FILES
 
 
-def linear_bert(seed: int = 0) -> BertForMaskedLM:
-    """A BERT that is linear beyond 8 tokens."""
-    torch.manual_seed(seed)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    bert = BertForMaskedLM(BertConfig(vocab_size=60, max_position_embeddings=64, initializer_range=0.2, **sizes))
-    bert.config.auto_map = {"AutoModel": "somebody/encoder--modeling_encoder.Encoder"}  # of the source
-    options = {"exact_length": 8, "window": 4, "mixer": "selective", "positions": "cyclic"}
-    return modeling_lion.linearize(bert.eval(), **options)
-
-
 def test_a_linear_encoder_is_saved_with_its_code(tmp_path):
-    linear_bert().save_pretrained(tmp_path)
+    model = linear_encoder()
+    model.config.auto_map = {"AutoModel": "somebody/encoder--modeling_encoder.Encoder"}  # of its source
+    model.save_pretrained(tmp_path)
     assert sorted(path.name for path in tmp_path.glob("*.py")) == FILES
     auto_map = json.loads((tmp_path / "config.json").read_text())["auto_map"]
     assert auto_map["AutoConfig"] == "modeling_lion.LionBertConfig"
@@ -177,21 +169,22 @@ def test_a_linear_encoder_is_saved_with_its_code(tmp_path):
 @pytest.mark.slow
 def test_linear_encoders_compute_the_same_without_the_package(tmp_path):
     """Several beside each other, with code of their own; and what that process saves loads once more."""
-    tokenizer = LionTokenizer.train_from_iterator(["the lion sleeps in the shade of a tree"] * 3, vocab_size=60)
     ids, mask, expected = torch.randint(5, 60, (3, 70)), torch.ones(3, 70, dtype=torch.long), {}
     mask[1, 6:] = mask[2, 40:] = 0
-    options = {"num_hidden_layers": 3, "global_attn_every_n_layers": 2, "local_attention": 8, "vocab_size": 60}
+    options = {"num_hidden_layers": 3, "global_attn_every_n_layers": 2, "local_attention": 8, "vocab_size": 76}
     options |= {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "pad_token_id": 0}
     modern = ModernBertModel(ModernBertConfig(**options)).eval()
     modern = modeling_lion.linearize(modern, layers="global", exact_length=8, window=4)
-    for name, model in {"bert": linear_bert(), "other": linear_bert(1), "modern": modern}.items():
+    other = linear_encoder()
+    other.init_weights()
+    for name, model in {"bert": linear_encoder(), "other": other, "modern": modern}.items():
         model.save_pretrained(tmp_path / name)
-        tokenizer.save_pretrained(tmp_path / name)
+        text_tokenizer().save_pretrained(tmp_path / name)
         for form in ("lion", "lion_parallel", "lion_chunk", "lion_rnn", "sdpa"):
             model.set_attn_implementation(form)
             expected[name, form] = model(ids, attention_mask=mask)[0].detach()
     folder = str(tmp_path / "bert")
-    text = "the lion [MASK] in the shade of a tree in the shade of the lion"
+    text = "The lion [MASK] in the shade." + " A lion roars at night, and hunts at dawn with its pride." * 3
     answer = transformers.pipeline("fill-mask", folder)(text)
     vector = SentenceTransformer(folder, device="cpu").encode(text)
     torch.save((ids, mask, expected, text, answer, torch.tensor(vector)), tmp_path / "expected.pt")
