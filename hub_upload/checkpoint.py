@@ -102,7 +102,7 @@ def load_model(
             f"{checkpoint} is a {config.model_type!r} model, not a LION: `lion convert` makes one of it if it can."
         )
     is_own = isinstance(config, LionConfig)
-    name = (config.architectures or ["LionModel" if is_own else config.auto_classes["AutoModel"]])[0]
+    name = (config.architectures or ["LionModel" if is_own else config.auto_classes["AutoModel"][0]])[0]
     name = {"LionBackbone": "LionModel"}.get(name, name)  # the same weights; its outputs are no tensors
     model_class = getattr(modeling_lion, name, None)
     if model_class is None:

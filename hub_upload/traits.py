@@ -31,7 +31,7 @@ class Traits:
         exact_length: inputs of at most so many tokens are computed by softmax; 0 for none.
         longest_text: tokens, by a table of positions; `None` without a limit.
         image_shape: channels, height and width, of a model for images.
-        auto_classes: the class for each Auto class, by name.
+        auto_classes: names of the classes that each Auto class loads.
     """
 
     default_form = "auto"
@@ -51,7 +51,7 @@ class Traits:
         self.chunk_size = config.chunk_size
         self.longest_text = config.longest_text
         self.image_shape = (config.num_channels, *config.image_shape)
-        self.auto_classes = AUTO_MODELS[config.modality]
+        self.auto_classes = {name: (model,) for name, model in AUTO_MODELS[config.modality].items()}
 
     @property
     def longest_sample(self) -> int:

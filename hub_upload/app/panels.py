@@ -127,7 +127,7 @@ def facts(served: Served) -> str:
 def needs(served: Served, *auto_classes: str) -> str | None:
     """A sentence, if the checkpoint is of another class than those that these Auto classes load."""
     known = served.traits.auto_classes
-    kinds = [known[name] for name in auto_classes if name in known]
+    kinds = [kind for name in auto_classes for kind in known.get(name, ())]
     wanted = " or ".join(kinds or auto_classes)
     return None if served.kind in kinds else f"it needs a {wanted}, and {served.name} is a {served.kind}."
 

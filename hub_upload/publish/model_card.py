@@ -79,7 +79,7 @@ def auto_class_of(model: PreTrainedModel) -> str:
         ValueError: if none does whose task the Hub knows.
     """
     names, kind = traits_of(model).auto_classes, type(model).__name__
-    found = next((auto_class for auto_class in TASKS if names.get(auto_class) == kind), None)
+    found = next((auto_class for auto_class in TASKS if kind in names.get(auto_class, ())), None)
     if found is None:
         raise ValueError(
             f"A {kind} has no task that the Hub knows: save the encoder alone, with "

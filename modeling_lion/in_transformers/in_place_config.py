@@ -2,6 +2,7 @@
 """The fields that the configuration of an encoder gets when it becomes linear (SPEC §13)."""
 
 import os
+from collections.abc import Iterator
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
@@ -35,7 +36,7 @@ class InPlaceConfig(PreTrainedConfig):
         lion_position_table: the name of that table within the base model and its first position; `None` without one.
     """
 
-    # Of this type, the class for each Auto class, by name.
+    # Of this type, the names of the classes for each Auto class.
     auto_classes = {}
     # Writes the code that loads this class; `None` if that code was loaded from beside the weights.
     write_code = None
@@ -62,7 +63,17 @@ class InPlaceConfig(PreTrainedConfig):
         package, with the code that it refers to.
         """
         # In the place of an `auto_map` of the source, whose classes would compute softmax.
-        self.auto_map = {name: f"modeling_lion.{found}" for name, found in self.auto_classes.items()}
+        saved = self.architectures or ()
+        chosen = {name: next((x for x in found if x in saved), found[0]) for name, found in self.auto_classes.items()}
+        self.auto_map = {name: f"modeling_lion.{model}" for name, model in chosen.items()}
         if self.write_code is not None:
             self.write_code(save_directory)
         super().save_pretrained(save_directory, **kwargs)
+
+
+def parts_of(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:
+    """A configuration, and after it those of its parts."""
+    yield config
+    for name in config.sub_configs:
+        if isinstance(part := getattr(config, name, None), PreTrainedConfig):
+            yield from parts_of(part)

@@ -94,8 +94,9 @@ def grow_buffers(owner: nn.Module, size: int, wanted: int) -> None:
     """
     Make the default positions and token types of a module, buffers `(1, size)` that are not saved, `wanted` long.
     """
+    saved = owner.state_dict(keep_vars=True)
     for name, buffer in list(owner.named_buffers(recurse=False)):
-        if name in owner._non_persistent_buffers_set and buffer.dim() == 2 and buffer.shape[-1] == size:
+        if name not in saved and buffer.dim() == 2 and buffer.shape[-1] == size:
             grown = torch.zeros(1, wanted, dtype=buffer.dtype, device=buffer.device)
             if name == "position_ids":
                 grown = torch.arange(wanted, dtype=buffer.dtype, device=buffer.device).unsqueeze(0)
