@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ..attention.custom_operator import NAMESPACE
 from ..attention.decay import cut_evenly
 from ..attention.kernels import register_kernels
 from ..attention.numerics import accumulation_dtype, save_for_backward, saved_for_backward
@@ -149,7 +150,7 @@ WINDOW_OPTIONS = "SymInt sliding_window, float scaling, SymInt first_query"
 
 
 @torch.library.custom_op(
-    "lion::softmax_window",
+    f"{NAMESPACE}::softmax_window",
     mutates_args=(),
     schema=f"({WINDOW_INPUTS}, {WINDOW_OPTIONS}, bool with_log_sum) -> (Tensor, Tensor)",
 )
@@ -260,7 +261,7 @@ def window_results(query, key, value, is_real, cu_seqlens, sliding_window, scali
 
 
 @torch.library.custom_op(
-    "lion::softmax_window_backward",
+    f"{NAMESPACE}::softmax_window_backward",
     mutates_args=(),
     schema=f"(Tensor grad, Tensor? d_log_sum, {WINDOW_INPUTS}, {WINDOW_OPTIONS}) -> (Tensor, Tensor, Tensor)",
 )

@@ -79,15 +79,9 @@ def in_place_attention(
         `None`.
 
     Raises:
-        ValueError: if the module is of no model from `linearize`, or a longer row has a mask that is neither padding
-            nor packing.
+        ValueError: if a longer row has a mask that is neither padding nor packing.
     """
-    head = getattr(module, "lion", None)
-    if not isinstance(head, InPlaceHead | KeptAttention):
-        raise ValueError(
-            f"{type(module).__name__} has no part of LION, and would stay softmax in silence: call "
-            '`modeling_lion.linearize(model)`, or use `attn_implementation="sdpa"`.'
-        )
+    head = module.lion
     if output_attentions is None:
         output_attentions = bool(module.config.output_attentions)
     options = kwargs | {"scaling": scaling, "dropout": dropout}
@@ -349,7 +343,26 @@ def in_place_mask(
     return mask
 
 
+def attention_of_part(module: nn.Module, *inputs, form: str, **kwargs) -> tuple[Tensor, Tensor | None]:
+    """
+    `in_place_attention` of the code that made the module's part: several models of one process may come with code of
+    their own, beside their weights, and names of attention functions are for all of them.
+
+    Raises:
+        ValueError: if the module is of no model from `linearize`.
+    """
+    function = getattr(getattr(module, "lion", None), "attention_function", None)
+    if function is None:
+        raise ValueError(
+            f"{type(module).__name__} has no part of LION, and would stay softmax in silence: call "
+            '`modeling_lion.linearize(model)`, or use `attn_implementation="sdpa"`.'
+        )
+    return function(module, *inputs, form=form, **kwargs)
+
+
+for _part in (InPlaceHead, KeptAttention):
+    _part.attention_function = staticmethod(in_place_attention)
 # For all models of this process.
 for _name, _form_in_place in FORMS_IN_PLACE.items():
-    AttentionInterface.register(_name, partial(in_place_attention, form=_form_in_place))
+    AttentionInterface.register(_name, partial(attention_of_part, form=_form_in_place))
     AttentionMaskInterface.register(_name, in_place_mask)
