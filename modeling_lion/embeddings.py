@@ -64,7 +64,7 @@ class PatchProjection(nn.Conv2d):
 
 
 class LionImageEmbeddings(nn.Module):
-    """A CLS token if configured, and the patches of an image, row by row; with absolute positions or none (SPEC §6)."""
+    """A CLS token if configured, and the patches of an image, row by row; absolute positions or none (SPEC §6)."""
 
     def __init__(self, config: PreTrainedConfig, use_mask_token: bool = False):
         super().__init__()
