@@ -100,6 +100,7 @@ DELETED_FIELDS = {
     "pooler_norm": False,
     "num_register_tokens": 0,
 }
+DELETED_POOLINGS = ("late", "cls_mean", "prefix", "attention")
 CONVERT_AGAIN = (
     "An earlier version made such models of other encoders. Make it again of its source, which stays the encoder that "
     "it is: `lion convert <source> <folder>`."
@@ -355,7 +356,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     rope_parameters: dict | None = None
     norm_position: Literal["pre", "post"] = "pre"
     use_gated_mlp: bool = True
-    pooling: str = "mean"
+    pooling: Literal["cls", "mean"] = "mean"
     patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
     head_directions: Literal["both", "alternate"] | None = None
     mixer_initializer_range: float | int | None = None
@@ -456,6 +457,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         if "max_position_embeddings" in given:
             given = {"initial_context_length": None} | given
         stored = published_fields((config_dict | given).get("modality", "text")) | config_dict
+        if stored["pooling"] in DELETED_POOLINGS:
+            raise ValueError(f"The stored configuration has `pooling` {stored['pooling']!r}. {CONVERT_AGAIN}")
         return super().from_dict({"transformers_version": __version__} | stored | given, **kwargs)
 
     @classmethod
@@ -810,8 +813,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             raise ValueError(f"`hidden_act` is {self.hidden_act!r}; give one of {', '.join(sorted(ACT2FN))}.")
 
     def validate_pooling(self):
-        if self.pooling not in ("cls", "mean"):
-            raise ValueError(f"`pooling` is {self.pooling!r}; give 'cls' or 'mean'. {CONVERT_AGAIN}")
         if self.modality == "image" and self.pooling == "cls" and not self.use_cls_token:
             raise ValueError(
                 "`pooling` is 'cls' with `use_cls_token` False, and there is no such token; give \"mean\"."
