@@ -8,6 +8,7 @@ from pathlib import Path
 import transformers
 from transformers import (
     AutoConfig,
+    AutoFeatureExtractor,
     AutoProcessor,
     BaseImageProcessor,
     FeatureExtractionMixin,
@@ -22,7 +23,6 @@ from modeling_lion import LionConfig, linearize
 from modeling_lion.in_transformers.in_place_config import InPlaceConfig
 
 from ..checkpoint import (
-    PREPROCESSOR_FILES,
     check_complete,
     fit_length,
     load_preprocessor,
@@ -35,6 +35,7 @@ from ..sentence_modules import SETTINGS, copy_modules, encoder_folder, model_of_
 # What makes inputs of a model.
 Processor = PreTrainedTokenizerBase | BaseImageProcessor | FeatureExtractionMixin | ProcessorMixin
 MODALITIES = {"input_ids": "text", "pixel_values": "image"}
+SOUNDS = ("preprocessor_config.json", "processor_config.json", "tokenizer_config.json")  # files of the others
 
 
 def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | None = None, **options) -> str:
@@ -119,8 +120,12 @@ def load_processor(model: PreTrainedModel, source: str | Path) -> Processor | No
     modality = MODALITIES.get(model.main_input_name)
     if modality is not None:
         return load_preprocessor(modality, source, required=False)
-    files = [cached_file(source, x, _raise_exceptions_for_missing_entries=False) for x in PREPROCESSOR_FILES["image"]]
-    return AutoProcessor.from_pretrained(source, trust_remote_code=False) if any(files) else None
+    is_there = {x: cached_file(source, x, _raise_exceptions_for_missing_entries=False) is not None for x in SOUNDS}
+    if not any(is_there.values()):
+        return None
+    # A model that writes has a tokenizer, too; without one, AutoProcessor fails.
+    auto_class = AutoProcessor if is_there["tokenizer_config.json"] else AutoFeatureExtractor
+    return auto_class.from_pretrained(source, trust_remote_code=False)
 
 
 def fit_settings(path: Path, limit: int | None) -> None:
