@@ -183,7 +183,7 @@ def test_recommended_presets():
 
 def test_published_presets():
     names = [name for name in PRESETS if name.split("-")[1] in ("lit", "d", "s")]
-    assert len(names) == 15 and len(PRESETS) == 22
+    assert len(names) == 15 and len(PRESETS) == 20
     for name in names:
         config = lion_preset(name, num_labels=7)
         _, mixer, size = name.split("-", 2)
@@ -238,7 +238,7 @@ def test_a_folder_with_fields_of_earlier_versions(modality, tmp_path, log):
     now = LionConfig(modality=modality, hidden_size=384).to_dict()
     (tmp_path / "config.json").write_text(json.dumps(now | STORED[modality] | OTHERS))
     loaded = AutoConfig.from_pretrained(tmp_path)
-    assert loaded.to_dict() == now and log == []
+    assert loaded.to_diff_dict() == LionConfig(modality=modality, hidden_size=384).to_diff_dict() and log == []
     assert AutoConfig.for_model(**now | STORED[modality] | OTHERS).to_dict() == now
 
 
