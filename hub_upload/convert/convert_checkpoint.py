@@ -115,8 +115,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     encoder.add_argument(
         "--layers",
         type=parse_layers,
-        help='which layers become linear: "all" (default), "global" for those without a window, "alternate" or '
-        'indices, "0,2,4"; the others stay softmax',
+        help='which layers become linear: "all" (default), "global" for those without a window, "alternate", "none" '
+        'or indices, "0,2,4"; the others stay softmax, in linear time if they have a window',
     )
     encoder.add_argument("--mixer", choices=_choices(InPlaceConfig, "lion_mixer"), help='decays; default "lit": none')
     encoder.add_argument("--window", type=int, metavar="TOKENS", help="tokens on each side with softmax; default 64")
@@ -151,7 +151,9 @@ def _choices(config_class: type, field: str) -> list[str]:
 
 
 def parse_layers(words: str) -> str | list[int]:
-    """ "0,2,4" are indices of layers; other words are unchanged."""
+    """ "0,2,4" are indices of layers, and "none" is no index; other words are unchanged."""
+    if words == "none":
+        return []
     return [int(index) for index in words.split(",")] if words.replace(",", "").isdigit() else words
 
 

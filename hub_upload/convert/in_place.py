@@ -140,19 +140,23 @@ def fit_settings(path: Path, limit: int | None) -> None:
 
 def report(source_class: str, model: PreTrainedModel) -> str:
     """What became linear, what stays exact, and what is new."""
-    config = model.config
+    config, longest = model.config, longest_text(model)
     is_linear = [sizes is not None for sizes in config.lion_layers.values()]
-    new = [parameter.numel() for name, parameter in model.named_parameters() if ".lion." in f".{name}"]
-    window = f"a window of {config.lion_window} tokens on each side" if config.lion_window else "no window"
-    return "\n".join(
-        (
-            f"{source_class} to {type(model).__name__}: {sum(is_linear)} of {len(is_linear)} attention modules became "
-            f"linear ({config.lion_mixer}, {config.lion_feature_map}, {window}).",
-            f"Exact: inputs of at most {config.lion_exact_length} tokens are computed as before.",
-            f"Longest text: {longest_text(model)} tokens, the table of positions; --positions cyclic reads it again."
-            if longest_text(model) is not None
-            else "No text is too long.",
+    became = f"{source_class} to {type(model).__name__}: {sum(is_linear)} of {len(is_linear)} attention modules"
+    lines = [f"{became} became linear"]
+    if any(is_linear):
+        window = f"a window of {config.lion_window} tokens on each side" if config.lion_window else "no window"
+        new = [parameter.numel() for name, parameter in model.named_parameters() if ".lion." in name]
+        lines[0] += f" ({config.lion_mixer}, {config.lion_feature_map}, {window})."
+        lines.append(f"Exact: inputs of at most {config.lion_exact_length} tokens are computed as before.")
+        lines.append(
             f"New: {sum(new):,} weights of {model.num_parameters():,}. Train them before you use longer inputs, for "
-            "example with examples/distill.py.",
+            "example with examples/distill.py."
         )
-    )
+    else:
+        lines[0] += ": the model computes what its source computes, windows in linear time."
+    if longest is None:
+        lines.append("No input is too long.")
+    else:
+        lines.append(f"Longest text: {longest} tokens, the table of positions; --positions cyclic reads it again.")
+    return "\n".join(lines)

@@ -63,7 +63,7 @@ def test_a_text_encoder_with_its_head_and_tokenizer(tmp_path, capsys):
     assert main(["convert", str(source), str(tmp_path / "lion"), *words, "--positions", "cyclic"]) == 0
     printed = capsys.readouterr().out
     assert "BertForMaskedLM to LionBertForMaskedLM: 1 of 2 attention modules became linear (decay, relu" in printed
-    assert "at most 9 tokens" in printed and "No text is too long" in printed and "examples/distill.py" in printed
+    assert "at most 9 tokens" in printed and "No input is too long" in printed and "examples/distill.py" in printed
     model, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "lion", output_loading_info=True)
     assert not any(info.values())
     new = [x.numel() for name, x in model.named_parameters() if ".lion." in name]
@@ -87,9 +87,20 @@ def test_the_longest_text_is_that_of_a_table_of_positions(config_class, tmp_path
     said = convert_encoder(source, tmp_path / "lion")
     found = AutoTokenizer.from_pretrained(tmp_path / "lion").model_max_length
     if config_class is ModernBertConfig:
-        assert found > 1e9 and "No text is too long" in said
+        assert found > 1e9 and "No input is too long" in said
     else:
         assert found == POSITIONS and f"Longest text: {POSITIONS} tokens" in said
+
+
+def test_windows_alone_in_linear_time(tmp_path, capsys):
+    source = save_text_encoder(tmp_path / "modernbert", ModernBertModel, ModernBertConfig)
+    assert main(["convert", str(source), str(tmp_path / "lion"), "--layers", "none"]) == 0
+    assert "0 of 2 attention modules became linear: the model computes what its source" in capsys.readouterr().out
+    ids = torch.randint(5, 40, (1, 300))
+    before, after = (
+        AutoModel.from_pretrained(tmp_path / name)(ids).last_hidden_state for name in ("modernbert", "lion")
+    )
+    torch.testing.assert_close(after, before, atol=1e-5, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
