@@ -155,8 +155,7 @@ def report(source_class: str, model: PreTrainedModel) -> str:
         )
     else:
         lines[0] += ": the model computes what its source computes, windows in linear time."
-    if longest is None:
-        lines.append("No input is too long.")
-    else:
-        lines.append(f"Longest text: {longest} tokens, the table of positions; --positions cyclic reads it again.")
+    if MODALITIES.get(model.main_input_name) == "text":
+        table = f"Longest text: {longest} tokens, the table of positions; --positions cyclic reads it again."
+        lines.append("No text is too long." if longest is None else table)
     return "\n".join(lines)

@@ -63,7 +63,7 @@ def test_a_text_encoder_with_its_head_and_tokenizer(tmp_path, capsys):
     assert main(["convert", str(source), str(tmp_path / "lion"), *words, "--positions", "cyclic"]) == 0
     printed = capsys.readouterr().out
     assert "BertForMaskedLM to LionBertForMaskedLM: 1 of 2 attention modules became linear (decay, relu" in printed
-    assert "at most 9 tokens" in printed and "No input is too long" in printed and "examples/distill.py" in printed
+    assert "at most 9 tokens" in printed and "No text is too long" in printed and "examples/distill.py" in printed
     model, info = AutoModelForMaskedLM.from_pretrained(tmp_path / "lion", output_loading_info=True)
     assert not any(info.values())
     new = [x.numel() for name, x in model.named_parameters() if ".lion." in name]
@@ -87,7 +87,7 @@ def test_the_longest_text_is_that_of_a_table_of_positions(config_class, tmp_path
     said = convert_encoder(source, tmp_path / "lion")
     found = AutoTokenizer.from_pretrained(tmp_path / "lion").model_max_length
     if config_class is ModernBertConfig:
-        assert found > 1e9 and "No input is too long" in said
+        assert found > 1e9 and "No text is too long" in said
     else:
         assert found == POSITIONS and f"Longest text: {POSITIONS} tokens" in said
 
@@ -169,6 +169,7 @@ def test_an_image_encoder_with_its_processor(tmp_path):
     ViTImageProcessorPil(size={"height": 16, "width": 16}, image_mean=mean).save_pretrained(tmp_path / "vit")
     said = convert_encoder(tmp_path / "vit", tmp_path / "lion")
     assert "LionViTForImageClassification" in said and "at most 17 tokens" in said  # patches and CLS
+    assert "text" not in said
     model = AutoModelForImageClassification.from_pretrained(tmp_path / "lion")
     assert model.config.id2label == labels
     assert list(AutoImageProcessor.from_pretrained(tmp_path / "lion").image_mean) == mean
