@@ -43,7 +43,7 @@ from modeling_lion import LionModel, LionPreTrainedModel
 
 sys.path.insert(0, str(ROOT / "examples"))
 
-from distill_from_softmax import find_teacher  # noqa: E402
+from distill import find_teacher  # noqa: E402
 from search import MODEL, check_encoder  # noqa: E402
 
 
