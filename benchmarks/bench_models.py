@@ -3,10 +3,10 @@
 Whole models side by side: LION as recommended, and LION-LIT, -D and -S as published, against transformers' BERT,
 ModernBERT and ViT, with scaled dot product attention; training step and inference, time and peak memory. "ModernBERT"
 has as many layers as the others, "ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published
-model, and so has "LION-ModernBERT-base", the preset with LION-S for the layers that see all tokens. These two are also
-measured as classifiers of documents, without a decoder to the vocabulary, beside the first one with its windows in
-linear time. The encoder in checkpoints/ is measured beside a BERT of its teacher's size, with positions for as many
-tokens, one text at a time.
+model, and so has "ModernBERT-base, linear", whose layers that see all tokens are linear beyond 512 tokens. These two
+are also measured as classifiers of documents, without a decoder to the vocabulary, beside the first one with its
+windows in linear time. The encoder in checkpoints/ is measured beside a BERT of its teacher's size, with positions for
+as many tokens, one text at a time.
 
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
@@ -64,8 +64,8 @@ from modeling_lion import (
     LionConfig,
     LionForImageClassification,
     LionForMaskedLM,
-    LionForSequenceClassification,
     LionModel,
+    linearize,
 )
 
 
@@ -98,14 +98,12 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
         special_tokens = {f"{name}_token_id": i for i, name in enumerate(("pad", "bos", "eos", "cls", "sep"))}
         config = transformers.ModernBertConfig(vocab_size=30522, **special_tokens, **options)
         return transformers.ModernBertForMaskedLM(config)
-    if name in (BASE[0], WINDOWS):
+    if name in (*BASE, WINDOWS):
         config = transformers.ModernBertConfig(max_position_embeddings=max(size, 8192), num_hidden_layers=layers)
         classes = transformers.AutoModelForMaskedLM, transformers.AutoModelForSequenceClassification
         implementation = "lion_local" if name == WINDOWS else "sdpa"
-        return classes[is_document].from_config(config, attn_implementation=implementation)
-    if name == "LION-ModernBERT-base":
-        config = lion_preset("lion-modernbert-base", num_hidden_layers=layers)
-        return (LionForMaskedLM, LionForSequenceClassification)[is_document](config)
+        model = classes[is_document].from_config(config, attn_implementation=implementation)
+        return linearize(model, layers="global") if name == BASE[1] else model
     if name == "ViT":
         config = transformers.ViTConfig(image_size=size, num_labels=1000, **options)
         return transformers.ViTForImageClassification(config)
@@ -243,9 +241,7 @@ def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dic
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "one layer and short inputs, without those of base size", has_gpu=True)
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument(
-        "--base_layers", type=int, default=BASE_LAYERS, help="layers of ModernBERT-base and the LION of its shape"
-    )
+    parser.add_argument("--base_layers", type=int, default=BASE_LAYERS, help="layers of ModernBERT-base")
     parser.add_argument(
         "--repeats", type=int, default=5, help="repeats; 0 measures once, in the process that measures memory"
     )

@@ -30,8 +30,8 @@ RESULTS = Path(__file__).parent / "results"
 TRAINING_FIELDS = ("steps", "learning_rate")  # of an experiment, which a variant may replace, too
 PUBLISHED_LIONS = ("LION-LIT", "LION-D", "LION-S")
 LIONS = ("LION", *PUBLISHED_LIONS)  # the first is LION as recommended
-# The published ModernBERT, and the preset of its shape; measured in 22 layers, and in a period of three.
-BASE = ("ModernBERT-base", "LION-ModernBERT-base")
+# The published ModernBERT, and with linear layers for those that see all tokens; in 22 layers or a period of three.
+BASE = ("ModernBERT-base", "ModernBERT-base, linear")
 BASE_LAYERS = 22
 # The published ModernBERT again, with its windows in linear time.
 WINDOWS = "ModernBERT-base, lion_local"
@@ -53,7 +53,7 @@ COLORS = {
     "ModernBERT-base exact": "#8c5a2b",
     WINDOWS: "#8c5a2b",
     "BERT in pieces": "#a0a4ab",
-    "LION-ModernBERT-base": "#0f8b8d",
+    BASE[1]: "#0f8b8d",
     "LION": "#101c70",
     "LION-LIT": "#e07b28",
     "LION-D": "#2f8f4e",
