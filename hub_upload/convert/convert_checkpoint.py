@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
     if len(size := fields.get("image_size", ())) == 1:
         fields["image_size"] = size[0]
     if args.labels is not None:
-        labels = [label.strip() for label in args.labels.read_text(encoding="utf-8").splitlines() if label.strip()]
+        labels = [label.strip() for label in args.labels.read_text(encoding="utf-8").split("\n") if label.strip()]
         fields |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     if args.from_pretrained:
         if args.task or args.tokenizer:
