@@ -27,6 +27,7 @@ from data_files import (
     TEXT_FILES_HELP,
     FileArguments,
     check_files,
+    check_texts,
     find_texts,
     first_places,
     has_fractions,
@@ -151,12 +152,7 @@ def load_data(
 
 def check_kinds(dataset: Dataset, task: Task, name: str, has_labels: bool = True) -> None:
     """Raise a ValueError if columns hold what `task` does not, as a file of another type may; `name` says of which."""
-    check_columns(dataset, task.columns, name)
-    for column in task.columns:
-        if "string" not in (dtype := getattr(dataset.features[column], "dtype", "lists")):
-            raise ValueError(
-                f"{name} has {dtype} in the column {column!r}, where texts are read: put them into quotes."
-            )
+    check_texts(dataset, task.columns, name)
     if has_labels and task.is_multi_label != isinstance(dataset.features["label"], List):
         kinds = ("one label", "a list of labels") if task.is_multi_label else ("a list of labels", "one label")
         raise ValueError("{} has {} in each row, the task has {}: use one form.".format(name, *kinds))

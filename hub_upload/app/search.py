@@ -47,11 +47,9 @@ def read_text(path: str | Path) -> str:
     Raises:
         ValueError: if the file is binary or too large.
     """
-    size = Path(path).stat().st_size
+    size, name = Path(path).stat().st_size, printable(Path(path).name)
     if size > MOST_BYTES:
-        raise ValueError(
-            f"{printable(Path(path).name)} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it."
-        )
+        raise ValueError(f"{name} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it.")
     data = Path(path).read_bytes()
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", errors="replace")
@@ -61,7 +59,7 @@ def read_text(path: str | Path) -> str:
         except UnicodeDecodeError:
             if not CONTROL.search(data):
                 return data.decode("cp1252", errors="replace")
-    raise ValueError(f"{printable(Path(path).name)} is no text: give text files, such as .txt, .md or .py.")
+    raise ValueError(f"{name} is no text: give text files, such as .txt, .md or .py.")
 
 
 class Document(NamedTuple):
