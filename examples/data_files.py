@@ -254,7 +254,9 @@ def text_columns(rows: Iterable[Mapping]) -> list[str]:
     rows = list(rows)
     columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in dict.fromkeys(chain(*rows))}
     is_text = lambda values: values and all(isinstance(x, str) for x in values)
-    return [name for name, x in columns.items() if is_text(x) and not all(NUMBER.fullmatch(text) for text in x)]
+    return [
+        name for name, x in columns.items() if is_text(x) and (name == "text" or not all(map(NUMBER.fullmatch, x)))
+    ]
 
 
 def find_texts(

@@ -299,7 +299,8 @@ def main(args: list[str] | None = None) -> Trainer:
         tokenizer.model_max_length = length  # is saved
 
     def encode(rows: dict[str, list]) -> dict[str, list]:
-        return dict(tokenizer(*(rows[name] for name in task.columns), truncation=True, max_length=length))
+        encoded = tokenizer(*(rows[name] for name in task.columns), truncation=True, max_length=length)
+        return {**encoded, "is_cut": [bool(x.overflowing) for x in encoded.encodings]}
 
     def encode_labelled(rows: dict[str, list]) -> dict[str, list]:
         return encode(rows) | {"labels": rows["label"]}
@@ -309,7 +310,7 @@ def main(args: list[str] | None = None) -> Trainer:
         limit = limits.get(split, glue_args.max_eval_samples)
         dataset = common.limit_samples(dataset, limit)
         datasets[split] = dataset.map(encode_labelled, batched=True, remove_columns=dataset.column_names)
-        if cut := sum(len(ids) >= length for ids in datasets[split]["input_ids"]):
+        if cut := sum(datasets[split]["is_cut"]):
             print(f"{split}: {cut} of {len(dataset)} texts are cut off at {length} tokens; see --max_seq_length.")
     validation = [split for split in datasets if split != "train"]
     trainer = common.OrderedTrainer(

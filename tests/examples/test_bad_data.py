@@ -364,8 +364,8 @@ def test_texts_in_files(model, tmp_path):
         run_glue(model, tmp_path, *more, "--text_files", str(tmp_path / "texts"))
     # Names without an ending, beside the table.
     for n, text in enumerate(TEXTS):
-        write(tmp_path / str(n), text)
-    table = write(tmp_path / "b.jsonl", {"text": list("0123"), "label": list("abab")})
+        write(tmp_path / "wxyz"[n], text)
+    table = write(tmp_path / "b.jsonl", {"text": list("wxyz"), "label": list("abab")})
     with pytest.raises(ValueError, match="names of files in the column 'text'"):
         run_glue(model, tmp_path, "--do_train", "--train_file", table)
 
@@ -382,9 +382,9 @@ SENTENCES = {
     "a comment or a word": ("# 17\nAnna B-X\n", "line 1: '# 17' is a comment or a word: separate the columns by tabs"),
     "numbers in front": (
         "1\tAnna\tB-X\n2\tlikes\tO\n\n1\tBen\tB-X\n",
-        "has numbers of words in its first column: remove",
+        "has the numbers of the words in its first column: remove",
     ),
-    "numbers from 0 on": ("0 Anna B-X\n1 likes O\n", "has numbers of words in its first column"),
+    "numbers from 0 on": ("0 Anna B-X\n1 likes O\n", "has the numbers of the words in its first column"),
     "words that are numbers": ("1\tO\n2\tO\n\n7\tB-X\n", [(["1", "2"], ["O", "O"]), (["7"], ["B-X"])]),
     "other ends of lines in words": ("a\u2028b\x85c\tO\n", [(["a\u2028b\x85c"], ["O"])]),
 }
@@ -445,11 +445,11 @@ def test_classes_are_the_first_folders(tmp_path):
         import_module("data_files").read_class_folders(tmp_path)
 
 
-def test_files_that_are_no_images_are_named(tmp_path, log):
+def test_files_that_are_no_images_are_named(tmp_path, caplog):
     photos(tmp_path, {"cat/a.png": GREY})
     (tmp_path / "cat" / "b.heic").write_bytes(b"")
     assert len(import_module("data_files").find_images(tmp_path)) == 1
-    assert any("1 files in" in message and "b.heic is left out" in message for message in log)
+    assert any("1 files in" in message and "b.heic is left out" in message for message in caplog.messages)
 
 
 def test_names_of_folders_are_equal_in_all_forms(tmp_path):
@@ -474,13 +474,15 @@ def test_names_of_folders_are_equal_in_all_forms(tmp_path):
         (Image.fromarray(np.full((8, 8), 127, np.int32)), None),
     ],
 )
-def test_images_have_8_bits(image, mean, tmp_path, log):
+def test_images_have_8_bits(image, mean, tmp_path, caplog):
     file = tmp_path / ("a.png" if image.mode in ("L", "I;16", "RGB", "1") else "a.tif")
     image.save(file)
     for mode in ("L", "RGB"):
         read = import_module("data_files").read_image(bytes(file), mode)
         if mean is None:
-            assert read is None and any("a.tif cannot be read (it has numbers of 32 bits" in x for x in log)
+            assert read is None and any(
+                "a.tif cannot be read (it has numbers of 32 bits" in x for x in caplog.messages
+            )
         else:
             assert read.mode == mode and np.asarray(read).mean() == mean
 
@@ -558,7 +560,7 @@ def test_pairs_that_are_refused(columns, model, tmp_path):
     [
         ("text,label\na,x\n,y\n", "no 'text' in row 2: fill it in"),
         ("text,label\na,x\nb,\n", "no 'label' in row 2: fill it in"),
-        ("text,label\na,0.5\nb,1\n", "has the label '0.5': give each text one name or whole number"),
+        ("text,label\na,0.5\nb,1\n", "has the label '0.5': give each text a class"),
     ],
 )
 def test_adapters_refuse(content, message, model, tmp_path):

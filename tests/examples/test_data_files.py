@@ -76,9 +76,17 @@ def test_files_of_several_types_are_read_with_the_same_rows(tmp_path):
             "validation.jsonl has one label in each row, the task has a list",
         ),
         ({}, {"label": [["good"], [], [], []]}, "validation.jsonl has a list of labels in each row, the task has one"),
-        ({"label": [0.5, 1.5, 0.5, 1.5]}, {}, "validation.jsonl has the label 'good' in row 1, no number, but the task is to"),
+        (
+            {"label": [0.5, 1.5, 0.5, 1.5]},
+            {},
+            "validation.jsonl has the label 'good' in row 1, no number, but the task is to",
+        ),
         ({}, {"text": [1, 2, 3, 4]}, "validation.jsonl has int64 in the column 'text', where texts are read"),
-        ({}, {"label": ["good", "bad", "god", "bad"]}, r"has the labels bad, good; the data has god \(--validation_file .*, row 3\)"),
+        (
+            {},
+            {"label": ["good", "bad", "god", "bad"]},
+            r"has the labels bad, good; the data has god \(--validation_file .*, row 3\)",
+        ),
     ],
 )
 def test_files_that_do_not_fit_together_are_refused(model, tmp_path, train, validation, message):

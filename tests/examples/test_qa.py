@@ -188,6 +188,22 @@ def test_labels_are_the_tokens_of_the_answers(folder, limit):
         assert read == {tuple(x) for x, part in places if part == 1}
 
 
+def test_answers_may_touch_other_tokens():
+    """As in "(Rome)", of which each sign is a token."""
+    find, starts, ends = import_module("run_qa").answer_tokens, [0, 1, 5], [1, 5, 6]
+    assert [find(x, n, starts, ends, True, True) for n, x in ((0, "("), (1, "Rome"), (5, ")"), (0, "(Rome"))] == [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (0, 1),
+    ]
+    # In a window, an answer that begins or ends with it is there.
+    assert (
+        find("Rome", 1, starts[1:], ends[1:], False, False) == (0, 0) and find(")", 5, [1], [5], False, False) is None
+    )
+    assert find("Rome", 1, starts[:2], ends[:2], False, False) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("answer", "truths", "version_1", "version_2"),
     [
