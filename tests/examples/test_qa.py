@@ -119,6 +119,7 @@ def test_it_learns_and_its_predictions_are_the_models(folder, tmp_path):
     """Trained on SQuAD's JSON, evaluated on JSONL, and applied to Parquet."""
     module, out = import_module("run_qa"), tmp_path / "out"
     more = ("--do_predict", "--predict_file", str(folder / "new.parquet"), "--max_answer_length", "4")
+    more += ("--train_sampling_strategy", "group_by_length", "--dataloader_drop_last", "True")
     module.main(arguments(folder, out, "--do_train", "--do_eval", *more, "--n_best_size", "5"))
     metrics = json.loads((out / "eval_results.json").read_text())
     assert metrics["eval_f1"] >= metrics["eval_exact_match"] > 60 and (out / "training.png").exists()
