@@ -16,8 +16,10 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from . import modeling_lion
 from .attention.report import AttentionReport
-from .attention.transformers_windows import register_lion_local
 from .configuration_lion import AUTO_MODELS, LionConfig
+from .in_transformers.in_place_classes import class_by_name, make_configs_lazily
+from .in_transformers.linearize import linearize
+from .in_transformers.local_attention import register_lion_local
 from .layout.passages import EncodedPassages, encode_passages, split_passages
 from .modeling_lion import *  # noqa: F403 (the names in its `__all__`)
 from .portable_code import write_portable_code
@@ -28,6 +30,7 @@ for kernels in ("cpu", "triton"):
     if find_spec(f"{__name__}.{kernels}"):
         import_module(f"{__name__}.{kernels}")
 register_lion_local()
+make_configs_lazily()
 AutoConfig.register("lion", LionConfig, exist_ok=True)
 AutoTokenizer.register(LionConfig, tokenizer_class=LionTokenizer, exist_ok=True)
 if IMAGE_PROCESSORS:
@@ -45,6 +48,8 @@ def __getattr__(name: str):
         from configuration_lion import lion_preset
 
         return lion_preset
+    if name.startswith("Lion"):  # of an encoder that became linear, as LionBertModel
+        return class_by_name(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -55,6 +60,7 @@ __all__ = [
     "LionConfig",
     "LionTokenizer",
     "encode_passages",
+    "linearize",
     "lion_image_processor",
     "lion_preset",  # noqa: F405 (see `__getattr__`)
     "split_passages",

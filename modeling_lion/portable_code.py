@@ -32,7 +32,7 @@ TOKENIZATION = {
 }
 # Modules that LION's weights do not need.
 NOT_SHIPPED = (
-    "modeling_lion.attention.transformers_windows",
+    "modeling_lion.in_transformers.linearize",
     "modeling_lion.layout.passages",
     "modeling_lion.portable_code",
 )

@@ -32,6 +32,7 @@ class LocalWindow:
         first_query: query i is token `first_query + i` of the keys.
         tokens: how many tokens a head sees on each side.
         cu_seqlens: borders of packed sequences; `None` if nothing is packed.
+        scaling: s, of the scores q·k; `None` for D^-½.
     """
 
     query: Tensor
@@ -42,6 +43,11 @@ class LocalWindow:
     first_query: int
     tokens: int
     cu_seqlens: Tensor | None = None
+    scaling: float | None = None
+
+    def __post_init__(self):
+        if self.scaling is None:
+            self.scaling = self.query.shape[-1] ** -0.5
 
     def join(self, sums: tuple[Tensor, Tensor], linear: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """
@@ -62,7 +68,7 @@ class LocalWindow:
         near, log_sum = sliding_attention(
             *(x.transpose(1, 2) for x in (self.query, self.key, self.value)),
             sliding_window=self.tokens,
-            scaling=self.query.shape[-1] ** -0.5,
+            scaling=self.scaling,
             is_real=self.is_real,
             cu_seqlens=self.cu_seqlens,
             first_query=self.first_query,
@@ -88,7 +94,7 @@ class LocalWindow:
         with without_autocast(linear):
             seen = dense_window_mask(self.query, self.tokens, self.is_real, self.cu_seqlens, tokens)
             query, key, gate = (x.transpose(1, 2).to(linear.dtype) for x in (self.query, self.key, self.gate))
-            scores = self.query.shape[-1] ** -0.5 * query[:, :, tokens] @ key.transpose(-1, -2)
+            scores = self.scaling * query[:, :, tokens] @ key.transpose(-1, -2)
             # Masked before exp: far from the window it may overflow, and its gradient would be NaN.
             scores = torch.where(seen, scores - gate[:, :, tokens, None], -torch.inf)
             log_linear = at_least_smallest(linear.sum(-1, keepdim=True)).log()

@@ -253,38 +253,38 @@ FORWARD = [
 TRANSFORMERS_WINDOWS = [
     Mutant(
         "lion_local: windows are one token too wide",
-        "modeling_lion/attention/transformers_windows.py",
+        "modeling_lion/in_transformers/local_attention.py",
         "sliding_window - ADDED_TO_WINDOW[module.config.model_type]",
         "sliding_window",
-        "test_transformers_windows.py",
+        "test_local_attention.py",
     ),
     Mutant(
         "lion_local: a sink takes no weight",
-        "modeling_lion/attention/transformers_windows.py",
+        "modeling_lion/in_transformers/local_attention.py",
         "return output * kept.transpose(1, 2).unsqueeze(-1).to(output.dtype)",
         "return output",
-        "test_transformers_windows.py",
+        "test_local_attention.py",
     ),
     Mutant(
         "lion_local: packed sequences see each other in layers without a window",
-        "modeling_lion/attention/transformers_windows.py",
+        "modeling_lion/in_transformers/local_attention.py",
         "if cu_seqlens is None and (is_dense",
         "if reach is None or (is_dense",
-        "test_transformers_windows.py",
+        "test_local_attention.py",
     ),
     Mutant(
         "lion_local: padding is seen",
-        "modeling_lion/attention/transformers_windows.py",
+        "modeling_lion/in_transformers/local_attention.py",
         "return attention_mask if is_needed else None",
         "return None",
-        "test_transformers_windows.py",
+        "test_local_attention.py",
     ),
     Mutant(
         "lion_local: a soft cap is left out",
-        "modeling_lion/attention/transformers_windows.py",
+        "modeling_lion/in_transformers/local_attention.py",
         "is_eager = output_attentions or softcap is not None",
         "is_eager = output_attentions",
-        "test_transformers_windows.py",
+        "test_local_attention.py",
     ),
 ]
 

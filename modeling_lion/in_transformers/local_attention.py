@@ -12,18 +12,20 @@ weights that are returned, and masks of other shapes.
 import torch
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
+from transformers import AttentionMaskInterface, PreTrainedConfig
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import AttentionInterface
 from transformers.utils import is_flash_attn_2_available, is_torch_flex_attn_available
 
+from ..attention.softmax_window import attend_in_window, check_window_arguments
+from ..attention.softmax_window_plain import window_mask
+from ..attention.tracing import is_known_true, is_readable
 from ..private_apis import eager_attention_of
-from .softmax_window import attend_in_window, check_window_arguments
-from .softmax_window_plain import window_mask
-from .tracing import is_known_true, is_readable
 
 
-NAME = "lion_local"
+LION_LOCAL = "lion_local"
+# The attention functions of all models but LION's own.
+FUNCTIONS_OF_TRANSFORMERS = AttentionInterface()
 # Encoders with windows in both directions, by `model_type`: what their layers pass as `sliding_window`, less the
 # tokens that are seen on each side. Most add one, which transformers' flash attention takes off again.
 ADDED_TO_WINDOW = {
@@ -85,13 +87,13 @@ def lion_local_attention(
         name = "flex_attention" if isinstance(attention_mask, BlockMask) else name
         options |= kwargs | {"softcap": softcap, "s_aux": s_aux, "cu_seq_lens_q": cu_seq_lens_q}
         options["sliding_window"] = None if reach is None else reach + 1
-        return ALL_ATTENTION_FUNCTIONS[name](module, query, key, value, attention_mask, **options)
+        return FUNCTIONS_OF_TRANSFORMERS[name](module, query, key, value, attention_mask, **options)
     is_eager = output_attentions or softcap is not None
-    if name == NAME and reach is not None and not (is_dense or is_eager or dropout > 0):
+    if name == LION_LOCAL and reach is not None and not (is_dense or is_eager or dropout > 0):
         return windowed(query, key, value, attention_mask, reach, scaling, s_aux, cu_seq_lens_q), None
     mask = dense_mask(query, attention_mask, reach, cu_seq_lens_q)
     if not is_eager and s_aux is None:
-        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, mask, **options)
+        return FUNCTIONS_OF_TRANSFORMERS["sdpa"](module, query, key, value, mask, **options)
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
     return eager_attention_of(module)(module, query, key, value, mask, softcap=softcap, s_aux=s_aux, **options)
@@ -128,12 +130,12 @@ def lion_local_mask(
     check_model(config)
     name = name_on(torch.device(device), dtype, config)
     is_dense = use_vmap or q_length != kv_length or getattr(config, "attn_logit_softcapping", None) is not None
-    if name == NAME and local_size is not None and not is_dense:
+    if name == LION_LOCAL and local_size is not None and not is_dense:
         is_needed = attention_mask is not None and not (is_readable(attention_mask) and attention_mask.all())
         return attention_mask if is_needed else None
     sizes = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "local_size": local_size}
     kwargs |= {"config": config, "dtype": dtype, "device": device, "use_vmap": use_vmap}
-    mask_function = ALL_MASK_ATTENTION_FUNCTIONS["sdpa" if name == NAME else name]
+    mask_function = ALL_MASK_ATTENTION_FUNCTIONS["sdpa" if name == LION_LOCAL else name]
     return mask_function(attention_mask=attention_mask, **sizes, **kwargs)
 
 
@@ -145,16 +147,17 @@ def check_model(config: PreTrainedConfig, is_causal: bool = False) -> None:
         return
     why = "is causal" if is_causal else "is not known to have any"
     raise ValueError(
-        f'`attn_implementation="{NAME}"` computes sliding windows in both directions, and the model with '
+        f'`attn_implementation="{LION_LOCAL}"` computes sliding windows in both directions, and the model with '
         f'`model_type` "{model_type}" {why}: use "sdpa" or "eager". Of a model of several parts, name those with '
-        f'windows, as in `attn_implementation={{"text_config": "{NAME}"}}`. These have: {", ".join(ADDED_TO_WINDOW)}.'
+        f'windows, as in `attn_implementation={{"text_config": "{LION_LOCAL}"}}`. These have: '
+        f"{', '.join(ADDED_TO_WINDOW)}."
     )
 
 
 def name_on(device: torch.device, dtype: torch.dtype, config: PreTrainedConfig) -> str:
     """Which attention function computes on a device: on a CPU our own, and elsewhere one of transformers'."""
     if device.type in ("cpu", "meta"):
-        return NAME
+        return LION_LOCAL
     is_half = dtype in (torch.float16, torch.bfloat16)
     if device.type == "cuda" and is_half and is_flash_attn_2_available() and config.model_type not in WITH_SINKS:
         return "flash_attention_2"
@@ -226,5 +229,5 @@ def sees_all(reach: int | None, length: int) -> bool:
 
 def register_lion_local() -> None:
     """Make the name known to transformers, for all models of this process."""
-    AttentionInterface.register(NAME, lion_local_attention)
-    AttentionMaskInterface.register(NAME, lion_local_mask)
+    AttentionInterface.register(LION_LOCAL, lion_local_attention)
+    AttentionMaskInterface.register(LION_LOCAL, lion_local_mask)

@@ -1,0 +1,179 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Classes of encoders that became linear, made by name from those of transformers when one is asked for:
+`LionBertConfig` (`model_type` "lion-bert"), `LionBertModel`, `LionBertForMaskedLM`, … A model type of its own keeps
+others from loading such weights as softmax by mistake.
+"""
+
+from functools import lru_cache
+
+import torch
+import transformers
+from huggingface_hub.dataclasses import strict
+from torch import nn
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
+
+from .attention_functions import FORMS_IN_PLACE
+from .in_place_config import PREFIX, InPlaceConfig
+from .in_place_head import InPlaceHead, KeptAttention
+from .model_inputs import install_input_hooks
+
+
+class InPlaceModel(PreTrainedModel):
+    """What encoders with LION inside share; the class of transformers comes behind it."""
+
+    def __init__(self, config: PreTrainedConfig, *inputs, **kwargs):
+        super().__init__(config, *inputs, **kwargs)
+        install_heads(self)
+        self.post_init()
+
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        if requested_attention is None or requested_attention in FORMS_IN_PLACE:
+            return requested_attention or "lion"
+        return super().get_correct_attn_implementation(requested_attention, is_init_check)
+
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        # transformers would look for its attention interface in this file.
+        return True
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        if isinstance(module, InPlaceHead):
+            module.start()
+        elif not is_part_of_head(module):
+            super()._init_weights(module)
+
+
+def is_part_of_head(module: nn.Module) -> bool:
+    """Whether the module is inside of an `InPlaceHead`, which sets all its weights itself."""
+    return getattr(module, "is_part_of_lion", False)
+
+
+def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = None) -> None:
+    """
+    Add LION's part to every attention module of `config.lion_layers`, on the device and in the dtype of the module.
+
+    Args:
+        scalings: by name of the module, of its scores, to start new heads with; `None` leaves the weights to
+            transformers.
+
+    Raises:
+        ValueError: if the configuration names a module that the model does not have.
+    """
+    config, base = model.config, model.base_model
+    for name, sizes in (config.lion_layers or {}).items():
+        try:
+            module = base.get_submodule(name)
+        except AttributeError:
+            raise ValueError(
+                f"`lion_layers` names {name!r}, which a {type(base).__name__} of this configuration does not have: "
+                "linearize the encoder again after its layers have changed."
+            ) from None
+        if sizes is None:
+            module.lion = KeptAttention(config)
+            continue
+        module.lion = InPlaceHead(config, *sizes)
+        for part in module.lion.modules():
+            part.is_part_of_lion = part is not module.lion
+        if scalings is not None:
+            module.lion.start(scalings[name])
+            like = next(p for p in module.parameters() if p.is_floating_point())
+            module.lion.to(like.device, like.dtype)
+            if module.lion.decay is not None:
+                module.lion.decay.float()
+            module.lion.train(module.training)
+    if config.lion_mixer != "lit":  # SPEC §5: decays stay float32
+        model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
+    install_input_hooks(model)
+
+
+# By the class of transformers that they are derived from.
+CONFIG_CLASSES: dict[type, type[PreTrainedConfig]] = {}
+
+
+def in_place_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
+    """The class of configurations of encoders whose class was `base`; registered with the Auto classes."""
+    if base in CONFIG_CLASSES:
+        return CONFIG_CLASSES[base]
+    members = {"model_type": PREFIX + base.model_type, "__module__": __name__, "__doc__": InPlaceConfig.__doc__}
+    CONFIG_CLASSES[base] = config_class = strict(type(f"Lion{base.__name__}", (InPlaceConfig, base), members))
+    AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+    for mapping in (TOKENIZER_MAPPING, IMAGE_PROCESSOR_MAPPING, FEATURE_EXTRACTOR_MAPPING, PROCESSOR_MAPPING):
+        if base in mapping:
+            mapping.register(config_class, mapping[base], exist_ok=True)
+    for mapping in model_mappings():
+        if base in mapping:
+            found = mapping[base]
+            models = tuple(in_place_model_class(x) for x in (found if isinstance(found, tuple | list) else [found]))
+            mapping.register(config_class, models if len(models) > 1 else models[0], exist_ok=True)
+    return config_class
+
+
+def model_mappings() -> list:
+    """Of all Auto classes of models, from the class of a configuration to that of the model."""
+    classes = (getattr(transformers, name) for name in dir(transformers) if name.startswith("AutoModel"))
+    return [x._model_mapping for x in classes if getattr(x, "_model_mapping", None) is not None]
+
+
+@lru_cache
+def in_place_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
+    """The class of models that were a `base`."""
+    config_class = in_place_config_class(base.config_class)
+    members = {"config_class": config_class, "__module__": __name__, "__doc__": base.__doc__}
+    return type(f"Lion{base.__name__}", (InPlaceModel, base), members)
+
+
+def class_by_name(name: str) -> type:
+    """
+    A class of this file by its name, such as "LionBertModel".
+
+    Raises:
+        AttributeError: if transformers has no class of the name without "Lion".
+    """
+    base = getattr(transformers, name.removeprefix("Lion"), None) if name.startswith("Lion") else None
+    if isinstance(base, type) and issubclass(base, PreTrainedConfig):
+        return in_place_config_class(base)
+    if isinstance(base, type) and issubclass(base, PreTrainedModel) and base.config_class is not None:
+        return in_place_model_class(base)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __getattr__(name: str) -> type:
+    """Classes by name, for pickle and for code that is saved beside weights."""
+    return class_by_name(name)
+
+
+class LazyConfigs(dict):
+    """
+    transformers' registered configuration classes by model type, of which those of this file are made when they are
+    asked for: making all at import would import a file of transformers for each.
+    """
+
+    def __contains__(self, model_type: object) -> bool:
+        return super().__contains__(model_type) or source_type(model_type) is not None
+
+    def __missing__(self, model_type: str) -> type[PreTrainedConfig]:
+        source = source_type(model_type)
+        if source is None:
+            raise KeyError(model_type)
+        return in_place_config_class(CONFIG_MAPPING[source])
+
+
+def source_type(model_type: object) -> str | None:
+    """The model type of transformers in "lion-<model type>", or `None`."""
+    if not isinstance(model_type, str) or not model_type.startswith(PREFIX):
+        return None
+    source = model_type.removeprefix(PREFIX)
+    return source if source in CONFIG_MAPPING else None
+
+
+def make_configs_lazily() -> None:
+    """Let transformers' Auto classes find the classes of this file by their model types."""
+    if not isinstance(CONFIG_MAPPING._extra_content, LazyConfigs):
+        CONFIG_MAPPING._extra_content = LazyConfigs(CONFIG_MAPPING._extra_content)

@@ -1,0 +1,175 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+What LION adds to an attention module of another encoder (SPEC §13): feature maps, the gate of the window, decays.
+
+    y_i = (Σ_{|i-j| ≤ w} exp(s q_i·k_j) v_j + exp(g_i) Σ_{|i-j| > w} φ(q_i)·φ(k_j) M_ij v_j) / (the same with v = 1)
+
+The module's own projections, norms and rotations stay: q, k and v are what it gives to transformers' attention
+interface.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedConfig
+from transformers import initialization as init
+
+from ..attention.decay import LogDecay
+from ..attention.lion_attention import lion_attention
+from ..attention.numerics import accumulation_dtype, without_autocast
+from ..attention.softmax_window import dense_window_mask, window_places
+from ..mixers.feature_map import FEATURE_MAPS, Hedgehog
+from ..mixers.linear_decay import FixedDecay
+from ..mixers.local_window import LocalWindow
+from ..mixers.padding import make_padding_absent
+from .far_sums import far_sums
+
+
+# Half-lives of new decays, in tokens, of the fastest and the slowest head: all reach beyond a window of 64.
+HALF_LIVES = (256.0, 65_536.0)
+
+
+class KeyDecay(nn.Module):
+    """Log decays log λ_j = logsigmoid(w_h·k_j + b_h) from the keys, as the attention interface gets them: rotated."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.bias = nn.Parameter(torch.empty(num_heads))
+
+    def forward(self, key: Tensor) -> Tensor:
+        """`(batch, heads, length, head_dim)` to `(batch, heads, length)`, float32 or float64."""
+        dtype = accumulation_dtype(key.dtype)
+        logits = (key.to(dtype) @ self.weight.to(dtype).unsqueeze(-1)).squeeze(-1)
+        return F.logsigmoid(logits + self.bias.to(dtype).unsqueeze(-1))
+
+
+class KeptAttention(nn.Module):
+    """Marks an attention module that keeps softmax, beside others that became linear. It has no weights."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.config = config
+
+
+class InPlaceHead(nn.Module):
+    """
+    The linear attention of one attention module.
+
+    Args:
+        config: of the encoder, with the fields of `InPlaceConfig`.
+        num_heads, head_dim: of the queries.
+    """
+
+    def __init__(self, config: PreTrainedConfig, num_heads: int, head_dim: int):
+        super().__init__()
+        self.config = config
+        self.window = config.lion_window
+        feature_map = FEATURE_MAPS[config.lion_feature_map]
+        is_learnt = isinstance(feature_map, type)
+        self.query_map = feature_map(num_heads, head_dim) if is_learnt else feature_map
+        # As in `LinearMixer`: a learnt map has different weights for queries and keys.
+        self.key_map = Hedgehog(num_heads, head_dim) if feature_map is Hedgehog else None
+        self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
+        self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
+        kinds = {"decay": lambda: FixedDecay(num_heads), "selective": lambda: KeyDecay(num_heads, head_dim)}
+        self.decay = kinds[config.lion_mixer]() if config.lion_mixer in kinds else None
+
+    @torch.no_grad()
+    def start(self, scaling: float | None = None) -> None:
+        """
+        Set the initial weights: features like those of softmax with this scaling of the scores (by default that of
+        the head's dimension), a gate that favours neither sum, and decays that reach far.
+        """
+        if self.gate is not None:
+            init.zeros_(self.gate)
+            init.zeros_(self.gate_bias)
+        for features in (self.query_map, self.key_map):
+            if isinstance(features, Hedgehog):
+                size = features.weight.shape[-1]
+                scale = (size**-0.5 if scaling is None else scaling) ** 0.5
+                init.copy_(features.weight, (scale * torch.eye(size)).expand_as(features.weight))
+            elif isinstance(features, nn.Module):
+                init.copy_(features.projection, features.random_projection())
+        if self.decay is not None:
+            shortest, longest = torch.tensor(HALF_LIVES, dtype=torch.float64).log2()
+            half_life = torch.logspace(longest, shortest, len(self.decay.bias), base=2.0, dtype=torch.float64)
+            init.copy_(self.decay.bias, torch.logit(torch.exp2(-1 / half_life)).float())
+        if isinstance(self.decay, KeyDecay):
+            init.zeros_(self.decay.weight)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        is_real: Tensor | None = None,
+        scaling: float | None = None,
+        form: str = "auto",
+        output_attentions: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """
+        Args:
+            query, key, value: `(batch, heads, length, head_dim)`, in one dtype.
+            is_real: False for padding, `(batch, length)`, bool; `None` without padding.
+            scaling: of the scores q·k.
+            form: `"auto"`, `"parallel"`, `"chunk"` or `"rnn"`.
+            output_attentions: whether to return the weights, in quadratic time.
+
+        Returns:
+            The output `(batch, length, heads, head_dim)`, and the weights `(batch, heads, length, length)` or `None`.
+        """
+        place = None if is_real is None else window_places(is_real, None)
+        if place is not None:  # a window counts real tokens only: those of a row move together
+            order = place.argsort(dim=1)
+            query, key, value = (take_tokens(x, order, 2) for x in (query, key, value))
+            is_real = is_real.gather(1, order)
+        needs_weights = output_attentions or form == "parallel"
+        with without_autocast(query):
+            output, weights = self.attend(query, key, value, is_real, scaling, form, needs_weights)
+        output = output.transpose(1, 2)
+        weights = weights if output_attentions else None
+        if place is not None:
+            output = take_tokens(output, place, 1)
+            weights = None if weights is None else take_tokens(take_tokens(weights, place, 2), place, 3)
+        return output, weights
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        is_real: Tensor | None,
+        scaling: float | None,
+        form: str,
+        needs_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """`forward` without padding between real tokens; the output is `(batch, heads, length, head_dim)`."""
+        features = [f(x.transpose(1, 2)) for f, x in ((self.query_map, query), (self.key_map or self.query_map, key))]
+        log_decay = None
+        if self.decay is not None:
+            log_decay = self.decay(key.transpose(1, 2) if isinstance(self.decay, FixedDecay) else key)
+        if is_real is not None:
+            # A fixed decay stays a number per head: padding is outside of the real tokens.
+            is_fixed = log_decay is not None and log_decay.dim() == 1
+            features[1], folded = make_padding_absent(features[1], None if is_fixed else log_decay, is_real)
+            log_decay = log_decay if is_fixed else folded
+        inputs = [x.transpose(1, 2) for x in features]
+        if not self.window:
+            form = "eager" if needs_weights else form
+            return lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form=form)
+        gate = torch.einsum("bhld,hd->blh", query, self.gate.to(query.dtype)) + self.gate_bias.to(query.dtype)
+        near = (x.transpose(1, 2) for x in (query, key, value))
+        window = LocalWindow(*near, gate, is_real, 0, self.window, scaling=scaling)
+        if not needs_weights:
+            return window.join(far_sums(*inputs, value, log_decay, self.window, form=form), None)
+        sums, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
+        seen = dense_window_mask(window.query, self.window, is_real, None)
+        return window.join(sums, linear.masked_fill(seen, 0))
+
+
+def take_tokens(x: Tensor, order: Tensor, dim: int) -> Tensor:
+    """`x` with the tokens of dimension `dim` in the order `(batch, length)`."""
+    shape = [len(order), *[1] * (x.dim() - 1)]
+    shape[dim] = order.shape[1]
+    return x.gather(dim, order.view(shape).expand_as(x))

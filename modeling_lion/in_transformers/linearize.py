@@ -1,0 +1,274 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+`linearize`: LION in the place of attention inside an encoder of transformers (SPEC §13).
+
+The encoder is run once, to find the modules that call transformers' attention interface, and its table of positions;
+no names of modules or fields are assumed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_utils import AttentionInterface
+
+from .in_place_classes import in_place_config_class, in_place_model_class, install_heads
+from .in_place_config import InPlaceConfig
+
+
+PROBE = "lion_probe"
+# Tokens of the texts that the probe reads; not the length of anything else.
+PROBE_LENGTH = 7
+# The longest default of `exact_length`.
+LONGEST_EXACT = 512
+
+
+@dataclass
+class FoundAttention:
+    """An attention module, as it called the interface."""
+
+    name: str
+    num_heads: int
+    head_dim: int
+    scaling: float | None
+    has_window: bool
+    length: int
+    problem: str | None
+
+
+@dataclass
+class Findings:
+    """What a run of the encoder showed: its attention modules in order, and its table of positions."""
+
+    attention: dict[nn.Module, FoundAttention] = field(default_factory=dict)
+    position_table: tuple[str, int] | None = None
+
+
+def linearize(
+    model: PreTrainedModel,
+    *,
+    layers: str | Iterable[int] = "all",
+    mixer: str = "lit",
+    feature_map: str = "hedgehog",
+    window: int = 64,
+    exact_length: int | None = None,
+    positions: str | None = None,
+    example_inputs: dict[str, Tensor] | None = None,
+) -> PreTrainedModel:
+    """
+    Give an encoder of transformers linear attention beyond a length (SPEC §13). The model itself is changed and
+    returned: its class becomes `Lion<Class>`, its `model_type` "lion-<type>". All weights, heads, hooks, its dtype,
+    device and mode stay; each attention module gets a part named `lion`, new weights included, which have to be
+    trained (examples/distill.py) before longer texts are read well. `model.set_attn_implementation("sdpa")` gives the
+    encoder as it was, `"lion"` the linear one again.
+
+    Args:
+        model: any encoder whose layers call transformers' attention interface, with or without a head.
+        layers: which attention modules become linear: "all", "global" (those without a window), "alternate" (every
+            other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
+        mixer: "lit", "decay" or "selective": the decays of the linear sum (SPEC §2).
+        feature_map: φ, a name of `LionConfig.feature_map` but "identity".
+        window: tokens on each side that softmax reads; 0 for none: the linear sum has all tokens, as in the paper.
+        exact_length: texts of at most so many real tokens (images: patches and prefix tokens) are computed by the
+            encoder's own attention, to the bit. By default the length the encoder was trained with, at most 512.
+        positions: "cyclic" to read a table of positions again in texts longer than it; they are refused otherwise.
+        example_inputs: a small input to run the model with, for models whose inputs cannot be made from their
+            configuration.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if an attention module cannot become linear, or an argument is wrong. Nothing has changed then.
+        TypeError: if the model is no `PreTrainedModel`.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"linearize takes a model of transformers, not a {type(model).__name__}: of a SentenceTransformer give "
+            "`encoder[0].auto_model`; of a PEFT model the one before `get_peft_model`."
+        )
+    if isinstance(model.config, InPlaceConfig):
+        raise ValueError(
+            f"This {type(model).__name__} is linear already: load its source again, or set `lion_exact_length` in its "
+            "configuration."
+        )
+    findings = run_once(model, example_inputs)
+    found = list(findings.attention.values())
+    check_found(model, found)
+    chosen = chosen_modules(found, layers)
+    for one in chosen:
+        if one.problem is not None:
+            raise ValueError(f"{type(model).__name__} cannot become linear: {one.name} {one.problem}.")
+    fields = {
+        "lion_layers": {one.name: [one.num_heads, one.head_dim] if one in chosen else None for one in found},
+        "lion_mixer": mixer,
+        "lion_feature_map": feature_map,
+        "lion_window": window,
+        "lion_exact_length": default_exact_length(model, found) if exact_length is None else exact_length,
+        "lion_positions": positions,
+        "lion_position_table": findings.position_table,
+    }
+    config_class = in_place_config_class(type(model.config))
+    config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)  # checks the fields
+    model_class = in_place_model_class(type(model))
+    for name, value in fields.items():
+        setattr_plainly(model.config, name, value)
+    model.config.__class__ = config_class
+    model.__class__ = model_class
+    model._weight_conversions = None  # names of weights are those of today from now on
+    install_heads(model, {one.name: one.scaling for one in found})
+    model.set_attn_implementation("lion")
+    return model
+
+
+def setattr_plainly(config: PreTrainedConfig, name: str, value: Any) -> None:
+    """Set a field that the class of the configuration does not have yet."""
+    object.__setattr__(config, name, value)
+
+
+def chosen_modules(found: list[FoundAttention], layers: str | Iterable[int]) -> list[FoundAttention]:
+    """The modules that become linear."""
+    if layers == "all":
+        return found
+    if layers == "global":
+        if not (chosen := [one for one in found if not one.has_window]):
+            raise ValueError('`layers` is "global", and all layers of this model have a window: give "all".')
+        return chosen
+    if layers == "alternate":
+        return found[::2]
+    if isinstance(layers, str):
+        raise ValueError(f'`layers` is {layers!r}; give "all", "global", "alternate" or indices, as [0, 2].')
+    layers = list(layers)
+    if wrong := [index for index in layers if not 0 <= index < len(found)]:
+        raise ValueError(f"`layers` has {wrong[0]}, and the model has layers 0 to {len(found) - 1}.")
+    return [found[index] for index in layers]
+
+
+def check_found(model: PreTrainedModel, found: list[FoundAttention]) -> None:
+    if not found:
+        raise ValueError(
+            f"{type(model).__name__} (`model_type` {model.config.model_type!r}) does not call transformers' attention "
+            "interface, so that nothing can take the place of its attention. docs/compatibility.md lists the models "
+            "that do."
+        )
+
+
+def default_exact_length(model: PreTrainedModel, found: list[FoundAttention]) -> int:
+    """
+    The length that the encoder was trained with, where its configuration says it, at most 512: its positions, or the
+    patches and prefix tokens of an image.
+    """
+    if model.main_input_name == "input_ids":
+        length = getattr(model.config, "max_position_embeddings", None)
+        return LONGEST_EXACT if not isinstance(length, int) or length < 1 else min(length, LONGEST_EXACT)
+    return min(max(one.length for one in found), LONGEST_EXACT)
+
+
+def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -> Findings:
+    """Run the model with a small input, and record its attention modules and its table of positions."""
+    findings = Findings()
+    names = {module: name for name, module in model.base_model.named_modules()}
+
+    def attention(module, query, key, value, attention_mask=None, scaling=None, is_causal=None, **kwargs):
+        problem = problem_of(model.config, module, query, key, attention_mask, is_causal, kwargs)
+        if module not in names:
+            problem = "is outside of the base model"
+        findings.attention.setdefault(
+            module,
+            FoundAttention(
+                names.get(module, type(module).__name__),
+                query.shape[1],
+                query.shape[-1],
+                scaling,
+                kwargs.get("sliding_window") is not None,
+                query.shape[2],
+                problem,
+            ),
+        )
+        return query.new_zeros(len(query), query.shape[2], query.shape[1], value.shape[-1]), None
+
+    def mask(*args, attention_mask=None, **kwargs):
+        return None
+
+    def record_positions(table: nn.Embedding, args: tuple) -> None:
+        index = args[0]
+        if index.dim() in (1, 2) and index.shape[-1] > 1 and bool((index.diff(dim=-1) == 1).all()):
+            findings.position_table = names[table], int(index.flatten()[0])
+
+    tables = [module for module in names if isinstance(module, nn.Embedding)]
+    with probing(model, attention, mask), torch.no_grad():
+        hooks = [table.register_forward_pre_hook(record_positions) for table in tables]
+        try:
+            model(**(example_inputs or small_inputs(model)))
+        finally:
+            for hook in hooks:
+                hook.remove()
+    return findings
+
+
+@contextmanager
+def probing(model: PreTrainedModel, attention: Callable, mask: Callable) -> Iterator[None]:
+    """Within it, the model is in evaluation mode and calls these functions."""
+    AttentionInterface.register(PROBE, attention)
+    AttentionMaskInterface.register(PROBE, mask)
+    configs = {
+        id(m.config): m.config for m in model.modules() if isinstance(getattr(m, "config", None), PreTrainedConfig)
+    }
+    before = [(config, config._attn_implementation_internal) for config in configs.values()]
+    modes = [(module, module.training) for module in model.modules()]
+    for config, _ in before:
+        config._attn_implementation_internal = PROBE
+    model.eval()
+    try:
+        yield
+    finally:
+        for config, name in before:
+            config._attn_implementation_internal = name
+        for module, mode in modes:
+            module.training = mode
+
+
+def problem_of(
+    config: PreTrainedConfig,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    mask: Any,
+    is_causal: bool | None,
+    kwargs: dict,
+) -> str | None:
+    """Why an attention module cannot become linear; `None` if it can."""
+    if getattr(module, "is_causal", False) if is_causal is None else is_causal:
+        return "is causal, and LION reads in both directions: give the encoder alone, as `model.get_encoder()`"
+    if getattr(config, "is_decoder", False):
+        return "belongs to a decoder (`is_decoder`)"
+    if query.shape[2] != key.shape[2]:
+        return "attends to another sequence"
+    if mask is not None or any(kwargs.get(name) is not None for name in ("position_bias", "relative_position_bias")):
+        return "adds a bias to its scores"
+    if kwargs.get("softcap") is not None or kwargs.get("s_aux") is not None:
+        return "has a soft cap or sinks"
+    return None
+
+
+def small_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
+    """A small input of the kind that the model reads."""
+    config, kind = model.config, model.main_input_name
+    if kind == "input_ids":
+        token = next(x for x in (5, 4, 3, 2) if x != getattr(config, "pad_token_id", None))
+        return {kind: torch.full((1, PROBE_LENGTH), token, device=model.device)}
+    like = {"device": model.device, "dtype": model.dtype}
+    if kind == "input_values":
+        return {kind: torch.zeros(1, 4000, **like)}
+    if kind == "pixel_values":
+        vision = getattr(config, "vision_config", config)
+        size = vision.image_size
+        height, width = (size, size) if isinstance(size, int) else size
+        return {kind: torch.zeros(1, getattr(vision, "num_channels", 3), height, width, **like)}
+    raise ValueError(
+        f"{type(model).__name__} reads `{kind}`, and no small input is known for it: give one as `example_inputs`."
+    )
