@@ -90,7 +90,7 @@ def main(args: list[str] | None = None) -> Trainer:
             options["device_map"] = "cpu"
     base = load_model(**options)
     # Queries, keys, values, outputs, the decays of LION-S and the MLP; those of LION-D, no matrix, as they are.
-    decays = ["decay"] if base.config.mixer_type == "decay" else []
+    decays = ["decay"] if getattr(base.config, "mixer_type", None) == "decay" else []
     config = peft.LoraConfig(
         task_type="SEQ_CLS",
         target_modules="all-linear",

@@ -309,9 +309,10 @@ def main(args: list[str] | None = None) -> Trainer:
     for split, dataset in datasets.items():
         limit = limits.get(split, glue_args.max_eval_samples)
         dataset = common.limit_samples(dataset, limit)
-        datasets[split] = dataset.map(encode_labelled, batched=True, remove_columns=dataset.column_names)
-        if cut := sum(datasets[split]["is_cut"]):
+        encoded = dataset.map(encode_labelled, batched=True, remove_columns=dataset.column_names)
+        if cut := sum(encoded["is_cut"]):
             print(f"{split}: {cut} of {len(dataset)} texts are cut off at {length} tokens; see --max_seq_length.")
+        datasets[split] = encoded.remove_columns("is_cut")
     validation = [split for split in datasets if split != "train"]
     trainer = common.OrderedTrainer(
         model=model,
@@ -322,6 +323,10 @@ def main(args: list[str] | None = None) -> Trainer:
         compute_metrics=measure(task),
         callbacks=common.early_stopping(model_args),
     )
+
+    if task.problem_type != "single_label_classification" and config.model_type != "lion":
+        # The losses of transformers' models are means then, which the Trainer has to divide when it accumulates them.
+        trainer.model_accepts_loss_kwargs = False
 
     def evaluate(trainer: Trainer) -> dict[str, float]:
         metrics = trainer.evaluate()
@@ -334,7 +339,7 @@ def main(args: list[str] | None = None) -> Trainer:
     common.train_and_evaluate(trainer, checkpoint, evaluate)
     if to_label is not None:
         encoded = texts_to_label.map(encode, batched=True, remove_columns=to_label.column_names)
-        write_predictions(trainer, task, encoded, to_label)
+        write_predictions(trainer, task, encoded.remove_columns("is_cut"), to_label)
     return trainer
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from PIL import Image
+from transformers import BertConfig, BertForMaskedLM
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionForSequenceClassification, LionTokenizer
 
@@ -331,6 +332,27 @@ def test_correlations_that_are_not_defined_count_as_0(rows, model, tmp_path, cap
     run_glue(model, tmp_path, *more)
     assert results(tmp_path)["eval_pearson"] == results(tmp_path)["eval_spearman"] == 0
     assert "their correlation counts as 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("labels", [[0.5, 1.5, 2.5, 3.5], [["a"], ["a", "b"], [], ["b"]]], ids=["fractions", "lists"])
+@pytest.mark.parametrize("kind", ["lion", "bert"])
+def test_a_step_is_as_large_in_one_batch_as_in_several(kind, labels, model, tmp_path):
+    """SGD without clipping shows the size of the gradients."""
+    if kind == "bert":
+        tokenizer = LionTokenizer.from_pretrained(model)
+        bert = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), hidden_dropout_prob=0.0, **TINY))
+        bert.config.attention_probs_dropout_prob = 0.0
+        bert.save_pretrained(tmp_path / "model")
+        tokenizer.save_pretrained(tmp_path / "model")
+        model = tmp_path / "model"
+    file, weights = write(tmp_path / "a.jsonl", {"text": TEXTS, "label": labels}), {}
+    more = ["--do_train", "--train_file", file, "--max_steps", "1", "--optim", "sgd", "--max_grad_norm", "0"]
+    for name, size, count, rate in (("none", 4, 1, "0"), ("one", 4, 1, "0.1"), ("several", 1, 4, "0.1")):
+        sizes = ["--per_device_train_batch_size", str(size), "--gradient_accumulation_steps", str(count)]
+        trainer = run_glue(model, tmp_path / name, *more, *sizes, "--learning_rate", rate)
+        weights[name] = torch.nn.utils.parameters_to_vector(trainer.model.parameters())
+    one, several = (weights[name] - weights["none"] for name in ("one", "several"))
+    assert (one - several).norm() < 1e-3 * one.norm() > 0
 
 
 def test_short_trainings_have_curves(model, tmp_path, monkeypatch):

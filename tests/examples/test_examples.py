@@ -413,12 +413,7 @@ def test_a_table_of_ones_own_needs_no_task(glue_model, tmp_path, suffix, columns
     names = ["--text_columns", "text", "pair"] if "pair" in columns else []
     trainer = module.main(own_arguments(glue_model, out, file, "--learning_rate", "5e-3", "--max_steps", "40", *names))
     assert trainer.model.config.id2label == labels
-    assert {*trainer.train_dataset.column_names} - {"is_cut"} == {
-        "input_ids",
-        "token_type_ids",
-        "attention_mask",
-        "labels",
-    }
+    assert {*trainer.train_dataset.column_names} == {"input_ids", "token_type_ids", "attention_mask", "labels"}
     metrics = results(out, "eval")
     assert metrics["eval_pearson" if len(labels) == 1 else "eval_accuracy"] > 0.9
     # Texts alone get labels and scores.
