@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -17,10 +17,12 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset, IterableDatasetDict, List, load_dataset
 from datasets.exceptions import DatasetsError
 from hub_upload_lion.app.search import read_text
 from PIL import Image, ImageOps
+from pyarrow import parquet
 from transformers import TrainingArguments
 from transformers.utils import logging
 
@@ -143,8 +145,8 @@ def load_files(
         with named_errors(what, kind):
             if kind == "csv" and streaming:
                 datasets[split] = IterableDataset.from_generator(read_csv, gen_kwargs={"file": file, "what": what})
-            elif kind == "csv" or kind == "json" and streaming is None:
-                datasets[split] = to_dataset([*read_csv(file, what)] if kind == "csv" else read_json(file, what), what)
+            elif kind == "csv" or kind != "text" and streaming is None:
+                datasets[split] = READERS[kind](file, what)
             else:
                 options = {"streaming": bool(streaming), "cache_dir": cache_dir}
                 datasets[split] = load_dataset(kind, data_files={split: file}, split=split, **options)
@@ -160,7 +162,7 @@ def named_errors(what: str, kind: str) -> Iterator[None]:
         yield
     except StopIteration:
         raise ValueError(f"{what} has no rows: give a file that has some.") from None
-    except (DatasetsError, ValueError, csv.Error) as error:  # what pyarrow raises are ValueErrors
+    except (DatasetsError, ValueError, NotImplementedError) as error:  # what pyarrow raises are ValueErrors
         if what in str(error):
             raise
         cause = error
@@ -186,7 +188,7 @@ def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
             raise ValueError(f"{what} has one column, {names[0]!r}: separate columns by commas, not by {found[0]!r}.")
         if len({*names}) < len(names):
             raise ValueError(f"{what} has two columns of one name in {', '.join(names)}: rename one.")
-        for cells in reader:
+        for cells in named_lines(reader, what):
             if cells and len(cells) != len(names):
                 raise ValueError(
                     f"{what} line {reader.line_num} has {len(cells)} cells, its header {len(names)} "
@@ -194,6 +196,14 @@ def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
                 )
             if cells:
                 yield {name: cell or None for name, cell in zip(names, cells, strict=True)}
+
+
+def named_lines(reader: Iterator[list[str]], what: str) -> Iterator[list[str]]:
+    """The rows of a `csv.reader`; a ValueError with the number of the line for a quote out of place."""
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise ValueError(f"{what} line {reader.line_num} cannot be read as csv: {error}.") from None
 
 
 def read_json(file: str, what: str) -> list | dict:
@@ -226,6 +236,23 @@ def to_dataset(rows: list[dict] | dict, what: str) -> Dataset:
         except (ValueError, TypeError, OverflowError):
             columns[name] = [x if isinstance(x, str | None) else json.dumps(x, ensure_ascii=False) for x in values]
     return Dataset.from_dict(columns)
+
+
+def read_parquet(file: str, what: str) -> Dataset:
+    """Without a cache, which may be of an earlier file of this name; categories become their values."""
+    table = parquet.read_table(file)
+    kinds = [getattr(field.type, "value_type", field.type) for field in table.schema]
+    is_category = [pyarrow.types.is_dictionary(field.type) for field in table.schema]
+    fields = zip(table.schema, kinds, is_category, strict=True)
+    schema = pyarrow.schema([x.with_type(kind) if is_one else x for x, kind, is_one in fields], table.schema.metadata)
+    return Dataset(table.cast(schema))
+
+
+READERS: dict[str, Callable[[str, str], Dataset]] = {
+    "csv": lambda file, what: to_dataset(list(read_csv(file, what)), what),
+    "json": lambda file, what: to_dataset(read_json(file, what), what),
+    "parquet": read_parquet,
+}
 
 
 def check_columns(
@@ -430,8 +457,12 @@ def find_images(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder: put the images there.")
-    files = (Path(parent, name) for parent, _, names in os.walk(folder, followlinks=True) for name in names)
-    files = sorted(x for x in files if not any(part.startswith(".") for part in x.relative_to(folder).parts))
+    files = []
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        path = Path(parent)  # without links to a folder that it is in
+        folders[:] = [x for x in folders if x[0] != "." and not path.resolve().is_relative_to((path / x).resolve())]
+        files += [path / name for name in names if name[0] != "."]
+    files.sort()
     images = [file for file in files if file.suffix.lower() in IMAGES]
     if not images:
         raise ValueError(f"{folder} has no images ({', '.join(IMAGES)}): put some there.")

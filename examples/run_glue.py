@@ -28,6 +28,7 @@ from data_files import (
     FileArguments,
     check_files,
     check_texts,
+    class_name,
     find_texts,
     first_places,
     has_fractions,
@@ -182,27 +183,54 @@ def find_task(dataset: Dataset, texts: tuple[str, ...], config: PreTrainedConfig
     return Task(texts, (*names,), metrics, is_multi_label=is_multi_label)
 
 
-def number_labels(dataset: Dataset, task: Task, known: tuple[str, ...], name: str, has_numbers: bool) -> Dataset:
+def benchmark_labels(config: PreTrainedConfig, task: Task, is_train: bool) -> tuple[str, ...]:
     """
-    The labels as the model takes them: numbers of its classes `known`, 0 or 1 for each of them, or fractions.
+    The labels of a task of the benchmark in its order, as the model writes them, which may have them in another order.
+    A model that has none gets them.
+
+    Raises:
+        ValueError: if it has others, which are not to be trained.
+    """
+    known = {name.lower(): name for name in config.id2label.values()}
+    if known.keys() == {*task.labels}:
+        return tuple(known[name] for name in task.labels)
+    if not is_train and any(not name.startswith("label_") for name in known):
+        labels = ", ".join(config.id2label.values())
+        raise ValueError(f"The model has the labels {labels}, the task {', '.join(task.labels)}: train it first.")
+    if not is_train:
+        print(f"The model's labels have no names; they are taken to be {', '.join(task.labels)}, in this order.")
+    config.id2label = dict(enumerate(task.labels))
+    config.label2id = {name: i for i, name in enumerate(task.labels)}
+    return task.labels
+
+
+def number_labels(
+    dataset: Dataset, task: Task, numbers: list[int], count: int, name: str, has_numbers: bool
+) -> Dataset:
+    """
+    The labels as the model takes them: the number of a class, 0 or 1 for each, or fractions.
+
+    Args:
+        numbers: the model's, for each class of the task. count: of all classes of the model.
+        name: of the data; for messages. has_numbers: as `number_names` takes it.
     """
     if not task.labels:
-        numbers = read_numbers(dataset, "label", name)
+        values = read_numbers(dataset, "label", name)
     else:
         labels = label_names(dataset, "label", name)
         places = first_places(labels, (f"{name}, row {row}" for row in range(1, len(labels) + 1)))
         ids = number_names(places, task.labels, "The task", has_numbers)
-        ids = {label: known.index(task.labels[i]) for label, i in ids.items()}
+        ids = {label: numbers[i] for label, i in ids.items()}
         if task.is_multi_label:
             chosen = [{ids[label] for label in row} for row in labels]
-            numbers = [[float(i in row) for i in range(len(known))] for row in chosen]
+            values = [[float(i in row) for i in range(count)] for row in chosen]
         else:
-            numbers = [ids[label] for label in labels]
-    return dataset.remove_columns("label").add_column("label", numbers)
+            values = [ids[label] for label in labels]
+    return dataset.remove_columns("label").add_column("label", values)
 
 
-def measure(task: Task) -> Callable[[EvalPrediction], dict[str, float]]:
-    """What the Trainer computes at an evaluation."""
+def measure(task: Task, numbers: list[int]) -> Callable[[EvalPrediction], dict[str, float]]:
+    """What the Trainer computes at an evaluation. F1 is of the task's second class; `numbers` are the model's."""
 
     def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
         answers, labels = prediction.predictions, prediction.label_ids
@@ -210,6 +238,8 @@ def measure(task: Task) -> Callable[[EvalPrediction], dict[str, float]]:
             answers, labels = answers > 0, labels > 0.5
         else:
             answers = answers.argmax(axis=-1) if task.labels else answers.reshape(-1)
+            if "f1" in task.metrics:
+                answers, labels = answers == numbers[1], labels == numbers[1]
         return {name: float(METRICS[name](labels, answers)) for name in task.metrics}
 
     return compute_metrics
@@ -269,14 +299,14 @@ def main(args: list[str] | None = None) -> Trainer:
         config.num_labels = 1
     elif is_own and training_args.do_train:
         common.set_labels(config, [*task.labels], model_args, "ForSequenceClassification", "training texts")
-    elif {*config.id2label.values()} != {*task.labels}:
-        config.id2label = dict(enumerate(task.labels))
-        config.label2id = {name: i for i, name in enumerate(task.labels)}
-    known = tuple(config.id2label.values()) if task.labels else ()
+    is_benchmark = task.labels and not is_own
+    order = benchmark_labels(config, task, training_args.do_train) if is_benchmark else task.labels
+    known = [class_name(name) for name in config.id2label.values()]
+    numbers = [known.index(class_name(name)) for name in order]
     for split, dataset in datasets.items():
         check_kinds(dataset, task, names[split])
         has_numbers = not (is_own and training_args.do_train)
-        dataset = number_labels(dataset, task, known, names[split], has_numbers)
+        dataset = number_labels(dataset, task, numbers, len(known), names[split], has_numbers)
         if files.get(split):
             dataset = read_text_files(dataset, task.columns, names[split], glue_args.text_files)
         datasets[split] = dataset
@@ -285,7 +315,7 @@ def main(args: list[str] | None = None) -> Trainer:
         name = f"--predict_file {glue_args.predict_file}"
         check_kinds(to_label, task, name, has_labels=False)
         texts_to_label = read_text_files(to_label, task.columns, name, glue_args.text_files)
-    task = replace(task, labels=known)
+    task = replace(task, labels=tuple(config.id2label.values()) if task.labels else ())
     if datasets:  # else the model knows
         config.problem_type = task.problem_type
     checkpoint = common.find_checkpoint(training_args)
@@ -320,7 +350,7 @@ def main(args: list[str] | None = None) -> Trainer:
         train_dataset=datasets.get("train"),
         eval_dataset=datasets[validation[0]] if validation else None,
         processing_class=tokenizer,
-        compute_metrics=measure(task),
+        compute_metrics=measure(task, numbers),
         callbacks=common.early_stopping(model_args),
     )
 

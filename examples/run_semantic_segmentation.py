@@ -198,7 +198,7 @@ class Inputs:
         if "mask" not in rows:
             return {"pixel_values": list(self.processor(images, return_tensors="pt")["pixel_values"])}
         masks = [read_mask(os.fsdecode(rows["mask"][n])) for n in read]
-        inputs = self.processor(images, segmentation_maps=masks, return_tensors="pt")
+        inputs = self.processor(images, segmentation_maps=masks, do_reduce_labels=False, return_tensors="pt")
         return {"pixel_values": list(inputs["pixel_values"]), "labels": list(self.ids[inputs["labels"]])}
 
 

@@ -26,6 +26,7 @@ from sentence_transformers.sentence_transformer.losses import (
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 
 import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
@@ -73,6 +74,8 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     pooling = Pooling(tokens.get_embedding_dimension(), pooling_mode=encoder_args.pooling)
     device = "cpu" if training_args.use_cpu else None
     encoder = SentenceTransformer(modules=[tokens, pooling], device=device)
+    if any(len({*pairs["train"][name]}) < len(pairs["train"]) for name in columns):
+        training_args.batch_sampler = BatchSamplers.NO_DUPLICATES  # no text is a negative of its own
     before = share_found(encoder, pairs["test"])
     if encoder_args.mini_batch_size is None:
         loss = MultipleNegativesRankingLoss(encoder)

@@ -9,8 +9,10 @@ import os
 import unicodedata
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
@@ -89,12 +91,21 @@ TABLES = {
     ),
     "fewer cells than the header": ("a.csv", "text,label\na,x\nb\n", "line 3 has 1 cells, its header 2"),
     "two columns of one name": ("a.csv", "text,label,label\na,x,y\n", "two columns of one name in text, label, label"),
-    "an open quote": ("a.csv", 'text,label\n"a,x\n', "a.csv cannot be read as csv: unexpected end"),
+    "an open quote": ("a.csv", 'text,label\n"a,x\n', "a.csv line 2 cannot be read as csv: unexpected end"),
     "dates": ("a.jsonl", '{"text": "a", "day": "2024-01-02"}\n', {"day": ["2024-01-02"]}),
     "dates with times": ("a.jsonl", '{"day": "2024-01-02T03:04:05Z"}\n', {"day": ["2024-01-02T03:04:05Z"]}),
     "a column that comes later": ("a.jsonl", '{"text": "a"}\n{"text": "b", "n": 1}\n', {"n": [None, 1]}),
     "names and numbers": ("a.jsonl", '{"label": 1}\n{"label": "a"}\n', {"label": ["1", "a"]}),
     "other ends of lines in JSON": ("a.jsonl", '{"text": "a\u2028b\x85c"}\n', {"text": ["a\u2028b\x85c"]}),
+    "whole numbers that are fractions": ("a.jsonl", '{"label": 0.0}\n{"label": 1.0}\n', {"label": [0.0, 1.0]}),
+    "text that looks like a table": (
+        "a.jsonl",
+        '{"text": "a: string, b: timestamp[s]"}\n',
+        {"text": ["a: string, b: timestamp[s]"]},
+    ),
+    "quotes within a cell": ("a.csv", 'text,label\n5" wide,x\n', {"text": ['5" wide']}),
+    "a quote that ends early": ("a.csv", 'text,label\na,y\n"a" b,x\n', "a.csv line 3 cannot be read as csv"),
+    "an end of a line within one": ("a.csv", "text,label\na\rb,x\n", "line 2 has 1 cells, its header 2"),
     "a list of rows": ("a.json", '[{"text": "a"}, {"text": "b"}]', {"text": ["a", "b"]}),
     "numbers for rows": ("a.json", "[1, 2]", "a.json has the row 1: write rows as objects"),
     "a line that is cut": ("a.jsonl", '{"text": "a"}\n{"text": "b"\n', "a.jsonl line 2 cannot be read as json"),
@@ -298,6 +309,35 @@ def test_numbers_of_labels_with_gaps_are_refused(model, tmp_path):
         run_glue(folder, tmp_path, "--do_predict", "--predict_file", file)
 
 
+def test_a_task_of_the_benchmark_goes_by_the_names_of_the_model(model, tmp_path):
+    """Which has them in another order, and in capitals."""
+    folder = classifier(model, tmp_path / "model", {"0": "DUPLICATE", "1": "NOT_DUPLICATE"})
+    rows = {"question1": TEXTS, "question2": TEXTS[::-1]}
+    run_glue(
+        folder, tmp_path, "--do_predict", "--predict_file", write(tmp_path / "a.jsonl", rows), "--task_name", "qqp"
+    )
+    said = [row["label"].lower() for row in predictions(tmp_path)]
+    numbers = {"not_duplicate": 0, "duplicate": 1}
+    for labels in (said, [numbers[name] for name in said]):
+        file = write(tmp_path / "b.jsonl", rows | {"label": labels})
+        run_glue(folder, tmp_path, "--do_eval", "--validation_file", file, "--task_name", "qqp")
+        assert results(tmp_path)["eval_accuracy"] == 1 and results(tmp_path)["eval_f1"] == float("duplicate" in said)
+    file = write(tmp_path / "c.jsonl", {"sentence": TEXTS, "label": [0, 1, 0, 1]})
+    with pytest.raises(
+        ValueError, match="labels DUPLICATE, NOT_DUPLICATE, the task negative, positive: train it first"
+    ):
+        run_glue(folder, tmp_path, "--do_eval", "--validation_file", file, "--task_name", "sst2")
+
+
+def test_a_model_may_have_more_classes_than_the_data(model, tmp_path):
+    folder = classifier(model, tmp_path / "model", {"0": "c", "1": "a", "2": "b"})
+    for labels, expected in ((["a", "c"] * 2, [1, 0]), ([["a"], ["c"]] * 2, [[0, 1, 0], [1, 0, 0]])):
+        file = write(tmp_path / "a.jsonl", {"text": TEXTS, "label": labels})
+        trainer = run_glue(folder, tmp_path, "--do_train", "--train_file", file, "--max_steps", "1")
+        assert trainer.train_dataset["labels"][:2] == expected
+        assert trainer.model.config.id2label == {0: "c", 1: "a", 2: "b"}
+
+
 def test_what_is_beside_the_texts_stays_there(model, tmp_path):
     """Columns named like an answer, dates, bytes and numbers that are none."""
     folder = classifier(model, tmp_path / "model", {"0": "a", "1": "b"})
@@ -467,6 +507,34 @@ def test_classes_are_the_first_folders(tmp_path):
         import_module("data_files").read_class_folders(tmp_path)
 
 
+def test_folders_that_are_linked(tmp_path):
+    """They are read, once, also if a link leads to a folder that it is in."""
+    photos(tmp_path / "elsewhere", {"a.png": GREY, "train.png": GREY})
+    (tmp_path / "photos" / "dog").mkdir(parents=True)
+    (tmp_path / "photos" / "cat").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos" / "dog" / "again").symlink_to(tmp_path / "photos")
+    names = [str(path.relative_to(tmp_path)) for path in import_module("data_files").find_images(tmp_path / "photos")]
+    assert names == ["photos/cat/a.png", "photos/cat/train.png"]
+
+
+def test_photos_stand_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (8, 4)).save(tmp_path / "a.jpg", exif=exif)
+    assert import_module("data_files").read_image(bytes(tmp_path / "a.jpg"), "RGB").size == (4, 8)
+
+
+def test_a_parquet_file_is_read_as_it_is_now(tmp_path):
+    """Also with the name, size and time of an earlier one; and with the categories of pandas."""
+    module, file = import_module("data_files"), tmp_path / "a.parquet"
+    for value in ("one", "two"):
+        frame = pd.DataFrame({"text": pd.Categorical([value] * 3), "label": ["a", "b", "a"]})
+        frame.to_parquet(file)
+        os.utime(file, (1, 1))
+        dataset = module.load_files({"train": str(file)}, cache_dir=str(tmp_path / "cache"))["train"]
+        assert dataset["text"][:] == [value] * 3 and dataset.features["text"] == Value("string")
+
+
 def test_files_that_are_no_images_are_named(tmp_path, caplog):
     photos(tmp_path, {"cat/a.png": GREY})
     (tmp_path / "cat" / "b.heic").write_bytes(b"")
@@ -575,6 +643,22 @@ def test_pairs_that_are_refused(columns, model, tmp_path):
         import_module("train_embeddings").main(
             ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path), "--use_cpu"]
         )
+
+
+def test_texts_that_are_there_twice_are_no_negatives_of_their_own(model, tmp_path):
+    """And each counts as found if the nearest text is the same."""
+    pytest.importorskip("sentence_transformers")
+    module = import_module("train_embeddings")
+    for positives, sampler in ((list("abcdefghij"), "batch_sampler"), (list("aabbccddee"), "no_duplicates")):
+        file = write(tmp_path / "a.jsonl", {"anchor": list("klmnopqrst"), "positive": positives})
+        arguments = ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path / "out"), *QUIET]
+        with pytest.MonkeyPatch.context() as patch:
+            trained = Mock()
+            patch.setattr(module.SentenceTransformerTrainer, "train", lambda trainer, **x: trained(trainer.args))
+            encoder = module.main([*arguments, "--max_steps", "1"])
+        assert trained.call_args.args[0].batch_sampler.value == sampler
+    pairs = {"anchor": TEXTS + TEXTS, "positive": TEXTS + TEXTS}
+    assert module.share_found(encoder, pairs) == 1
 
 
 @pytest.mark.parametrize(
