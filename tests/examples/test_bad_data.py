@@ -633,7 +633,6 @@ def test_search_takes_names_that_are_not_utf8_and_counts_lines_as_editors_do(tmp
     "columns", [{"positive": ["a", None, "c"]}, {"anchor": ["a", "b", None]}, {"positive": [1, 2, 3]}]
 )
 def test_pairs_that_are_refused(columns, model, tmp_path):
-    pytest.importorskip("sentence_transformers")
     file = write(tmp_path / "a.jsonl", {"anchor": list("abc"), "positive": list("abc")} | columns)
     ((name, values),) = columns.items()
     message = (
@@ -645,17 +644,14 @@ def test_pairs_that_are_refused(columns, model, tmp_path):
         )
 
 
-def test_texts_that_are_there_twice_are_no_negatives_of_their_own(model, tmp_path):
+def test_texts_that_are_there_twice_are_no_negatives_of_their_own(model, tmp_path, monkeypatch):
     """And each counts as found if the nearest text is the same."""
-    pytest.importorskip("sentence_transformers")
-    module = import_module("train_embeddings")
+    module, trained = import_module("train_embeddings"), Mock()
     for positives, sampler in ((list("abcdefghij"), "batch_sampler"), (list("aabbccddee"), "no_duplicates")):
         file = write(tmp_path / "a.jsonl", {"anchor": list("klmnopqrst"), "positive": positives})
         arguments = ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path / "out"), *QUIET]
-        with pytest.MonkeyPatch.context() as patch:
-            trained = Mock()
-            patch.setattr(module.SentenceTransformerTrainer, "train", lambda trainer, **x: trained(trainer.args))
-            encoder = module.main([*arguments, "--max_steps", "1"])
+        monkeypatch.setattr(module.SentenceTransformerTrainer, "train", lambda trainer, **x: trained(trainer.args))
+        encoder = module.main([*arguments, "--max_steps", "1"])
         assert trained.call_args.args[0].batch_sampler.value == sampler
     pairs = {"anchor": TEXTS + TEXTS, "positive": TEXTS + TEXTS}
     assert module.share_found(encoder, pairs) == 1
