@@ -183,6 +183,19 @@ def test_metrics_add_up_over_batches():
     assert metrics(EvalPrediction(nothing, None), compute_result=True) == {"mean_iou": 0, "pixel_accuracy": 0}
 
 
+def test_masks_are_taken_as_they_are(tmp_path):
+    """Also by a processor that was saved to leave class 0 out, as for ADE20k."""
+    module, pixels = import_module("run_semantic_segmentation"), np.array([[0, 1], [2, 255]], np.uint8).repeat(8, 0)
+    pixels = pixels.repeat(8, 1)
+    Image.fromarray(pixels).save(tmp_path / "mask.png")
+    config = lion_preset("lion-image-small", **TINY)
+    processor = lion_image_processor(config, segmentation=True, do_reduce_labels=True)
+    inputs = module.Inputs(processor, {0: 0, 1: 1, 2: 2, 255: 255})
+    rows = {"image": [bytes(tmp_path / "mask.png")], "mask": [bytes(tmp_path / "mask.png")]}
+    (labels,) = inputs(rows)["labels"]
+    assert (labels.numpy() == pixels).all()
+
+
 def test_masks_may_have_a_palette_or_two_classes(tmp_path):
     module = import_module("run_semantic_segmentation")
     pixels = np.array([[0, 1], [1, 255]], np.uint8)
