@@ -4,7 +4,7 @@ Make an encoder of transformers linear beyond a length (`modeling_lion.linearize
 teacher is the same model with its own attention; no labels are needed.
 
     python examples/distill.py --model_name_or_path my-encoder --window 128 --exact_length 512 --positions cyclic \
-        --train_file train.txt --validation_file validation.txt --max_length 1024 --joined_share 1 \
+        --train_file train.txt --validation_file validation.txt --train_lengths 512 1024 --joined_share 1 \
         --do_train --do_eval --max_steps 300 --output_dir outputs/distilled
 
 Training has two stages (`--stages`):
@@ -100,9 +100,12 @@ class DistillationArguments:
     max_docstring_bytes: int = field(
         default=10_000_000, metadata={"help": "How many docstrings, if they are the text."}
     )
-    max_length: int = field(default=512, metadata={"help": "Tokens per text; the rest is cut off."})
+    train_lengths: list[int] = field(
+        default_factory=lambda: [512],
+        metadata={"help": "Tokens at which texts are cut off: one of these in each step, with fewer longer texts."},
+    )
     joined_share: float = field(
-        default=0.0, metadata={"help": "Share of the training texts that continue with the next lines to max_length."}
+        default=0.0, metadata={"help": "Share of the training texts that continue with the next lines to these lengths."}
     )
     max_eval_samples: int = field(default=100, metadata={"help": "Held-out examples of each length."})
     eval_lengths: list[int] = field(
@@ -146,7 +149,7 @@ class DistillationArguments:
 
 @dataclass
 class DistillationTrainingArguments(TrainingArguments):
-    learning_rate: float = field(default=1e-2, metadata={"help": "Of the weights that LION adds."})
+    learning_rate: float = field(default=3e-2, metadata={"help": "Of the weights that LION adds."})
     adam_beta2: float = 0.99
     lr_scheduler_type: str = "cosine"
     warmup_steps: float = 10
@@ -218,7 +221,7 @@ class Comparison:
         output, _ = exact_attention(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
         if isinstance(getattr(module, "lion", None), InPlaceHead):
             is_real = None if attention_mask is None else padding_of(attention_mask, len(query))
-            with torch.enable_grad():
+            with torch.enable_grad(), torch.autocast(query.device.type, enabled=False):
                 error = self.compare(module.lion, query, key, value, output, attention_mask, is_real, scaling)
             self.errors.append(error)
         return output, None
@@ -228,9 +231,9 @@ class Comparison:
         groups, length = query.shape[1] // key.shape[1], query.shape[2]
         if groups > 1:
             key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-        query, key, value = (x.detach().float() for x in (query, key, value))
+        query, key, value, output = (x.detach().float() for x in (query, key, value, output))
         tokens = torch.randperm(length, generator=self.generator)[: self.rows].to(query.device)
-        wanted, counts = output[:, tokens].float(), query.new_ones(len(query), len(tokens), 1, 1)
+        wanted, counts = output[:, tokens], query.new_ones(len(query), len(tokens), 1, 1)
         if is_real is not None:
             counts = counts * is_real[:, tokens, None, None]
         branches = head.branches
@@ -461,19 +464,25 @@ def is_audio(dataset: Dataset, column: str) -> bool:
     return isinstance(dataset.features[column], Audio)
 
 
-def tokenized(texts: list[str], tokenizer, length: int, joined_share: float = 0.0, seed: int = 0) -> Dataset:
-    """Texts as token ids, cut off at `length`; a share of them goes on with the next ones, to this length."""
-    generator, joined = random.Random(seed), []
-    for n, first in enumerate(texts):
-        parts, characters, end = [first], len(first), n + 1
-        if generator.random() < joined_share:
-            while characters < 6 * length and end < len(texts):  # some four are a token
-                parts.append(texts[end])
-                characters, end = characters + len(texts[end]), end + 1
-        joined.append(" ".join(parts))
-    dataset = Dataset.from_dict({"text": joined})
-    options = {"truncation": True, "max_length": length}
-    return dataset.with_transform(lambda x: tokenizer(x["text"], **options))
+class JoinedTexts(torch.utils.data.Dataset):
+    """
+    Texts as token ids, cut off at `length`; a share of them, drawn by `seed`, goes on with the next ones to it.
+    """
+
+    def __init__(self, texts: list[str], tokenizer, length: int, joined_share: float = 0.0, seed: int = 0):
+        self.texts, self.tokenizer, self.length = texts, tokenizer, length
+        generator = random.Random(seed)
+        self.is_joined = [generator.random() < joined_share for _ in texts]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, n: int) -> dict[str, list[int]]:
+        parts, characters = [self.texts[n]], len(self.texts[n])
+        while self.is_joined[n] and characters < 6 * self.length and n + len(parts) < len(self.texts):
+            parts.append(self.texts[n + len(parts)])  # some four characters are a token
+            characters += len(parts[-1])
+        return dict(self.tokenizer(" ".join(parts), truncation=True, max_length=self.length))
 
 
 def of_length(lines: Iterable[str], tokenizer, tokens: int, limit: int) -> list[dict[str, Tensor]]:
@@ -515,13 +524,17 @@ class Collator:
 
     Args:
         processor: of the model: a tokenizer, an image processor or a feature extractor. column: of the data.
+        lengths: of texts, one of which is drawn for each batch; of longer ones there are fewer, for as many tokens.
     """
 
-    def __init__(self, processor, column: str):
-        self.processor, self.column = processor, column
+    def __init__(self, processor, column: str, lengths: list[int]):
+        self.processor, self.column, self.lengths = processor, column, lengths
 
     def __call__(self, examples: list[dict]) -> dict[str, Tensor]:
         if self.column == "text":
+            length = self.lengths[int(torch.randint(len(self.lengths), ()))]
+            examples = examples[: max(1, len(examples) * min(self.lengths) // length)]
+            examples = [{name: x[:length] for name, x in example.items()} for example in examples]
             return dict(self.processor.pad(examples, return_tensors="pt"))
         raw = [example[self.column] for example in examples]
         if self.column == "image":
@@ -579,14 +592,14 @@ def main(args: list[str] | None = None) -> Trainer:
         if model.config.lion_positions is not None:
             processor.model_max_length = VERY_LARGE_INTEGER
         lines = list(data["train"]["text"])
-        train_data = tokenized(lines, processor, arguments.max_length, arguments.joined_share, training_args.seed)
+        train_data = JoinedTexts(lines, processor, max(arguments.train_lengths), arguments.joined_share, training_args.seed)
         for tokens in arguments.eval_lengths:
             held_out = list(data["validation"]["text"])
             examples[f"eval_{tokens}"] = of_length(held_out, processor, tokens, arguments.max_eval_samples)
-        held_out = tokenized(list(data["validation"]["text"]), processor, arguments.max_length)
+        held_out = JoinedTexts(list(data["validation"]["text"]), processor, min(arguments.train_lengths))
     else:
         held_out = data["validation"]
-    collator = Collator(processor, column)
+    collator = Collator(processor, column, arguments.train_lengths)
     if not examples:
         chosen = range(min(len(held_out), arguments.max_eval_samples))
         examples["eval"] = [collator([held_out[n]]) for n in chosen]

@@ -8,6 +8,8 @@ The module's own projections, norms and rotations stay: q, k and v are what it g
 interface.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -29,6 +31,36 @@ from .far_sums import far_sums
 BRANCHES = {"both": 0.0, "window": -60.0, "linear": 60.0}
 # Half-lives of new decays, in tokens, of the fastest and the slowest head: all reach beyond a window of 64.
 HALF_LIVES = (256.0, 65_536.0)
+
+
+def bounded_exp(x: Tensor) -> Tensor:
+    """exp(x) up to some 2, then less; at most 1 + e⁴, so that features of every dtype can have it as a factor."""
+    return torch.sigmoid(x - 4) * (1 + math.exp(4))
+
+
+class QueryFeatures(Hedgehog):
+    """
+    Hedgehog's features times the mean of what their softmax has divided by, bounded: how large the scores of a query
+    are says how much it sees beyond its window.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = x.transpose(1, 2) @ self.weight.to(x.dtype)
+        scores = torch.stack((scores, -scores), dim=-2)
+        size = scores.flatten(-2).logsumexp(-1, keepdim=True) - math.log(2 * scores.shape[-1])
+        return (scores.softmax(-1).flatten(-2) * bounded_exp(size)).transpose(1, 2)
+
+
+class KeyFeatures(Hedgehog):
+    """Hedgehog's features times exp(w_h·k_j), bounded: of some tokens, such as CLS, every query sees more."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__(num_heads, head_dim)
+        self.size = nn.Parameter(torch.empty(num_heads, head_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = torch.einsum("blhd,hd->blh", x, self.size.to(x.dtype))
+        return super().forward(x) * bounded_exp(size).unsqueeze(-1)
 
 
 class KeyDecay(nn.Module):
@@ -70,9 +102,11 @@ class InPlaceHead(nn.Module):
         self.branches = "both"  # of `BRANCHES`
         feature_map = FEATURE_MAPS[config.lion_feature_map]
         is_learnt = isinstance(feature_map, type)
-        self.query_map = feature_map(num_heads, head_dim) if is_learnt else feature_map
         # As in `LinearMixer`: a learnt map has different weights for queries and keys.
-        self.key_map = Hedgehog(num_heads, head_dim) if feature_map is Hedgehog else None
+        if feature_map is Hedgehog:
+            self.query_map, self.key_map = QueryFeatures(num_heads, head_dim), KeyFeatures(num_heads, head_dim)
+        else:
+            self.query_map, self.key_map = feature_map(num_heads, head_dim) if is_learnt else feature_map, None
         self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
         self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
         kinds = {"decay": lambda: FixedDecay(num_heads), "selective": lambda: KeyDecay(num_heads, head_dim)}
@@ -92,6 +126,8 @@ class InPlaceHead(nn.Module):
                 size = features.weight.shape[-1]
                 scale = (size**-0.5 if scaling is None else scaling) ** 0.5
                 init.copy_(features.weight, (scale * torch.eye(size)).expand_as(features.weight))
+                if isinstance(features, KeyFeatures):
+                    init.zeros_(features.size)
             elif isinstance(features, nn.Module):
                 init.copy_(features.projection, features.random_projection())
         if self.decay is not None:
