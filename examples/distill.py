@@ -26,6 +26,7 @@ its last checkpoint in the output folder (`--save_steps`).
 """
 
 import copy
+import io
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -35,18 +36,19 @@ from pathlib import Path
 import bitsandbytes_log  # noqa: F401 (before transformers)
 import numpy as np
 import torch
+import transformers
 from common import find_checkpoint, parse_arguments, save_metrics, train
 from data_files import check_files, load_files
-from datasets import Audio, Dataset, DatasetDict, load_dataset
+from datasets import Audio, DatasetDict, load_dataset
 from docstrings import write_docstrings
 from hub_upload_lion.sentence_modules import copy_modules, encoder_folder
+from scipy.io import wavfile
 from scipy.stats import spearmanr
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
     AttentionMaskInterface,
     AutoConfig,
-    AutoModel,
     AutoProcessor,
     PreTrainedModel,
     Trainer,
@@ -60,11 +62,14 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from modeling_lion import linearize
 from modeling_lion.attention.softmax_window import dense_window_mask
 from modeling_lion.in_transformers.attention_functions import exact_attention, padding_of
+from modeling_lion.in_transformers.in_place_classes import class_by_name
 from modeling_lion.in_transformers.in_place_config import InPlaceConfig
 from modeling_lion.in_transformers.in_place_head import InPlaceHead
 
 
 NEIGHBOURS = 10
+# Of a dataset without held-out examples.
+HELD_OUT = 0.05
 # The attention that compares: LION's beside the encoder's own.
 COMPARES = "compares_with_lion"
 STAGES = ("attention", "hidden_states")
@@ -105,7 +110,8 @@ class DistillationArguments:
         metadata={"help": "Tokens at which texts are cut off: one of these in each step, with fewer longer texts."},
     )
     joined_share: float = field(
-        default=0.0, metadata={"help": "Share of the training texts that continue with the next lines to these lengths."}
+        default=0.0,
+        metadata={"help": "Share of the training texts that continue with the next lines to these lengths."},
     )
     max_eval_samples: int = field(default=100, metadata={"help": "Held-out examples of each length."})
     eval_lengths: list[int] = field(
@@ -436,12 +442,10 @@ def load_data(arguments: DistillationArguments, training_args: TrainingArguments
     files = {"train": arguments.train_file, "validation": arguments.validation_file}
     if arguments.dataset_name is not None:
         datasets = load_dataset(arguments.dataset_name)
-        if "validation" not in datasets:
-            name = next((x for x in ("test",) if x in datasets), None)
-            parts = datasets["train"].train_test_split(0.05, seed=0) if name is None else None
-            held_out = parts["test"] if parts else datasets[name]
-            datasets = {"train": parts["train"] if parts else datasets["train"], "validation": held_out}
-        datasets = DatasetDict({split: datasets[split] for split in files})
+        held_out = next((split for split in ("validation", "test") if split in datasets), None)
+        if held_out is None:
+            datasets = datasets["train"].train_test_split(HELD_OUT, seed=training_args.seed)
+        datasets = DatasetDict({"train": datasets["train"], "validation": datasets[held_out or "test"]})
     else:
         if arguments.train_file is None and arguments.validation_file is None and column == "text":
             folder = Path(training_args.output_dir) / "text"
@@ -457,11 +461,8 @@ def load_data(arguments: DistillationArguments, training_args: TrainingArguments
     datasets = datasets.select_columns(column)
     if column == "text":
         return datasets.filter(lambda example: not example["text"].isspace())
-    return datasets.cast_column(column, Audio(decode=False)) if is_audio(datasets["train"], column) else datasets
-
-
-def is_audio(dataset: Dataset, column: str) -> bool:
-    return isinstance(dataset.features[column], Audio)
+    is_audio = isinstance(datasets["train"].features[column], Audio)
+    return datasets.cast_column(column, Audio(decode=False)) if is_audio else datasets
 
 
 class JoinedTexts(torch.utils.data.Dataset):
@@ -499,7 +500,9 @@ def of_length(lines: Iterable[str], tokenizer, tokens: int, limit: int) -> list[
         if len(rows) == limit:
             break
     if len(rows) < 3:
-        raise ValueError(f"--eval_lengths has {tokens}, and the validation texts are too few for three of that length.")
+        raise ValueError(
+            f"--eval_lengths has {tokens}, and the validation texts are too few for three of that length."
+        )
     return rows
 
 
@@ -509,10 +512,6 @@ def samples_of(sound) -> np.ndarray:
         return np.asarray(sound, dtype=np.float32)
     if "array" in sound:
         return np.asarray(sound["array"], dtype=np.float32)
-    import io
-
-    from scipy.io import wavfile
-
     _, samples = wavfile.read(sound["path"] if sound["bytes"] is None else io.BytesIO(sound["bytes"]))
     scale = np.iinfo(samples.dtype).max if np.issubdtype(samples.dtype, np.integer) else 1
     return (samples if samples.ndim == 1 else samples.mean(1)).astype(np.float32) / scale
@@ -544,28 +543,36 @@ class Collator:
         return dict(self.processor(sounds, sampling_rate=rate, padding=True, return_tensors="pt"))
 
 
-def load_linear(arguments: DistillationArguments) -> tuple[PreTrainedModel, str]:
-    """The linear encoder, and the folder or name of what it was made from."""
-    name = find_teacher(arguments.model_name_or_path)
+def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
+    """
+    The encoder in a folder or on the Hub, as the class that it was saved as, once it is linear.
+
+    Raises:
+        ValueError: if it cannot become linear, or is it already, with other options.
+    """
     config = AutoConfig.from_pretrained(name)
-    auto = AutoModel
-    options = {"dtype": torch.float32}
+    architecture = (config.architectures or ["AutoModel"])[0]
+    options = {name: getattr(arguments, name) for name in ("mixer", "feature_map", "window", "positions")}
     if isinstance(config, InPlaceConfig):
-        model = auto.from_pretrained(name, **options)
+        for option, wanted in options.items():
+            if (found := getattr(config, f"lion_{option}")) != wanted:
+                raise ValueError(f"{name} has {option} {found!r}: give --{option} {found}, or take its source.")
+        model = class_by_name(architecture).from_pretrained(name, dtype=torch.float32)
         if arguments.exact_length is not None:
             model.config.lion_exact_length = arguments.exact_length
-        return model, name
-    layers = arguments.layers
-    model = linearize(
-        auto.from_pretrained(name, **options),
-        layers=layers if layers.isalpha() else [int(x) for x in layers.split(",")],
-        mixer=arguments.mixer,
-        feature_map=arguments.feature_map,
-        window=arguments.window,
-        exact_length=arguments.exact_length,
-        positions=arguments.positions,
-    )
-    return model, name
+        return model
+    model = getattr(transformers, architecture).from_pretrained(name, dtype=torch.float32)
+    layers = arguments.layers if arguments.layers.isalpha() else [int(x) for x in arguments.layers.split(",")]
+    return linearize(model, layers=layers, exact_length=arguments.exact_length, **options)
+
+
+def save_weights(model: PreTrainedModel, folder: Path, dtype: torch.dtype) -> None:
+    """Save the weights in another dtype, but for decays, which stay float32; they load as the model's dtype."""
+    weights = {
+        name: x if ".lion.decay." in name or not x.is_floating_point() else x.to(dtype)
+        for name, x in model.state_dict().items()
+    }
+    model.save_pretrained(folder, state_dict=weights)
 
 
 def main(args: list[str] | None = None) -> Trainer:
@@ -575,7 +582,8 @@ def main(args: list[str] | None = None) -> Trainer:
         raise ValueError("There is nothing to do: give --do_train, --do_eval or both.")
     set_seed(training_args.seed)
     checkpoint = find_checkpoint(training_args)
-    model, name = load_linear(arguments)
+    name = find_teacher(arguments.model_name_or_path)
+    model = load_linear(arguments, name)
     column = COLUMNS[model.main_input_name]
     processor = AutoProcessor.from_pretrained(name)
     teacher = None
@@ -592,7 +600,9 @@ def main(args: list[str] | None = None) -> Trainer:
         if model.config.lion_positions is not None:
             processor.model_max_length = VERY_LARGE_INTEGER
         lines = list(data["train"]["text"])
-        train_data = JoinedTexts(lines, processor, max(arguments.train_lengths), arguments.joined_share, training_args.seed)
+        train_data = JoinedTexts(
+            lines, processor, max(arguments.train_lengths), arguments.joined_share, training_args.seed
+        )
         for tokens in arguments.eval_lengths:
             held_out = list(data["validation"]["text"])
             examples[f"eval_{tokens}"] = of_length(held_out, processor, tokens, arguments.max_eval_samples)
@@ -626,8 +636,7 @@ def main(args: list[str] | None = None) -> Trainer:
     if training_args.do_train:
         train(trainer, checkpoint)
         if arguments.weights_dtype != "float32":
-            trainer.model.to(getattr(torch, arguments.weights_dtype)).save_pretrained(training_args.output_dir)
-            trainer.model.float()
+            save_weights(trainer.model, Path(training_args.output_dir), getattr(torch, arguments.weights_dtype))
         with encoder_folder(name) as encoder:
             if encoder is not None:
                 copy_modules(encoder, Path(training_args.output_dir))
