@@ -139,7 +139,7 @@ def largest_error(model: torch.nn.Module, exported: ExportedModel) -> float:
         model.set_attn_implementation("eager")
     worst = 0.0
     for batch, length, padding in ((1, 1, "right"), (3, 20, "left"), (2, 70, "interior"), (4, 41, "right")):
-        inputs = random_inputs(model.config, batch, length, padding)
+        inputs = random_inputs(model, batch, length, padding)
         expected = model(**{name: x.double() if x.is_floating_point() else x for name, x in inputs.items()})
         real = inputs["attention_mask"].bool() if "attention_mask" in inputs else None
         for name, found in exported(**inputs).items():
@@ -196,11 +196,11 @@ def test_openvino_of_the_library_forgets_without_nan():
     with torch.no_grad():
         model.layers[0].attention.mixer.decay_proj.bias.fill_(-300)
     lengths = {0: Dim("batch"), 1: Dim("length", min=17)}
-    inputs = random_inputs(model.config, 2, 90)
+    inputs = random_inputs(model, 2, 90)
     options = {"dynamic_shapes": dict.fromkeys(inputs, lengths), "prefer_deferred_runtime_asserts_over_guards": True}
     with torch.no_grad(), quiet():
         exported = OpenVINOExporter().export(model, inputs, config=OpenVINOConfig(**options))
-        inputs = random_inputs(model.config, 2, 200)
+        inputs = random_inputs(model, 2, 200)
         computed = openvino.compile_model(exported.program, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(
             {name: x.numpy() for name, x in inputs.items()}
         )
