@@ -189,9 +189,8 @@ def load_preprocessor(
     return None
 
 
-def fit_length(tokenizer: PreTrainedTokenizerBase, config: LionConfig) -> None:
-    """Set the longest text of another model's tokenizer to that of a LION: its table of positions, or no limit."""
-    limit = config.longest_text
+def fit_length(tokenizer: PreTrainedTokenizerBase, limit: int | None) -> None:
+    """Set the longest text of a tokenizer to that of a model, `None` for no limit, or leave it if it is shorter."""
     tokenizer.model_max_length = VERY_LARGE_INTEGER if limit is None else min(tokenizer.model_max_length, limit)
 
 

@@ -19,7 +19,7 @@ SMALL |= {"chunk_size": 16, "initializer_range": 0.2}
 
 # A preset of each recipe that users are told to take. Shrunk, the recipe's other sizes are the same model
 # (test_sizes_of_a_recipe_differ_in_nothing_else).
-RECOMMENDED = ["lion-text-base", "lion-image-base", "lion-modernbert-base"]
+RECOMMENDED = ["lion-text-base", "lion-image-base"]
 IMAGE_PRESETS = ["lion-image-base"]
 
 
@@ -95,7 +95,7 @@ def preset_checkpoint(folder: Path, name: str, **fields) -> Path:
     else:
         model_class, processor = LionForMaskedLM, text_tokenizer()
         processor.model_max_length = 10**9
-        sizes = {"initializer_range": 0.02, "vocab_size": len(processor), "pad_token_id": 0}
+        sizes = {"initializer_range": 0.02, "vocab_size": len(processor)}
         config = lion_preset(name, **SMALL | sizes | fields)
     torch.manual_seed(0)
     model_class(config).save_pretrained(folder)
