@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from conftest import script_environment
-from encoders import ENCODERS, IMAGE, TEXT, Encoder
+from encoders import ENCODERS, IMAGE, TEXT
 from torch import nn
 from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertModel, ViTConfig
 
