@@ -2,7 +2,6 @@
 """`lion convert` of an encoder of transformers: `modeling_lion.linearize`, and a folder of all that belongs to it."""
 
 import json
-import re
 from pathlib import Path
 
 import transformers
@@ -19,22 +18,17 @@ from transformers import (
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils import cached_file
 
-from modeling_lion import LionConfig, linearize
-from modeling_lion.in_transformers.in_place_config import InPlaceConfig
+from modeling_lion import linearize
+from modeling_lion.in_transformers.in_place_config import is_lion
+from modeling_lion.in_transformers.model_inputs import longest_text
 
-from ..checkpoint import (
-    check_complete,
-    fit_length,
-    load_preprocessor,
-    new_folder,
-    no_progress_bars,
-)
+from ..checkpoint import fit_length, load_complete, load_preprocessor, new_folder
 from ..sentence_modules import SETTINGS, copy_modules, encoder_folder, model_of_encoder
+from ..traits import MODALITIES
 
 
 # What makes inputs of a model.
 Processor = PreTrainedTokenizerBase | BaseImageProcessor | FeatureExtractionMixin | ProcessorMixin
-MODALITIES = {"input_ids": "text", "pixel_values": "image"}
 SOUNDS = ("preprocessor_config.json", "processor_config.json", "tokenizer_config.json")  # files of the others
 
 
@@ -87,7 +81,7 @@ def load_encoder(source: str | Path, auto_class: str | None = None, dtype: str |
         ValueError: if transformers has no such class, the model is linear already, or weights are missing.
     """
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    if isinstance(config, LionConfig | InPlaceConfig):
+    if is_lion(config):
         raise ValueError(f"{source} is a {config.model_type!r} model, which is linear already: give its source.")
     name = auto_class or (config.architectures or ["AutoModel"])[0]
     model_class = getattr(transformers, name, None)
@@ -96,29 +90,13 @@ def load_encoder(source: str | Path, auto_class: str | None = None, dtype: str |
             f"{source} holds a {name}, which is no class of transformers {transformers.__version__}: take a model "
             "of a class that is (docs/compatibility.md lists those that can become linear)."
         )
-    with no_progress_bars():
-        options = {"dtype": dtype or "auto"}
-        model, info = model_class.from_pretrained(source, output_loading_info=True, **options)
-        missing = info["missing_keys"]
-        if missing and all(re.search(r"(^|\.)pooler\.", key) for key in missing):  # it was trained without
-            return model_class.from_pretrained(source, add_pooling_layer=False, **options).eval()
-    check_complete(model, source, missing)
-    return model.eval()
-
-
-def longest_text(model: PreTrainedModel) -> int | None:
-    """The most tokens of a text, by a table of positions that is not read again; `None` without a limit."""
-    config = model.config
-    if config.lion_position_table is None or config.lion_positions is not None:
-        return None
-    name, first = config.lion_position_table
-    return model.base_model.get_submodule(name).num_embeddings - first
+    return load_complete(model_class, source, dtype=dtype or "auto")
 
 
 def load_processor(model: PreTrainedModel, source: str | Path) -> Processor | None:
     """The tokenizer, image processor, feature extractor or processor of an encoder; `None` if it has none."""
     modality = MODALITIES.get(model.main_input_name)
-    if modality is not None:
+    if modality in ("text", "image"):
         return load_preprocessor(modality, source, required=False)
     is_there = {x: cached_file(source, x, _raise_exceptions_for_missing_entries=False) is not None for x in SOUNDS}
     if not any(is_there.values()):
