@@ -215,7 +215,7 @@ def models(read: Read, table: str = "models", modes: tuple[str, ...] = ("train",
 
 
 def hybrid(read: Read) -> str:
-    """ModernBERT-base, also with windows in linear time, beside the LION of its shape, by length and layers."""
+    """ModernBERT-base with linear layers for those that see all tokens, beside itself, by length and layers."""
     found = latest(read("models", modality="document"), "layers", "size", "mode", "model")
     table = defaultdict(dict)
     for layers, size, mode, _ in sorted(found):
@@ -226,11 +226,11 @@ def hybrid(read: Read) -> str:
             cells = table[f"{size:,} tokens, {layers} layers"]
             cells |= {
                 f"{name}: ModernBERT": duration(peer["median"]),
-                f"{name}: LION ÷ ModernBERT": short(lion["median"] / peer["median"]),
+                f"{name}: linear ÷ ModernBERT": short(lion["median"] / peer["median"]),
             }
             if windows and windows["day"] == lion["day"]:
-                cells[f"{name}: LION ÷ lion_local"] = short(lion["median"] / windows["median"])
-            cells[f"{name}: GiB, ModernBERT / LION"] = " / ".join(gibibytes)
+                cells[f"{name}: linear ÷ lion_local"] = short(lion["median"] / windows["median"])
+            cells[f"{name}: GiB, ModernBERT / linear"] = " / ".join(gibibytes)
     return grid(table)
 
 
