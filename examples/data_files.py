@@ -52,26 +52,26 @@ class FileArguments:
 
 
 def needed_files(file_args: FileArguments, training_args: TrainingArguments, types: tuple[str, ...]) -> dict[str, str]:
+    """The files that the work needs (`needed_data`), checked by `check_files`."""
+    return check_files(needed_data(file_args, training_args, "file"), types)
+
+
+def needed_data(arguments: object, training_args: TrainingArguments, kind: str) -> dict[str, str]:
     """
-    The files of "train", "validation" and "predict" that the work needs, checked by `check_files`.
+    The data of "train", "validation" and "predict" that the work needs. `kind`: "file" for `--train_file`, or "dir".
 
     Raises:
-        ValueError: if one is not given, or --predict_file without --do_predict.
+        ValueError: if some is not given, or that of "predict" without --do_predict.
     """
-    work = {
-        "do_train": ("train", training_args.do_train),
-        "do_eval": ("validation", training_args.do_eval),
-        "do_predict": ("predict", training_args.do_predict),
-    }
-    if file_args.predict_file is not None and not training_args.do_predict:
-        raise ValueError("Give --do_predict and --predict_file together.")
-    files = {}
-    for name, (split, is_asked) in work.items():
-        if is_asked:
-            files[split] = getattr(file_args, f"{split}_file")
-            if files[split] is None:
-                raise ValueError(f"--{name} needs --{split}_file.")
-    return check_files(files, types)
+    if getattr(arguments, f"predict_{kind}") is not None and not training_args.do_predict:
+        raise ValueError(f"Give --do_predict and --predict_{kind} together.")
+    found = {}
+    for work, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "predict")):
+        if getattr(training_args, work):
+            found[split] = getattr(arguments, f"{split}_{kind}")
+            if found[split] is None:
+                raise ValueError(f"--{work} needs --{split}_{kind}.")
+    return found
 
 
 def check_files(files: dict[str, str | None], types: tuple[str, ...] = tuple(FILE_TYPES)) -> dict[str, str]:
@@ -310,6 +310,17 @@ def find_texts(
         columns = ", ".join(dataset.column_names)
         raise ValueError(f"{what} has {len(texts)} columns of texts among {columns}: one is read, or two as a pair.")
     return tuple(texts)
+
+
+def load_texts(file: str, texts: tuple[str, ...], labels: tuple[str, ...], folder: str | None) -> Dataset:
+    """
+    The columns `texts` and `labels` of `--train_file`, with a value in each row; texts may be in files of `folder`, as
+    `read_text_files` takes it. A ValueError or a FileNotFoundError for what is wrong.
+    """
+    files, what = check_files({"train": file}, TABLES), f"--train_file {file}"
+    dataset = load_files(files, texts + labels)["train"].select_columns([*texts, *labels])
+    check_texts(dataset, texts, what)
+    return read_text_files(dataset, texts, what, folder)
 
 
 def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder: str | None) -> Dataset:
