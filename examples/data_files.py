@@ -188,22 +188,17 @@ def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
             raise ValueError(f"{what} has one column, {names[0]!r}: separate columns by commas, not by {found[0]!r}.")
         if len({*names}) < len(names):
             raise ValueError(f"{what} has two columns of one name in {', '.join(names)}: rename one.")
-        for cells in named_lines(reader, what):
-            if cells and len(cells) != len(names):
-                raise ValueError(
-                    f"{what} line {reader.line_num} has {len(cells)} cells, its header {len(names)} "
-                    f"({', '.join(names)}): put texts that have commas in them into quotes."
-                )
-            if cells:
-                yield {name: cell or None for name, cell in zip(names, cells, strict=True)}
-
-
-def named_lines(reader: Iterator[list[str]], what: str) -> Iterator[list[str]]:
-    """The rows of a `csv.reader`; a ValueError with the number of the line for a quote out of place."""
-    try:
-        yield from reader
-    except csv.Error as error:
-        raise ValueError(f"{what} line {reader.line_num} cannot be read as csv: {error}.") from None
+        try:
+            for cells in reader:
+                if cells and len(cells) != len(names):
+                    raise ValueError(
+                        f"{what} line {reader.line_num} has {len(cells)} cells, its header {len(names)} "
+                        f"({', '.join(names)}): put texts that have commas in them into quotes."
+                    )
+                if cells:
+                    yield {name: cell or None for name, cell in zip(names, cells, strict=True)}
+        except csv.Error as error:
+            raise ValueError(f"{what} line {reader.line_num} cannot be read as csv: {error}.") from None
 
 
 def read_json(file: str, what: str) -> list | dict:
@@ -241,11 +236,9 @@ def to_dataset(rows: list[dict] | dict, what: str) -> Dataset:
 def read_parquet(file: str, what: str) -> Dataset:
     """Without a cache, which may be of an earlier file of this name; categories become their values."""
     table = parquet.read_table(file)
-    kinds = [getattr(field.type, "value_type", field.type) for field in table.schema]
-    is_category = [pyarrow.types.is_dictionary(field.type) for field in table.schema]
-    fields = zip(table.schema, kinds, is_category, strict=True)
-    schema = pyarrow.schema([x.with_type(kind) if is_one else x for x, kind, is_one in fields], table.schema.metadata)
-    return Dataset(table.cast(schema))
+    is_category = pyarrow.types.is_dictionary
+    fields = [x.with_type(x.type.value_type) if is_category(x.type) else x for x in table.schema]
+    return Dataset(table.cast(pyarrow.schema(fields, table.schema.metadata)))
 
 
 READERS: dict[str, Callable[[str, str], Dataset]] = {
@@ -339,7 +332,7 @@ def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder:
         texts, beside = dataset[column][:], Path(what.split(" ", 1)[1]).parent
         if folder is None:
             some = [text for text in texts[:100] if isinstance(text, str)]
-            if some and (all(map(FILE_NAME.fullmatch, some)) or all(is_file(beside / text) for text in some)):
+            if some and (all(map(FILE_NAME.fullmatch, some)) or all(os.path.isfile(beside / text) for text in some)):
                 raise ValueError(
                     f"{what} has names of files in the column {column!r} ({some[0]}): give --text_files FOLDER to "
                     f"read them from there ({beside} is the folder of the table), or --text_files no if the names are "
@@ -353,14 +346,6 @@ def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder:
                 raise ValueError(f"{what} row {row + 1}: the file {name!r} cannot be read: {error}") from None
         dataset = Dataset.from_dict({x: texts if x == column else dataset[x][:] for x in dataset.column_names})
     return dataset
-
-
-def is_file(path: Path) -> bool:
-    """Whether a file has this name, which may be a text of any length."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def class_name(value: object) -> str:
