@@ -10,9 +10,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-from transformers import BertConfig, BertModel
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
-from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer, encode_passages, split_passages
+from modeling_lion import (
+    LionConfig,
+    LionForMaskedLM,
+    LionModel,
+    LionTokenizer,
+    encode_passages,
+    linearize,
+    split_passages,
+)
 from modeling_lion.layout import passages, segments
 from modeling_lion.layout.passages import LONGEST, PACKED_TOKENS, SHORTEST
 
@@ -79,6 +87,28 @@ def test_vectors_are_means_of_one_pass(tokenizer, fields, longest, monkeypatch):
     for vector, text in zip(encoded.document_vectors, DOCUMENTS, strict=True):
         states = model(**tokenizer(text, return_tensors="pt")).last_hidden_state.detach()
         np.testing.assert_allclose(vector, states[0].mean(0).numpy(), atol=5e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "modernbert", "distilbert"])
+def test_vectors_of_an_encoder_that_became_linear(tokenizer, kind):
+    """Packed if it takes positions, which begin behind the padding of a RoBERTa; short documents are softmax."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
+    if kind == "distilbert":
+        sizes = {"dim": 32, "n_heads": 4, "n_layers": 2, "hidden_dim": 48}
+    fields = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": 0,
+        "max_position_embeddings": 60,
+        "initializer_range": 0.2,
+    }
+    model = AutoModel.from_config(AutoConfig.for_model(kind, **sizes, **fields)).eval()
+    linearize(model, exact_length=24, window=8, positions=None if kind == "modernbert" else "cyclic")
+    encoded = encode_passages((model, tokenizer), DOCUMENTS, lambda text: split_passages(text, 20, 60))
+    assert len(encoded) > 20 and {int(x) for x in encoded.documents} == {0, 1, 2, 3}
+    for vector, document, span in zip(encoded.vectors, encoded.documents, encoded.spans, strict=True):
+        expected = mean_of_tokens(model, tokenizer, DOCUMENTS[document], span)
+        assert abs(vector - expected).max() < 2e-5
 
 
 def test_the_document_counts(tokenizer):

@@ -5,7 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaMLP
 
+from modeling_lion import LionConfig
+from modeling_lion.blocks import LionMLP
 from modeling_lion.modeling_lion import LionAttention
 
 
@@ -363,7 +367,7 @@ def test_pooled_output(encoder, mixer, equal):
         outputs = model(**encoder.inputs(model.config))
         hidden_states = outputs.last_hidden_state
         expected = hidden_states[:, 0] if pooling == "cls" else hidden_states.mean(1)  # SPEC §6, §7
-        if encoder.modality == "text" and pooling == "cls" and mixer != "hybrid":  # whose classifiers have a head
+        if encoder.modality == "text" and pooling == "cls":
             expected = torch.tanh(model.pooler.dense(expected))
         equal(outputs.pooler_output, expected)
     assert "pooler_output" not in encoder.model_class(model.config, add_pooling_layer=False).double()(
@@ -396,3 +400,12 @@ def test_interpolated_positions_are_those_of_the_resized_table(find_case, equal)
     grid = torch.nn.functional.interpolate(grid, size=(6, 2), mode="bicubic", align_corners=False)
     equal(positions[:, :1], table[:, :1])
     equal(positions[:, 1:], grid.permute(0, 2, 3, 1).reshape(1, 12, 16))
+
+
+def test_a_gated_mlp_is_that_of_llama(equal):
+    sizes = {"hidden_size": 8, "intermediate_size": 12, "hidden_act": "gelu"}
+    theirs = LlamaMLP(LlamaConfig(mlp_bias=True, num_attention_heads=2, **sizes)).double()
+    ours = LionMLP(LionConfig(num_attention_heads=2, **sizes)).double()
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    equal(ours(x), theirs(x))
