@@ -150,7 +150,8 @@ def load_files(
             else:
                 options = {"streaming": bool(streaming), "cache_dir": cache_dir}
                 datasets[split] = load_dataset(kind, data_files={split: file}, split=split, **options)
-            next(iter(datasets[split]))
+            if streaming or not len(datasets[split]):
+                next(iter(datasets[split]))
         check_columns(datasets[split], columns, what, has_values=streaming is None)
     return (IterableDatasetDict if streaming else DatasetDict)(datasets)
 
@@ -252,13 +253,14 @@ def check_columns(
     dataset: Dataset | IterableDataset, columns: Iterable[str], what: str, has_values: bool = True
 ) -> None:
     """Raise a ValueError if columns or, with `has_values`, values in them are missing; `what` has them."""
-    names = list(next(iter(dataset)))
+    names = dataset.column_names or list(next(iter(dataset)))
     if missing := [column for column in columns if column not in names]:
         raise ValueError(f"{what} has no column {' and '.join(missing)}, but {', '.join(names)}: rename its columns.")
     for column in columns if has_values else ():
-        values = dataset[column][:]
-        if None in values:
-            raise ValueError(f"{what} has no {column!r} in row {values.index(None) + 1}: fill it in.")
+        values = dataset.select_columns([column]).with_format("arrow")[:][column]  # images are not decoded
+        if values.null_count:
+            row = values.is_null().to_pylist().index(True) + 1
+            raise ValueError(f"{what} has no {column!r} in row {row}: fill it in.")
 
 
 def check_texts(dataset: Dataset, columns: Iterable[str], what: str) -> None:

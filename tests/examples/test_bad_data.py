@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
+from datasets import Image as ImageColumn
 from PIL import Image
 from transformers import BertConfig, BertForMaskedLM
 
@@ -541,6 +542,18 @@ def test_a_parquet_file_is_read_as_it_is_now(tmp_path):
         os.utime(file, (1, 1))
         dataset = module.load_files({"train": str(file)}, cache_dir=str(tmp_path / "cache"))["train"]
         assert dataset["text"][:] == [value] * 3 and dataset.features["text"] == Value("string")
+
+
+def test_images_in_a_table_are_not_decoded(tmp_path):
+    """To see that each row has one."""
+    features = Features({"image": ImageColumn()})
+    dataset = Dataset.from_dict({"image": [{"bytes": b"no image", "path": None}] * 2}, features=features)
+    file, module = write(tmp_path / "a.parquet", dataset), import_module("data_files")
+    read = module.load_files({"train": file}, ("image",))["train"]
+    assert read.features == features and len(read) == 2
+    dataset = Dataset.from_dict({"image": [{"bytes": b"no image", "path": None}, None]}, features=features)
+    with pytest.raises(ValueError, match="no 'image' in row 2"):
+        module.load_files({"train": write(tmp_path / "b.parquet", dataset)}, ("image",))
 
 
 def test_files_that_are_no_images_are_named(tmp_path, caplog):
