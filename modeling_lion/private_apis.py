@@ -6,12 +6,14 @@ needed, and what happens without it. Names that these libraries ask subclasses t
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
+import transformers
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 
 def default_generation_parameters() -> list[str]:
@@ -41,6 +43,32 @@ def eager_attention_of(module: nn.Module) -> Callable:
     """
     files = (sys.modules[parent.__module__] for parent in type(module).__mro__)
     return next(file.eager_attention_forward for file in files if hasattr(file, "eager_attention_forward"))
+
+
+def model_mappings() -> dict[str, Mapping]:
+    """
+    By the name of an Auto class of models, its mapping from the class of a configuration to that of the model, or to
+    several. `AutoModel.register` writes them; nothing public reads them.
+    """
+    names = [name for name in dir(transformers) if name.startswith("AutoModel")]
+    mappings = {name: getattr(getattr(transformers, name), "_model_mapping", None) for name in names}
+    return {name: mapping for name, mapping in mappings.items() if mapping is not None}
+
+
+def replace_registered_configs(replace: Callable[[dict], dict]) -> None:
+    """
+    Replace the dictionary of configuration classes that were registered with the Auto classes, by model type. With
+    `AutoConfig.register` alone, every class would have to be there at import.
+    """
+    CONFIG_MAPPING._extra_content = replace(CONFIG_MAPPING._extra_content)
+
+
+def forget_weight_conversions(model: PreTrainedModel) -> None:
+    """
+    Let a model be saved under the names that its weights have. `from_pretrained` keeps how it renamed those of an old
+    checkpoint, and saving would give them their old names, for which a new model type has no rules.
+    """
+    model._weight_conversions = None
 
 
 def is_torch_func_active() -> bool:

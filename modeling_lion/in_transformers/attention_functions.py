@@ -79,15 +79,9 @@ def in_place_attention(
         `None`.
 
     Raises:
-        ValueError: if the module is of no model from `linearize`, or a longer row has a mask that is neither padding
-            nor packing.
+        ValueError: if a longer row has a mask that is neither padding nor packing.
     """
-    head = getattr(module, "lion", None)
-    if not isinstance(head, InPlaceHead | KeptAttention):
-        raise ValueError(
-            f"{type(module).__name__} has no part of LION, and would stay softmax in silence: call "
-            '`modeling_lion.linearize(model)`, or use `attn_implementation="sdpa"`.'
-        )
+    head = module.lion
     if output_attentions is None:
         output_attentions = bool(module.config.output_attentions)
     options = kwargs | {"scaling": scaling, "dropout": dropout}
@@ -117,6 +111,10 @@ def attend_rows(
     longest_exact = head.config.lion_exact_length
     if is_known_true(query.shape[2] <= longest_exact):
         return exact_attention(module, query, key, value, attention_mask, output_attentions, **options)
+    if not output_attentions and (borders := borders_of_blocks(attention_mask)) is not None:
+        attend = partial(attend_rows, module, head, form=form, output_attentions=False, **options)
+        reach = window_reach(module.config, options.get("sliding_window"))
+        return attend_packed(attend, query, key, value, borders, reach), None
     rows = rows_of(attention_mask, query, longest_exact)
     exact = partial(exact_attention, module, output_attentions=output_attentions, **options)
     if not isinstance(head, KeptAttention):
@@ -125,6 +123,8 @@ def attend_rows(
         linear = partial(kept_attention, module, output_attentions=output_attentions, **options)
     if len(rows.linear) == 0:
         return exact(query, key, value, attention_mask)
+    if attention_mask is not None and attention_mask.dim() == 4 and not isinstance(head, KeptAttention):
+        check_is_padding(attention_mask, rows.is_real)
     if len(rows.exact) == 0:
         return linear(query, key, value, attention_mask, rows.is_real)
     attention_mask = attention_mask.expand(len(query), *attention_mask.shape[1:])
@@ -159,6 +159,25 @@ def padding_of(attention_mask: Tensor, batch: int) -> Tensor:
     seen = seen[:, 0]
     seen = seen.diagonal(dim1=-2, dim2=-1) if seen.shape[1] > 1 else seen[:, 0]
     return seen.expand(batch, -1)
+
+
+def borders_of_blocks(attention_mask: Tensor | None) -> Tensor | None:
+    """
+    Borders of packed sequences, `(num_sequences + 1,)`, from a mask `(1, 1, length, length)` of the model's own, as of
+    several images in one row; `None` if it is another one.
+    """
+    is_square = attention_mask is not None and attention_mask.dim() == 4 and attention_mask.shape[2] > 1
+    if not is_square or len(attention_mask) > 1 or getattr(attention_mask, "is_of_lion", False):
+        return None
+    if not is_readable(attention_mask):
+        return None
+    seen = (attention_mask if attention_mask.dtype == torch.bool else attention_mask == 0)[0, 0]
+    sequence = F.pad(~seen.diagonal(-1), (1, 0)).cumsum(0)
+    is_hidden = ~seen if attention_mask.dtype == torch.bool else attention_mask[0, 0] <= -1e4
+    wanted = sequence.unsqueeze(0) == sequence.unsqueeze(1)
+    if not (torch.equal(seen, wanted) and torch.equal(is_hidden, ~wanted)) or sequence[-1] == 0:
+        return None
+    return F.pad(sequence.bincount().cumsum(0), (1, 0)).to(torch.int32)
 
 
 def check_is_padding(attention_mask: Tensor, is_real: Tensor) -> None:
@@ -197,14 +216,16 @@ def exact_attention(
     output_attentions: bool = False,
     **options,
 ) -> tuple[Tensor, Tensor | None]:
-    """What "sdpa" computes and, if wanted, the weights by "eager"."""
-    mask = sdpa_mask(attention_mask)
-    output, _ = FUNCTIONS_OF_TRANSFORMERS["sdpa"](module, query, key, value, mask, **options)
-    if not output_attentions:
-        return output, None
+    """What the encoder computes, by "sdpa" or else "eager", and, if wanted, the weights by "eager"."""
+    mask, output = sdpa_mask(attention_mask), None
+    if module.lion.has_sdpa:
+        output, _ = FUNCTIONS_OF_TRANSFORMERS["sdpa"](module, query, key, value, mask, **options)
+        if not output_attentions:
+            return output, None
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
-    return output, eager_attention_of(module)(module, query, key, value, mask, **options)[1]
+    eager_output, weights = eager_attention_of(module)(module, query, key, value, mask, **options)
+    return eager_output if output is None else output, weights if output_attentions else None
 
 
 def linear_attention(
@@ -221,9 +242,7 @@ def linear_attention(
     dropout: float,
     **others,
 ) -> tuple[Tensor, Tensor | None]:
-    """The linear attention of a head, for longer rows."""
-    if attention_mask is not None and attention_mask.dim() == 4:
-        check_is_padding(attention_mask, is_real)
+    """The linear attention of a head, for longer rows, of which padding is all that the mask hides."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
@@ -324,7 +343,26 @@ def in_place_mask(
     return mask
 
 
+def attention_of_part(module: nn.Module, *inputs, form: str, **kwargs) -> tuple[Tensor, Tensor | None]:
+    """
+    `in_place_attention` of the code that made the module's part: several models of one process may come with code of
+    their own, beside their weights, and names of attention functions are for all of them.
+
+    Raises:
+        ValueError: if the module is of no model from `linearize`.
+    """
+    function = getattr(getattr(module, "lion", None), "attention_function", None)
+    if function is None:
+        raise ValueError(
+            f"{type(module).__name__} has no part of LION, and would stay softmax in silence: call "
+            '`modeling_lion.linearize(model)`, or use `attn_implementation="sdpa"`.'
+        )
+    return function(module, *inputs, form=form, **kwargs)
+
+
+for _part in (InPlaceHead, KeptAttention):
+    _part.attention_function = staticmethod(in_place_attention)
 # For all models of this process.
 for _name, _form_in_place in FORMS_IN_PLACE.items():
-    AttentionInterface.register(_name, partial(in_place_attention, form=_form_in_place))
+    AttentionInterface.register(_name, partial(attention_of_part, form=_form_in_place))
     AttentionMaskInterface.register(_name, in_place_mask)

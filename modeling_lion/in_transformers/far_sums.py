@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool1d, pad
 
 from ..attention.decay import LogDecay, is_per_head
+from ..attention.kernels import kernel_for
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import accumulation_dtype
 
@@ -43,6 +44,10 @@ def far_sums(
         Numerators `(batch, heads, length, value_dim)` and denominators `(batch, heads, length, 1)`, float32, or
         float64 for float64.
     """
+    kernel = kernel_for("far_sums", query, value)
+    if kernel is not None and log_decay is None and form in ("auto", "chunk"):
+        numerator, denominator = kernel(query, key, value, window)
+        return numerator, denominator.unsqueeze(-1)
     delay = window + 1
     keys = shifted(key, delay), shifted(key, -delay)
     values = shifted(value, delay), shifted(value, -delay)

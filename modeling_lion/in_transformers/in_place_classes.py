@@ -5,7 +5,7 @@ Classes of encoders that became linear, made by name from those of transformers 
 others from loading such weights as softmax by mistake.
 """
 
-from functools import lru_cache
+from importlib import import_module
 
 import torch
 import transformers
@@ -14,12 +14,14 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
-from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING, IMAGE_PROCESSOR_MAPPING_NAMES
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
+from ..attention.numerics import accumulation_dtype
+from ..private_apis import model_mappings, replace_registered_configs
 from .attention_functions import FORMS_IN_PLACE
-from .in_place_config import PREFIX, InPlaceConfig
+from .in_place_config import PREFIX, InPlaceConfig, parts_of
 from .in_place_head import InPlaceHead, KeptAttention
 from .model_inputs import install_input_hooks
 
@@ -28,6 +30,9 @@ class InPlaceModel(PreTrainedModel):
     """What encoders with LION inside share; the class of transformers comes behind it."""
 
     def __init__(self, config: PreTrainedConfig, *inputs, **kwargs):
+        # Parts would choose for themselves, and stay softmax; what the caller has chosen for one stays.
+        for part, name in [(part, part._attn_implementation) for part in parts_of(config)]:
+            part._attn_implementation = name or "lion"
         super().__init__(config, *inputs, **kwargs)
         install_heads(self)
         self.post_init()
@@ -42,12 +47,24 @@ class InPlaceModel(PreTrainedModel):
         # transformers would look for its attention interface in this file.
         return True
 
+    def __reduce_ex__(self, protocol):
+        made, arguments, *state = super().__reduce_ex__(protocol)
+        if type(self) is not MODEL_CLASSES.get(self.source_class):
+            return made, arguments, *state
+        return empty_model, (self.source_class,), *state  # the class itself may not be found by its name
+
     @torch.no_grad()
     def _init_weights(self, module):
         if isinstance(module, InPlaceHead):
             module.start()
         elif not is_part_of_head(module):
             super()._init_weights(module)
+
+
+def empty_model(source_class: type[PreTrainedModel]) -> InPlaceModel:
+    """Without a state, for pickle and copies."""
+    model_class = in_place_model_class(source_class)
+    return model_class.__new__(model_class)
 
 
 def is_part_of_head(module: nn.Module) -> bool:
@@ -77,8 +94,11 @@ def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = No
             ) from None
         if sizes is None:
             module.lion = KeptAttention(config)
+        else:
+            module.lion = InPlaceHead(config, *sizes)
+        module.lion.has_sdpa = model._supports_sdpa
+        if sizes is None:
             continue
-        module.lion = InPlaceHead(config, *sizes)
         for part in module.lion.modules():
             part.is_part_of_lion = part is not module.lion
         if scalings is not None:
@@ -86,7 +106,7 @@ def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = No
             like = next(p for p in module.parameters() if p.is_floating_point())
             module.lion.to(like.device, like.dtype)
             if module.lion.decay is not None:
-                module.lion.decay.float()
+                module.lion.decay.to(accumulation_dtype(like.dtype))
             module.lion.train(module.training)
     if config.lion_mixer != "lit":  # SPEC §5: decays stay float32
         model._keep_in_fp32_modules_strict = {*(model._keep_in_fp32_modules_strict or ()), "lion.decay"}
@@ -95,38 +115,62 @@ def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = No
 
 # By the class of transformers that they are derived from.
 CONFIG_CLASSES: dict[type, type[PreTrainedConfig]] = {}
+MODEL_CLASSES: dict[type, type[PreTrainedModel]] = {}
 
 
 def in_place_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
-    """The class of configurations of encoders whose class was `base`; registered with the Auto classes."""
+    """
+    The class of configurations of encoders whose class was `base`; registered with the Auto classes. (Code that was
+    loaded from beside weights leaves that to transformers: other weights may come with another version of it.)
+    """
     if base in CONFIG_CLASSES:
         return CONFIG_CLASSES[base]
     members = {"model_type": PREFIX + base.model_type, "__module__": __name__, "__doc__": InPlaceConfig.__doc__}
     CONFIG_CLASSES[base] = config_class = strict(type(f"Lion{base.__name__}", (InPlaceConfig, base), members))
+    models = {name: tuple(map(in_place_model_class, found)) for name, found in auto_models(base).items()}
+    names = {auto_class: tuple(model.__name__ for model in found) for auto_class, found in models.items()}
+    config_class.auto_classes = {"AutoConfig": (config_class.__name__,)} | names
+    if not LazyConfigs.are_installed:
+        return config_class
     AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
-    for mapping in (TOKENIZER_MAPPING, IMAGE_PROCESSOR_MAPPING, FEATURE_EXTRACTOR_MAPPING, PROCESSOR_MAPPING):
+    for mapping in (TOKENIZER_MAPPING, FEATURE_EXTRACTOR_MAPPING, PROCESSOR_MAPPING):
         if base in mapping:
             mapping.register(config_class, mapping[base], exist_ok=True)
-    for mapping in model_mappings():
-        if base in mapping:
-            found = mapping[base]
-            models = tuple(in_place_model_class(x) for x in (found if isinstance(found, tuple | list) else [found]))
-            mapping.register(config_class, models if len(models) > 1 else models[0], exist_ok=True)
+    if base in IMAGE_PROCESSOR_MAPPING:  # by names: the classes themselves may need torchvision
+        names = IMAGE_PROCESSOR_MAPPING_NAMES.get(base.model_type) or IMAGE_PROCESSOR_MAPPING[base]
+        IMAGE_PROCESSOR_MAPPING.register(config_class, names, exist_ok=True)
+    for auto_class, found in models.items():  # of several, `config.architectures` chooses
+        getattr(transformers, auto_class).register(config_class, found if len(found) > 1 else found[0], exist_ok=True)
     return config_class
 
 
-def model_mappings() -> list:
-    """Of all Auto classes of models, from the class of a configuration to that of the model."""
-    classes = (getattr(transformers, name) for name in dir(transformers) if name.startswith("AutoModel"))
-    return [x._model_mapping for x in classes if getattr(x, "_model_mapping", None) is not None]
+def auto_models(base: type[PreTrainedConfig]) -> dict[str, tuple[type[PreTrainedModel], ...]]:
+    """The classes of transformers with such a configuration, by the name of the Auto class that loads them."""
+    models = {auto_class: mapping[base] for auto_class, mapping in model_mappings().items() if base in mapping}
+    models = {name: tuple(found) if isinstance(found, tuple | list) else (found,) for name, found in models.items()}
+    # AutoModel also loads what transformers loads by the class alone, such as the encoder of an encoder-decoder.
+    known = {model for found in models.values() for model in found}
+    models["AutoModel"] = (*models.get("AutoModel", ()), *(model for model in models_of(base) if model not in known))
+    return models
 
 
-@lru_cache
+def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
+    """The classes of models with such a configuration, of its folder in transformers."""
+    if not base.__module__.startswith("transformers."):
+        return []
+    file = import_module(base.__module__.replace(".configuration_", ".modeling_"))
+    classes = (x for x in vars(file).values() if isinstance(x, type) and issubclass(x, PreTrainedModel))
+    return [x for x in classes if x.config_class is base and "pretrained" not in x.__name__.lower()]
+
+
 def in_place_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
     """The class of models that were a `base`."""
-    config_class = in_place_config_class(base.config_class)
-    members = {"config_class": config_class, "__module__": __name__, "__doc__": base.__doc__}
-    return type(f"Lion{base.__name__}", (InPlaceModel, base), members)
+    if base not in MODEL_CLASSES:
+        members = {"config_class": in_place_config_class(base.config_class), "source_class": base}
+        members |= {"__module__": __name__, "__doc__": base.__doc__}
+        # Making the class of the configuration may have made this one, too.
+        MODEL_CLASSES.setdefault(base, type(f"Lion{base.__name__}", (InPlaceModel, base), members))
+    return MODEL_CLASSES[base]
 
 
 def class_by_name(name: str) -> type:
@@ -136,6 +180,9 @@ def class_by_name(name: str) -> type:
     Raises:
         AttributeError: if transformers has no class of the name without "Lion".
     """
+    made = (*CONFIG_CLASSES.values(), *MODEL_CLASSES.values())
+    if (found := next((x for x in made if x.__name__ == name), None)) is not None:
+        return found
     base = getattr(transformers, name.removeprefix("Lion"), None) if name.startswith("Lion") else None
     if isinstance(base, type) and issubclass(base, PreTrainedConfig):
         return in_place_config_class(base)
@@ -154,6 +201,8 @@ class LazyConfigs(dict):
     transformers' registered configuration classes by model type, of which those of this file are made when they are
     asked for: making all at import would import a file of transformers for each.
     """
+
+    are_installed = False
 
     def __contains__(self, model_type: object) -> bool:
         return super().__contains__(model_type) or source_type(model_type) is not None
@@ -175,5 +224,5 @@ def source_type(model_type: object) -> str | None:
 
 def make_configs_lazily() -> None:
     """Let transformers' Auto classes find the classes of this file by their model types."""
-    if not isinstance(CONFIG_MAPPING._extra_content, LazyConfigs):
-        CONFIG_MAPPING._extra_content = LazyConfigs(CONFIG_MAPPING._extra_content)
+    LazyConfigs.are_installed = True
+    replace_registered_configs(lambda configs: configs if isinstance(configs, LazyConfigs) else LazyConfigs(configs))

@@ -13,11 +13,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import AttentionInterface
 
+from ..attention.tracing import is_readable
+from ..private_apis import forget_weight_conversions
 from .in_place_classes import in_place_config_class, in_place_model_class, install_heads
-from .in_place_config import InPlaceConfig
+from .in_place_config import InPlaceConfig, parts_of
 
 
 PROBE = "lion_probe"
@@ -100,7 +104,7 @@ def linearize(
     found = list(findings.attention.values())
     check_found(model, found)
     chosen = chosen_modules(found, layers)
-    for one in chosen:
+    for one in found:
         if one.problem is not None:
             raise ValueError(f"{type(model).__name__} cannot become linear: {one.name} {one.problem}.")
     fields = {
@@ -112,6 +116,8 @@ def linearize(
         "lion_positions": positions,
         "lion_position_table": findings.position_table,
     }
+    if positions is not None:
+        check_can_wrap(model, findings.position_table)
     config_class = in_place_config_class(type(model.config))
     config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)  # checks the fields
     model_class = in_place_model_class(type(model))
@@ -119,7 +125,7 @@ def linearize(
         setattr_plainly(model.config, name, value)
     model.config.__class__ = config_class
     model.__class__ = model_class
-    model._weight_conversions = None  # names of weights are those of today from now on
+    forget_weight_conversions(model)
     install_heads(model, {one.name: one.scaling for one in found})
     model.set_attn_implementation("lion")
     return model
@@ -157,26 +163,40 @@ def check_found(model: PreTrainedModel, found: list[FoundAttention]) -> None:
         )
 
 
+def check_can_wrap(model: PreTrainedModel, table: tuple[str, int] | None) -> None:
+    """Raise a ValueError if a table of positions computes its places itself."""
+    if table is not None and type(model.base_model.get_submodule(table[0])).forward is not nn.Embedding.forward:
+        raise ValueError(
+            f"`positions` is given, and {type(model).__name__} computes the places in its table of positions "
+            f"({table[0]}) where they cannot be changed: leave `positions` out."
+        )
+
+
 def default_exact_length(model: PreTrainedModel, found: list[FoundAttention]) -> int:
     """
     The length that the encoder was trained with, where its configuration says it, at most 512: its positions, or the
     patches and prefix tokens of an image.
     """
-    if model.main_input_name == "input_ids":
+    length = max(one.length for one in found)  # of an input of the size that the configuration says
+    if model.main_input_name in ("input_ids", "input_values") and not hasattr(model.config, "max_length"):
         length = getattr(model.config, "max_position_embeddings", None)
-        return LONGEST_EXACT if not isinstance(length, int) or length < 1 else min(length, LONGEST_EXACT)
-    return min(max(one.length for one in found), LONGEST_EXACT)
+    return LONGEST_EXACT if not isinstance(length, int) or length < 1 else min(length, LONGEST_EXACT)
 
 
 def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -> Findings:
-    """Run the model with a small input, and record its attention modules and its table of positions."""
+    """
+    Run the model with a small input, and record its attention modules and its table of positions.
+
+    Raises:
+        ValueError: if the model does not run with it.
+    """
     findings = Findings()
     names = {module: name for name, module in model.base_model.named_modules()}
 
     def attention(module, query, key, value, attention_mask=None, scaling=None, is_causal=None, **kwargs):
         problem = problem_of(model.config, module, query, key, attention_mask, is_causal, kwargs)
         if module not in names:
-            problem = "is outside of the base model"
+            problem = "is outside of the base model: give that alone, as `model.base_model`"
         findings.attention.setdefault(
             module,
             FoundAttention(
@@ -191,23 +211,42 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
         )
         return query.new_zeros(len(query), query.shape[2], query.shape[1], value.shape[-1]), None
 
-    def mask(*args, attention_mask=None, **kwargs):
-        return None
+    def mask(*args, **kwargs):
+        made = ALL_MASK_ATTENTION_FUNCTIONS["eager"](*args, **kwargs)  # for models that do not call the interface
+        if made is not None:
+            made.is_of_transformers = True
+        return made
 
-    def record_positions(table: nn.Embedding, args: tuple) -> None:
-        index = args[0]
-        if index.dim() in (1, 2) and index.shape[-1] > 1 and bool((index.diff(dim=-1) == 1).all()):
-            findings.position_table = names[table], int(index.flatten()[0])
-
-    tables = [module for module in names if isinstance(module, nn.Embedding)]
-    with probing(model, attention, mask), torch.no_grad():
-        hooks = [table.register_forward_pre_hook(record_positions) for table in tables]
+    inputs = small_inputs(model) if example_inputs is None else example_inputs
+    # Tables of patches are not read beyond their end: an image of another size is refused or interpolated.
+    is_text = model.main_input_name == "input_ids"
+    tables = {module.weight: name for module, name in names.items() if isinstance(module, nn.Embedding) and is_text}
+    with probing(model, attention, mask), torch.no_grad(), RecordPositions(tables, findings):
         try:
-            model(**(example_inputs or small_inputs(model)))
-        finally:
-            for hook in hooks:
-                hook.remove()
+            model(**inputs)
+        except Exception as error:
+            shapes = {name: tuple(x.shape) for name, x in inputs.items() if isinstance(x, Tensor)}
+            raise ValueError(
+                f"{type(model).__name__} did not run with inputs of the shapes {shapes} ({error}): give a small input "
+                "that it runs with as `example_inputs`."
+            ) from error
     return findings
+
+
+class RecordPositions(TorchFunctionMode):
+    """Within it, reading a table at consecutive places is noted: it is one of positions."""
+
+    def __init__(self, tables: dict[Tensor, str], findings: Findings):
+        super().__init__()
+        self.tables, self.findings = tables, findings
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is nn.functional.embedding:
+            index, weight = args[:2]
+            steps = index.diff(dim=-1) if index.dim() else index[:0]
+            if weight in self.tables and steps.numel() and is_readable(index) and bool((steps == 1).all()):
+                self.findings.position_table = self.tables[weight], int(index.flatten()[0])
+        return function(*args, **(kwargs or {}))
 
 
 @contextmanager
@@ -215,19 +254,20 @@ def probing(model: PreTrainedModel, attention: Callable, mask: Callable) -> Iter
     """Within it, the model is in evaluation mode and calls these functions."""
     AttentionInterface.register(PROBE, attention)
     AttentionMaskInterface.register(PROBE, mask)
-    configs = {
-        id(m.config): m.config for m in model.modules() if isinstance(getattr(m, "config", None), PreTrainedConfig)
-    }
-    before = [(config, config._attn_implementation_internal) for config in configs.values()]
+    own = (
+        module.config for module in model.modules() if isinstance(getattr(module, "config", None), PreTrainedConfig)
+    )
+    configs = {id(part): part for config in own if isinstance(config, PreTrainedConfig) for part in parts_of(config)}
+    before = [(config, config._attn_implementation) for config in configs.values()]
     modes = [(module, module.training) for module in model.modules()]
-    for config, _ in before:
-        config._attn_implementation_internal = PROBE
+    for config in configs.values():
+        config._attn_implementation = PROBE
     model.eval()
     try:
         yield
     finally:
-        for config, name in before:
-            config._attn_implementation_internal = name
+        for config, name in before:  # the whole before its parts, to which it passes the name
+            config._attn_implementation = name
         for module, mode in modes:
             module.training = mode
 
@@ -243,32 +283,72 @@ def problem_of(
 ) -> str | None:
     """Why an attention module cannot become linear; `None` if it can."""
     if getattr(module, "is_causal", False) if is_causal is None else is_causal:
-        return "is causal, and LION reads in both directions: give the encoder alone, as `model.get_encoder()`"
+        return "is causal, and LION reads in both directions: of an encoder and a decoder, give the encoder alone"
     if getattr(config, "is_decoder", False):
         return "belongs to a decoder (`is_decoder`)"
     if query.shape[2] != key.shape[2]:
         return "attends to another sequence"
-    if mask is not None or any(kwargs.get(name) is not None for name in ("position_bias", "relative_position_bias")):
+    if adds_bias(mask) or any(kwargs.get(name) is not None for name in ("position_bias", "relative_position_bias")):
         return "adds a bias to its scores"
     if kwargs.get("softcap") is not None or kwargs.get("s_aux") is not None:
         return "has a soft cap or sinks"
     return None
 
 
+def adds_bias(mask: Any) -> bool:
+    """Whether a mask of an input without padding is more than one of padding that the model made itself."""
+    if mask is None or getattr(mask, "is_of_transformers", False):
+        return False
+    if not isinstance(mask, Tensor) or not is_readable(mask) or (mask.dim() == 4 and mask.shape[1] > 1):
+        return True
+    return not bool((mask if mask.dtype == torch.bool else mask == 0).all())
+
+
 def small_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
-    """A small input of the kind that the model reads."""
-    config, kind = model.config, model.main_input_name
+    """
+    A small input of the kind that the model reads; images, clips and spectrograms have the size that its
+    configuration says.
+    """
+    kinds = [model.main_input_name]
+    if hasattr(model.config, "text_config") and hasattr(model.config, "vision_config"):
+        kinds = ["input_ids", "pixel_values"]
+    return {kind: small_input(model, kind) for kind in kinds}
+
+
+def small_input(model: PreTrainedModel, kind: str) -> Tensor:
+    """`small_inputs` of one kind."""
+    config = model.config
     if kind == "input_ids":
+        config = getattr(config, "text_config", config)
         token = next(x for x in (5, 4, 3, 2) if x != getattr(config, "pad_token_id", None))
-        return {kind: torch.full((1, PROBE_LENGTH), token, device=model.device)}
-    like = {"device": model.device, "dtype": model.dtype}
+        return torch.full((1, PROBE_LENGTH), token, device=model.device)
+    shape = shape_of(config, kind)
+    if shape is None:
+        raise ValueError(
+            f"{type(model).__name__} reads `{kind}`, and no small input is known for it: give one as `example_inputs`."
+        )
+    return torch.zeros(1, *shape, device=model.device, dtype=model.dtype)
+
+
+def shape_of(config: PreTrainedConfig, kind: str) -> tuple[int, ...] | None:
+    """Of one image, clip, spectrogram, waveform or series; `None` if the configuration does not say it."""
+    if kind in ("pixel_values", "pixel_values_videos"):
+        config = getattr(config, "vision_config", config)
+        size = first_field(config, "image_size", "crop_size")
+        height, width = (size, size) if size is None or isinstance(size, int) else size
+        frames = first_field(config, "num_frames", "frames_per_clip")
+        image = first_field(config, "num_channels", "in_chans", default=3), height, width
+        return None if size is None else image if frames is None else (frames, *image)
+    mels = getattr(config, "num_mel_bins", None)
     if kind == "input_values":
-        return {kind: torch.zeros(1, 4000, **like)}
-    if kind == "pixel_values":
-        vision = getattr(config, "vision_config", config)
-        size = vision.image_size
-        height, width = (size, size) if isinstance(size, int) else size
-        return {kind: torch.zeros(1, getattr(vision, "num_channels", 3), height, width, **like)}
-    raise ValueError(
-        f"{type(model).__name__} reads `{kind}`, and no small input is known for it: give one as `example_inputs`."
-    )
+        return (4000,) if mels is None else (config.max_length, mels)
+    if kind == "input_features" and mels is not None and hasattr(config, "max_source_positions"):
+        return mels, 2 * config.max_source_positions  # as Whisper's, which reads no other length
+    if kind == "past_values" and hasattr(config, "num_input_channels"):
+        return config.context_length, config.num_input_channels
+    return None
+
+
+def first_field(config: PreTrainedConfig, *names: str, default: Any = None) -> Any:
+    """The first of some fields that a configuration has."""
+    return next((getattr(config, name) for name in names if hasattr(config, name)), default)

@@ -27,6 +27,7 @@ EXTENSION_POINTS = {
     "_no_split_modules": "transformers: what a device map keeps together",
     "_output_attentions": "transformers: where a configuration keeps the value of its property",
     "_replace": "Python: named tuples",
+    "_supports_sdpa": "transformers: whether a model computes by torch's fused attention",
     "_prepare_inputs": "transformers: how a Trainer moves a batch to its device",
 }
 

@@ -18,7 +18,7 @@ from PIL import Image
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BitsAndBytesConfig, Trainer, TrainingArguments, pipeline
 
-from configuration_lion.presets import MODERNBERT_SIZES, RECOMMENDED_SIZES, lion_preset
+from configuration_lion.presets import RECOMMENDED_SIZES, lion_preset
 from modeling_lion import LionModel
 from modeling_lion.layout import segments
 
@@ -75,7 +75,7 @@ def assert_near(actual: torch.Tensor, expected: torch.Tensor, error: float) -> N
     assert (actual - expected).norm() <= error * expected.norm()
 
 
-@pytest.mark.parametrize("size", [*RECOMMENDED_SIZES, *(f"modernbert-{size}" for size in MODERNBERT_SIZES)])
+@pytest.mark.parametrize("size", RECOMMENDED_SIZES)
 def test_sizes_of_a_recipe_differ_in_nothing_else(size):
     """So that one of them stands for all."""
     base = f"{size.rpartition('-')[0]}-base"
@@ -137,8 +137,7 @@ def test_bundle_and_upload(name, saved, tmp_path, hub):
     [
         *((name, "onnx", "float32") for name in RECOMMENDED),
         ("lion-text-base", "openvino", "float32"),
-        ("lion-modernbert-base", "onnx", "int8"),
-        ("lion-modernbert-base", "openvino", "float32"),
+        ("lion-text-base", "onnx", "int8"),
     ],
 )
 def test_export(name, target, dtype, saved, tmp_path):

@@ -1,0 +1,505 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What `linearize` keeps, chooses and refuses, and what its models do with texts of every kind."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+from conftest import script_environment
+from encoders import ENCODERS, IMAGE, TEXT, Encoder
+from torch import nn
+from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertModel, ViTConfig
+
+import modeling_lion
+from modeling_lion import LionConfig, LionForImageClassification, linearize
+from modeling_lion.in_transformers import attention_functions
+
+
+BY_NAME = {str(x): x for x in ENCODERS}
+BERT = TEXT | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+IDS = torch.arange(3, 23).view(1, -1)
+
+
+def linear(name: str = "BertModel", dtype: torch.dtype = torch.float64, **options):
+    """With random weights of LION's own, windows of 2 tokens, and no text that is exact."""
+    encoder = BY_NAME[name]
+    return encoder.linear(encoder.model(dtype), **{"window": 2, "exact_length": 0} | options)
+
+
+def hidden(model, ids=IDS, **inputs):
+    return model(input_ids=ids, **inputs).last_hidden_state
+
+
+# What stays.
+
+
+def test_the_model_itself_is_changed_and_keeps_what_it_had():
+    model = BertForMaskedLM(BertConfig(**BERT)).to(torch.bfloat16).train()
+    model.bert.embeddings.requires_grad_(False)
+    before = {name: (weight, weight.requires_grad) for name, weight in model.named_parameters()}
+    head, buffers = model.cls, dict(model.named_buffers())
+    model.bert.encoder.layer[0].eval()
+    seen = []
+    model.bert.pooler = None
+    model.cls.register_forward_hook(lambda *args: seen.append(1))
+    before = {name: x for name, x in before.items() if "pooler" not in name}
+    assert linearize(model) is model
+    assert (type(model).__name__, model.config.model_type) == ("LionBertForMaskedLM", "lion-bert")
+    assert model.cls is head
+    for name, (weight, needs_grad) in before.items():
+        assert model.get_parameter(name) is weight
+        assert weight.requires_grad == needs_grad
+    assert all(model.get_buffer(name) is buffer for name, buffer in buffers.items())
+    assert model.cls.predictions.decoder.weight is model.bert.embeddings.word_embeddings.weight
+    assert all(weight.dtype == torch.bfloat16 for weight in model.parameters())
+    new = set(dict(model.named_parameters())) - set(before)
+    assert new
+    assert all(".lion." in name and model.get_parameter(name).requires_grad for name in new)
+    first, second = (layer.attention.self.lion for layer in model.bert.encoder.layer)
+    assert (first.training, second.training) == (False, True)
+    model(IDS)
+    assert seen == [1]
+
+
+def test_decays_stay_float32():
+    for mixer in ("decay", "selective"):
+        model = linear(dtype=torch.bfloat16, mixer=mixer)
+        decays = [weight for name, weight in model.named_parameters() if ".decay." in name]
+        assert decays
+        assert all(weight.dtype == torch.float32 for weight in decays)
+
+
+def test_tied_weights_are_tied_after_loading(tmp_path):
+    linearize(BertForMaskedLM(BertConfig(**BERT))).save_pretrained(tmp_path)
+    model, info = AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert type(model).__name__ == "LionBertForMaskedLM"
+    assert not any(info.values())
+    assert model.cls.predictions.decoder.weight is model.bert.embeddings.word_embeddings.weight
+    half = AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert half(IDS).logits.dtype == torch.bfloat16
+
+
+def test_trained_from_scratch():
+    """LION in the place of attention in a new model, as in the paper."""
+    config = BertConfig(**BERT)
+    model = linearize(transformers.AutoModel.from_config(config), window=0, exact_length=0, mixer="decay")
+    again = transformers.AutoModel.from_config(model.config)
+    assert type(again) is type(model)
+    assert again.state_dict().keys() == model.state_dict().keys()
+    decays = [x.attention.self.lion.decay.bias for x in again.encoder.layer]
+    assert all(torch.equal(bias, decays[0]) and bias.isfinite().all() for bias in decays)
+    assert type(model._from_config(model.config)) is type(model)
+    hidden(again.train()).sum().backward()
+    assert all(bias.grad.abs().sum() > 0 for bias in decays)
+
+
+def test_initial_weights_imitate_softmax():
+    """New heads start as their source's scaling says, in the class that loads as in the one that is made."""
+    made = linearize(BertModel(BertConfig(**BERT)), exact_length=0)
+    again = transformers.AutoModel.from_config(made.config)
+    for x, y in zip(made.encoder.layer, again.encoder.layer, strict=True):
+        x, y = x.attention.self.lion, y.attention.self.lion
+        torch.testing.assert_close(x.query_map.weight, torch.eye(8).expand(2, 8, 8) * 8**-0.25)
+        assert all(torch.equal(a, b) for a, b in zip(x.parameters(), y.parameters(), strict=True))
+
+
+# What is chosen.
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "chosen"),
+    [
+        ("BertModel", "all", [True, True]),
+        ("BertModel", "alternate", [True, False]),
+        ("BertModel", [1], [False, True]),
+        ("BertModel", "global", [True, True]),
+        ("ModernBertModel", "global", [True, False, True]),
+        ("EmbeddingGemma2TextModel", "global", [False, True, False]),
+        ("ModernBertModel", "all", [True, True, True]),
+    ],
+)
+def test_layers(name, layers, chosen, equal):
+    """Those that are not chosen compute what they did, also in long texts and beside padding."""
+    model = linear(name, layers=layers)
+    assert [sizes is not None for sizes in model.config.lion_layers.values()] == chosen
+    mask = torch.ones(2, 20, dtype=torch.int64)
+    mask[1, 12:] = 0
+    modules = [model.base_model.get_submodule(module) for module in model.config.lion_layers]
+    calls = {}
+    for module in modules:
+        record = lambda module, args, kwargs, output: calls.setdefault(module, (args, kwargs, output[0]))
+        module.register_forward_hook(record, with_kwargs=True)
+    hidden(model, IDS.expand(2, -1), attention_mask=mask)
+    model.set_attn_implementation("eager" if name == "EmbeddingGemma2TextModel" else "sdpa")
+    own = dict(calls)
+    calls.clear()
+    hidden(model, IDS.expand(2, -1), attention_mask=mask)
+    masks = {module: kwargs for module, (_, kwargs, _) in calls.items()}
+    args_of = dict(calls)
+    for module, is_linear in zip(modules, chosen, strict=True):
+        (args, kwargs, output), (other_args, _, _) = own[module], args_of[module]
+        # The same hidden states, and the mask that the encoder's own attention gets.
+        kwargs = kwargs | {key: value for key, value in masks[module].items() if "mask" in key}
+        args = tuple(y if is_mask(x, y) else x for x, y in zip(args, other_args, strict=True))
+        kwargs.pop("hidden_states", None) if args else None
+        expected = module(*args, **kwargs)[0]
+        real = mask.bool()
+        if is_linear:
+            assert not torch.allclose(output[real], expected[real])
+        else:
+            equal(output[real].detach(), expected[real].detach())
+
+
+def is_mask(x, y) -> bool:
+    tensors = [z for z in (x, y) if isinstance(z, torch.Tensor)]
+    return len(tensors) == 1 or any(z.dim() == 4 for z in tensors)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, 64),
+        ({"max_position_embeddings": 1024}, 512),
+        ({"max_position_embeddings": 1024, "exact_length": 100}, 100),
+    ],
+)
+def test_default_of_exact_length(options, expected):
+    given = {name: options.pop(name) for name in ("exact_length",) if name in options}
+    model = linearize(BertModel(BertConfig(**BERT | options)), **given)
+    assert model.config.lion_exact_length == expected
+
+
+def test_default_of_exact_length_for_images_and_audio():
+    assert linearize(BY_NAME["ViTModel"].model()).config.lion_exact_length == 17
+    assert linearize(BY_NAME["Wav2Vec2Model"].model()).config.lion_exact_length == 512
+    assert linearize(BY_NAME["WhisperEncoder"].model()).config.lion_exact_length == 20
+
+
+# Positions.
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("BertModel", 0),
+        ("RobertaModel", 1),
+        ("XLMRobertaModel", 1),
+        ("DistilBertModel", 0),
+        ("AlbertModel", 0),
+        ("ElectraModel", 0),
+    ],
+)
+def test_cyclic_positions(name, first, tmp_path, equal):
+    """Behind its end, a table is read from its start on: as if positions had been given so."""
+    size = 64 - first
+    ids = torch.randint(3, 40, (2, size + 30))
+    model = linear(name, positions="cyclic", exact_length=10)
+    assert model.config.lion_position_table[1] == first
+    output = hidden(model, ids)
+    encoder = BY_NAME[name]
+    longer = encoder.model(max_position_embeddings=first + 2 * size)
+    table = model.config.lion_position_table[0]
+    weights = model.state_dict()
+    rows = weights[f"{table}.weight"]
+    weights[f"{table}.weight"] = torch.cat((rows, rows[first:]))
+    encoder.linear(longer, window=2, exact_length=10).load_state_dict(weights)
+    equal(output, hidden(longer, ids))
+    model.save_pretrained(tmp_path)
+    loaded = transformers.AutoModel.from_pretrained(tmp_path, dtype=torch.float64)
+    equal(hidden(loaded, ids), output)
+
+
+def test_longer_texts_than_the_table_are_refused():
+    for name in ("BertModel", "RobertaModel", "BartEncoder"):
+        model = linear(name)
+        size = 64 - model.config.lion_position_table[1]
+        hidden(model, torch.full((1, size), 5))
+        with pytest.raises(ValueError, match=f"has {size + 1} tokens, and the table of positions"):
+            hidden(model, torch.full((1, size + 1), 5))
+    with pytest.raises(ValueError, match="leave `positions` out"):
+        linear("BartEncoder", positions="cyclic")
+    hidden(linear("NomicBertModel"), torch.full((1, 100), 5))  # rotations have no end
+
+
+# Texts of every kind.
+
+
+@pytest.mark.parametrize("name", ["BertModel", "EuroBertModel", "ModernBertModel"])
+@pytest.mark.parametrize("exact_length", [0, 6])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_packed_sequences_are_each_on_their_own(name, exact_length, rows, equal):
+    model = linear(name, exact_length=exact_length)
+    ids = torch.randint(3, 40, (rows, 20))
+    cuts = [0, 5, 13, 20]
+    alone = [hidden(model, ids[:, a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    positions = torch.cat([torch.arange(b - a) for a, b in zip(cuts, cuts[1:], strict=False)]).expand(rows, -1)
+    equal(hidden(model, ids, position_ids=positions), torch.cat(alone, 1))
+    borders = torch.tensor(cuts, dtype=torch.int32)
+    equal(hidden(model, ids, position_ids=positions, cu_seq_lens_q=borders), torch.cat(alone, 1))
+
+
+@pytest.mark.parametrize("form", attention_functions.FORMS_IN_PLACE)
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_shortest_texts(form, length, equal):
+    """With a window that reaches over the text, linear attention is softmax."""
+    model = linear("EuroBertModel")
+    model.set_attn_implementation(form)
+    output = hidden(model, IDS[:, :length])
+    model.set_attn_implementation("sdpa")
+    equal(output, hidden(model, IDS[:, :length]))
+
+
+@pytest.mark.parametrize("exact_length", [0, 7, 100])
+def test_attention_weights_are_those_of_the_output(exact_length, equal):
+    model = linear("EuroBertModel", exact_length=exact_length)
+    mask = torch.ones(2, 20, dtype=torch.int64)
+    mask[1, 7:] = 0
+    values = []
+    for layer in model.layers:
+        layer.self_attn.v_proj.register_forward_hook(lambda module, args, output: values.append(output))
+        layer.self_attn.o_proj.register_forward_pre_hook(lambda module, args: values.append(args[0]))
+    plain = hidden(model, IDS.expand(2, -1), attention_mask=mask)
+    values.clear()
+    output = model(input_ids=IDS.expand(2, -1), attention_mask=mask, output_attentions=True)
+    real = mask.bool()
+    torch.testing.assert_close(output.last_hidden_state[real], plain[real], rtol=1e-6, atol=1e-6)
+    for layer, weights in enumerate(output.attentions):
+        value, mixed = values[2 * layer : 2 * layer + 2]
+        value = value.unflatten(-1, (-1, 4)).transpose(1, 2).repeat_interleave(2, dim=1)
+        made = (weights.double() @ value).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(made[real], mixed[real], rtol=1e-6, atol=1e-6)
+        assert (weights[1, :, :, 7:] == 0).all()
+        torch.testing.assert_close(weights.sum(-1)[0], torch.ones_like(weights[0, ..., 0]))
+
+
+def test_a_mask_that_hides_pairs_is_refused():
+    model = linear("BertModel", exact_length=10)
+    mask = torch.ones(1, 1, 20, 20, dtype=torch.bool).tril()
+    with pytest.raises(ValueError, match="neither padding nor packing"):
+        hidden(model, attention_mask=mask)
+    short = hidden(model, IDS[:, :10], attention_mask=mask[:, :, :10, :10])
+    model.set_attn_implementation("sdpa")
+    assert torch.equal(short, hidden(model, IDS[:, :10], attention_mask=mask[:, :, :10, :10]))
+
+
+def test_a_mask_of_blocks_is_packing(equal):
+    model = linear("NomicBertModel")
+    block = torch.tensor([0] * 8 + [1] * 12)
+    mask = (block[:, None] == block)[None, None]
+    positions = torch.cat((torch.arange(8), torch.arange(12)))[None]
+    expected = torch.cat((hidden(model, IDS[:, :8]), hidden(model, IDS[:, 8:])), 1)
+    equal(hidden(model, attention_mask=mask, position_ids=positions), expected)
+    added = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, torch.finfo(torch.float64).min)
+    equal(hidden(model, attention_mask=added, position_ids=positions), expected)
+
+
+# Precision, gradients, graphs.
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("is_autocast", [False, True], ids=["weights", "autocast"])
+def test_half_precision(dtype, is_autocast):
+    """At most three times as far from float64 as the encoder's own attention is in the same precision."""
+    errors = {}
+    for name in ("lion", "sdpa"):
+        model = linear("EuroBertModel", mixer="selective")
+        model.set_attn_implementation(name)
+        exact = hidden(model)
+        model = model.float() if is_autocast else model.to(dtype)
+        with torch.autocast("cpu", dtype, enabled=is_autocast):
+            output = hidden(model)
+        assert is_autocast or output.dtype == dtype
+        errors[name] = (output - exact).norm() / exact.norm()
+    assert 0 < errors["lion"] < 3 * errors["sdpa"]
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_gradient_checkpointing(use_reentrant, equal):
+    model = linear("BertModel", exact_length=6, mixer="selective").train()
+    without_dropout = [m for m in model.modules() if isinstance(m, nn.Dropout)]
+    for module in without_dropout:
+        module.p = 0.0
+    for layer in model.encoder.layer:
+        layer.attention.self.dropout.p = 0.0
+    mask = torch.ones(2, 20, dtype=torch.int64)
+    mask[1, 5:] = 0
+
+    def gradients():
+        model.zero_grad()
+        hidden(model, IDS.expand(2, -1), attention_mask=mask).pow(2).sum().backward()
+        return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+
+    expected = gradients()
+    model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+    actual = gradients()
+    assert actual.keys() == expected.keys()
+    for name, gradient in expected.items():
+        equal(actual[name], gradient, name)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_for_every_length(equal):
+    """One graph for all lengths is linear for all, also where the same text would be exact; fixed lengths choose."""
+    model = linear("NomicBertModel", exact_length=12)
+    graph = torch.compile(model, dynamic=True, backend="eager", fullgraph=True)
+    ids = torch.randint(3, 40, (2, 30))
+    with torch.no_grad():
+        long = hidden(model, ids)
+        equal(hidden(graph, ids), long)
+        fixed = torch.compile(model, dynamic=False, backend="eager", fullgraph=True)
+        equal(hidden(fixed, ids[:, :12]), hidden(model, ids[:, :12]))
+        short = hidden(graph, ids[:, :11])
+        model.config.lion_exact_length = 0
+        equal(short, hidden(model, ids[:, :11]))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_exported(equal):
+    model = linear("NomicBertModel", exact_length=12)
+    ids = torch.randint(3, 40, (2, 30))
+    mask = torch.ones_like(ids)
+    length = torch.export.Dim("length", min=2, max=50)
+    shapes = {"input_ids": {1: length}, "attention_mask": {1: length}}
+    exported = torch.export.export(
+        model, (), {"input_ids": ids, "attention_mask": mask}, dynamic_shapes=shapes, strict=False
+    ).module()
+    with torch.no_grad():
+        equal(hidden(exported, ids, attention_mask=mask), hidden(model, ids))
+        short = hidden(exported, ids[:, :11], attention_mask=mask[:, :11])
+        model.config.lion_exact_length = 0
+        equal(short, hidden(model, ids[:, :11]))
+
+
+# The paper's model.
+
+
+@pytest.mark.parametrize("feature_map", ["elu", "silu_norm"])
+@pytest.mark.parametrize("mixer", ["lit", "decay"])
+def test_a_linear_vit_is_the_models_of_the_paper(mixer, feature_map, equal):
+    """`LionForImageClassification` and ViT compute the same from the same weights."""
+    fields = IMAGE | {"num_labels": 5, "num_channels": 3, "qkv_bias": True, "layer_norm_eps": 1e-6}
+    config = LionConfig(
+        modality="image",
+        mixer_type=mixer,
+        feature_map=feature_map,
+        normalization="sum",
+        attention_layer_norm=False,
+        position_embedding_type="absolute",
+        norm_position="pre",
+        pooling="cls",
+        hidden_act="gelu",
+        **fields,
+    )
+    ours = LionForImageClassification(config).double().eval()
+    theirs = transformers.ViTForImageClassification(ViTConfig(hidden_act="gelu", **fields)).double().eval()
+    linearize(theirs, mixer=mixer, feature_map=feature_map, window=0, exact_length=0)
+    copy_weights(ours, theirs)
+    pixels = torch.randn(2, 3, 12, 12, dtype=torch.float64)
+    equal(theirs(pixels).logits, ours(pixels).logits)
+
+
+def copy_weights(ours, theirs) -> None:
+    raise NotImplementedError
+
+
+# Refusals, and the process.
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"layers": "some"}, '"all", "global", "alternate" or indices'),
+        ({"layers": [2]}, "the model has layers 0 to 1"),
+        ({"mixer": "luna"}, "lion_mixer"),
+        ({"feature_map": "identity"}, "give a positive one"),
+        ({"window": -1}, "`window` is -1"),
+        ({"exact_length": -1}, "`exact_length` is -1"),
+        ({"positions": "absolute"}, "lion_positions"),
+    ],
+)
+def test_wrong_arguments(options, reason):
+    model = BertModel(BertConfig(**BERT))
+    with pytest.raises((ValueError, TypeError), match=reason):
+        linearize(model, **options)
+    assert type(model) is BertModel
+    assert not hasattr(model.config, "lion_layers")
+
+
+def test_what_is_no_encoder():
+    with pytest.raises(TypeError, match="takes a model of transformers"):
+        linearize(nn.Linear(2, 2))
+    model = linear()
+    with pytest.raises(ValueError, match="is linear already"):
+        linearize(model)
+    plain = BertModel(BertConfig(**BERT))
+    plain.set_attn_implementation("lion")
+    with pytest.raises(ValueError, match="has no part of LION"):
+        plain(IDS)
+
+
+def test_an_input_that_cannot_be_guessed():
+    encoder = BY_NAME["Siglip2VisionModel"]
+    with pytest.raises(ValueError, match="example_inputs"):
+        linearize(encoder.model())
+
+
+def test_copies_are_independent(equal):
+    model = linear("BertModel")
+    other = copy.deepcopy(model)
+    other.config.lion_exact_length = 100
+    with torch.no_grad():
+        other.encoder.layer[0].attention.self.lion.gate_bias.add_(1)
+    assert model.config.lion_exact_length == 0
+    other.config.lion_exact_length = 0
+    assert not torch.allclose(hidden(model), hidden(other))
+
+
+def run(code: str, *args: str, environment: dict | None = None) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", code, *args]
+    return subprocess.run(command, capture_output=True, text=True, env=environment or script_environment())
+
+
+def test_importing_the_package_imports_no_model_of_transformers():
+    code = "import sys, modeling_lion; print([x for x in sys.modules if '.modeling_' in x])"
+    names = eval(run(code).stdout)
+    assert [x for x in names if x.startswith("transformers.models.")] == ["transformers.models.auto.modeling_auto"]
+
+
+LOAD = """
+import sys, torch
+from transformers import AutoModel
+model = AutoModel.from_pretrained(sys.argv[1])
+torch.save((type(model).__name__, model.eval()(**torch.load(sys.argv[2]))[0]), sys.argv[3])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["RobertaModel", "ModernBertModel", "ViTModel", "WhisperEncoder"])
+def test_in_a_process_of_its_own(name, tmp_path):
+    """With the package the model is what it was; without it, transformers refuses the unknown type."""
+    encoder = BY_NAME[name]
+    model = linear(name, torch.float32)
+    inputs = encoder.inputs(model.config, dtype=torch.float32)
+    model.save_pretrained(tmp_path)
+    torch.save(inputs, tmp_path / "inputs.pt")
+    files = [str(tmp_path), str(tmp_path / "inputs.pt"), str(tmp_path / "output.pt")]
+    loaded = run("import modeling_lion" + LOAD, *files)
+    assert loaded.returncode == 0, loaded.stderr
+    class_name, output = torch.load(files[2])
+    assert class_name == type(model).__name__
+    torch.testing.assert_close(output, model(**inputs)[0].detach())
+    alone = run(LOAD, *files)
+    assert alone.returncode != 0
+    assert f"`lion-{encoder.model_type}`" in alone.stderr
+
+
+def test_names_of_classes():
+    assert modeling_lion.LionBertModel is type(linear())
+    assert modeling_lion.LionBertConfig.model_type == "lion-bert"
+    with pytest.raises(AttributeError):
+        modeling_lion.LionNothingModel  # noqa: B018
