@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal \
 	--reruns 1 --only-rerun "worker .* crashed"
 
-.PHONY: demo docs test test-slow test-all test-common test-extras lint bench bench-deploy bench-gpu bench-gpu-check bench-gpu-tune bench-gpu-figures bench-gpu-models results clean
+.PHONY: demo docs test test-slow test-all test-common test-extras lint bench bench-deploy bench-gpu results clean
 
 # Search; train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
 demo: $(VENV)/installed
@@ -37,23 +37,11 @@ bench: $(VENV)/installed
 bench-deploy: $(VENV)/installed
 	$(BIN)/python benchmarks/bench_deploy.py
 
-# On a machine with an NVIDIA GPU: checks, tuning (into modeling_lion/triton/config.py) and figures (outputs/gpu), each
-# in less than ten minutes; PART=check, tune, figures or models is one of them.
-bench-gpu: $(addprefix bench-gpu-,$(or $(PART),check tune figures models))
-
-bench-gpu-check: $(VENV)/installed_gpu
-	timeout 580 $(BIN)/python -m pytest --numprocesses 4 tests/triton/triton_cases.py
-
-bench-gpu-tune: $(VENV)/installed_gpu
-	timeout 440 $(BIN)/python benchmarks/tune_triton.py --dtypes bfloat16 --dims 64 --seconds 400
-	timeout 140 $(BIN)/python benchmarks/tune_triton.py --compile --dims 64 --dtypes bfloat16
-
-bench-gpu-figures: $(VENV)/installed_gpu
-	timeout 580 $(BIN)/python benchmarks/bench_kernels.py --device cuda --minutes 8 --output_dir outputs/gpu
-
-bench-gpu-models: $(VENV)/installed_gpu
-	timeout 580 $(BIN)/python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 \
-		--image_sizes 224 --batch_size 256 --repeats 50 --minutes 7 --output_dir outputs/gpu
+# On a machine with an NVIDIA GPU: checks, eight numbers, tuning (into modeling_lion/triton/config.py), figures, models,
+# into outputs/gpu; PART=check, quick, tune, figures, models or paper is one of them (docs/benchmarks/gpu.md).
+bench-gpu: $(VENV)/installed
+	$(BIN)/python benchmarks/gpu/run.py $(or $(PART),all) --out outputs/gpu --minutes $(or $(MINUTES),60) \
+		$(if $(DATA),--data $(DATA))
 
 # Every mixer on every task, 3 seeds each, then longer texts, and then the same search for LION and its peers, into the
 # tables of docs/; it goes on where it was stopped. SCALE=gpu is larger; PART=quality, length or search is one of them.
@@ -79,10 +67,6 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
 	$(BIN)/python -W ignore -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib || true
-	touch $@
-
-$(VENV)/installed_gpu: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[gpu]"
 	touch $@
 
 clean:

@@ -1,10 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 What a document costs on a CPU: encoders of base width in torch (float32, bfloat16, int8), ONNX Runtime and OpenVINO,
-LION-LIT, LION-S, the recommended recipe and ModernBERT's shape with LION-S, beside BERT and ModernBERT-base, each
+LION-LIT, LION-S, the recommended recipe and ModernBERT-base with linear layers, beside BERT and ModernBERT-base, each
 exported with its own tools: LION by `lion export`, the others by the exporter of transformers. "BERT in pieces" reads
 a document in pieces of 256 tokens, eight at a time; "ModernBERT-base exact" has the weights and the results of
-ModernBERT-base, made by `lion convert --linear_layers none`, so that its windows take linear time.
+ModernBERT-base, made by `lion convert --layers none`, so that its windows take linear time.
 
     python benchmarks/bench_deploy.py              # 128 to 32,768 tokens: most of an hour
     python benchmarks/bench_deploy.py --quick      # two models, short documents
@@ -31,7 +31,6 @@ from pathlib import Path
 import torch
 from bench_models import make_model
 from deploy_report import EXACT, LAYERS, MEASURED_LAYERS, PIECES
-from hub_upload_lion import warm_start_from_softmax
 from hub_upload_lion.export.export_checkpoint import (
     DTYPES,
     quiet,
@@ -58,7 +57,7 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from configuration_lion import lion_preset
-from modeling_lion import LionModel, LionPreTrainedModel
+from modeling_lion import LionModel, LionPreTrainedModel, linearize
 
 
 TORCH_DTYPES = ("float32", "bfloat16", "int8")
@@ -82,7 +81,7 @@ def make_encoder(name: str, layers: int | None, longest: int) -> nn.Module:
         encoder = LionModel(lion_preset("lion-text-base", num_hidden_layers=layers))
     elif name == EXACT:
         theirs = make_encoder(BASE[0], layers, longest)
-        encoder, _ = warm_start_from_softmax(theirs, linear_layers="none")
+        encoder = linearize(copy.deepcopy(theirs), layers=[])
         check_equal(encoder, theirs)
     else:
         text = f"{name} text" if name in ("LION-LIT", "LION-S") else "BERT" if name == PIECES else name
@@ -130,7 +129,7 @@ def document(length: int, batch: int = 1) -> dict[str, torch.Tensor]:
 
 @torch.no_grad()
 def write_graph(encoder: nn.Module, path: Path, dtype: str) -> None:
-    if isinstance(encoder, LionPreTrainedModel):
+    if isinstance(encoder, LionPreTrainedModel) or encoder.config.model_type.startswith("lion-"):
         write_onnx(encoder, path, dtype)
         return
     import onnx_ir

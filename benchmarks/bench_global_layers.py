@@ -10,8 +10,8 @@ tokens, beside the same model trained as long with its exact layers, and beside 
 A small ModernBERT is trained from random weights on the docstrings of this Python installation, file after file, so
 that far text is of the same package. Every text also has one mark of each kind among its first tokens and asks for all
 of them at its end: `KINDS` kinds of `VALUES` values each, farther apart than all windows together reach. In training
-it asks in between, too, and the first steps have short texts. Then `LION` (`warm_start_from_softmax(...,
-linear_layers="global")`) and `windows alone` (the global layers see a window, too) are trained on, and so is the
+it asks in between, too, and the first steps have short texts. Then `LION` (`linearize(..., layers="global",
+exact_length=0)`) and `windows alone` (the global layers see a window, too) are trained on, and so is the
 ModernBERT itself: all with the same texts, steps and rate. Rows go to global_layers.csv.
 """
 
@@ -20,11 +20,9 @@ import copy
 import math
 import random
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
-from hub_upload_lion import warm_start_from_softmax
 from measure import append_rows, make_parser
 from report import write_pages
 from tokenization_lion import LionTokenizer
@@ -32,7 +30,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForMaskedLM, ModernBertConfig, ModernBertForMaskedLM, PreTrainedModel
 
-import modeling_lion  # noqa: F401 (registers "lion_local")
+from modeling_lion import linearize
 
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -118,7 +116,7 @@ def windows_alone(model: ModernBertForMaskedLM) -> ModernBertForMaskedLM:
 def logits_of(model: PreTrainedModel, ids: Tensor, where: Tensor) -> Tensor:
     """Of some tokens, `(tokens, vocab_size)`."""
     states = model.base_model(ids).last_hidden_state[where]
-    return model.lm_head(states) if hasattr(model, "lm_head") else model.decoder(model.head(states))
+    return model.decoder(model.head(states))
 
 
 def losses(model: PreTrainedModel, texts: Texts, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -136,7 +134,7 @@ def train(
     model: PreTrainedModel, texts: Texts, steps: int, args: argparse.Namespace, first_seed: int, short_steps: int = 0
 ) -> None:
     """With AdamW, a warmup and a cosine; equal seeds give equal texts, of which the first ones may be short."""
-    new = [x for name, x in model.named_parameters() if "feature_map" in name or "window_gate" in name]
+    new = [x for name, x in model.named_parameters() if ".lion." in name]
     is_new = set(map(id, new))
     others = [x for x in model.parameters() if id(x) not in is_new]
     groups = [{"params": others}, {"params": new, "lr": args.learning_rate * args.new_weights}]
@@ -205,9 +203,7 @@ def main(args: list[str] | None = None) -> None:
 
     model = make_model(texts.vocab_size)
     train(model, texts, args.steps, args, 0, int(SHORT_SHARE * args.steps))
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        lion, _ = warm_start_from_softmax(folder, linear_layers="global")
+    lion = linearize(copy.deepcopy(model), layers="global", exact_length=0)
     report("LION, not trained on", lion)
     for name, other in (("ModernBERT", copy.deepcopy(model)), ("LION", lion), ("windows alone", windows_alone(model))):
         train(other, texts, args.more_steps, args, args.steps)

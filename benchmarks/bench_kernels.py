@@ -1,14 +1,15 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 The kernels against softmax attention: time of ours ÷ time of `scaled_dot_product_attention` on the same query, key
-and value, forward and forward + backward, for LION-LIT, -D and -S and, on a CPU, for LION as recommended, whose heads
-read one way each; and whether "auto" chooses the fastest form.
+and value, forward and forward + backward, for LION-LIT, -D and -S and for LION as recommended, whose heads read one
+way each; and, on a CPU, whether "auto" chooses the fastest form.
 
     python benchmarks/bench_kernels.py               # lengths to 16384: about an hour on a small machine
     python benchmarks/bench_kernels.py --quick       # lengths to 1024: minutes
     python benchmarks/bench_kernels.py --lengths 16384 --batch_size 1
     python benchmarks/bench_kernels.py --quick --dtype bfloat16      # on a CPU; rows go to kernels_bfloat16.csv
     python benchmarks/bench_kernels.py --device cuda --minutes 10    # what fits, the most telling first
+    python benchmarks/bench_kernels.py --device rehearsal    # the same on a CPU, small, to see that it runs
 
 All take turns in one process. Before it is timed, every kernel's output and gradients are compared with a float64
 evaluation of the definition on a smaller batch. Rows go to kernels.csv; a case that this machine has there, with the
@@ -17,21 +18,25 @@ same versions, is measured again only with --again.
 On a CPU also softmax attention within a window of 64 tokens on either side, and what it has to be faster than: all
 scores with a mask. (What it computes is compared in tests/attention/test_softmax_window.py.)
 
-On an NVIDIA GPU, in bfloat16, what is timed is captured in a CUDA graph, so that the time of Python does not count.
-Softmax attention is the faster of two backends. flash-linear-attention (`pip install ".[gpu]"`) has no bidirectional
-kernel: it runs once per direction, and is compared without denominators. Rows go to kernels_gpu.csv.
+On an NVIDIA GPU, in bfloat16, what is timed is captured in a CUDA graph, so that the time of Python does not count,
+unless that is little beside so many tokens. Softmax attention is the faster of two backends. flash-linear-attention
+(`pip install ".[gpu]"`) has no bidirectional kernel: it runs once per direction, and is compared without denominators.
+LION-S in plain operations, compiled by torch, is "compiled plain". Rows go to kernels_gpu.csv; those of "limit" are a
+large matrix product and a large copy, which say what the GPU can do.
 """
 
 import math
 import time
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
+from pathlib import Path
 
 import torch
 from measure import (
     LIONS,
     PASSES,
     PUBLISHED_LIONS,
+    REHEARSAL,
     append_rows,
     attention_inputs,
     gpu,
@@ -40,14 +45,16 @@ from measure import (
     make_parser,
     summary,
     table_of,
+    torch_device,
 )
 from report import write_pages
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from modeling_lion.attention.decay import LogDecay
-from modeling_lion.attention.lion_attention import lion_attention
+from modeling_lion.attention.decay import LogDecay, finite_log_decay
+from modeling_lion.attention.lion_attention import PLAIN_BODIES, fastest_form, lion_attention
+from modeling_lion.attention.plain import run_plain
 from modeling_lion.attention.reference import reference_attention
 from modeling_lion.attention.softmax_window import sliding_attention
 from modeling_lion.attention.softmax_window_plain import window_mask
@@ -59,16 +66,24 @@ LONGEST_PARALLEL = 1024
 # Tokens on either side that sliding softmax attention sees.
 WINDOW = 64
 # Those that say most first: a run may have to stop early.
-LENGTHS = {"cpu": (128, 197, 512, 1024, 4096, 16384), "cuda": (1024, 512, 128, 4096, 197, 16384, 65536)}
+LENGTHS = {"cpu": (128, 197, 512, 1024, 4096, 16384), "cuda": (1024, 512, 4096, 128, 16384, 65536)}
+LENGTHS[REHEARSAL] = (64, 96)
+HEADS = 12
+# Tokens from which on launches are little beside what they compute, and the memory of a graph is much.
+LONGEST_CAPTURED = 8192
+# Tokens at which torch compiles the plain form of LION-S: minutes, for more of them.
+COMPILED = (1024, 4096, LENGTHS[REHEARSAL][0])
+# The side of two matrices that are multiplied, and the bytes that are copied, to see what a GPU can do.
+LARGE = {"cuda": (8192, 2**31), REHEARSAL: (64, 2**10)}
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 # By device the number format, and by that the error relative to the largest number that is always allowed.
-FORMATS = {"cpu": torch.float32, "cuda": torch.bfloat16}
+FORMATS = {"cpu": torch.float32, "cuda": torch.bfloat16, REHEARSAL: torch.bfloat16}
 ALLOWED = {torch.float32: 1e-5, torch.bfloat16: 0.02}
 
 
 def make_inputs(mixer: str, batch: int, length: int, device: str, **sizes) -> list[Tensor]:
-    inputs = attention_inputs(mixer, batch, length, dtype=FORMATS[device], device=device, **sizes)
-    return inputs if device == "cuda" else [x.contiguous() for x in inputs]
+    inputs = attention_inputs(mixer, batch, length, dtype=FORMATS[device], device=torch_device(device), **sizes)
+    return [x.contiguous() for x in inputs] if device == "cpu" else inputs
 
 
 def lion(query, key, value, log_decay=None, *, attention=lion_attention, **options) -> Tensor:
@@ -131,6 +146,18 @@ def two_passes(query, key, value, *log_decay):
     return (forward + backward.flip(1) - own).transpose(1, 2)
 
 
+@cache
+def compiled_plain(device: str) -> Callable[..., Tensor]:
+    """LION-S in plain operations, in the faster form, compiled by torch."""
+
+    def plain(query, key, value, log_decay):
+        decay = finite_log_decay(LogDecay(log_decay, log_decay), query)
+        form = fastest_form(query, value, decay.forward, 64, "plain")
+        return run_plain(PLAIN_BODIES[form], query, key, value, *decay, 64, "sum", "both")[0]
+
+    return torch.compile(plain, backend="aot_eager" if device == REHEARSAL else "inductor", dynamic=False)
+
+
 def contestants(device: str, length: int) -> dict[tuple[str, str], Callable[..., Tensor]]:
     """By mixer and kernel all that is timed at a length; the feature maps take the query alone."""
     if device == "cpu":
@@ -151,7 +178,16 @@ def contestants(device: str, length: int) -> dict[tuple[str, str], Callable[...,
         forms["two passes"] = two_passes
     except ImportError:
         pass
-    return found | {(mixer, name): function for mixer in PUBLISHED_LIONS for name, function in forms.items()}
+    found |= {(mixer, name): function for mixer in PUBLISHED_LIONS for name, function in forms.items()}
+    if length in COMPILED:
+        found["LION-S", "compiled plain"] = compiled_plain(device)
+    return found | {("LION", "auto"): partial(lion, **directions("LION"))}
+
+
+def chosen(device: str, length: int, kernels: list[str] | None) -> dict[tuple[str, str], Callable[..., Tensor]]:
+    """The contestants with such kernels; all if `None`."""
+    found = contestants(device, length)
+    return {case: function for case, function in found.items() if kernels is None or case[1] in kernels}
 
 
 @cache
@@ -191,25 +227,47 @@ def captured(function: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
-def measure(length: int, batch: int, direction: str, device: str, budget: float) -> list[dict]:
-    """A row for each contestant; on a GPU also for those that cannot be timed, with a note why."""
-    inputs = {mixer: make_inputs(mixer, batch, length, device) for mixer in LIONS}
+def measure_limits(path: Path, device: str) -> None:
+    """Two rows, unless they are there: a product of two matrices of `length` rows, and a copy of `length` bytes."""
+    side, size = LARGE[device]
+    row = {"batch": 1, "pass": PASSES[0], "mixer": "limit"}
+    rows = [{"length": side, **row, "kernel": "matrix product"}, {"length": size, **row, "kernel": "copy"}]
+    if is_measured(path, [row | gpu(device) for row in rows]):
+        return
+    a, b = torch.randn(2, side, side, device=torch_device(device)).to(FORMATS[device])
+    source, target = torch.randint(256, (2, size), dtype=torch.uint8, device=torch_device(device))
+    calls = {"matrix product": lambda: a @ b, "copy": lambda: target.copy_(source)}
+    for row, seconds in zip(rows, interleaved(calls, 20, device).values(), strict=True):
+        row |= summary(seconds) | {"error": None, "note": None} | gpu(device)
+    append_rows(path, rows)
+
+
+def measure(
+    length: int, batch: int, direction: str, device: str, budget: float, kernels: list[str] | None = None
+) -> list[dict]:
+    """
+    A row for each contestant, or for those with such `kernels`; on a GPU also for those that cannot be timed, with a
+    note why.
+    """
+    inputs = {mixer: make_inputs(mixer, batch, length, device, heads=HEADS) for mixer in LIONS}
     plain = inputs["LION-LIT"]
     grad = torch.randn_like(plain[2])
     rows, timed = {}, {}
-    for (mixer, kernel), function in contestants(device, length).items():
+    for (mixer, kernel), function in chosen(device, length, kernels).items():
         row = {"length": length, "batch": batch, "pass": direction, "mixer": mixer, "kernel": kernel}
         row |= dict.fromkeys(("median", "min", "max"))
         call = partial(run_attention, function, inputs.get(mixer, plain), direction, grad)
         try:
             error = check(kernel, mixer, length, device) if mixer in LIONS else None
-            timed[mixer, kernel] = call if device == "cpu" else captured(call)
-            rows[mixer, kernel] = row if device == "cpu" else row | {"error": error, "note": None} | gpu()
-        except (RuntimeError, AssertionError) as error:  # too little memory, no such backend
-            if device == "cpu":
+            call()
+            is_captured = device == "cuda" and length <= LONGEST_CAPTURED
+            timed[mixer, kernel] = captured(call) if is_captured else call
+            rows[mixer, kernel] = row if device == "cpu" else row | {"error": error, "note": None} | gpu(device)
+        except Exception as error:  # too little memory, no such backend, a compiler's error
+            if device == "cpu" or "CUDA error" in str(error):  # after which nothing runs in this process
                 raise
             note = f"left out, {type(error).__name__}: {error}"[:300]
-            rows[mixer, kernel] = row | {"error": None, "note": note} | gpu()
+            rows[mixer, kernel] = row | {"error": None, "note": note} | gpu(device)
     repeats = 50
     if device == "cpu":
         softmax_seconds = 4e-8 * batch * length**2 * (4 if direction != "forward" else 1)
@@ -238,6 +296,9 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--lengths", type=int, nargs="+", help=f"default: {LENGTHS}")
     parser.add_argument("--batch_size", type=int, default=8)
     parser.add_argument(
+        "--kernels", nargs="+", help='those to measure, such as "flash", "cudnn", "auto"; default: all'
+    )
+    parser.add_argument(
         "--dtype", choices=["float32", "bfloat16"], default="float32", help="dtype of the inputs, on a CPU"
     )
     parser.add_argument(
@@ -245,23 +306,27 @@ def main(args: list[str] | None = None) -> None:
     )
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
-    on_gpu = args.device == "cuda"
+    on_gpu = args.device != "cpu"
     lengths = [n for n in args.lengths or LENGTHS[args.device] if n <= 1024 or not args.quick]
     budget = min(args.seconds or (10.0 if on_gpu else 60.0), 5.0 if args.quick else math.inf)
     FORMATS["cpu"] = getattr(torch, args.dtype)
     path = table_of(args, "kernels")
+    if on_gpu:
+        measure_limits(path, args.device)
     for length in lengths:
         for direction in PASSES:
             if time.monotonic() > args.deadline:
                 return
             case = {"length": length, "batch": args.batch_size, "pass": direction}
-            found = contestants(args.device, length)
+            if on_gpu:
+                case |= gpu(args.device)
+            found = chosen(args.device, length, args.kernels)
             cases = [case | {"mixer": mixer, "kernel": kernel} for mixer, kernel in found]
             if args.again or not is_measured(path, cases):
-                rows = measure(length, args.batch_size, direction, args.device, budget)
+                rows = measure(length, args.batch_size, direction, args.device, budget, args.kernels)
                 append_rows(path, rows)  # a long run may be cut short
                 say(rows)
-            if on_gpu:
+            if args.device == "cuda":
                 torch.cuda.empty_cache()
     if not on_gpu:
         write_pages(args.output_dir)

@@ -98,8 +98,11 @@ def encode_million(how: str, name: str, output_dir: Path) -> None:
     """Encode a million tokens with one of `MILLION_MODELS`; compare with the other way if that has been run."""
     if name == "hybrid":
         sizes = {"num_hidden_layers": 3, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 384}
+        types = ["linear_attention", "sliding_attention", "sliding_attention"]
+        rope = {"linear_attention": None, "sliding_attention": {"rope_theta": 10000.0}}
         torch.manual_seed(0)
-        model = LionModel(lion_preset("lion-modernbert-base", **sizes), add_pooling_layer=False).eval()
+        config = lion_preset("lion-text-base", layer_types=types, rope_parameters=rope, **sizes)
+        model = LionModel(config, add_pooling_layer=False).eval()
     else:
         model = make_model("LION-S chunk", 12, MILLION).eval()
     # The MLP is the widest part of a layer: in one forward pass, it takes the sequence by pieces.

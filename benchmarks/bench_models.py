@@ -3,10 +3,10 @@
 Whole models side by side: LION as recommended, and LION-LIT, -D and -S as published, against transformers' BERT,
 ModernBERT and ViT, with scaled dot product attention; training step and inference, time and peak memory. "ModernBERT"
 has as many layers as the others, "ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published
-model, and so has "LION-ModernBERT-base", the preset with LION-S for the layers that see all tokens. These two are also
-measured as classifiers of documents, without a decoder to the vocabulary, beside the first one with its windows in
-linear time. The encoder in checkpoints/ is measured beside a BERT of its teacher's size, with positions for as many
-tokens, one text at a time.
+model, and so has "ModernBERT-base, linear", whose layers that see all tokens are linear beyond 512 tokens. These two
+are also measured as classifiers of documents, without a decoder to the vocabulary, beside the first one with its
+windows in linear time. The encoder in checkpoints/ is measured beside a BERT of its teacher's size, with positions for
+as many tokens, one text at a time.
 
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
@@ -17,12 +17,14 @@ tokens, one text at a time.
     python benchmarks/bench_models.py --dtype bfloat16 --modes infer --image_sizes --document_lengths --encoder_lengths
     python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 --image_sizes 224 \\
         --batch_size 256 --repeats 50
+    python benchmarks/bench_models.py --device rehearsal --quick --modes train    # the same on a CPU, small
 
 Batches are of 2048 tokens, or one sequence. Rows go to models.csv, in bfloat16 to models_bfloat16.csv; cases that this
 machine has there, with the same versions, are measured again only with --again.
 
-On an NVIDIA GPU, models are compiled, in bfloat16 autocast, each beside its softmax peer, two in memory at a time; a
-training step has AdamW, too. The shapes above are those of the published measurements. Rows go to models_gpu.csv.
+On an NVIDIA GPU, layers are compiled, in bfloat16 autocast, each model beside its softmax peer, two in memory at a
+time; a training step has AdamW, too. The shapes above are those of the published measurements. "…, linearized" is a
+peer whose attention LION computes, in windows of 64 and linear beyond them. Rows go to models_gpu.csv.
 """
 
 import argparse
@@ -40,6 +42,7 @@ from measure import (
     ENCODER_LAYERS,
     ENCODERS,
     LIONS,
+    REHEARSAL,
     WINDOWS,
     append_rows,
     gpu,
@@ -51,6 +54,7 @@ from measure import (
     peak_memory,
     summary,
     table_of,
+    torch_device,
 )
 from report import write_pages
 
@@ -59,8 +63,8 @@ from modeling_lion import (
     LionConfig,
     LionForImageClassification,
     LionForMaskedLM,
-    LionForSequenceClassification,
     LionModel,
+    linearize,
 )
 
 
@@ -74,6 +78,9 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
     the image's side.
     """
     torch.manual_seed(0)
+    if LINEARIZED in name:
+        model = make_model(name.replace(LINEARIZED, ""), layers, size)
+        return linearize(model, exact_length=0, window=64)
     if short(name) == ENCODERS[1]:
         return LionModel.from_pretrained(CHECKPOINT, dtype=torch.float32)
     if short(name) == ENCODERS[0]:
@@ -90,14 +97,12 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
         special_tokens = {f"{name}_token_id": i for i, name in enumerate(("pad", "bos", "eos", "cls", "sep"))}
         config = transformers.ModernBertConfig(vocab_size=30522, **special_tokens, **options)
         return transformers.ModernBertForMaskedLM(config)
-    if name in (BASE[0], WINDOWS):
+    if name in (*BASE, WINDOWS):
         config = transformers.ModernBertConfig(max_position_embeddings=max(size, 8192), num_hidden_layers=layers)
         classes = transformers.AutoModelForMaskedLM, transformers.AutoModelForSequenceClassification
         implementation = "lion_local" if name == WINDOWS else "sdpa"
-        return classes[is_document].from_config(config, attn_implementation=implementation)
-    if name == "LION-ModernBERT-base":
-        config = lion_preset("lion-modernbert-base", num_hidden_layers=layers)
-        return (LionForMaskedLM, LionForSequenceClassification)[is_document](config)
+        model = classes[is_document].from_config(config, attn_implementation=implementation)
+        return linearize(model, layers="global") if name == BASE[1] else model
     if name == "ViT":
         config = transformers.ViTConfig(image_size=size, num_labels=1000, **options)
         return transformers.ViTForImageClassification(config)
@@ -125,23 +130,34 @@ def make_inputs(modality: str, size: int, batch: int | None = None) -> dict[str,
     return {"pixel_values": torch.randn(batch, 3, size, size), "labels": torch.randint(0, 1000, (batch,))}
 
 
+def compile_layers(model: torch.nn.Module, backend: str = "inductor") -> None:
+    """
+    Let torch compile the layers, all of a kind once: a tenth of the time that the whole model takes. What is left out
+    is the same in both models of a comparison.
+    """
+    for layer in max((x for x in model.modules() if isinstance(x, torch.nn.ModuleList)), key=len):
+        layer.compile(backend=backend)
+
+
 def make_step(
     model: torch.nn.Module, inputs: dict[str, torch.Tensor], mode: str, device: str = "cpu", dtype: str = "float32"
 ) -> Callable[[], None]:
     """One training step, forward and backward, or one forward pass without gradients."""
-    on_gpu = device == "cuda"
-    model.to(device, getattr(torch, dtype)).train(mode == "train")
+    on_gpu = device != "cpu"
+    model.to(torch_device(device), getattr(torch, dtype)).train(mode == "train")
     inputs = {
-        name: x.to(device, model.dtype if x.is_floating_point() else x.dtype)
+        name: x.to(torch_device(device), model.dtype if x.is_floating_point() else x.dtype)
         for name, x in inputs.items()
         if name != "labels" or mode == "train"
     }
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True) if on_gpu else None
-    computed = torch.compile(model) if on_gpu else model
+    autocast = torch.autocast(torch_device(device), torch.bfloat16, enabled=on_gpu)
+    if on_gpu:
+        compile_layers(model, "aot_eager" if device == REHEARSAL else "inductor")
 
     def step():
-        with torch.set_grad_enabled(mode == "train"), torch.autocast(device, torch.bfloat16, enabled=on_gpu):
-            outputs = computed(**inputs)
+        with torch.set_grad_enabled(mode == "train"), autocast:
+            outputs = model(**inputs)
         if mode == "train":
             outputs.loss.backward()
             if optimizer is not None:
@@ -154,13 +170,18 @@ def make_step(
 MODES = ("train", "infer")
 PEERS = {"text": ["BERT", "ModernBERT", "ModernBERT-base"], "image": ["ViT"], "document": [], "encoder": []}
 GROUPS = {"document": (BASE[0], WINDOWS, BASE[1]), "encoder": ENCODERS}
+LINEARIZED = ", linearized"
 
 
-def names(modality: str) -> list[str]:
+def names(modality: str, device: str = "cpu") -> list[str]:
+    """The models of a modality, the peer of the others first."""
     if modality in GROUPS:
-        return [f"{name} {modality}" for name in GROUPS[modality]]
+        found = [f"{BASE[0]}{LINEARIZED}"] if modality == "document" and device != "cpu" else []
+        return [f"{name} {modality}" for name in (*GROUPS[modality], *found)]
     hybrid = [BASE[1]] if modality == "text" else []
-    return PEERS[modality] + hybrid + [f"{lion} {modality}" for lion in LIONS]
+    lions = [f"{lion} {modality}" for lion in LIONS]
+    found = [f"{PEERS[modality][0]}{LINEARIZED}"] if device != "cpu" else []
+    return PEERS[modality] + hybrid + lions + found
 
 
 def short(name: str) -> str:
@@ -170,7 +191,8 @@ def short(name: str) -> str:
     return name
 
 
-MODELS = tuple(dict.fromkeys(short(name) for modality in PEERS for name in names(modality)))
+MODELS = dict.fromkeys(short(name) for modality in PEERS for name in names(modality))
+MODELS = (*MODELS, *(f"{name}{LINEARIZED}" for name in ("BERT", "ViT", BASE[0])))
 
 
 def step_alone(name: str, layers: int, modality: str, size: int, mode: str, dtype: str) -> tuple[float, int]:
@@ -180,14 +202,14 @@ def step_alone(name: str, layers: int, modality: str, size: int, mode: str, dtyp
 
 
 def layers_of(name: str, args: argparse.Namespace) -> int:
-    is_base = short(name) in GROUPS["document"]
+    is_base = short(name).removesuffix(LINEARIZED) in GROUPS["document"]
     return args.base_layers if is_base else ENCODER_LAYERS if short(name) in ENCODERS else args.layers
 
 
 def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dict]:
     """One row per model: the time of a step on a batch, peak memory (on a CPU) and parameters."""
     modality, size, mode = case.values()
-    on_gpu = args.device == "cuda"
+    on_gpu = args.device != "cpu"
     inputs = make_inputs(modality, size, args.batch_size)
     tokens = len(inputs["labels"]) * (size // 16) ** 2 if modality == "image" else inputs["input_ids"].numel()
     models = {name: make_model(name, layers_of(name, args), size) for name in chosen}
@@ -201,7 +223,7 @@ def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dic
         row |= {"parameters": model.num_parameters(), "tokens": tokens}
         if on_gpu:
             row |= summary(seconds[name])
-            row |= {"ratio": row["median"] / summary(seconds[chosen[0]])["median"]} | gpu()
+            row |= {"ratio": row["median"] / summary(seconds[chosen[0]])["median"]} | gpu(args.device)
         else:
             arguments = (name, layers_of(name, args), modality, size, mode, args.dtype)
             first, peak = in_new_process(step_alone, *arguments)
@@ -215,9 +237,7 @@ def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dic
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "one layer and short inputs, without those of base size", has_gpu=True)
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument(
-        "--base_layers", type=int, default=BASE_LAYERS, help="layers of ModernBERT-base and the LION of its shape"
-    )
+    parser.add_argument("--base_layers", type=int, default=BASE_LAYERS, help="layers of ModernBERT-base")
     parser.add_argument(
         "--repeats", type=int, default=5, help="repeats; 0 measures once, in the process that measures memory"
     )
@@ -244,7 +264,7 @@ def main(args: list[str] | None = None) -> None:
         args.models, args.document_lengths = [x for x in args.models if x not in GROUPS["document"]], []
         args.encoder_lengths = [128, 1024]
 
-    on_gpu = args.device == "cuda"
+    on_gpu = args.device != "cpu"
     if on_gpu and not args.repeats:
         parser.error("--repeats is 0: a GPU has to warm up, give at least 5.")
     if on_gpu and args.dtype != "float32":
@@ -256,7 +276,7 @@ def main(args: list[str] | None = None) -> None:
         lengths |= {"encoder": args.encoder_lengths}
     for modality, sizes in lengths.items():
         modes = [mode for mode in args.modes if modality != "encoder" or mode == "infer"]
-        chosen = [name for name in names(modality) if short(name) in args.models]
+        chosen = [name for name in names(modality, args.device) if short(name) in args.models]
         together = [[chosen[0], name] for name in chosen[1:]] if on_gpu else [chosen] * bool(chosen)
         jobs += itertools.product([modality], sizes, modes, together)
     if on_gpu:  # both modalities of a mixer in turn, so that a deadline leaves some of each
@@ -265,11 +285,19 @@ def main(args: list[str] | None = None) -> None:
         if time.monotonic() > args.deadline:
             return
         case = {"modality": modality, "size": size, "mode": mode}
-        cases = [case | {"model": short(name), "layers": layers_of(name, args)} for name in chosen]
+        about = gpu(args.device) if on_gpu else {}
+        cases = [case | {"model": short(name), "layers": layers_of(name, args)} | about for name in chosen]
         if args.again or not is_measured(path, cases):
-            append_rows(path, measure(case, chosen, args))  # a long run may be cut short
+            try:
+                append_rows(path, measure(case, chosen, args))  # a long run may be cut short
+            except Exception as error:
+                if not on_gpu or "CUDA error" in str(error):  # after which nothing runs in this process
+                    raise
+                note = f"left out, {type(error).__name__}: {error}"[:500]
+                print(*case.values(), short(chosen[-1]), note, flush=True)
         if on_gpu:
             torch.compiler.reset()
+        if args.device == "cuda":
             torch.cuda.empty_cache()
     if not on_gpu:
         write_pages(args.output_dir)

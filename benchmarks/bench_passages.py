@@ -42,7 +42,7 @@ import documents as sources  # noqa: E402
 import passages  # noqa: E402
 import train_passages  # noqa: E402
 from bench_retrieval import GUIDES, weights_hash  # noqa: E402
-from distill_from_softmax import find_teacher  # noqa: E402
+from distill import find_teacher  # noqa: E402
 from hub_upload_lion.sentence_modules import copy_modules  # noqa: E402
 
 

@@ -36,15 +36,14 @@ from report import write_pages
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
-from transformers import AutoTokenizer, set_seed
+from transformers import AutoModel, AutoTokenizer, set_seed
 
 from modeling_lion import LionModel, LionPreTrainedModel
 
 
 sys.path.insert(0, str(ROOT / "examples"))
 
-from distill_from_softmax import find_teacher  # noqa: E402
-from hub_upload_lion import warm_start_from_softmax  # noqa: E402
+from distill import find_teacher  # noqa: E402
 from search import MODEL, check_encoder  # noqa: E402
 
 
@@ -85,7 +84,7 @@ def trained_models(task: str, args: argparse.Namespace) -> Iterator[tuple[str, L
 
 
 def encoders(task: str, args: argparse.Namespace) -> Iterator[tuple[str, LionPreTrainedModel, Evaluate]]:
-    """The checkpoint and its teacher, as the LION with softmax attention that computes the same."""
+    """The checkpoint and its teacher."""
     check_encoder(args.model)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     wanted = dict(zip(RANGES, args.documents, strict=False))
@@ -103,8 +102,8 @@ def encoders(task: str, args: argparse.Namespace) -> Iterator[tuple[str, LionPre
         return evaluate
 
     lion = LionModel.from_pretrained(args.model, dtype=torch.float32)
-    teacher, _ = warm_start_from_softmax(find_teacher(args.teacher), mixer_type="softmax")
-    for name, model, limit in (("teacher", teacher.base_model, PIECE), ("LION", lion, None)):
+    teacher = AutoModel.from_pretrained(find_teacher(args.teacher), dtype=torch.float32)
+    for name, model, limit in (("teacher", teacher, PIECE), ("LION", lion, None)):
         model.pooler = None
         yield name, model.eval(), evaluate_with(limit)
 

@@ -96,6 +96,7 @@ class Experiment:
         variant: fields of `LionConfig` that replace those of every model, and the `TRAINING_FIELDS` that are not as in
             the experiments of a scale.
         fan_in: initial weights of Hydra and Vim as their authors have them (`use_fan_in`), not those of transformers.
+        rms_norm: norms are RMSNorms (`use_rms_norm`).
     """
 
     task: dict
@@ -107,6 +108,7 @@ class Experiment:
     longer: int | None = None
     variant: dict = field(default_factory=dict)
     fan_in: bool = False
+    rms_norm: bool = False
 
     @property
     def variant_name(self) -> str | None:
@@ -341,10 +343,13 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
     variant = {name: value for name, value in experiment.variant.items() if name not in TRAINING_FIELDS}
     of_model = common | MODELS[model] | variant
     config = LionConfig(**of_model)
-    reference = count("softmax", LionConfig(**common | MODELS["softmax"]), data)
+    reference = make_on_meta("softmax", LionConfig(**common | MODELS["softmax"]), data).num_parameters()
+    made = make_on_meta(model, config, data)
+    if experiment.rms_norm:
+        use_rms_norm(made)
     projections = 3 if config.use_gated_mlp else 2
     per_unit = config.num_hidden_layers * (projections * config.hidden_size + projections - 1)
-    units = config.intermediate_size + round((reference - count(model, config, data)) / per_unit)
+    units = config.intermediate_size + round((reference - made.num_parameters()) / per_unit)
     if units < 1:
         raise ValueError(f"{model} has more parameters than softmax without any MLP: raise `intermediate_size`.")
     of_model |= {"intermediate_size": units}
@@ -371,9 +376,18 @@ def use_fan_in(model: torch.nn.Module) -> None:
                     torch.nn.init.uniform_(module.weight, -bound, bound)
 
 
-def count(name: str, config: LionConfig, data: Data) -> int:
+def use_rms_norm(model: torch.nn.Module) -> None:
+    """Give a model RMSNorms in the place of its LayerNorms, new like those."""
+    for name, norm in list(model.named_modules()):
+        if isinstance(norm, torch.nn.LayerNorm):
+            other = torch.nn.RMSNorm(norm.normalized_shape, eps=norm.eps, device=norm.weight.device)
+            model.set_submodule(name, other)
+
+
+def make_on_meta(name: str, config: LionConfig, data: Data) -> torch.nn.Module:
+    """A model without memory, to count its parameters."""
     with torch.device("meta"):
-        return make_model(name, config, data).num_parameters()
+        return make_model(name, config, data)
 
 
 @torch.no_grad()
@@ -452,6 +466,8 @@ def start(model_name: str, seed: int, experiment: Experiment, data: Data) -> tor
     model = make_model(model_name, make_config(model_name, experiment, data), data)
     if experiment.fan_in:
         use_fan_in(model)
+    if experiment.rms_norm:
+        use_rms_norm(model)
     return model
 
 

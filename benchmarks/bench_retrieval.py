@@ -46,7 +46,7 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
-from distill_from_softmax import embeddings, find_teacher  # noqa: E402
+from distill import find_teacher, pooled  # noqa: E402
 from docstrings import docstrings, is_prose, module_name, split_paragraphs  # noqa: E402
 from documents import guides_of_packages  # noqa: E402
 from passages import mean_and_error  # noqa: E402
@@ -195,7 +195,7 @@ def encode(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase, rows: lis
     special = tokenizer.cls_token_id, tokenizer.sep_token_id
     inputs = tokenizer.pad([{"input_ids": [special[0], *ids, special[1]]} for ids in rows], return_tensors="pt")
     hidden_states = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).last_hidden_state
-    return embeddings(hidden_states.float(), inputs["attention_mask"], "mean")
+    return pooled(hidden_states.float(), inputs["attention_mask"], "mean")
 
 
 def load_encoder(folder: str) -> Callable[[list[list[int]]], Tensor]:

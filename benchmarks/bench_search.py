@@ -42,13 +42,14 @@ from modeling_lion import LionForImageClassification, LionForSequenceClassificat
 
 TIME_OF = "LION"  # whose time all have, where time is equal
 STAGES = ("equal steps", "equal time")
+OF_TRAININGS = ("rate", "fan_in", "norm_type")  # in trials, no fields of `LionConfig`
 
 
 def make_experiment(
     contestant: str, trial: dict, experiment: Experiment, modality: str = "text"
 ) -> tuple[str, Experiment]:
     """The model of `bench_quality.MODELS` and what to train: the contestant with the settings of a trial."""
-    variant = {name: value for name, value in trial.items() if name not in ("rate", "fan_in")}
+    variant = {name: value for name, value in trial.items() if name not in OF_TRAININGS}
     model = contestant
     if contestant == "softmax":
         model = "softmax (rotary)" if modality == "text" else "softmax"
@@ -61,7 +62,8 @@ def make_experiment(
     elif contestant != "LION":
         variant = AS_RECOMMENDED | variant
     rate = experiment.learning_rate * trial.get("rate", 1.0)
-    return model, replace(experiment, variant=variant, learning_rate=rate, fan_in=trial.get("fan_in", False))
+    of_model = {"fan_in": trial.get("fan_in", False), "rms_norm": trial.get("norm_type") == "rms_norm"}
+    return model, replace(experiment, variant=variant, learning_rate=rate, **of_model)
 
 
 class Search:

@@ -60,11 +60,12 @@ from transformers import (
 
 sys.path.insert(0, str(ROOT / "examples"))
 
-import distill_from_softmax  # noqa: E402
+import distill  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from docstrings import docstrings, module_name  # noqa: E402
-from hub_upload_lion import warm_start_from_softmax  # noqa: E402
 from search import MODEL, check_encoder, files_of_package  # noqa: E402
+
+from modeling_lion import linearize  # noqa: E402
 
 
 Starts = dict[str, Path]
@@ -84,7 +85,7 @@ class Transfer(Experiment):
     Args:
         learning_rates: to choose from.
         first: of the training that makes the softmax model, where that is done here.
-        distillation: arguments of `distill_from_softmax.py`, where that is done here.
+        distillation: arguments of `distill.py`, where that is done here.
         trainer: arguments of the Trainer.
     """
 
@@ -122,9 +123,12 @@ PACKAGES = (
 # Dropout as in the training of MiniLM, but for the attention weights, which linear attention does not make.
 TEXT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.0}
 DISTILLATION = {
-    "local_window": 16,  # far less than a text of `mlm`, in which wider ones would see all there is
-    "learning_rate": 1e-3,
-    "new_weights_learning_rate": 3,
+    "window": 16,  # far less than a text of `mlm`, in which wider ones would see all there is
+    "exact_length": 0,
+    "stages": ("attention", "hidden_states"),
+    "train_encoder": True,
+    "learning_rate": 3e-3,
+    "encoder_learning_rate": 1e-3,
     "lr_scheduler_type": "cosine",
     "warmup_steps": 20,
     "per_device_train_batch_size": 32,
@@ -163,7 +167,7 @@ SCALES: dict[str, dict[str, Transfer]] = {
             first=Experiment(
                 {}, TEACHER_SIZES | {"hidden_size": 96, "intermediate_size": 256}, 600, learning_rate=3e-3
             ),
-            distillation={"max_steps": 300, "attention_steps": 40, "max_seq_length": 64, "max_eval_samples": 200}
+            distillation={"max_steps": 300, "attention_share": 0.13, "train_lengths": 64, "max_eval_samples": 200}
             | DISTILLATION,
             trainer={"bf16": True},
         ),
@@ -185,7 +189,7 @@ SCALES: dict[str, dict[str, Transfer]] = {
             4,
             learning_rates=(1e-3, 2e-3),
             first=Experiment({}, TEACHER_SIZES | {"hidden_size": 16, "intermediate_size": 32}, 2, 4),
-            distillation={"max_steps": 2, "attention_steps": 1, "max_seq_length": 16, "max_eval_samples": 10}
+            distillation={"max_steps": 2, "attention_share": 0.5, "train_lengths": 16, "max_eval_samples": 10}
             | DISTILLATION,
         ),
         "digits": Transfer(
@@ -291,7 +295,7 @@ class NearerText(torch.nn.Module):
             labels: shape (examples,).
         """
         hidden_states = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        vectors = distill_from_softmax.embeddings(hidden_states, attention_mask, "mean")
+        vectors = distill.pooled(hidden_states, attention_mask, "mean")
         text, first, second = vectors.unflatten(0, (-1, 3)).unbind(1)
         logits = self.SCALE * torch.stack([(text * first).sum(-1), (text * second).sum(-1)], dim=-1)
         return {"loss": cross_entropy(logits, labels), "logits": logits}
@@ -359,18 +363,22 @@ def train_first(model: PreTrainedModel, seed: int, experiment: Transfer, data: D
 
 
 def text_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: argparse.Namespace) -> Starts:
-    def convert(window_only: bool = False, **fields) -> PreTrainedModel:
-        model, _ = warm_start_from_softmax(args.teacher, pooling="mean", **fields)
-        if window_only:
-            distill_from_softmax.close_linear_part(model)
-        return model
-
+    load_teacher = lambda: AutoModel.from_pretrained(args.teacher, dtype=torch.float32)
+    convert = lambda: linearize(load_teacher(), exact_length=0, positions="cyclic")
     return {
-        "teacher": save(folder / "teacher", lambda: convert(mixer_type="softmax")),
+        "teacher": save(folder / "teacher", load_teacher),
         "LION": Path(args.model),
         "LION, not distilled": save(folder / "not_distilled", convert),
-        "windows alone": save(folder / "windows", lambda: convert(window_only=True)),
+        "windows alone": save(folder / "windows", lambda: without_linear_part(convert())),
     }
+
+
+@torch.no_grad()
+def without_linear_part(model: PreTrainedModel) -> PreTrainedModel:
+    """The model with gates that let nothing of the linear sums through, and no gradient to open them again."""
+    for head in distill.lion_heads(model):
+        head.gate_bias.fill_(-1e4)
+    return model
 
 
 def mlm_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: argparse.Namespace) -> Starts:
@@ -380,20 +388,20 @@ def mlm_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: 
         model = NomicBertForMaskedLM(NomicBertConfig(**data.config, **experiment.first.config))
         return train_first(model, 0, experiment, data, folder)
 
-    def distill() -> PreTrainedModel:
+    def train_linear() -> PreTrainedModel:
         options = docstring_files(args.cache_dir, experiment.task["max_bytes"]) | HARDWARE | experiment.distillation
-        options |= {"teacher_name_or_path": teacher, "output_dir": folder / "distillation", "do_train": True}
+        options |= {"model_name_or_path": teacher, "output_dir": folder / "distillation", "do_train": True}
         options |= {"save_strategy": "no", "report_to": "none", "dataloader_pin_memory": False}
-        arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-        return distill_from_softmax.main(arguments).model
+        several = {name: value if isinstance(value, tuple) else (value,) for name, value in options.items()}
+        return distill.main([x for name, values in several.items() for x in (f"--{name}", *map(str, values))]).model
 
     teacher = saved(folder / "teacher", train_teacher)
     data.trainer["processing_class"].save_pretrained(teacher)
-    window = experiment.distillation["local_window"]
-    convert = lambda: warm_start_from_softmax(teacher, local_window=window)[0]
+    window = experiment.distillation["window"]
+    convert = lambda: linearize(AutoModelForMaskedLM.from_pretrained(teacher), window=window, exact_length=0)
     return {
         "teacher": teacher,
-        "LION": saved(folder / "distilled", distill),
+        "LION": saved(folder / "distilled", train_linear),
         "LION, not distilled": save(folder / "not_distilled", convert),
     }
 
@@ -405,7 +413,8 @@ def image_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args
         return train_first(model, seed, experiment, data, folder)
 
     teacher = saved(folder / f"teacher_{seed}", train_teacher, seed)
-    convert = lambda: warm_start_from_softmax(teacher, mixer_type="selective", patch_order="snake")[0]
+    load_teacher = lambda: AutoModelForImageClassification.from_pretrained(teacher)
+    convert = lambda: linearize(load_teacher(), mixer="selective", window=0, exact_length=0)
     return {"teacher": teacher, "LION": save(folder / f"converted_{seed}", convert, seed)}
 
 
@@ -506,7 +515,7 @@ def main(args: list[str] | None = None) -> None:
     threads = torch.get_num_threads()
     if TEXT_TASKS.keys() & set(args.tasks):
         check_encoder(args.model)
-        args.teacher = distill_from_softmax.find_teacher(args.teacher)
+        args.teacher = distill.find_teacher(args.teacher)
     for task in args.tasks:
         torch.set_num_threads(args.threads)
         measure_task(task, args)

@@ -7,7 +7,7 @@ What differs from the papers: there, a block is a mixer alone, with one input pr
 results are added before one output projection; and Hydra's directions leave the token itself to a diagonal term. Here,
 each direction is a whole mixer with `expand=1`, the results are added, and an MLP follows as in the other models.
 
-On a GPU the mixers take the kernels of mamba-ssm and causal-conv1d where transformers finds them. On a CPU
+On a GPU the mixers take the kernels of mamba-ssm and causal-conv1d where transformers finds them. Elsewhere
 transformers has only references. Mamba2's scan is linear attention with a decay for each token, one-way and without a
 division, so LION's kernels compute it there: a training step of a mixer takes 0.5 to 0.9 of the time (one thread, 49
 to 256 tokens). Mamba has a decay for each number of its state, so no matrix product computes it. Here, a loop over the
@@ -28,6 +28,7 @@ from torch.nn import functional as F
 from transformers import Mamba2Config, Mamba2Model, MambaConfig, MambaModel
 from transformers.models.mamba import modeling_mamba
 from transformers.models.mamba2 import modeling_mamba2
+from transformers.utils.import_utils import is_mamba_ssm_available
 
 from modeling_lion import LionConfig
 from modeling_lion.attention.decay import LogDecay
@@ -59,13 +60,16 @@ def flip_odd_heads(x: Tensor) -> Tensor:
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
     """
-    Linear attention of an even number of heads that all read forward, without a division.
+    Linear attention of heads that all read forward, without a division.
 
     Args:
         query, key, value: of `lion_attention`.
         log_decay: `(batch, heads, length)`, of the step *to* each token.
     """
     leaving = torch.cat([log_decay[:, :, 1:], torch.zeros_like(log_decay[:, :, :1])], 2)
+    if query.shape[1] % 2:
+        decay = LogDecay(leaving, torch.full_like(leaving, -torch.inf))
+        return lion_attention(query, key, value, decay, normalization="none")[0] * query.shape[-1] ** 0.5
     # Heads of LION that read one way do so alternately.
     query, key, value, leaving = (flip_odd_heads(x) for x in (query, key, value, leaving))
     decay = LogDecay(leaving, leaving)
@@ -74,7 +78,7 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, log_decay: Tenso
 
 
 def scan_of_mamba2(hidden_states, dt, A, B, C, chunk_size, D, dt_bias, dt_limit, **kwargs) -> Tensor:
-    """`modeling_mamba2.mamba2_chunk_scan` of one group and an even number of heads, without states around it."""
+    """`modeling_mamba2.mamba2_chunk_scan` of one group, without states around it."""
     assert B.shape[2] == 1
     assert kwargs.get("initial_states") is None and not kwargs.get("return_final_states")
     dtype = accumulation_dtype(hidden_states.dtype)
@@ -157,15 +161,19 @@ def scan_of_mamba(hidden_states, dt, A, B, C, D, z, delta_bias, delta_softplus, 
     B, C = (x.to(dtype).permute(2, 1, 0).contiguous() for x in (B, C))
     is_small = u[0].numel() * A.shape[1] <= SMALL_STEP and not torch.is_grad_enabled()
     scan = scan_in_chunks if is_small else SelectiveScan.apply
+    if hidden_states.is_cuda and dtype == torch.float32:
+        from gpu.mamba_scan import TritonSelectiveScan  # needs triton
+
+        scan = TritonSelectiveScan.apply
     output = scan(u, dt, A.to(dtype).T.contiguous(), B, C).permute(1, 2, 0)
     return ((output + D[:, None] * hidden_states) * F.silu(z)).to(hidden_states.dtype)
 
 
 @contextmanager
 def fast_scan(device: torch.device) -> Iterator[None]:
-    """In this context, transformers' Mamba and Mamba2 mixers take the scans of this file if they are on a CPU."""
+    """In this context, transformers' mixers take the scans of this file, unless mamba-ssm computes them on a GPU."""
     with ExitStack() as stack:
-        if device.type == "cpu":
+        if device.type == "cpu" or not is_mamba_ssm_available():
             stack.enter_context(patch.object(modeling_mamba, "mamba_selective_scan", scan_of_mamba))
             stack.enter_context(patch.object(modeling_mamba2, "mamba2_chunk_scan", scan_of_mamba2))
         yield

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import date
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -29,8 +30,8 @@ RESULTS = Path(__file__).parent / "results"
 TRAINING_FIELDS = ("steps", "learning_rate")  # of an experiment, which a variant may replace, too
 PUBLISHED_LIONS = ("LION-LIT", "LION-D", "LION-S")
 LIONS = ("LION", *PUBLISHED_LIONS)  # the first is LION as recommended
-# The published ModernBERT, and the preset of its shape; measured in 22 layers, and in a period of three.
-BASE = ("ModernBERT-base", "LION-ModernBERT-base")
+# The published ModernBERT, and with linear layers for those that see all tokens; in 22 layers or a period of three.
+BASE = ("ModernBERT-base", "ModernBERT-base, linear")
 BASE_LAYERS = 22
 # The published ModernBERT again, with its windows in linear time.
 WINDOWS = "ModernBERT-base, lion_local"
@@ -38,6 +39,8 @@ WINDOWS = "ModernBERT-base, lion_local"
 ENCODERS = ("MiniLM", "lion-minilm-l6")
 ENCODER_LAYERS = 6
 PASSES = ("forward", "forward+backward")
+# Runs what is for a GPU on the CPU, to see that it runs: a device beside "cpu" and "cuda".
+REHEARSAL = "rehearsal"
 WIDE = 20  # points of accuracy: a standard deviation above it hides that seeds are of two kinds
 # One colour per model in every picture. Models with softmax attention are dark or grey.
 COLORS = {
@@ -50,7 +53,7 @@ COLORS = {
     "ModernBERT-base exact": "#8c5a2b",
     WINDOWS: "#8c5a2b",
     "BERT in pieces": "#a0a4ab",
-    "LION-ModernBERT-base": "#0f8b8d",
+    BASE[1]: "#0f8b8d",
     "LION": "#101c70",
     "LION-LIT": "#e07b28",
     "LION-D": "#2f8f4e",
@@ -169,7 +172,10 @@ def make_parser(description: str, quick: str, has_gpu: bool = False, goes_on: bo
     parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the table")
     if has_gpu:
         parser.add_argument(
-            "--device", choices=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"], default="cpu"
+            "--device",
+            choices=["cpu", *["cuda"] * torch.cuda.is_available(), REHEARSAL],
+            default="cpu",
+            help="rehearsal: what a GPU would run, on the CPU",
         )
         seconds = lambda minutes: time.monotonic() + 60 * float(minutes)
         parser.add_argument(
@@ -182,13 +188,26 @@ def make_parser(description: str, quick: str, has_gpu: bool = False, goes_on: bo
     return parser
 
 
-def gpu() -> dict[str, str | None]:
+def torch_device(device: str) -> str:
+    return "cpu" if device == REHEARSAL else device
+
+
+def gpu(device: str = "cuda") -> dict[str, str | None]:
     """Columns of a table for what is measured on a GPU."""
+    if device == REHEARSAL:
+        return {"gpu": REHEARSAL, "tiles_measured_on": None}
     from modeling_lion.triton import config as triton_config
     from modeling_lion.triton import plan as triton_plan
 
     tiles = triton_plan.architecture(torch.device("cuda", 0)), 16, 64
     return {"gpu": torch.cuda.get_device_name(), "tiles_measured_on": triton_config.MEASURED.get(tiles)}
+
+
+def about_gpu() -> str:
+    """GPU and versions, in a line."""
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    others = [f"{package} {version(package)}" for package in ("triton", "transformers", "tokenizers")]
+    return ", ".join([name, f"Python {platform.python_version()}", f"torch {torch.__version__}", *others])
 
 
 def machine() -> dict[str, str | int]:
@@ -267,7 +286,7 @@ def is_measured(path: Path, cases: list[dict]) -> bool:
 
 def table_of(args: argparse.Namespace, name: str) -> Path:
     """Where rows go, by the device and the dtype of a run."""
-    suffix = "_gpu" if args.device == "cuda" else "" if args.dtype == "float32" else f"_{args.dtype}"
+    suffix = "_gpu" if args.device != "cpu" else "" if args.dtype == "float32" else f"_{args.dtype}"
     return args.output_dir / f"{name}{suffix}.csv"
 
 

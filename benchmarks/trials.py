@@ -4,7 +4,8 @@ The protocol of `bench_search.py` as data: its contestants, and what is tried fo
 eight trials in every task, fixed before any of them was run.
 
 A trial is fields of `LionConfig` that replace those of the contestant. `rate` multiplies the task's learning rate, and
-`fan_in` gives the mixers of Hydra and Vim the initial weights of their authors. The first trial changes nothing.
+`fan_in` gives the mixers of Hydra and Vim the initial weights of their authors; `norm_type` replaces all norms. The
+first trial changes nothing.
 """
 
 TRIALS = 8

@@ -6,6 +6,7 @@ modeling_lion/triton/config.py, for this GPU's architecture. Or compile all kern
     python benchmarks/tune_triton.py                         # every head dimension, 16 and 32 bits
     python benchmarks/tune_triton.py --dims 64 --dtypes bfloat16 --seconds 300
     python benchmarks/tune_triton.py --compile               # every configuration: 10 minutes on 2 cores
+    python benchmarks/tune_triton.py --rehearse --file my_config.py    # few candidates, and invented times
     python benchmarks/tune_triton.py --compile --dims 64 --dtypes bfloat16 float16 --architectures sm_90
 
 The candidates of `GRIDS` are compiled by all processors; those that spill registers or need too much shared memory are
@@ -37,7 +38,7 @@ from types import SimpleNamespace
 
 import torch
 import triton
-from measure import attention_inputs, print_table
+from measure import REHEARSAL, attention_inputs, print_table
 from triton.backends.compiler import GPUTarget
 from triton.errors import TritonError
 from triton.testing import do_bench
@@ -353,6 +354,9 @@ def table() -> str:
 def write() -> None:
     """The tables, in the file that holds them; the rest of it stays."""
     values = {name: repr(getattr(triton_config, name)).replace("'", '"') for name in ("MEASURED", "PARALLEL_UP_TO")}
+    if len(triton_config.MEASURED) > 1:
+        rows = [f"    {key!r}: {gpu!r},".replace("'", '"') for key, gpu in triton_config.MEASURED.items()]
+        values["MEASURED"] = "\n".join(["{", *rows, "}"])
     values["TABLE"] = f'"""\\\n{table()}"""'
     text = FILE.read_text()
     lines = text.splitlines()
@@ -378,26 +382,49 @@ def compile_all(architectures: list[str], dtypes: list[str], dims: list[int]) ->
     return int(bool(bad))
 
 
+def rehearse() -> str:
+    """From now on every time is one second, nothing is launched, and few candidates are tried; the architecture."""
+    global GRIDS, make_inputs, seconds
+    GRIDS = {
+        group: {kernel: {name: values[:1] for name, values in grid.items()} for kernel, grid in grids.items()}
+        for group, grids in GRIDS.items()
+        if group != "tile"
+    }
+    make_inputs = partial(lambda make, *args: make(*args[:4]), make_inputs)
+    seconds = lambda function: 1.0
+    triton_plan.launch = lambda *args, **options: None
+    return "sm_90"
+
+
 def main() -> None:
+    global FILE
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compile", action="store_true", help="measure nothing")
     parser.add_argument("--architectures", nargs="+", default=list(SHARED_MEMORY), choices=list(SHARED_MEMORY))
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], choices=list(DTYPES))
     parser.add_argument("--dims", type=int, nargs="+", default=DIMS, choices=DIMS)
     parser.add_argument("--seconds", type=float, default=3600, help="stop measuring after")
+    parser.add_argument("--file", type=Path, default=FILE, help="the file with the tables")
+    parser.add_argument("--again", action="store_true", help="tune again what was measured on this GPU")
+    parser.add_argument("--rehearse", action="store_true", help="without a GPU, to see that it runs")
     arguments = parser.parse_args()
+    FILE = arguments.file
     if arguments.compile:
         raise SystemExit(compile_all(arguments.architectures, arguments.dtypes, arguments.dims))
-    if not torch.cuda.is_available():
+    if arguments.rehearse:
+        architecture, gpu = rehearse(), REHEARSAL
+    elif torch.cuda.is_available():
+        architecture = triton_plan.architecture(torch.device("cuda", torch.cuda.current_device()))
+        gpu = torch.cuda.get_device_name()
+    else:
         raise SystemExit("There is no GPU to measure on.")
-    architecture = triton_plan.architecture(torch.device("cuda", torch.cuda.current_device()))
     deadline = time.monotonic() + arguments.seconds
     for dtype, dim in itertools.product(arguments.dtypes, arguments.dims):
-        bits = torch.finfo(DTYPES[dtype]).bits
-        if time.monotonic() < deadline:
-            tune((architecture, bits, dim), deadline)
+        key = architecture, torch.finfo(DTYPES[dtype]).bits, dim
+        if time.monotonic() < deadline and (arguments.again or triton_config.MEASURED.get(key) != gpu):
+            tune(key, deadline)
             if time.monotonic() < deadline:
-                triton_config.MEASURED[architecture, bits, dim] = torch.cuda.get_device_name()
+                triton_config.MEASURED[key] = gpu
             write()
     triton_config.PARALLEL_UP_TO[architecture] = longest_parallel(triton_config.PARALLEL_UP_TO[architecture], deadline)
     write()

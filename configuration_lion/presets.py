@@ -22,34 +22,6 @@ SIZES = {
 }
 GATED_SIZES = {1536: 1024, 3072: 2048, 4096: 2752}
 RECOMMENDED_SIZES = ("text-small", "text-base", "text-large", "image-small", "image-base")
-# The shape of ModernBERT (Warner et al., 2024), in which every third layer sees all tokens and the others a window.
-# Here the layers that see all tokens are linear.
-PERIOD = ("linear_attention", "sliding_attention", "sliding_attention")
-MODERNBERT = {
-    "modality": "text",
-    "sliding_window": 64,
-    "rope_parameters": {
-        "linear_attention": None,
-        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-        "full_attention": {"rope_type": "default", "rope_theta": 160000.0},  # if there are such layers
-    },
-    "first_norm": False,
-    "norm_bias": False,
-    "layer_norm_eps": 1e-5,
-    "mlp_bias": False,
-    "qkv_bias": False,
-    "proj_bias": False,
-    "use_prediction_head": True,
-    "classifier_bias": False,
-    "type_vocab_size": 0,
-    "vocab_size": 50368,
-    "pad_token_id": 50283,
-    "max_position_embeddings": 8192,
-}
-MODERNBERT_SIZES = {
-    "base": {"num_hidden_layers": 22, "intermediate_size": 1152},
-    "large": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 2624},
-}
 # Initial weights as BERT and ViT have them.
 PUBLISHED = {"mixer_initializer_range": 0.02}
 PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text-large")
@@ -60,12 +32,6 @@ PRESETS = {
     for size in RECOMMENDED_SIZES
 }
 PRESETS |= {
-    f"lion-modernbert-{size}": MODERNBERT
-    | fields
-    | {"layer_types": [PERIOD[i % len(PERIOD)] for i in range(fields["num_hidden_layers"])]}
-    for size, fields in MODERNBERT_SIZES.items()
-}
-PRESETS |= {
     f"lion-{short}-{size}": published_fields(SIZES[size]["modality"]) | SIZES[size] | PUBLISHED | {"mixer_type": mixer}
     for size in PUBLISHED_SIZES
     for short, mixer in MIXERS.items()
@@ -74,15 +40,14 @@ PRESETS |= {
 
 def lion_preset(name: str, **overrides) -> LionConfig:
     """
-    A configuration by name: a recommended one, `lion-text-{small|base|large}` or `lion-image-{small|base}`; one with
-    the shape of ModernBERT, in which the layers that see all tokens are linear, `lion-modernbert-{base|large}`; or a
+    A configuration by name: a recommended one, `lion-text-{small|base|large}` or `lion-image-{small|base}`, or a
     published one, `lion-{lit|d|s}-{image-tiny|image-small|image-base|text-base|text-large}`.
 
     Args:
         name: one of `PRESETS`, for example `"lion-text-base"`.
         overrides: fields of `LionConfig` that replace those of the preset, for example `num_labels=10`. Fields that
-            depend on them change, too: the feature map of a published mixer, the types of another number of layers,
-            the size of an MLP with or without a gate. Fields without effect on the resulting model are dropped.
+            depend on them change, too: the feature map of a published mixer, the size of an MLP with or without a
+            gate.
 
     Returns:
         A new `LionConfig`, from which any LION class can be made.
@@ -106,22 +71,11 @@ def lion_preset(name: str, **overrides) -> LionConfig:
     LionConfig.check_names(overrides, only_near=False)
     preset, defaults = PRESETS[name], LionConfig
     fields = preset | overrides
-    mixer, types = fields.get("mixer_type", defaults.mixer_type), fields.get("layer_types")
-    if types and "layer_types" not in overrides:
-        types = [PERIOD[i % len(PERIOD)] for i in range(fields["num_hidden_layers"])]
-        if mixer == "softmax":
-            types = ["full_attention" if kind == "linear_attention" else kind for kind in types]
-        fields["layer_types"] = types = None if mixer == "luna" else types
     was_gated, is_gated = (x.get("use_gated_mlp", defaults.use_gated_mlp) for x in (preset, fields))
     if was_gated != is_gated and "intermediate_size" not in overrides:
         width = fields["intermediate_size"]
         fields["intermediate_size"] = width * 2 // 3 if is_gated else width * 3 // 2
-    if "feature_map" in preset and "feature_map" not in overrides and mixer == "lit" and fields["modality"] == "image":
+    is_lit_image = (fields["modality"], fields.get("mixer_type")) == ("image", "lit")
+    if "feature_map" in preset and "feature_map" not in overrides and is_lit_image:
         fields["feature_map"] = "elu"  # SPEC §1: the map of the published LION-LIT for images
-    pad_token_id = fields.get("pad_token_id")
-    is_unused = {
-        "sliding_window": not types or "sliding_attention" not in types,
-        "rope_parameters": mixer == "luna",
-        "pad_token_id": pad_token_id is not None and pad_token_id >= fields.get("vocab_size", defaults.vocab_size),
-    }
-    return LionConfig(**{k: v for k, v in fields.items() if k in overrides or not is_unused.get(k)})
+    return LionConfig(**fields)

@@ -3,7 +3,7 @@
 Publish, check, export and convert LION checkpoints: the functions of the command `lion` (cli.py).
 
     publish/    `lion bundle` and `lion upload`: complete repositories for the Hub, model cards, Spaces
-    convert/    `lion convert`: the checkpoints of the paper's authors, and softmax encoders
+    convert/    `lion convert`: encoders of transformers, and the checkpoints of the paper's authors
     export/     `lion export`: graphs for ONNX Runtime and OpenVINO
     app/        `lion app`: a page in the browser, and search by meaning
     verify.py   `lion verify`: how well the kernels agree on a checkpoint
@@ -20,6 +20,7 @@ _MODULES = {
     "launch_app": ".app.page",
     "load_in_clean_process": ".publish.clean_process",
     "convert_checkpoint": ".convert.convert_checkpoint",
+    "convert_encoder": ".convert.in_place",
     "convert_original_state_dict": ".convert.original",
     "export_checkpoint": ".export.export_checkpoint",
     "ExportedModel": ".export.exported",
@@ -30,7 +31,6 @@ _MODULES = {
     "upload_checkpoint": ".publish.upload",
     "Verification": ".verify",
     "verify_checkpoint": ".verify",
-    "warm_start_from_softmax": ".convert.warm_start",
 }
 
 __all__ = sorted(_MODULES)

@@ -6,11 +6,20 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 
 import torch
 from tokenization_lion.tokenization_lion import knows_words
-from transformers import AutoConfig, AutoTokenizer, BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoFeatureExtractor,
+    AutoTokenizer,
+    BaseImageProcessor,
+    FeatureExtractionMixin,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 # transformers 5.17 without torchvision exports a placeholder under the short name; the class itself needs none.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
@@ -19,14 +28,17 @@ from transformers.utils import cached_file, logging
 
 import modeling_lion
 from configuration_lion import LionConfig
+from modeling_lion.in_transformers.in_place_config import is_lion
 
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 PICKLED_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-PREPROCESSOR_NAMES = {"text": "tokenizer", "image": "image processor"}
+PREPROCESSOR_NAMES = {"text": "tokenizer", "image": "image processor", "audio": "feature extractor"}
+PREPROCESSOR_CLASSES = {"text": AutoTokenizer, "image": AutoImageProcessor, "audio": AutoFeatureExtractor}
 PREPROCESSOR_FILES = {
     "text": ("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
     "image": ("preprocessor_config.json", "processor_config.json"),
+    "audio": ("preprocessor_config.json", "processor_config.json"),
 }
 
 
@@ -70,7 +82,7 @@ def load_model(
     dtype: torch.dtype | str = "auto",
     attn_implementation: str | None = None,
     revision: str | None = None,
-) -> "modeling_lion.LionPreTrainedModel":
+) -> PreTrainedModel:
     """
     Load a model, in evaluation mode, as the class that it was saved as. Never runs code of the checkpoint.
 
@@ -85,20 +97,35 @@ def load_model(
     if Path(checkpoint).is_dir():
         checkpoint = find_checkpoint(checkpoint)
     config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=False, revision=revision)
-    if not isinstance(config, LionConfig):
+    if not is_lion(config):
         raise ValueError(
-            f"{checkpoint} is a {config.model_type!r} model, not a LION: `lion convert` makes one of it if it can "
-            "(with `--linear_layers none` a ModernBERT stays exactly what it is)."
+            f"{checkpoint} is a {config.model_type!r} model, not a LION: `lion convert` makes one of it if it can."
         )
-    name = (config.architectures or ["LionModel"])[0]
+    is_own = isinstance(config, LionConfig)
+    name = (config.architectures or ["LionModel" if is_own else config.auto_classes["AutoModel"][0]])[0]
     name = {"LionBackbone": "LionModel"}.get(name, name)  # the same weights; its outputs are no tensors
     model_class = getattr(modeling_lion, name, None)
     if model_class is None:
         raise ValueError(f"{checkpoint} holds a {name}, which is none of LION's classes.")
+    options = {"dtype": dtype, "attn_implementation": attn_implementation, "revision": revision}
+    return load_complete(model_class, checkpoint, **options)
+
+
+def load_complete(model_class: type[PreTrainedModel], source: str | Path, **options) -> PreTrainedModel:
+    """
+    `from_pretrained` in evaluation mode, without a pooler if it was saved without one.
+
+    Raises:
+        ValueError: if weights are missing.
+    """
     with no_progress_bars():
-        options = {"dtype": dtype, "attn_implementation": attn_implementation, "revision": revision}
-        model, info = model_class.from_pretrained(checkpoint, output_loading_info=True, **options)
-    check_complete(model, checkpoint, info["missing_keys"])
+        model, info = model_class.from_pretrained(source, output_loading_info=True, **options)
+        of_pooler = {name for name in model.state_dict() if re.search(r"(^|\.)pooler\.", name)}
+        has_option = any("add_pooling_layer" in signature(x.__init__).parameters for x in type(model).__mro__)
+        if of_pooler and set(info["missing_keys"]) == of_pooler and has_option:
+            options["add_pooling_layer"] = False
+            model, info = model_class.from_pretrained(source, output_loading_info=True, **options)
+    check_complete(model, source, info["missing_keys"])
     return model.eval()
 
 
@@ -125,10 +152,10 @@ def no_progress_bars() -> Iterator[None]:
 
 def load_preprocessor(
     modality: str, *sources: str | Path, required: bool = True, **hub
-) -> PreTrainedTokenizerBase | BaseImageProcessor | None:
+) -> PreTrainedTokenizerBase | BaseImageProcessor | FeatureExtractionMixin | None:
     """
-    The tokenizer (`modality="text"`) or image processor (`"image"`) in the first of `sources` that has one. Never runs
-    code of the checkpoint.
+    The tokenizer (`modality="text"`), image processor (`"image"`) or feature extractor (`"audio"`) in the first of
+    `sources` that has one. Never runs code of the checkpoint.
 
     Args:
         sources: folders or Hub repositories.
@@ -146,8 +173,7 @@ def load_preprocessor(
             for file in PREPROCESSOR_FILES[modality]
         )
         if any(files):
-            auto_class = AutoTokenizer if modality == "text" else AutoImageProcessor
-            preprocessor = auto_class.from_pretrained(source, trust_remote_code=False, **hub)
+            preprocessor = PREPROCESSOR_CLASSES[modality].from_pretrained(source, trust_remote_code=False, **hub)
             if modality == "text" and not knows_words(preprocessor):
                 raise ValueError(
                     f"The tokenizer in {source} knows no words, as if its tokenizer.json had been lost: save it again "
@@ -163,9 +189,8 @@ def load_preprocessor(
     return None
 
 
-def fit_length(tokenizer: PreTrainedTokenizerBase, config: LionConfig) -> None:
-    """Set the longest text of another model's tokenizer to that of a LION: its table of positions, or no limit."""
-    limit = config.longest_text
+def fit_length(tokenizer: PreTrainedTokenizerBase, limit: int | None) -> None:
+    """Set the longest text of a tokenizer to that of a model, `None` for no limit, or leave it if it is shorter."""
     tokenizer.model_max_length = VERY_LARGE_INTEGER if limit is None else min(tokenizer.model_max_length, limit)
 
 

@@ -21,7 +21,7 @@ COMMANDS = {
     ),
     "convert": (
         ".convert.convert_checkpoint",
-        "create a LION checkpoint from a BERT, RoBERTa, ViT, ..., or from published weights",
+        "give an encoder of transformers linear attention, or convert published weights",
     ),
 }
 
@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return args.run(args) or 0
     except (ValueError, OSError, ImportError) as error:  # of a package that is not installed, as Pillow
-        source = "" if isinstance(error, FileExistsError) else missing_source(args)
+        is_local = type(error) in (FileExistsError, FileNotFoundError)
+        source = "" if is_local else missing_source(args)
         print(f"lion {args.command}: {source}{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -61,8 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def missing_source(args: argparse.Namespace) -> str:
     """How to begin the message about a checkpoint that is no local file or folder: the Hub's error may not name it."""
-    source = getattr(args, "checkpoint", None) or getattr(args, "model", None)
-    if source is None or Path(source).exists() or args.command == "convert" and not args.from_pretrained:
+    source = next((getattr(args, x) for x in ("checkpoint", "model", "source") if hasattr(args, x)), None)
+    if source is None or Path(source).exists():
         return ""
     return f"There is no file or folder {source}, so it was looked for on the Hugging Face Hub: "
 

@@ -7,50 +7,56 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from configuration_lion import LionConfig
-
 from .checkpoint import load_preprocessor
+from .traits import traits_of
 
 
 NUM_SEQUENCES = 3
 
 
 def sample_inputs(
-    config: LionConfig, *checkpoints: str | Path, file: str | Path | None = None, seed: int = 0, **hub
+    model: PreTrainedModel, *checkpoints: str | Path, file: str | Path | None = None, seed: int = 0, **hub
 ) -> list[Tensor]:
     """
     Inputs for one model: sequences of several lengths, or images.
 
     Args:
-        config: of the model.
         checkpoints: folders or a repository; the first tokenizer or image processor found there reads `file`.
         file: a text or an image; without one, the inputs are random, from `seed`.
         hub: `revision`, for a repository.
 
     Returns:
-        For text, `NUM_SEQUENCES` tensors `(length,)` of token ids, the longest of two and a half blocks (`chunk_size`)
-        or as long as the text or the model allows. For images, one or two tensors `(channels, height, width)`.
+        For text, `NUM_SEQUENCES` tensors `(length,)` of token ids, the longest of `longest_sample` tokens (traits.py)
+        or as long as the text or the model allows, the shortest of at most `exact_length` if there is one. For images,
+        one or two tensors `(channels, height, width)`; for sounds `(samples,)`.
 
     Raises:
         ValueError: if the file holds no text, or the checkpoint has no tokenizer or image processor to read it with.
         OSError: if the file does not exist or is no image.
     """
+    traits = traits_of(model)
     generator = torch.Generator().manual_seed(seed)
-    if config.modality == "image":
+    longest = traits.longest_sample
+    if traits.longest_text is not None:
+        longest = min(longest, traits.longest_text - 1)  # to leave a place for padding
+    lengths = [max(1, longest * (NUM_SEQUENCES - n) // NUM_SEQUENCES) for n in range(NUM_SEQUENCES)]
+    if traits.exact_length:
+        lengths[-1] = min(lengths[-1], traits.exact_length)
+    if traits.modality == "audio":
+        if file is not None:
+            raise ValueError("Of a model for sounds only random inputs are compared: leave out --file.")
+        return [torch.randn(length * model.config.inputs_to_logits_ratio, generator=generator) for length in lengths]
+    if traits.modality == "image":
         if file is None:
-            return list(torch.randn(2, config.num_channels, *config.image_shape, generator=generator))
+            return list(torch.randn(2, *traits.image_shape, generator=generator))
         from PIL import Image  # only images need Pillow
 
         processor = load_preprocessor("image", *checkpoints, **hub)
         with Image.open(file) as image:
             return list(processor(image, return_tensors="pt")["pixel_values"])
 
-    longest = 2 * config.chunk_size + config.chunk_size // 2 + 1
-    if config.longest_text is not None:
-        longest = min(longest, config.longest_text - 1)  # to leave a place for padding
-    lengths = [max(1, longest * (NUM_SEQUENCES - n) // NUM_SEQUENCES) for n in range(NUM_SEQUENCES)]
     if file is None:
-        return [torch.randint(config.vocab_size, (length,), generator=generator) for length in lengths]
+        return [torch.randint(model.config.vocab_size, (length,), generator=generator) for length in lengths]
     tokenizer = load_preprocessor("text", *checkpoints, **hub)
     try:
         text = Path(file).read_text(encoding="utf-8")
@@ -64,9 +70,15 @@ def sample_inputs(
 
 
 def model_batches(model: PreTrainedModel, samples: list[Tensor], padding: str) -> list[dict[str, Tensor]]:
-    """Arguments of the model: all images at once; texts one by one (`"none"`), or padded as in `pad_sequences`."""
-    if model.config.modality == "image":
+    """
+    Arguments of the model: all images at once; texts one by one (`"none"`), or padded as in `pad_sequences`; sounds
+    one by one.
+    """
+    modality = traits_of(model).modality
+    if modality == "image":
         return [{"pixel_values": torch.stack(samples).to(model.dtype)}]
+    if modality == "audio":
+        return [{"input_values": sample[None].to(model.dtype)} for sample in samples]
     if padding == "none":
         return [{"input_ids": sample[None]} for sample in samples]
     ids, mask = pad_sequences(samples, padding, model.config.pad_token_id or 0)

@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from modeling_lion import LionPreTrainedModel
-from modeling_lion.attention.implementation_names import attention_names
 from modeling_lion.attention.reference import reference_attention
+from modeling_lion.in_transformers.in_place_head import InPlaceHead, KeptAttention
 from modeling_lion.layout.layout import Layout
 from modeling_lion.mixers.linear import LinearMixer
+from modeling_lion.mixers.linear_decay import FixedDecay
 from modeling_lion.modeling_lion import LionAttention
 
 from .checkpoint import find_checkpoint, load_model
 from .sample_inputs import model_batches, sample_inputs
+from .traits import traits_of
 
 
-REFERENCE = "eager"
-PADDINGS = {"text": ("none", "right", "left", "interior"), "image": ("none",)}
 DTYPES = ("float64", "float32", "bfloat16")
 # The tolerance as a multiple of the rounding error of the reference form. In half precision all forms round the same
 # values and add in float32, so errors differ little, by a factor of up to 1.8 in 36 models; in the dtype that they add
@@ -104,16 +104,22 @@ class Verification:
         scale: the largest absolute value of the reference's outputs.
         inputs: a description of the inputs.
         numerics: of `numerics_report`.
+        exact_length: of an encoder that became linear.
+        is_exact: whether inputs of at most so many tokens give what softmax gives, to the bit; `None` if no input is
+            so short.
     """
 
     errors: tuple[KernelError, ...]
     scale: float
     inputs: str
     numerics: Numerics
+    exact_length: int = 0
+    is_exact: bool | None = None
 
     @property
     def passed(self) -> bool:
-        return self.numerics.first_nan is None and all(error.passed for error in self.errors)
+        is_finite = self.numerics.first_nan is None
+        return is_finite and self.is_exact is not False and all(error.passed for error in self.errors)
 
     def by_kernel(self) -> dict[tuple[str, str], list[KernelError]]:
         """The errors by kernel and dtype."""
@@ -164,27 +170,26 @@ def verify_checkpoint(
     for dtype in dtypes:
         if dtype not in ALLOWANCE:
             raise ValueError(f"{dtype!r} is no dtype to compute in: choose among {', '.join(ALLOWANCE)}.")
-    reference_model = load_model(checkpoint, dtype=torch.float64, attn_implementation=REFERENCE, revision=revision)
-    config = reference_model.config
+    reference_model = load_model(checkpoint, dtype=torch.float64, revision=revision)
+    traits = traits_of(reference_model)
+    reference_model.set_attn_implementation(traits.reference)
     # A Trainer saves the tokenizer in its output folder, in each checkpoint there, or in both.
     sources = [find_checkpoint(checkpoint), checkpoint] if Path(checkpoint).is_dir() else [checkpoint]
-    samples = sample_inputs(config, *sources, file=file, seed=seed, revision=revision)
+    samples = sample_inputs(reference_model, *sources, file=file, seed=seed, revision=revision)
     reference = encode(reference_model, samples, "none")
     scale = max(float(x.abs().max()) for x in reference)
-    paddings = PADDINGS[config.modality]
-    kernels = attention_names(config)
+    paddings, kernels = traits.paddings, traits.forms
 
-    measured = {}
+    measured, are_exact = {}, []
     for dtype in dict.fromkeys((*dtypes, "float32")):
         model = load_model(checkpoint, dtype=getattr(torch, dtype), revision=revision)
-        for kernel in (REFERENCE, *kernels):
-            if dtype not in dtypes and kernel != REFERENCE:
-                continue
+        for kernel in dict.fromkeys((traits.reference, *(kernels if dtype in dtypes else ()))):
             model.set_attn_implementation(kernel)
-            for padding in paddings if kernel != REFERENCE else ("none",):
+            for padding in paddings if kernel in kernels else ("none",):
                 measured[kernel, dtype, padding] = largest_error(encode(model, samples, padding), reference)
+        are_exact += map(partial(equals_softmax, model), samples)
     unit = {dtype: torch.finfo(getattr(torch, dtype)).eps for dtype in (*dtypes, "float32")}
-    rounding = {dtype: measured[REFERENCE, dtype, "none"] for dtype in unit}
+    rounding = {dtype: measured[traits.reference, dtype, "none"] for dtype in unit}
     rounding["float64"] = rounding["float32"] * torch.finfo(torch.float64).eps / unit["float32"]
     tolerances = {
         dtype: min(ALLOWANCE[dtype] * max(rounding[dtype], unit[dtype] * scale), COARSEST * scale) for dtype in dtypes
@@ -196,13 +201,32 @@ def verify_checkpoint(
         for padding in paddings
     )
     sizes = ", ".join("x".join(map(str, x.shape)) for x in samples)
-    kind = "images of size" if config.modality == "image" else "sequences of length"
+    kind = "images of size" if traits.modality == "image" else "sequences of length"
     inputs = f"{'random ' if file is None else ''}{kind} {sizes}{'' if file is None else f' from {Path(file).name}'}"
-    return Verification(errors, scale, inputs, numerics_report(reference_model, samples))
+    numerics = numerics_report(reference_model, samples)
+    is_exact = min((found for found in are_exact if found is not None), default=None)
+    return Verification(errors, scale, inputs, numerics, traits.exact_length, is_exact)
 
 
 @torch.no_grad()
-def encode(model: LionPreTrainedModel, samples: list[Tensor], padding: str) -> list[Tensor]:
+def equals_softmax(model: PreTrainedModel, sample: Tensor) -> bool | None:
+    """Whether an input gives what softmax gives, to the bit; `None` if it has more than `exact_length` tokens."""
+    traits = traits_of(model)
+    if not traits.exact_length:
+        return None
+    model.set_attn_implementation("sdpa")
+    expected = encode(model, [sample], "none")
+    if len(expected[0]) > traits.exact_length:
+        return None
+    for form in traits.forms:
+        model.set_attn_implementation(form)
+        if not all(map(torch.equal, encode(model, [sample], "none"), expected)):
+            return False
+    return True
+
+
+@torch.no_grad()
+def encode(model: PreTrainedModel, samples: list[Tensor], padding: str) -> list[Tensor]:
     """The encoder's outputs at the real tokens of every sample: float64 hidden states, then pooled vectors."""
     hidden_states, pooled = [], []
     for inputs in model_batches(model, samples, padding):
@@ -210,7 +234,7 @@ def encode(model: LionPreTrainedModel, samples: list[Tensor], padding: str) -> l
         rows = outputs.last_hidden_state.double()
         mask = inputs.get("attention_mask")
         hidden_states += rows if mask is None else [row[m] for row, m in zip(rows, mask.bool(), strict=True)]
-        if outputs.pooler_output is not None:
+        if outputs.get("pooler_output") is not None:
             pooled += outputs.pooler_output.double()
     return hidden_states + pooled
 
@@ -221,7 +245,7 @@ def largest_error(outputs: list[Tensor], reference: list[Tensor]) -> float:
 
 
 @torch.no_grad()
-def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numerics:
+def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
     """
     Record the decays and denominators of a model while it computes, in memory quadratic in the length.
 
@@ -234,12 +258,14 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
     """
     first_nan = next((f"the weight {name}" for name, x in model.state_dict().items() if not x.isfinite().all()), None)
     names = {module: name or type(model).__name__ for name, module in model.named_modules()}
-    reports: dict[LionAttention, list[Tensor]] = {}
+    reports: dict[nn.Module, list[Tensor]] = {}
     bad_modules = []
 
     def look(module, args, kwargs, output):
         if isinstance(module, LionAttention) and isinstance(module.mixer, LinearMixer):
             reports.setdefault(module, []).append(head_numbers(module, *args, **kwargs))
+        elif isinstance(module, InPlaceHead):
+            reports.setdefault(module, []).append(in_place_numbers(module, *args, output=output[0]))
         output = output[0] if isinstance(output, tuple) else output
         if isinstance(output, Tensor) and not output.isfinite().all():
             bad_modules.append(names[module])
@@ -249,8 +275,8 @@ def numerics_report(model: LionPreTrainedModel, samples: list[Tensor]) -> Numeri
             hooks.enter_context(module.register_forward_hook(look, with_kwargs=True))
         for sample in samples:
             model.base_model(**model_batches(model, [sample], "none")[0])
-    divides = model.config.normalization == "sum"
-    attentions = (module for module in names if isinstance(module, LionAttention))
+    divides = getattr(model.config, "normalization", None) == "sum"
+    attentions = (module for module in names if isinstance(module, LionAttention | InPlaceHead | KeptAttention))
     heads = [
         HeadNumerics(layer, head, decay, denominator if divides else None, int(bad) if bad < math.inf else None)
         for layer, attention in enumerate(attentions)
@@ -279,6 +305,18 @@ def head_numbers(attention: LionAttention, hidden_states: Tensor, layout: Layout
     bad = ~(denominators.isfinite() & decays.isfinite())
     first = torch.where(bad.any(-1), bad.int().argmax(-1), math.inf)
     return torch.stack([decays.amin(-1), denominators.abs().amin(-1), first.to(decays.dtype)], dim=-1)
+
+
+def in_place_numbers(head: InPlaceHead, query: Tensor, key: Tensor, value: Tensor, *others, output: Tensor) -> Tensor:
+    """`head_numbers` of an encoder that became linear, without denominators: they are sums of positive numbers."""
+    heads = query.shape[1]
+    decays = torch.ones(heads, dtype=query.dtype)
+    if head.decay is not None:
+        log_decay = head.decay(key.transpose(1, 2) if isinstance(head.decay, FixedDecay) else key)  # (heads,), or more
+        decays = (log_decay if log_decay.dim() == 1 else log_decay.amin((0, 2))).exp().to(query.dtype)
+    bad = ~output.isfinite().all(-1).all(0).transpose(0, 1)  # (heads, length)
+    first = torch.where(bad.any(-1), bad.int().argmax(-1), math.inf)
+    return torch.stack([decays, torch.full_like(decays, math.nan), first.to(decays.dtype)], dim=-1)
 
 
 def verification_table(verification: Verification) -> list[list[str]]:
@@ -310,6 +348,9 @@ def run(args: argparse.Namespace) -> int:
     if verification.numerics.heads:
         print("\nInside the model, on the same inputs, in float64:\n")
         print_table(verification.numerics.table())
+    if verification.is_exact is not None:
+        verb = "get" if verification.is_exact else "do NOT get"
+        print(f"\nInputs of up to {verification.exact_length} tokens {verb} what softmax gives, to the bit.")
     if verification.numerics.first_nan is not None:
         print(f"\nThe first number that is not finite: {verification.numerics.first_nan}.")
     print("\nAll kernels agree." if verification.passed else "\nFAILED: see above.")

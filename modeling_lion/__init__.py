@@ -18,6 +18,7 @@ from . import modeling_lion
 from .attention.report import AttentionReport
 from .configuration_lion import AUTO_MODELS, LionConfig
 from .in_transformers.in_place_classes import class_by_name, make_configs_lazily
+from .in_transformers.in_place_config import InPlaceConfig
 from .in_transformers.linearize import linearize
 from .in_transformers.local_attention import register_lion_local
 from .layout.passages import EncodedPassages, encode_passages, split_passages
@@ -36,7 +37,7 @@ AutoTokenizer.register(LionConfig, tokenizer_class=LionTokenizer, exist_ok=True)
 if IMAGE_PROCESSORS:
     AutoImageProcessor.register(LionConfig, image_processor_classes=IMAGE_PROCESSORS, exist_ok=True)
 # Saving also writes the code, so that others can load what save_pretrained() and push_to_hub() wrote.
-for saved in (LionConfig, LionTokenizer, LionGrayscaleImageProcessorPil):
+for saved in (LionConfig, InPlaceConfig, LionTokenizer, LionGrayscaleImageProcessorPil):
     saved.write_code = staticmethod(write_portable_code)
 for models in AUTO_MODELS.values():
     for auto_class, model_name in models.items():

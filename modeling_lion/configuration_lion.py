@@ -75,8 +75,6 @@ OF_PREPROCESSORS = {
     *(f"{name}_token" for name in ("bos", "cls", "eos", "mask", "pad", "sep", "unk")),
     *("image_mean", "image_std"),
 }
-# Ways to reduce a sequence to one vector.
-POOLINGS = {"text": ("cls", "mean", "late"), "image": ("cls", "mean", "cls_mean", "prefix", "attention")}
 # `max_position_embeddings` of models without positions: other libraries expect a positive number, and
 # sentence-transformers truncates texts to it.
 NO_LIMIT = 2**20
@@ -86,8 +84,26 @@ IMAGE_FIELDS = (
     "patch_size",
     "num_channels",
     "use_cls_token",
-    "num_register_tokens",
     "semantic_loss_ignore_index",
+)
+# Fields of earlier versions, for models that were made of other encoders, with the values of all others.
+DELETED_FIELDS = {
+    "embedding_size": None,
+    "norm_type": "layer_norm",
+    "norm_bias": True,
+    "first_norm": True,
+    "mlp_bias": True,
+    "proj_bias": True,
+    "use_prediction_head": False,
+    "classifier_bias": True,
+    "use_lm_transform": True,
+    "pooler_norm": False,
+    "num_register_tokens": 0,
+}
+DELETED_POOLINGS = ("late", "cls_mean", "prefix", "attention")
+CONVERT_AGAIN = (
+    "An earlier version made such models of other encoders. Make it again of its source, which stays the encoder that "
+    "it is: `lion convert <source> <folder>`."
 )
 # Names of fields in other models, and what to use in LION instead.
 OTHER_NAMES = {
@@ -111,7 +127,7 @@ OTHER_NAMES = {
     "classifier_pooling": "give `pooling`.",
     "classifier_activation": "give `hidden_act`.",
     "decoder_bias": "the decoder to the vocabulary always has a bias.",
-    "attention_bias": "give `qkv_bias` and `proj_bias`.",
+    "attention_bias": "give `qkv_bias`.",
     "hidden_activation": "give `hidden_act`.",
     "norm_eps": "give `layer_norm_eps`.",
     "rms_norm_eps": "give `layer_norm_eps`.",
@@ -224,44 +240,12 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             whatever else is in the batch. Text only, and not for `"luna"`. Defaults to none.
         norm_position (`"pre"` or `"post"`, defaults to `"pre"`):
             Norms before each block (ViT) or after it (BERT).
-        norm_type (`"layer_norm"` or `"rms_norm"`, defaults to `"layer_norm"`):
-            The type of all norms of the model.
-        norm_bias (`bool`, defaults to `True`):
-            Whether LayerNorms have a bias; RMSNorms have none.
-        embedding_norm (`bool`, *optional*):
-            Whether the embeddings are normed. Defaults to `True` for text (BERT), `False` for images (ViT).
-        embedding_size (`int`, *optional*):
-            Size of the embeddings of a text and of the norm after them, if a linear layer then maps them to
-            `hidden_size` (ALBERT, ELECTRA); also the size of `inputs_embeds`. `None` for `hidden_size` and no such
-            layer.
-        first_norm (`bool`, defaults to `True`):
-            Whether the first layer of a model with `norm_position="pre"` has a norm before its attention. ModernBERT,
-            which norms the embeddings, has none there.
         use_gated_mlp (`bool`, defaults to `True`):
             Whether the MLP is gated, down(act(gate(x)) * up(x)), with 1.5 times the weights for the same
             `intermediate_size`.
-        mlp_bias, proj_bias (`bool`, defaults to `True`):
-            Whether the linear layers of the MLP, and the output projection of the attention, have biases.
-        use_prediction_head (`bool`, defaults to `False`):
-            Whether classifiers of texts and tokens have a dense layer, an activation and a norm before their last
-            layer (ModernBERT). The pooler then has no dense layer (which BERT's has).
-        classifier_bias (`bool`, defaults to `True`):
-            Whether the dense layer of such a head, and of that of masked LM, has a bias.
-        use_lm_transform (`bool`, defaults to `True`):
-            Whether masked LM has a dense layer, an activation and a norm before its decoder (BERT), or the decoder
-            alone (EuroBERT).
-        pooling (`str`, defaults to `"mean"`):
-            How a sequence is reduced to one vector: `"cls"`, its first token, or `"mean"`, the mean of all tokens. For
-            text also `"late"`: the mean after the dense layer of `pooler_act` was applied to each token (EuroBERT).
-            For images also `"cls_mean"`: the first token and the mean of the patches, concatenated (DINOv2);
-            `"prefix"`: all tokens before the patches, concatenated (DeiT's two classifiers); or `"attention"`: the
-            attention of a learnt query (SigLIP).
-        pooler_act (`str`, *optional*):
-            Activation of a dense layer after the pooling, or `"none"` for no such layer. `None` means `"tanh"` (BERT)
-            for text that is pooled by `"cls"` without `use_prediction_head`, and no layer otherwise.
-        pooler_norm (`bool`, defaults to `False`):
-            Whether the norm after the last layer of a model with `norm_position="pre"` applies to the pooled vector
-            only (CLIP), so that the last hidden states are not normed.
+        pooling (`"cls"` or `"mean"`, defaults to `"mean"`):
+            How a sequence is reduced to one vector: its first token, which a dense layer and tanh follow in texts
+            (BERT), or the mean of all tokens.
         patch_order (`"raster"`, `"snake"`, `"zigzag"` or `"hilbert"`, defaults to `"raster"`):
             The order in which patches are scanned. All but `"raster"` average the scan along a curve and the one
             along its transpose, each with its own decays: `"snake"` follows the rows, alternately to the right and to
@@ -315,9 +299,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             As in BERT. `type_vocab_size` may be 0, for no embeddings of token types; all ids are then 0.
         use_cls_token (`bool`, defaults to `True`):
             Whether a CLS token precedes the patches of an image.
-        num_register_tokens (`int`, defaults to 0):
-            Learnt tokens between the CLS token and the patches of an image, without positions (DINOv2; the
-            distillation token of DeiT).
         image fields (`image_size`, `patch_size`, `num_channels`, `semantic_loss_ignore_index`, `out_features`,
         `out_indices`):
             As in ViT and BEiT. Sizes are a number or (height, width). The last two choose the feature maps of
@@ -361,7 +342,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     patch_size: int | list[int] | tuple[int, int] = 16
     num_channels: int = 3
     use_cls_token: bool = True
-    num_register_tokens: int = 0
     semantic_loss_ignore_index: int = 255
     _out_features: list[str] | None = None
     _out_indices: list[int] | None = None
@@ -375,20 +355,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     position_embedding_type: Literal["none", "absolute", "cyclic"] | None = None
     rope_parameters: dict | None = None
     norm_position: Literal["pre", "post"] = "pre"
-    norm_type: Literal["layer_norm", "rms_norm"] = "layer_norm"
-    norm_bias: bool = True
-    embedding_norm: bool | None = None
-    embedding_size: int | None = None
-    first_norm: bool = True
     use_gated_mlp: bool = True
-    mlp_bias: bool = True
-    proj_bias: bool = True
-    use_prediction_head: bool = False
-    classifier_bias: bool = True
-    use_lm_transform: bool = True
-    pooling: Literal["cls", "mean", "late", "cls_mean", "prefix", "attention"] = "mean"
-    pooler_act: str | None = None
-    pooler_norm: bool = False
+    pooling: Literal["cls", "mean"] = "mean"
     patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
     head_directions: Literal["both", "alternate"] | None = None
     mixer_initializer_range: float | int | None = None
@@ -408,6 +376,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         if self.transformers_version is None:
             self.check_names(kwargs)
         else:
+            self.drop_deleted_fields(kwargs)
             self.warn_of_names(kwargs)
         chosen = {name: kwargs.pop(name, None) for name in ("out_features", "out_indices")}
         if any(value is not None for value in chosen.values()):
@@ -423,8 +392,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             self.head_directions = "alternate" if can_alternate else "both"
         if self.conv_kernel is None:
             self.conv_kernel = 3 if self.has_linear_layers else 0
-        if self.embedding_norm is None:
-            self.embedding_norm = is_text
         if self.sliding_window is None and "sliding_attention" in self.layer_types_in_use:
             self.sliding_window = 64
         self.set_lengths()
@@ -490,6 +457,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         if "max_position_embeddings" in given:
             given = {"initial_context_length": None} | given
         stored = published_fields((config_dict | given).get("modality", "text")) | config_dict
+        if stored["pooling"] in DELETED_POOLINGS:
+            raise ValueError(f"The stored configuration has `pooling` {stored['pooling']!r}. {CONVERT_AGAIN}")
         return super().from_dict({"transformers_version": __version__} | stored | given, **kwargs)
 
     @classmethod
@@ -500,6 +469,20 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
                 cls.check_names([name])
             except ValueError as error:
                 logger.warning_once(f"Of a stored configuration, `{name}` has no effect: {error}")
+
+    def drop_deleted_fields(self, stored: dict) -> None:
+        """
+        Take fields of earlier versions out of a stored configuration.
+
+        Raises:
+            ValueError: if one has a value that no model has any more.
+        """
+        is_text = self.modality == "text"
+        has_dense = is_text and self.pooling == "cls"
+        computed = {"embedding_norm": is_text, "pooler_act": "tanh" if has_dense else "none"}
+        for name, usual in (DELETED_FIELDS | computed).items():
+            if (value := stored.pop(name, None)) not in (None, usual):
+                raise ValueError(f"The stored configuration has `{name}` {value!r}. {CONVERT_AGAIN}")
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
         """
@@ -541,13 +524,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
 
     @property
     def num_prefix_tokens(self) -> int:
-        """Number of tokens before the patches of an image: the CLS token and the registers."""
-        return 0 if self.modality == "text" else self.use_cls_token + self.num_register_tokens
-
-    @property
-    def pooled_size(self) -> int:
-        """Length of the vector that a sequence is pooled to."""
-        return self.hidden_size * {"cls_mean": 2, "prefix": self.num_prefix_tokens}.get(self.pooling, 1)
+        """Number of tokens before the patches of an image: the CLS token."""
+        return 0 if self.modality == "text" else int(self.use_cls_token)
 
     @property
     def context_length(self) -> int:
@@ -731,16 +709,14 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             "initial_context_length",
             "type_vocab_size",
             "num_channels",
-            "num_register_tokens",
-            "embedding_size",
             "decay_rank",
             "luna_length",
             "chunk_size",
             "local_window",
             "num_key_heads",
         ):
-            minimum = 0 if name in ("type_vocab_size", "num_register_tokens", "local_window") else 1
-            is_unset = name in ("embedding_size", "num_key_heads") and getattr(self, name) is None
+            minimum = 0 if name in ("type_vocab_size", "local_window") else 1
+            is_unset = name == "num_key_heads" and self.num_key_heads is None
             if not is_unset and getattr(self, name) < minimum:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; give at least {minimum}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
@@ -825,13 +801,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
                 '`mixer_type` to "lit", "decay", "selective" or "diagonal", or leave `layer_types=None`.'
             )
 
-    def validate_norms(self):
-        if not self.first_norm and self.norm_position == "post":
-            raise ValueError(
-                "`first_norm` is False with `norm_position` 'post', where no norm comes before the first layer; leave "
-                '`first_norm=True`, or set `norm_position="pre"`.'
-            )
-
     def validate_directions(self):
         if self.head_directions == "alternate" and self.num_attention_heads % 2 and self.has_linear_layers:
             raise ValueError(
@@ -842,33 +811,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     def validate_activation(self):
         if self.hidden_act not in ACT2FN:
             raise ValueError(f"`hidden_act` is {self.hidden_act!r}; give one of {', '.join(sorted(ACT2FN))}.")
-        if self.pooler_act not in (None, "none", *ACT2FN):
-            raise ValueError(
-                f"`pooler_act` is {self.pooler_act!r}; give 'none' or one of {', '.join(sorted(ACT2FN))}."
-            )
 
     def validate_pooling(self):
-        possible = POOLINGS[self.modality]
-        if self.pooling not in possible:
+        if self.modality == "image" and self.pooling == "cls" and not self.use_cls_token:
             raise ValueError(
-                f"`pooling` is {self.pooling!r} with `modality` {self.modality!r}; give one of "
-                f"{', '.join(map(repr, possible))}."
-            )
-        if self.pooling == "late" and self.pooler_act in (None, "none"):
-            raise ValueError(
-                f"`pooling` is 'late' with `pooler_act` {self.pooler_act!r}, which is the mean of the tokens; give an "
-                'activation, or `pooling="mean"`.'
-            )
-        needed = {"cls": self.use_cls_token, "cls_mean": self.use_cls_token, "prefix": self.num_prefix_tokens}
-        if self.modality == "image" and not needed.get(self.pooling, True):
-            raise ValueError(
-                f"`pooling` is {self.pooling!r} with `use_cls_token` {self.use_cls_token} and `num_register_tokens` "
-                f'{self.num_register_tokens}, and there is no such token; give "mean" or "attention".'
-            )
-        if self.pooler_norm and self.norm_position == "post":
-            raise ValueError(
-                "`pooler_norm` is True with `norm_position` 'post', where each layer ends with its norm; leave "
-                '`pooler_norm=False`, or set `norm_position="pre"`.'
+                "`pooling` is 'cls' with `use_cls_token` False, and there is no such token; give \"mean\"."
             )
 
     def validate_normalization(self):
@@ -999,11 +946,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             raise ValueError(
                 "`position_embedding_type` is 'cyclic' with `modality` 'image'; give \"absolute\" (images of other "
                 'sizes interpolate them) or "none".'
-            )
-        if self.embedding_size is not None:
-            raise ValueError(
-                f"`embedding_size` is {self.embedding_size} with `modality` 'image'; patches are embedded in "
-                "`hidden_size` numbers: leave `embedding_size=None`."
             )
         for name in ("image_size", "patch_size"):
             size = getattr(self, name)

@@ -10,15 +10,12 @@ from .layout.input_checks import check_ids
 
 
 class LionTextEmbeddings(nn.Module):
-    """
-    Word embeddings and, if configured, token type and absolute position embeddings, then a norm, as in BERT (SPEC §7).
-    If their size is not the hidden size, a linear layer follows (ALBERT).
-    """
+    """Word embeddings and, if configured, those of token types and absolute positions, then a norm (SPEC §7)."""
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__()
         self.config = config
-        size = config.embedding_size or config.hidden_size
+        size = config.hidden_size
         self.word_embeddings = nn.Embedding(config.vocab_size, size, padding_idx=config.pad_token_id)
         self.token_type_embeddings = None
         if config.type_vocab_size > 0:
@@ -26,9 +23,8 @@ class LionTextEmbeddings(nn.Module):
         self.position_embeddings = None
         if config.position_embedding_type != "none":
             self.position_embeddings = nn.Embedding(config.context_length, size)
-        self.layer_norm = make_norm(config, size=size) if config.embedding_norm else nn.Identity()
+        self.layer_norm = make_norm(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.projection = nn.Identity() if config.embedding_size is None else nn.Linear(size, config.hidden_size)
 
     def forward(
         self,
@@ -57,7 +53,7 @@ class LionTextEmbeddings(nn.Module):
                 position_ids = position_ids.fmod(num_positions)  # negative ones stay negative, and are refused
             check_ids("position_ids", position_ids, num_positions, "max_position_embeddings", shape)
             embeddings = embeddings + self.position_embeddings(position_ids).to(device)
-        return self.projection(self.dropout(self.layer_norm(embeddings)))
+        return self.dropout(self.layer_norm(embeddings))
 
 
 class PatchProjection(nn.Conv2d):
@@ -68,28 +64,20 @@ class PatchProjection(nn.Conv2d):
 
 
 class LionImageEmbeddings(nn.Module):
-    """
-    A CLS token, register tokens if configured, and the patches of an image, row by row; absolute positions (but not
-    for registers) and a norm if configured (SPEC §6).
-    """
+    """A CLS token if configured, and the patches of an image, row by row; absolute positions or none (SPEC §6)."""
 
     def __init__(self, config: PreTrainedConfig, use_mask_token: bool = False):
         super().__init__()
         self.config = config
         self.num_cls_tokens = int(config.use_cls_token)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size)) if config.use_cls_token else None
-        self.register_tokens = None
-        if config.num_register_tokens > 0:
-            self.register_tokens = nn.Parameter(torch.zeros(1, config.num_register_tokens, config.hidden_size))
         self.mask_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size)) if use_mask_token else None
         self.patch_embeddings = PatchProjection(
             config.num_channels, config.hidden_size, kernel_size=config.patch_shape, stride=config.patch_shape
         )
         self.position_embeddings = None
         if config.position_embedding_type == "absolute":
-            num_positions = config.context_length - config.num_register_tokens
-            self.position_embeddings = nn.Parameter(torch.zeros(1, num_positions, config.hidden_size))
-        self.layer_norm = make_norm(config) if config.embedding_norm else nn.Identity()
+            self.position_embeddings = nn.Parameter(torch.zeros(1, config.context_length, config.hidden_size))
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
@@ -115,11 +103,7 @@ class LionImageEmbeddings(nn.Module):
             embeddings = torch.cat((cls_token, embeddings), dim=1)
         if self.position_embeddings is not None:
             embeddings = embeddings + self.positions(grid, interpolate_pos_encoding)
-        if self.register_tokens is not None:
-            cls_token, patches = embeddings.tensor_split((self.num_cls_tokens,), dim=1)
-            registers = self.register_tokens.expand(embeddings.shape[0], -1, -1)
-            embeddings = torch.cat((cls_token, registers, patches), dim=1)
-        return self.dropout(self.layer_norm(embeddings))
+        return self.dropout(embeddings)
 
     def positions(self, grid: tuple[int, int], interpolate_pos_encoding: bool | None) -> Tensor:
         """The position embeddings of the CLS token and a grid of patches, `(1, 1 + rows * columns, hidden_size)`."""

@@ -8,7 +8,6 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
-from .blocks import LionAttentionPooling
 from .embeddings import LionImageEmbeddings
 from .mixers.feature_map import Hedgehog, PositiveRandomFeatures
 from .mixers.linear_decay import DecayGate, FixedDecay, initial_decay_logits
@@ -51,10 +50,8 @@ def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:
     elif isinstance(module, LunaMixer) and module.memory is not None:
         init.normal_(module.memory, std=1.0)  # as large as after the LayerNorms of the other layers
     elif isinstance(module, LionImageEmbeddings):
-        for parameter in (module.cls_token, module.register_tokens, module.position_embeddings):
+        for parameter in (module.cls_token, module.position_embeddings):
             if parameter is not None:
                 init.trunc_normal_(parameter, std=config.initializer_range)
         if module.mask_token is not None:
             init.zeros_(module.mask_token)
-    elif isinstance(module, LionAttentionPooling):
-        init.normal_(module.probe, std=config.initializer_range)

@@ -20,8 +20,8 @@ def check_config(model_class: type, config: PreTrainedConfig, config_class: type
     """Raise a ValueError for a configuration that `model_class` does not support."""
     if isinstance(config, PreTrainedConfig) and type(config).model_type != config_class.model_type:
         raise ValueError(
-            f"{model_class.__name__} takes a LionConfig, and this is a {type(config).__name__}. `lion convert "
-            "--from-pretrained` makes a LION of a trained BERT, ModernBERT or ViT."
+            f"{model_class.__name__} takes a LionConfig, and this is a {type(config).__name__}: "
+            "`modeling_lion.linearize` gives a trained encoder of transformers linear attention."
         )
     if isinstance(config, config_class):
         config.validate()  # fields may have been set one by one

@@ -49,7 +49,7 @@ from .attention.implementation_names import (
 from .attention.lion_attention import lion_attention
 from .attention.report import AttentionReport, attention_report
 from .attention.tracing import is_readable
-from .blocks import LionMaskedLMHead, LionMLP, LionPooler, LionPredictionHead, make_norm
+from .blocks import LionMaskedLMHead, LionMLP, LionPooler, make_norm
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid
 from .initialization import init_own_weights, start_by_fan_in
@@ -103,7 +103,7 @@ class LionAttention(nn.Module):
         self.layer_norm = make_norm(config, eps=1e-5) if config.attention_layer_norm else None
         # Dropout of attention weights would need the full matrix; dropping mixed values works with every kernel.
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
-        self.o_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.proj_bias)
+        self.o_proj = nn.Linear(config.hidden_size, config.hidden_size)
         start_by_fan_in([*self.mixer.named_children(), ("o_proj", self.o_proj)], config)
 
     def forward(
@@ -154,7 +154,7 @@ class LionLayer(GradientCheckpointingLayer):
         self.layer_type = config.layer_type(layer_idx)
         self.chunk_size_feed_forward = config.chunk_size_feed_forward
         self.attention = LionAttention(config, layer_idx)
-        self.attention_norm = make_norm(config) if layer_idx > 0 or config.first_norm else nn.Identity()
+        self.attention_norm = make_norm(config)
         self.mlp = LionMLP(config)
         self.mlp_norm = make_norm(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -276,7 +276,7 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
 class LionModel(LionPreTrainedModel):
     # Heads and the mask token of pre-training are not part of the encoder, which may be loaded alone.
     _keys_to_ignore_on_load_unexpected = [
-        r"^(classifier|head|qa_outputs|lm_head|decode_head|decoder)\.",
+        r"^(classifier|qa_outputs|lm_head|decode_head|decoder)\.",
         r"mask_token$",
     ]
 
@@ -296,8 +296,7 @@ class LionModel(LionPreTrainedModel):
             self.embeddings = LionImageEmbeddings(config, use_mask_token)
         self.rotary_embeddings = rotary_embeddings(config)
         self.layers = nn.ModuleList([LionLayer(config, i) for i in range(config.num_hidden_layers)])
-        has_norm = config.norm_position == "pre" and not config.pooler_norm
-        self.norm = make_norm(config) if has_norm else None
+        self.norm = make_norm(config) if config.norm_position == "pre" else None
         self.pooler = LionPooler(config) if add_pooling_layer else None
         # SPEC §5: decays stay float32 if the model is loaded in half precision or quantised.
         parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
@@ -474,6 +473,16 @@ def classifier_dropout(config: LionConfig) -> nn.Dropout:
     return nn.Dropout(config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout)
 
 
+def classification_loss(
+    model: PreTrainedModel, labels: Tensor, logits: Tensor, num_items_in_batch: Tensor | int | None = None, **kwargs
+) -> Tensor:
+    """transformers' loss, which divides that of classes by `num_items_in_batch`; here all are."""
+    loss = model.loss_function(labels, logits, model.config, num_items_in_batch=num_items_in_batch, **kwargs)
+    if num_items_in_batch is None or model.config.problem_type == "single_label_classification":
+        return loss
+    return loss * labels.numel() / num_items_in_batch
+
+
 class LionTextClassifier(LionPreTrainedModel):
     """The base of the text heads that classify."""
 
@@ -483,14 +492,13 @@ class LionTextClassifier(LionPreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.lion = LionModel(config, add_pooling_layer=add_pooling_layer)
-        self.head = LionPredictionHead(config) if config.use_prediction_head else None
         self.dropout = classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
         self.post_init()
 
     def classify(self, states: Tensor) -> Tensor:
         """Logits of texts or tokens, `(..., num_labels)`, from pooled vectors or hidden states."""
-        return self.classifier(self.dropout(states if self.head is None else self.head(states)))
+        return self.classifier(self.dropout(states))
 
 
 @auto_docstring(custom_intro="LION with a classification or regression head on one vector for each text.")
@@ -519,7 +527,7 @@ class LionForSequenceClassification(LionTextClassifier):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
         logits = self.classify(outputs.pooler_output)
-        loss = None if labels is None else self.loss_function(labels, logits, self.config, **kwargs)
+        loss = None if labels is None else classification_loss(self, labels, logits, **kwargs)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -568,7 +576,6 @@ class LionForQuestionAnswering(LionPreTrainedModel):
     def __init__(self, config: LionConfig):
         super().__init__(config)
         self.lion = LionModel(config, add_pooling_layer=False)
-        self.head = LionPredictionHead(config) if config.use_prediction_head else None
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
@@ -588,8 +595,7 @@ class LionForQuestionAnswering(LionPreTrainedModel):
         outputs = self.lion(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
-        states = outputs.last_hidden_state
-        start_logits, end_logits = self.qa_outputs(states if self.head is None else self.head(states)).unbind(-1)
+        start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(start_logits, end_logits, start_positions, end_positions, **kwargs)
@@ -656,7 +662,7 @@ class LionForImageClassification(LionPreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.lion = LionModel(config)
-        self.classifier = nn.Linear(config.pooled_size, config.num_labels) if config.num_labels > 0 else nn.Identity()
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels) if config.num_labels > 0 else nn.Identity()
         self.post_init()
 
     @can_return_tuple
@@ -681,7 +687,7 @@ class LionForImageClassification(LionPreTrainedModel):
             **kwargs,
         )
         logits = self.classifier(outputs.pooler_output)
-        loss = None if labels is None else self.loss_function(labels, logits, self.config, **kwargs)
+        loss = None if labels is None else classification_loss(self, labels, logits, **kwargs)
         return ImageClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

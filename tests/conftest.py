@@ -28,18 +28,6 @@ KERNELS = ["parallel", "chunk", "rnn"]
 # Mixers in the kernels that compute them. Decays per channel go through the same code as those of "selective".
 PAIRS = [(mixer, kernel) for mixer in LINEAR_MIXERS for kernel in KERNELS]
 PAIRS += [("diagonal", "chunk"), ("softmax", "sdpa"), ("luna", "sdpa"), ("hybrid", "chunk")]
-# What stands for a mixer in tests of models: LION-S and softmax in a window in turn, in a modern block.
-HYBRID = {
-    "mixer_type": "selective",
-    "norm_type": "rms_norm",
-    "norm_position": "pre",
-    "first_norm": False,
-    "use_gated_mlp": True,
-    "mlp_bias": False,
-    "proj_bias": False,
-    "use_prediction_head": True,
-    "classifier_bias": False,
-}
 BATCH, LENGTH, CHOICES, LABELS = 3, 9, 4, 3
 # Weights large enough for a mistake to show, several chunks per sequence, a grid that is not square.
 TINY = {
@@ -58,11 +46,11 @@ TINY_IMAGE = {"image_size": (6, 8), "patch_size": 2}
 
 
 def mixer_fields(mixer: str, num_hidden_layers: int = 2) -> dict:
-    """The fields of a configuration with one of `MIXERS`."""
+    """The fields of a configuration with one of `MIXERS`; "hybrid" is LION-S and softmax in a window in turn."""
     if mixer != "hybrid":
         return {"mixer_type": mixer}
     layer_types = ["sliding_attention" if i % 2 else "linear_attention" for i in range(num_hidden_layers)]
-    return HYBRID | {"layer_types": layer_types, "sliding_window": 2 if num_hidden_layers > 1 else None}
+    return {"layer_types": layer_types, "sliding_window": 2 if num_hidden_layers > 1 else None}
 
 
 def random_ids(config: LionConfig, *shape: int) -> torch.Tensor:

@@ -107,12 +107,12 @@ def mask_figure(reading: Reading, layer: int) -> Figure:
     return figure
 
 
-def time_figure(times: Sequence[Time], name: str) -> Figure:
+def time_figure(times: Sequence[Time], name: str, peer: str) -> Figure:
     """Seconds by length, both axes logarithmic."""
     figure = new_figure(7.5, 3.8)
     axis = figure.subplots()
     lengths = [time.length for time in times]
-    for label, values, color in ((name, [t.lion for t in times], BLUE), ("BERT", [t.bert for t in times], DARK)):
+    for label, values, color in ((name, [t.lion for t in times], BLUE), (peer, [t.softmax for t in times], DARK)):
         axis.loglog(lengths, values, "o-", color=color, label=label)
     axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
     axis.minorticks_off()

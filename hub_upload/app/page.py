@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..export.exported import check_installed
+from ..traits import InPlaceTraits
 from . import panels
 from .panels import Served
 
@@ -224,12 +225,15 @@ def build_time(served: Served) -> None:
 
     longest = gradio.Radio([512, 2048, 8192], value=2048, label="Tokens in the longest text", elem_id="longest")
     button = gradio.Button("Measure", variant="primary", elem_id="measure")
+    is_in_place = isinstance(served.traits, InPlaceTraits)
+    peer = "the encoder before" if is_in_place else "BERT"
+    what = "the same with" if is_in_place else "of the same size, with random weights and"
     gradio.Markdown(
-        "CPU time of this machine to read one random text with one thread, medians. BERT is of the same size, with "
-        "random weights and PyTorch's fused attention."
+        "CPU time of this machine to read one random text with one thread, medians. "
+        f"{peer[0].upper()}{peer[1:]} is {what} PyTorch's fused attention."
     )
     picture = gradio.Plot(show_label=False, elem_id="times")
-    headers = ["tokens", "this model, seconds", "BERT, seconds", "of BERT's time"]
+    headers = ["tokens", "this model, seconds", f"{peer}, seconds", "ratio"]
     table = gradio.Dataframe(headers=headers, interactive=False, label="Times", elem_id="seconds")
 
     def measure(longest: int, progress=gradio.Progress()) -> Iterator[tuple]:  # noqa: B008
@@ -238,8 +242,8 @@ def build_time(served: Served) -> None:
         for time in panels.time_by_length(served, longest):
             times.append(time)
             progress(time.length / longest, f"{time.length:,} tokens")
-            rows = [[f"{x.length:,}", f"{x.lion:.3f}", f"{x.bert:.3f}", f"{x.lion / x.bert:.2f}"] for x in times]
-            yield time_figure(times, served.name), rows
+            rows = [[f"{x.length:,}", f"{x.lion:.3f}", f"{x.softmax:.3f}", f"{x.lion / x.softmax:.2f}"] for x in times]
+            yield time_figure(times, served.name, peer), rows
 
     on_click(button, measure, [longest], [picture, table], "measure")
 

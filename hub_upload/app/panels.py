@@ -6,6 +6,7 @@ numbers and texts, or raise a ValueError whose message is a sentence for the pag
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AutoModel, BertConfig, pipeline
+from transformers import AutoModel, BertConfig, PreTrainedModel, pipeline
 from transformers.utils import cached_file
 
-from modeling_lion import AttentionReport, LionPreTrainedModel
+from modeling_lion import AttentionReport
 from modeling_lion.mixers.linear import LinearMixer
 from modeling_lion.mixers.linear_decay import DiagonalMixer
 
@@ -25,6 +26,7 @@ from ..checkpoint import find_checkpoint, load_model, load_preprocessor
 from ..publish.model_card import attention_in_words
 from ..sentence_modules import MODULES, encoder_class
 from ..timing import cpu_seconds
+from ..traits import InPlaceTraits, Traits, traits_of
 from .search import Answer, Index, MemoryVectors, SentenceEncoder, documents_of_text, read_text, unit_vectors
 
 
@@ -57,7 +59,7 @@ class Served:
 
     name: str
     source: str
-    model: LionPreTrainedModel
+    model: PreTrainedModel
     preprocessor: object
     vectors: dict[bool, MemoryVectors] = field(default_factory=lambda: defaultdict(MemoryVectors))
 
@@ -67,7 +69,11 @@ class Served:
 
     @property
     def is_text(self) -> bool:
-        return self.model.config.modality == "text"
+        return self.traits.modality == "text"
+
+    @cached_property
+    def traits(self) -> Traits:
+        return traits_of(self.model)
 
     @cached_property
     def why_no_encoder(self) -> str | None:
@@ -76,7 +82,7 @@ class Served:
             return f"{self.name} was not saved by sentence-transformers: its vectors were not trained to be compared."
         name = encoder_class(Path(self.source)) if Path(self.source).is_dir() else "SentenceTransformer"
         if name != "SentenceTransformer" or not self.is_text:
-            return f"{self.name} is a {name} for {self.model.config.modality}s, and a SentenceTransformer is needed."
+            return f"{self.name} is a {name} for {self.traits.modality}s, and a SentenceTransformer is needed."
         return None
 
     @cached_property
@@ -102,14 +108,14 @@ def load_served(source: str | Path) -> Served:
     if Path(source).is_dir():
         folders = [find_checkpoint(source), source]
     model = load_model(folders[0])
-    preprocessor = load_preprocessor(model.config.modality, *folders)
+    preprocessor = load_preprocessor(traits_of(model).modality, *folders)
     return Served(Path(source).absolute().name if len(folders) > 1 else source, str(folders[0]), model, preprocessor)
 
 
 def facts(served: Served) -> str:
     """A sentence that describes the checkpoint."""
     config = served.model.config
-    name, kind = attention_in_words(config)
+    name, kind = attention_in_words(served.model)
     count = served.model.num_parameters()
     size = f"{count / 1e6:.1f}M parameters" if count >= 1e6 else f"{count:,} parameters"
     return (
@@ -118,9 +124,12 @@ def facts(served: Served) -> str:
     )
 
 
-def needs(served: Served, *kinds: str) -> str | None:
-    """A sentence, if the checkpoint is of another class."""
-    return None if served.kind in kinds else f"it needs a {' or '.join(kinds)}, and {served.name} is a {served.kind}."
+def needs(served: Served, *auto_classes: str) -> str | None:
+    """A sentence, if the checkpoint is of another class than those that these Auto classes load."""
+    known = served.traits.auto_classes
+    kinds = [kind for name in auto_classes for kind in known.get(name, ())]
+    wanted = " or ".join(kinds or auto_classes)
+    return None if served.kind in kinds else f"it needs a {wanted}, and {served.name} is a {served.kind}."
 
 
 def words_of(text: str | None, what: str) -> str:
@@ -133,7 +142,7 @@ def words_of(text: str | None, what: str) -> str:
 def check_length(served: Served, *texts: str) -> Tensor:
     """The token ids `(1, length)` of a text or a pair; raises a ValueError if they exceed the table of positions."""
     ids = served.preprocessor(*texts, return_tensors="pt", truncation=False, verbose=False)["input_ids"]
-    longest = served.model.config.longest_text
+    longest = served.traits.longest_text
     if longest is not None and longest < ids.shape[1]:
         raise ValueError(
             f"The text has {ids.shape[1]:,} tokens, and {served.name} reads up to {longest:,}: shorten it."
@@ -153,7 +162,7 @@ class Filled(NamedTuple):
 
 
 def why_not_fill(served: Served) -> str | None:
-    return needs(served, "LionForMaskedLM")
+    return needs(served, "AutoModelForMaskedLM")
 
 
 def fill_mask(served: Served, text: str, top: int = 5) -> list[Filled]:
@@ -173,7 +182,7 @@ def fill_mask(served: Served, text: str, top: int = 5) -> list[Filled]:
 
 
 def why_not_classify(served: Served) -> str | None:
-    return needs(served, "LionForSequenceClassification", "LionForImageClassification")
+    return needs(served, "AutoModelForSequenceClassification", "AutoModelForImageClassification")
 
 
 def classify_text(served: Served, text: str, second: str | None = None) -> dict[str, float]:
@@ -206,7 +215,7 @@ def why_not_compare(served: Served) -> str | None:
 
 def compare_texts(served: Served, lines: str) -> tuple[list[str], Tensor]:
     """The texts, one per line, and the cosines of all pairs, `(texts, texts)`, float32."""
-    texts = [line.strip() for line in words_of(lines, "Texts").splitlines() if line.strip()]
+    texts = [line.strip() for line in words_of(lines, "Texts").split("\n") if line.strip()]
     if not FEWEST_TEXTS <= len(texts) <= MOST_TEXTS:
         raise ValueError(f"There are {len(texts)} texts, one a line: give {FEWEST_TEXTS} to {MOST_TEXTS}.")
     vectors = unit_vectors(served.encoder, texts)
@@ -315,6 +324,8 @@ def linear_layers(served: Served) -> list[int]:
 
 
 def why_not_heads(served: Served) -> str | None:
+    if isinstance(served.traits, InPlaceTraits):
+        return f"it shows the layers of a LionModel, and {served.name} is a {served.kind}."
     layers, linear = served.model.base_model.layers, linear_layers(served)
     if linear and not isinstance(layers[linear[0] - 1].attention.mixer, DiagonalMixer):
         return None
@@ -365,35 +376,47 @@ def heads_of(served: Served, reports: list[AttentionReport | None]) -> list[Head
 
 
 class Time(NamedTuple):
-    """Seconds of CPU time to read one text of so many tokens, with one thread."""
+    """Seconds of CPU time to read one text of so many tokens, with one thread, and of a model with softmax."""
 
     length: int
     lion: float
-    bert: float
+    softmax: float
 
 
 def why_not_time(served: Served) -> str | None:
     return None if served.is_text else f"it times texts, and {served.name} reads images."
 
 
+def softmax_peer(served: Served, longest: int) -> PreTrainedModel:
+    """
+    What the checkpoint's encoder is compared with, in evaluation mode, with fused softmax attention: the encoder that
+    it was, or of a LION a BERT of its size, with random weights, for texts of up to `longest` tokens.
+    """
+    config = served.model.config
+    if isinstance(served.traits, InPlaceTraits):
+        peer = deepcopy(served.model.base_model)
+        peer.set_attn_implementation("sdpa")
+        return peer
+    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    peer = BertConfig(**{name: getattr(config, name) for name in sizes}, max_position_embeddings=longest)
+    return AutoModel.from_config(peer, attn_implementation="sdpa").eval()
+
+
 @torch.no_grad()
 def time_by_length(served: Served, longest: int, lengths: Sequence[int] = LENGTHS) -> Iterator[Time]:
     """
-    Medians for random texts, read by the checkpoint's encoder and by a BERT of its size, with random weights and fused
-    softmax attention; one after the other for the lengths up to `longest`.
+    Medians for random texts, read by the checkpoint's encoder and by its `softmax_peer`; one after the other for the
+    lengths up to `longest`.
     """
-    config = served.model.config
-    limit = longest if config.longest_text is None else min(longest, config.longest_text)
+    config, limit = served.model.config, served.traits.longest_text
+    limit = longest if limit is None else min(longest, limit)
     lengths = [length for length in lengths if length <= limit]
     if not lengths:
         raise ValueError(f"{served.name} reads up to {limit:,} tokens, which is too short to be timed.")
-    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    peer = BertConfig(**{name: getattr(config, name) for name in sizes}, max_position_embeddings=lengths[-1])
-    bert = AutoModel.from_config(peer, attn_implementation="sdpa").eval()
-    lion = served.model.base_model
+    lion, peer = served.model.base_model, softmax_peer(served, lengths[-1])
     for length in lengths:
         ids = torch.randint(config.vocab_size, (1, length))
-        calls = {"lion": lambda ids=ids: lion(input_ids=ids), "bert": lambda ids=ids: bert(input_ids=ids)}
+        calls = {"lion": lambda ids=ids: lion(input_ids=ids), "softmax": lambda ids=ids: peer(input_ids=ids)}
         if length == lengths[0]:
             cpu_seconds(calls, 1)  # what comes first is slow
         seconds = cpu_seconds(calls, REPEATS, SECONDS_PER_LENGTH)

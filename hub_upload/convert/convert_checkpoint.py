@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""The command `lion convert`: published checkpoints, or softmax encoders of transformers, to LION folders."""
+"""The command `lion convert`: encoders of transformers that become linear, and published LION checkpoints."""
 
 import argparse
 from pathlib import Path
@@ -10,12 +10,13 @@ from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
 from configuration_lion import LionConfig
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
+from modeling_lion.in_transformers.in_place_config import InPlaceConfig
+from modeling_lion.mixers.feature_map import FEATURE_MAPS
 
 from ..checkpoint import fit_length, load_preprocessor, new_folder
 from ..verify import Verification, print_table, verification_table, verify_checkpoint
-from .families import titles
+from .in_place import convert_encoder
 from .original import POSITION_EMBEDDINGS, convert_original_state_dict, infer_config, load_checkpoint, model_class
-from .warm_start import parse_linear_layers, save_warm_start
 
 
 TASKS = {
@@ -23,11 +24,11 @@ TASKS = {
     "image-classification": LionForImageClassification,
     "sequence-classification": LionForSequenceClassification,
 }
-# Fields of the configuration that are options of the command.
+WEIGHTS = (".bin", ".pt", ".pth", ".safetensors")  # a file of such a name is a published checkpoint
+# Fields of the configuration of a published checkpoint that are options of the command.
 FIELDS = (
     "num_attention_heads",
     "image_size",
-    "local_window",
     "pooling",
     "position_embedding_type",
     "mixer_type",
@@ -36,7 +37,8 @@ FIELDS = (
     "normalization",
     "patch_order",
 )
-REPORTED_FIELDS = (*FIELDS[3:], "attention_layer_norm", "num_hidden_layers", "num_attention_heads", "hidden_size")
+ENCODER_OPTIONS = ("layers", "mixer", "window", "exact_length", "positions", "dtype")
+REPORTED_FIELDS = (*FIELDS[2:], "attention_layer_norm", "num_hidden_layers", "num_attention_heads", "hidden_size")
 
 
 def convert_checkpoint(
@@ -88,7 +90,7 @@ def convert_checkpoint(
             loaded = load_preprocessor("text", tokenizer)
             if len(loaded) > config.vocab_size:
                 raise ValueError(f"The tokenizer has {len(loaded)} tokens, the model {config.vocab_size}.")
-            fit_length(loaded, config)
+            fit_length(loaded, config.longest_text)
             loaded.save_pretrained(folder)
         else:
             lines.append("No tokenizer: give --tokenizer, or save the one that the model was trained with beside it.")
@@ -103,69 +105,87 @@ def convert_checkpoint(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Make a LION model folder of a checkpoint that the paper's authors published, or, with --from-pretrained, of "
-        f"a trained encoder: {', '.join(titles())}."
+        "Give an encoder of transformers linear attention beyond a length, in a folder of its own (a folder or Hub "
+        "name), or make a LION model folder of a checkpoint that the paper's authors published (a file of weights)."
     )
-    parser.add_argument(
-        "checkpoint", help=".pt, .pth, .bin or .safetensors file; a model folder or name with --from-pretrained"
+    parser.add_argument("source", help="a folder or Hub name of an encoder; or a .pt, .pth, .bin or .safetensors file")
+    parser.add_argument("folder", help="folder to create")
+    parser.add_argument("--feature_map", choices=FEATURE_MAPS, help='of an encoder "hedgehog" by default')
+    encoder = parser.add_argument_group("of an encoder (as in modeling_lion.linearize)")
+    encoder.add_argument(
+        "--layers",
+        type=parse_layers,
+        help='which layers become linear: "all" (default), "global" for those without a window, "alternate", "none" '
+        'or indices, "0,2,4"; the others stay softmax, in linear time if they have a window',
     )
-    parser.add_argument("output_dir", help="folder to create")
-    parser.add_argument(
-        "--from-pretrained", action="store_true", help="the checkpoint is a trained encoder of transformers"
-    )
-    parser.add_argument(
-        "--linear_layers",
-        default="global",
-        type=parse_linear_layers,
-        help='with --from-pretrained: which layers become linear: "global" (default), "alternate", "all", "none" or '
-        'indices, "0,2,4"; the others stay softmax, in their window if they have one',
-    )
-    parser.add_argument("--task", choices=TASKS, help="task of the head of a published checkpoint")
-    parser.add_argument("--tokenizer", help="folder or Hub name of the tokenizer of a published text model")
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="file with the names of the classes, one per line")
-    fields = parser.add_argument_group("fields of the configuration, where the checkpoint does not show them")
-    fields.add_argument("--num_heads", "--num_attention_heads", type=int, metavar="N", dest="num_attention_heads")
-    fields.add_argument(
-        "--local_window",
+    encoder.add_argument("--mixer", choices=_choices(InPlaceConfig, "lion_mixer"), help='decays; default "lit": none')
+    encoder.add_argument("--window", type=int, metavar="TOKENS", help="tokens on each side with softmax; default 64")
+    encoder.add_argument(
+        "--exact_length",
         type=int,
         metavar="TOKENS",
-        help="tokens on each side that linear heads also see with softmax; 0 for none",
+        help="inputs of at most so many tokens are computed as before; by default the length of its training, at most "
+        "512",
     )
-    fields.add_argument("--image_size", type=int, nargs="+", metavar="PIXELS", help="one number, or height and width")
-    for name in FIELDS[3:]:
-        fields.add_argument(f"--{name}", choices=_choices(name))
+    encoder.add_argument(
+        "--positions", choices=["cyclic"], help="read a table of positions again where a text is longer"
+    )
+    encoder.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="of the weights; default: theirs")
+    published = parser.add_argument_group("of a published checkpoint, where it does not show them")
+    published.add_argument("--task", choices=TASKS, help="task of the head")
+    published.add_argument("--tokenizer", help="folder or Hub name of the tokenizer of a text model")
+    published.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line")
+    published.add_argument("--num_heads", "--num_attention_heads", type=int, metavar="N", dest="num_attention_heads")
+    published.add_argument(
+        "--image_size", type=int, nargs="+", metavar="PIXELS", help="one number, or height and width"
+    )
+    for name in FIELDS[2:]:
+        if name != "feature_map":
+            published.add_argument(f"--{name}", choices=_choices(LionConfig, name))
 
 
-def _choices(field: str) -> list[str]:
-    """The allowed values of a field of the configuration, `Literal[...]` or `Literal[...] | None`."""
-    values = get_args(LionConfig.__annotations__[field])
+def _choices(config_class: type, field: str) -> list[str]:
+    """The allowed values of a field of a configuration, `Literal[...]` or `Literal[...] | None`."""
+    values = get_args(config_class.__annotations__[field])
     return [value for value in values if isinstance(value, str)] or list(get_args(values[0]))
+
+
+def parse_layers(words: str) -> str | list[int]:
+    """ "0,2,4" are indices of layers, and "none" is no index; other words are unchanged."""
+    if words == "none":
+        return []
+    return [int(index) for index in words.split(",")] if words.replace(",", "").isdigit() else words
 
 
 def run(args: argparse.Namespace) -> int:
     """The command `lion convert`."""
-    fields = {name: getattr(args, name) for name in FIELDS if getattr(args, name) is not None}
+    given = {name: value for name, value in vars(args).items() if value is not None}
+    of_encoder = {name: given[name] for name in (*ENCODER_OPTIONS, "feature_map") if name in given}
+    of_published = {name: given[name] for name in ("task", "tokenizer", "labels", *FIELDS) if name in given}
+    is_file = Path(args.source).is_file()
+    if not is_file and Path(args.source).suffix in WEIGHTS:
+        raise FileNotFoundError(f"There is no file or folder {args.source} to convert.")
+    if wrong := (of_encoder if is_file else of_published).keys() - {"feature_map"}:
+        kind = "a file, and so a published checkpoint" if is_file else "no file, and so an encoder of transformers"
+        raise ValueError(f"{args.source} is {kind}: drop --{', --'.join(sorted(wrong))}.")
+    if not is_file:
+        print(convert_encoder(args.source, args.folder, **of_encoder))
+        return 0
+    return run_published(args, {name: of_published[name] for name in FIELDS if name in of_published})
+
+
+def run_published(args: argparse.Namespace, fields: dict) -> int:
+    """The command, of a published checkpoint."""
     if len(size := fields.get("image_size", ())) == 1:
         fields["image_size"] = size[0]
     if args.labels is not None:
-        labels = [label.strip() for label in args.labels.read_text(encoding="utf-8").splitlines() if label.strip()]
+        labels = [label.strip() for label in args.labels.read_text(encoding="utf-8").split("\n") if label.strip()]
         fields |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-    if args.from_pretrained:
-        if args.task or args.tokenizer:
-            raise ValueError(
-                "--from-pretrained takes the head and the tokenizer of the model: drop --task, --tokenizer."
-            )
-        print(save_warm_start(args.checkpoint, args.output_dir, args.linear_layers, **fields))
-        return 0
-    if not Path(args.checkpoint).exists():
-        raise FileNotFoundError(f"There is no file or folder {args.checkpoint} to convert.")
     if args.task is None:
         raise ValueError(f"--task is needed: one of {', '.join(TASKS)}.")
-    report, verification = convert_checkpoint(
-        args.checkpoint, args.output_dir, args.task, tokenizer=args.tokenizer, **fields
-    )
+    report, verification = convert_checkpoint(args.source, args.folder, args.task, tokenizer=args.tokenizer, **fields)
     print(f"{report}\nLargest error of the kernels against the float64 reference, on {verification.inputs}:")
     print_table(verification_table(verification))
     if not verification.passed:
-        print(f"FAILED: `lion verify {args.output_dir}` shows more.")
+        print(f"FAILED: `lion verify {args.folder}` shows more.")
     return 0 if verification.passed else 1

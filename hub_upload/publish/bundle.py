@@ -13,6 +13,7 @@ from tokenization_lion import LionTokenizer
 
 from ..checkpoint import copy_file, find_checkpoint, is_weights, load_model, load_preprocessor, new_folder
 from ..sentence_modules import MODULES, check_embeddings, encoder_class, sentence_files
+from ..traits import traits_of
 from ..verify import Verification, verification_table, verify_checkpoint
 from .model_card import TAGS, complete_metadata, model_card, read_eval_results, read_metadata, read_training
 from .refusals import bad_weights, bundle_files, find_refusals
@@ -89,14 +90,15 @@ def create_bundle(
     encoder = encoder_class(checkpoint) if modules else None
     refuse(source, [reason for path in checkpoint.glob("*.safetensors") for reason in bad_weights(path)])
     model = load_model(checkpoint)
-    preprocessor = load_preprocessor(model.config.modality, checkpoint, source)
+    modality = traits_of(model).modality
+    preprocessor = load_preprocessor(modality, checkpoint, source)
     results = read_eval_results(eval_results) if eval_results is not None else []
     metadata = complete_metadata(model, metadata, encoder)
 
     with new_folder(target) as folder:
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         preprocessor.save_pretrained(folder)
-        if model.config.modality == "text":
+        if modality == "text":
             finish_tokenizer_config(folder)
         for part in modules:
             copy_file(checkpoint / part, folder / part)
@@ -115,7 +117,7 @@ def create_bundle(
             path.write_text(yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False), encoding="utf-8")
         refuse(source, find_refusals(folder))
         if modules:
-            check_embeddings(folder, checkpoint, model.config.modality)
+            check_embeddings(folder, checkpoint, modality)
     files = file_sizes(target)
     copied = files.keys() - ({"README.md"} if card is None else set())
     return Bundle(Path(target), files, metadata, verification, left_out(source, checkpoint, copied))
@@ -226,7 +228,7 @@ def open_bundle(folder: str | Path, *, file: str | Path | None = None) -> Bundle
     metadata = read_metadata(folder)
     check_license(metadata)
     refuse(folder, find_refusals(folder))
-    modality = load_model(folder).config.modality
+    modality = traits_of(load_model(folder)).modality
     load_preprocessor(modality, folder)
     verification, files = check_kernels(folder, file), file_sizes(folder)
     if sentence_files(folder):

@@ -13,10 +13,9 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
-from modeling_lion.attention.implementation_names import attention_names
-
 from ..checkpoint import load_model
 from ..sample_inputs import model_batches, sample_inputs
+from ..traits import traits_of
 from .model_card import auto_class_of, pipeline_of
 
 
@@ -75,7 +74,7 @@ def load_in_clean_process(source: str | Path) -> CleanLoad:
     """
     source = str(Path(source).absolute())
     model = load_model(source)
-    (inputs,) = model_batches(model, sample_inputs(model.config, source), "right")
+    inputs = model_batches(model, sample_inputs(model, source), "right")[0]
     if auto_class_of(model) == "AutoModelForMultipleChoice":
         inputs = {name: tensor[:, None] for name, tensor in inputs.items()}
     request = {
@@ -83,8 +82,8 @@ def load_in_clean_process(source: str | Path) -> CleanLoad:
         "num_threads": torch.get_num_threads(),
         "inputs": inputs,
         "auto_class": auto_class_of(model),
-        "kernels": list(attention_names(model.config)),
-        "modality": model.config.modality,
+        "kernels": list(traits_of(model).forms),
+        "modality": traits_of(model).modality,
         "text_pair": TEXT_PAIR,
         "pipeline": pipeline_of(model),
     }
@@ -150,6 +149,7 @@ def answer_request(request: dict) -> dict:
     from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
     source, is_text, trust = request["source"], request["modality"] == "text", {"trust_remote_code": True}
+    of_inputs = {"image": AutoImageProcessor, "audio": transformers.AutoFeatureExtractor}
     auto_class = getattr(transformers, request["auto_class"])
     outputs, tokens, result = {}, {}, None
     for kernel in request["kernels"]:
@@ -168,7 +168,7 @@ def answer_request(request: dict) -> dict:
                 # Without permission to run code, transformers may give another tokenizer and not say so.
                 tokens["trusted" if allow else "untrusted"] = dict(tokenizer(*request["text_pair"]))
     else:
-        AutoImageProcessor.from_pretrained(source, **trust)
+        of_inputs[request["modality"]].from_pretrained(source, **trust)
     if request["pipeline"] is not None:
         pipe = transformers.pipeline(request["pipeline"], model=source, **trust)
         if is_text:

@@ -17,10 +17,11 @@ from huggingface_hub import (
     eval_result_entries_to_yaml,
     parse_eval_result_entries,
 )
+from transformers import PreTrainedModel
 
-from configuration_lion import AUTO_MODELS, LionConfig
-from modeling_lion import LionPreTrainedModel
+from modeling_lion.in_transformers.in_place_config import PREFIX
 
+from ..traits import InPlaceTraits, traits_of
 from ..verify import Verification
 
 
@@ -34,9 +35,20 @@ MIXERS = {
     "luna": ("Luna in the backbone of LION", "through a memory of fixed length, in linear time"),
     "softmax": ("Softmax attention in the backbone of LION", "as in BERT and ViT, to compare LION with"),
 }
+GROWTH = "time and memory grow with"
+# By form of linear attention: what it does, and what its cost grows with.
+FORMS = {
+    "auto": ("the fastest of the others; the default", ""),
+    "parallel": ("the full attention matrix", "the square of the length"),
+    "chunk": ("small matrices inside chunks, one state per direction between them", "the length"),
+    "rnn": ("two recurrences, token by token", "the length"),
+}
 # By Auto class: what the head does, in words, and the Hub's `pipeline_tag`, by modality.
 TASKS = {
-    "AutoModel": ("", {"text": "feature-extraction", "image": "image-feature-extraction"}),
+    "AutoModel": (
+        "",
+        {"text": "feature-extraction", "image": "image-feature-extraction", "audio": "feature-extraction"},
+    ),
     "AutoModelForMaskedLM": ("masked language modeling", {"text": "fill-mask"}),
     "AutoModelForSequenceClassification": ("text classification", {"text": "text-classification"}),
     "AutoModelForTokenClassification": ("token classification", {"text": "token-classification"}),
@@ -45,6 +57,10 @@ TASKS = {
     "AutoModelForImageClassification": ("image classification", {"image": "image-classification"}),
     "AutoModelForSemanticSegmentation": ("semantic segmentation", {"image": "image-segmentation"}),
     "AutoModelForMaskedImageModeling": ("masked image modeling", {"image": "image-feature-extraction"}),
+    "AutoModelForObjectDetection": ("object detection", {"image": "object-detection"}),
+    "AutoModelForDepthEstimation": ("depth estimation", {"image": "depth-estimation"}),
+    "AutoModelForAudioClassification": ("audio classification", {"audio": "audio-classification"}),
+    "AutoModelForCTC": ("speech recognition", {"audio": "automatic-speech-recognition"}),
 }
 # By class of sentence-transformers.
 ENCODER_TAGS = {"SentenceTransformer": "sentence-similarity", "CrossEncoder": "text-ranking"}
@@ -55,20 +71,32 @@ WITHOUT_PIPELINE = {  # in transformers
 }
 
 
-def auto_class_of(model: LionPreTrainedModel) -> str:
-    """The name of the Auto class that loads this class of model."""
-    names = {model_name: auto_class for auto_class, model_name in AUTO_MODELS[model.config.modality].items()}
-    return names[type(model).__name__]
+def auto_class_of(model: PreTrainedModel) -> str:
+    """
+    The name of the Auto class that loads this class of model.
+
+    Raises:
+        ValueError: if none does whose task the Hub knows.
+    """
+    names, kind = traits_of(model).auto_classes, type(model).__name__
+    found = next((auto_class for auto_class in TASKS if kind in names.get(auto_class, ())), None)
+    if found is None:
+        raise ValueError(
+            f"A {kind} has no task that the Hub knows: save the encoder alone, with "
+            "`model.base_model.save_pretrained(...)`."
+        )
+    return found
 
 
-def pipeline_tag(model: LionPreTrainedModel) -> str:
+def pipeline_tag(model: PreTrainedModel) -> str:
     """The Hub's name for the task of the model."""
-    return TASKS[auto_class_of(model)][1][model.config.modality]
+    return TASKS[auto_class_of(model)][1][traits_of(model).modality]
 
 
-def pipeline_of(model: LionPreTrainedModel) -> str | None:
-    """The name of transformers' `pipeline` for the model; `None` if there is none."""
-    return None if auto_class_of(model) in WITHOUT_PIPELINE else pipeline_tag(model)
+def pipeline_of(model: PreTrainedModel) -> str | None:
+    """The name of transformers' `pipeline` for the model; `None` if there is none, or none that takes our inputs."""
+    is_without = auto_class_of(model) in WITHOUT_PIPELINE or traits_of(model).modality == "audio"
+    return None if is_without else pipeline_tag(model)
 
 
 def read_metadata(folder: str | Path) -> dict:
@@ -82,13 +110,13 @@ def read_metadata(folder: str | Path) -> dict:
         raise ValueError(f"The metadata at the top of {path} cannot be read: {error}.") from error
 
 
-def complete_metadata(model: LionPreTrainedModel, metadata: dict, encoder: str | None = None) -> dict:
+def complete_metadata(model: PreTrainedModel, metadata: dict, encoder: str | None = None) -> dict:
     """
     Complete `metadata` with what follows from the model: `library_name`, `pipeline_tag`, `tags`. `encoder` is the
     class of sentence-transformers that loads the files, if one does.
     """
     library = "sentence-transformers" if encoder else "transformers"
-    tag = ENCODER_TAGS.get(encoder) if model.config.modality == "text" else None
+    tag = ENCODER_TAGS.get(encoder) if traits_of(model).modality == "text" else None
     defaults = {"library_name": library, "pipeline_tag": tag or pipeline_tag(model)}
     merged = defaults | {k: v for k, v in metadata.items() if v}
     merged["tags"] = list(dict.fromkeys([*(metadata.get("tags") or []), *TAGS, *([library] if encoder else [])]))
@@ -113,7 +141,7 @@ def read_first(folders: list[Path], name: str) -> dict:
 
 
 def model_card(
-    model: LionPreTrainedModel,
+    model: PreTrainedModel,
     name: str,
     metadata: dict,
     verification: Verification,
@@ -127,16 +155,23 @@ def model_card(
     `read_training`. `name` is `user/name` of the repository or a name alone; `encoder` is as in `complete_metadata`.
     """
     trainer_state = trainer_state or {}
-    id2label, (mixer, kind) = model.config.id2label, attention_in_words(model.config)
+    id2label, traits = model.config.id2label, traits_of(model)
+    mixer, kind = attention_in_words(model)
     card = ModelCard.from_template(
         ModelCardData(**metadata),
         template_path=TEMPLATE,
-        model=model,
-        config=model.config,
         name=name,
         title=name.split("/")[-1],
+        modality=traits.modality,
+        num_channels=traits.image_shape[0],
+        default_form=traits.default_form,
         mixer=mixer,
         attention=kind,
+        is_linear=traits.has_linear_layers,
+        has_softmax=isinstance(traits, InPlaceTraits),
+        rows=rows_of(model),
+        kernels=kernels_of(model),
+        limits=limits_of(model),
         auto_class=auto_class_of(model),
         head=TASKS[auto_class_of(model)][0],
         pipeline=pipeline_of(model),
@@ -169,11 +204,110 @@ def training_facts(metadata: dict, state: dict) -> dict:
     return {key: value for key, value in facts.items() if value}
 
 
-def attention_in_words(config: LionConfig) -> tuple[str, str]:
+def attention_in_words(model: PreTrainedModel) -> tuple[str, str]:
     """The name of the attention, and a phrase that describes it."""
-    is_softmax = config.mixer_is_linear and not config.has_linear_layers  # whatever `mixer_type` would be
-    name, how = MIXERS["softmax" if is_softmax else config.mixer_type]
-    return name, f"{'linear ' if config.has_linear_layers else ''}attention {how}"
+    config, traits = model.config, traits_of(model)
+    if not isinstance(traits, InPlaceTraits):
+        is_softmax = config.mixer_is_linear and not config.has_linear_layers  # whatever `mixer_type` would be
+        name, how = MIXERS["softmax" if is_softmax else config.mixer_type]
+        return name, f"{'linear ' if config.has_linear_layers else ''}attention {how}"
+    name, how = MIXERS[config.lion_mixer]
+    window = f" and softmax over {config.lion_window} tokens on each side" if config.lion_window else ""
+    source = config.model_type.removeprefix(PREFIX)
+    attention = f"linear attention {how},{window} where an input has more than {config.lion_exact_length} tokens"
+    return f"{name} inside of an encoder of type {source!r}", attention
+
+
+def rows_of_lion(model: PreTrainedModel) -> dict[str, object]:
+    """Rows of the table of a LION, by name; those without a value are left out."""
+    config = model.config
+    names = dict.fromkeys(config.layer_types or ())
+    return {
+        "mixer": quoted(config.mixer_type),
+        "layers that are": ", ".join(f"{quoted(name)}: {config.layer_types.count(name)}" for name in names),
+        "window": config.sliding_window and f"{config.sliding_window} tokens on each side",
+        "feature map": config.has_linear_layers
+        and f"{quoted(config.feature_map)}, normalization {quoted(config.normalization)}",
+        "positions": quoted(config.position_embedding_type),
+        "norms": quoted(config.norm_position),
+        "pooling": quoted(config.pooling),
+        "context length": config.modality == "text" and config.context_length,
+        "patch": config.modality == "image" and f"{'x'.join(map(str, config.patch_shape))} pixels",
+        "patch order": config.modality == "image" and quoted(config.patch_order),
+    }
+
+
+def rows_in_place(model: PreTrainedModel) -> dict[str, object]:
+    """Rows of the table of an encoder that became linear."""
+    config = model.config
+    is_linear = [sizes is not None for sizes in config.lion_layers.values()]
+    again = {"cyclic": "a table that is read again by longer texts"}
+    return {
+        "encoder": quoted(config.model_type.removeprefix(PREFIX)),
+        "exact up to": f"{config.lion_exact_length} tokens, where it computes what the encoder did, to the bit",
+        "layers that are linear": f"{sum(is_linear)} of {len(is_linear)}",
+        "mixer": quoted(config.lion_mixer),
+        "window": f"{config.lion_window} tokens on each side" if config.lion_window else "none",
+        "feature map": quoted(config.lion_feature_map),
+        "positions": again.get(config.lion_positions),
+    }
+
+
+def rows_of(model: PreTrainedModel) -> dict[str, object]:
+    """The table of the card: its rows by name."""
+    config, traits = model.config, traits_of(model)
+    is_text = traits.modality == "text"
+    rows = {
+        "parameters": f"{model.num_parameters():,}",
+        "layers": config.num_hidden_layers,
+        "hidden size": config.hidden_size,
+        "heads": config.num_attention_heads,
+        "MLP size": getattr(config, "intermediate_size", None),
+    }
+    rows |= rows_in_place(model) if isinstance(traits, InPlaceTraits) else rows_of_lion(model)
+    rows |= {
+        "weights": quoted(str(model.dtype).removeprefix("torch.")),
+        "vocabulary": is_text and f"{config.vocab_size:,}",
+        "image": traits.modality == "image" and f"{'x'.join(map(str, traits.image_shape[1:]))} pixels",
+    }
+    return {name: value for name, value in rows.items() if value}
+
+
+def quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def kernels_of(model: PreTrainedModel) -> list[tuple[str, ...]]:
+    """The table of names of `attn_implementation`: its rows, a header first."""
+    traits = traits_of(model)
+    header = "`attn_implementation`", "what it does"
+    softmax = '`"sdpa"`', "`scaled_dot_product_attention` of PyTorch"
+    eager = '`"eager"`', "the reference; returns attention weights"
+    if not traits.has_linear_layers:
+        return [header, (softmax[0], f"{softmax[1]}; the default"), eager]
+    forms = [(f'`"{name}"`', *FORMS[form]) for name, form in traits.forms.items()]
+    if isinstance(traits, InPlaceTraits):
+        return [(*header, GROWTH), *forms, (softmax[0], "the encoder as it was", FORMS["parallel"][1])]
+    return [(*header, GROWTH), *forms, (*eager, FORMS["parallel"][1])]
+
+
+def limits_of(model: PreTrainedModel) -> list[str]:
+    """What users have to know, in sentences."""
+    config, traits = model.config, traits_of(model)
+    is_own = not isinstance(traits, InPlaceTraits)
+    if traits.modality == "image":
+        size = "x".join(map(str, traits.image_shape[1:]))
+        is_fixed = not is_own or config.position_embedding_type != "none"
+        other = "; other sizes need `interpolate_pos_encoding=True`" if is_fixed else ""
+        return [f"Images are resized to {size} pixels by the processor{other}."]
+    if traits.longest_text is not None:
+        return [f"Inputs have at most {traits.longest_text} tokens."]
+    if is_own and config.has_decays:
+        return [
+            f"There is no longest input, but the decays were initialised for {config.context_length} tokens. The "
+            "quality of outputs beyond the training length was not measured."
+        ]
+    return []
 
 
 def quality_metrics(state: dict, metrics: dict) -> dict[str, str]:

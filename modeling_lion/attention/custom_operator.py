@@ -22,6 +22,7 @@ of the decays would lose most of their digits); otherwise it is empty, `(0,)`.
 """
 
 from collections.abc import Callable, Sequence
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -30,6 +31,9 @@ from .numerics import accumulation_dtype, save_for_backward, saved_for_backward,
 from .plain import run_plain
 
 
+# Of the operators. Code that was loaded from beside weights has a namespace of its own: torch takes an operator that
+# is defined again from the models that compute with it.
+NAMESPACE = "lion" if __name__.startswith("modeling_lion.") else f"lion_{crc32(__name__.encode()):08x}"
 INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? forward, Tensor? backward"
 BACKWARD_SCHEMA = (
     f"(Tensor grad, Tensor? grad_denominator, {INPUTS}, Tensor output, Tensor denominator, Tensor[] saved, "
@@ -63,7 +67,7 @@ def attention_operator(
     """
     results = ", ".join(["Tensor"] * (2 + num_saved))
     schema = f"({INPUTS}, int chunk_size, str division, str head_directions) -> ({results})"
-    operator = torch.library.custom_op(f"lion::{name}", compute, mutates_args=(), schema=schema)
+    operator = torch.library.custom_op(f"{NAMESPACE}::{name}", compute, mutates_args=(), schema=schema)
 
     @operator.register_fake
     def _(query, key, value, forward, backward, chunk_size, division, head_directions):
@@ -76,7 +80,7 @@ def attention_operator(
 
     if compute_gradients is not None:
         backward_operator = torch.library.custom_op(
-            f"lion::{name}_backward", compute_gradients, mutates_args=(), schema=BACKWARD_SCHEMA
+            f"{NAMESPACE}::{name}_backward", compute_gradients, mutates_args=(), schema=BACKWARD_SCHEMA
         )
 
         @backward_operator.register_fake

@@ -21,13 +21,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ..attention.custom_operator import NAMESPACE
 from ..attention.decay import cut_evenly
 from ..attention.kernels import register_kernels
 from ..attention.numerics import accumulation_dtype, save_for_backward, saved_for_backward
 from ..attention.softmax_window import LARGE_BLOCK, SMALL_BLOCK, TILE_ELEMENTS
 from ..attention.softmax_window_plain import window_mask
-from ..private_apis import softmax_backward_
+from ..private_apis import fused_attention_with_sums, softmax_backward_
 from .common import Scratch
+
+
+# Queries in a block of torch's fused attention.
+FUSED_BLOCK = 32
 
 
 def block_size(heads: int, sliding_window: int) -> int:
@@ -58,7 +63,9 @@ def tiles(
     sliding_window: int,
     first_query: int,
     dtype: torch.dtype,
+    ranges: list[list[tuple[int, int]]] | None = None,
 ) -> Iterator[Tile]:
+    """The tiles of all queries or, by row, of those in `ranges` of indices."""
     batch, heads, queries, _ = query.shape
     length = key.shape[2]
     _, block = cut_evenly(queries, block_size(heads, sliding_window))
@@ -71,8 +78,7 @@ def tiles(
     heads_of_tiles = [slice(head, min(head + step, heads)) for head in range(0, heads, step)]
     for row in range(batch):
         count = None if special is None else special[row % len(special)]
-        for start in range(0, queries, block):
-            stop = min(start + block, queries)
+        for start, stop in cut_ranges([(0, queries)] if ranges is None else ranges[row], block):
             first, last = first_query + start, first_query + stop
             left, right = max(0, first - reach), min(length, last + reach)
             bias = bias_of_all[: stop - start, left - first + reach : right - first + reach]
@@ -86,6 +92,13 @@ def tiles(
                 is_blind = is_blind if is_blind.any() else None
             for some in heads_of_tiles:
                 yield Tile((row, some, slice(start, stop)), (row, some, slice(left, right)), bias, is_blind, is_empty)
+
+
+def cut_ranges(ranges: list[tuple[int, int]], block: int) -> Iterator[tuple[int, int]]:
+    """Ranges of indices in pieces of at most `block`."""
+    for first, end in ranges:
+        for start in range(first, end, block):
+            yield start, min(start + block, end)
 
 
 @lru_cache(maxsize=8)
@@ -137,7 +150,7 @@ WINDOW_OPTIONS = "SymInt sliding_window, float scaling, SymInt first_query"
 
 
 @torch.library.custom_op(
-    "lion::softmax_window",
+    f"{NAMESPACE}::softmax_window",
     mutates_args=(),
     schema=f"({WINDOW_INPUTS}, {WINDOW_OPTIONS}, bool with_log_sum) -> (Tensor, Tensor)",
 )
@@ -146,7 +159,12 @@ def softmax_window(query, key, value, is_real, cu_seqlens, sliding_window, scali
     output, log_sum = allocate_results(query, value, with_log_sum)
     scratch = Scratch(query)
     by_head = output.transpose(1, 2)
-    for tile in tiles(query, key, is_real, cu_seqlens, sliding_window, first_query, scratch.dtype):
+    ranges = None
+    if is_fused(query, key, value, scratch):
+        ranges = attend_to_whole_windows(
+            query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query, by_head, log_sum
+        )
+    for tile in tiles(query, key, is_real, cu_seqlens, sliding_window, first_query, scratch.dtype, ranges):
         out = by_head[tile.queries]
         sums = log_sum[tile.queries] if with_log_sum else None
         if tile.is_empty:
@@ -159,6 +177,75 @@ def softmax_window(query, key, value, is_real, cu_seqlens, sliding_window, scali
         found = scratch.product(weights, v, scratch.target("output", out))
         scratch.deliver([found], [out])
     return output, log_sum
+
+
+def is_fused(query: Tensor, key: Tensor, value: Tensor, scratch: Scratch) -> bool:
+    """Whether torch's fused attention computes what is not at the ends of a sequence, nor beside padding."""
+    has_one_width = query.shape[-1] == value.shape[-1] and all(x.stride(-1) == 1 for x in (query, key, value))
+    return has_one_width and query.dtype == scratch.operand_dtype and fused_attention_with_sums() is not None
+
+
+def attend_to_whole_windows(
+    query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query, output, log_sum
+) -> list[list[tuple[int, int]]]:
+    """
+    Fill the output `(batch, heads, queries, d)` and the sums, unless they are `(0,)`, of all blocks whose windows are
+    within the sequence and have neither padding nor borders in them: many blocks in one call of torch's fused
+    attention, which reads keys and values where they are, though windows overlap. It takes .62 to .82 of the time of
+    tiles (one thread, AVX-512, float32; 12 heads of 32 and 64, windows of 64 and 128).
+
+    Returns:
+        By row, the ranges of queries that are left.
+    """
+    batch, _, queries, _ = query.shape
+    length = key.shape[2]
+    special = special_tokens(is_real, cu_seqlens, length)
+    bias = usual_bias(FUSED_BLOCK, sliding_window, query.dtype, query.device)
+    left = []
+    for row in range(batch):
+        count = None if special is None else special[row % len(special)]
+        rest, done = [], 0
+        for start, stop in whole_windows(queries, length, sliding_window, first_query, count):
+            rest.append((done, start))
+            done = stop
+            num_blocks = (stop - start) // FUSED_BLOCK
+            first_key = first_query + start - sliding_window
+            q = overlapping(query[row], start, num_blocks, FUSED_BLOCK)
+            k, v = (overlapping(x[row], first_key, num_blocks, bias.shape[1]) for x in (key, value))
+            found, sums = fused_attention_with_sums()(q, k, v, attn_mask=bias, scale=scaling)
+            output[row, :, start:stop].unflatten(1, (num_blocks, FUSED_BLOCK)).copy_(found.transpose(0, 1))
+            if log_sum.numel():
+                log_sum[row, :, start:stop].unflatten(1, (num_blocks, FUSED_BLOCK)).copy_(sums.transpose(0, 1))
+        rest.append((done, queries))
+        left.append([(start, stop) for start, stop in rest if start < stop])
+    return left
+
+
+def whole_windows(
+    queries: int, length: int, sliding_window: int, first_query: int, count: list[int] | None
+) -> Iterator[tuple[int, int]]:
+    """Ranges of queries, of whole blocks, whose windows are whole; `count` is a row of `special_tokens`."""
+    start = max(0, sliding_window - first_query)
+    start = -(-start // FUSED_BLOCK) * FUSED_BLOCK
+    first = None
+    while start + FUSED_BLOCK <= queries:
+        left, right = first_query + start - sliding_window, first_query + start + FUSED_BLOCK + sliding_window
+        is_whole = right <= length and (count is None or count[left] == count[right])
+        if is_whole and first is None:
+            first = start
+        if not is_whole and first is not None:
+            yield first, start
+            first = None
+        start += FUSED_BLOCK
+    if first is not None:
+        yield first, start
+
+
+def overlapping(x: Tensor, first: int, num_blocks: int, tokens: int) -> Tensor:
+    """`(h, l, d)` as blocks that begin every `FUSED_BLOCK` tokens from `first` on, `(num_blocks, h, tokens, d)`."""
+    by_head, by_token, _ = x.stride()
+    size, stride = (num_blocks, len(x), tokens, x.shape[-1]), (FUSED_BLOCK * by_token, by_head, by_token, 1)
+    return x.as_strided(size, stride, x.storage_offset() + first * by_token)
 
 
 def allocate_results(query: Tensor, value: Tensor, with_log_sum: bool) -> tuple[Tensor, Tensor]:
@@ -174,7 +261,7 @@ def window_results(query, key, value, is_real, cu_seqlens, sliding_window, scali
 
 
 @torch.library.custom_op(
-    "lion::softmax_window_backward",
+    f"{NAMESPACE}::softmax_window_backward",
     mutates_args=(),
     schema=f"(Tensor grad, Tensor? d_log_sum, {WINDOW_INPUTS}, {WINDOW_OPTIONS}) -> (Tensor, Tensor, Tensor)",
 )

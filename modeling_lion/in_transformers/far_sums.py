@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool1d, pad
 
 from ..attention.decay import LogDecay, is_per_head
+from ..attention.kernels import kernel_for
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import accumulation_dtype
 
@@ -43,6 +44,10 @@ def far_sums(
         Numerators `(batch, heads, length, value_dim)` and denominators `(batch, heads, length, 1)`, float32, or
         float64 for float64.
     """
+    kernel = kernel_for("far_sums", query, value)
+    if kernel is not None and log_decay is None and form in ("auto", "chunk"):
+        numerator, denominator = kernel(query, key, value, window)
+        return numerator, denominator.unsqueeze(-1)
     delay = window + 1
     keys = shifted(key, delay), shifted(key, -delay)
     values = shifted(value, delay), shifted(value, -delay)
@@ -87,6 +92,8 @@ def decays_on_the_way(log_decay: Tensor, delay: int) -> tuple[Tensor, Tensor]:
         total = (delay * log_decay).view(1, -1, 1)
         return total, total
     # Sums of `delay` terms each: differences of cumulative sums would lose digits (SPEC §5).
-    sums = avg_pool1d(pad(log_decay.clamp(min=-1e4), (delay, delay)), delay, stride=1) * delay
+    # (Not `pad`: ONNX Runtime would fuse it with the pooling, and refuse that much padding there.)
+    ends = log_decay.new_zeros(*log_decay.shape[:-1], delay)
+    sums = avg_pool1d(torch.cat((ends, log_decay.clamp(min=-1e4), ends), -1), delay, stride=1) * delay
     length = log_decay.shape[-1]
     return sums[..., :length], sums[..., delay + 1 : delay + 1 + length]

@@ -105,11 +105,19 @@ MODEL_CLASSES: dict[type, type[PreTrainedModel]] = {}
 
 
 def in_place_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
-    """The class of configurations of encoders whose class was `base`; registered with the Auto classes."""
+    """
+    The class of configurations of encoders whose class was `base`; registered with the Auto classes. (Code that was
+    loaded from beside weights leaves that to transformers: other weights may come with another version of it.)
+    """
     if base in CONFIG_CLASSES:
         return CONFIG_CLASSES[base]
     members = {"model_type": PREFIX + base.model_type, "__module__": __name__, "__doc__": InPlaceConfig.__doc__}
     CONFIG_CLASSES[base] = config_class = strict(type(f"Lion{base.__name__}", (InPlaceConfig, base), members))
+    models = {name: tuple(map(in_place_model_class, found)) for name, found in auto_models(base).items()}
+    names = {auto_class: tuple(model.__name__ for model in found) for auto_class, found in models.items()}
+    config_class.auto_classes = {"AutoConfig": (config_class.__name__,)} | names
+    if not LazyConfigs.are_installed:
+        return config_class
     AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
     for mapping in (TOKENIZER_MAPPING, FEATURE_EXTRACTOR_MAPPING, PROCESSOR_MAPPING):
         if base in mapping:
@@ -117,15 +125,19 @@ def in_place_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig
     if base in IMAGE_PROCESSOR_MAPPING:  # by names: the classes themselves may need torchvision
         names = IMAGE_PROCESSOR_MAPPING_NAMES.get(base.model_type) or IMAGE_PROCESSOR_MAPPING[base]
         IMAGE_PROCESSOR_MAPPING.register(config_class, names, exist_ok=True)
+    for auto_class, found in models.items():  # of several, `config.architectures` chooses
+        getattr(transformers, auto_class).register(config_class, found if len(found) > 1 else found[0], exist_ok=True)
+    return config_class
+
+
+def auto_models(base: type[PreTrainedConfig]) -> dict[str, tuple[type[PreTrainedModel], ...]]:
+    """The classes of transformers with such a configuration, by the name of the Auto class that loads them."""
     models = {auto_class: mapping[base] for auto_class, mapping in model_mappings().items() if base in mapping}
     models = {name: tuple(found) if isinstance(found, tuple | list) else (found,) for name, found in models.items()}
     # AutoModel also loads what transformers loads by the class alone, such as the encoder of an encoder-decoder.
     known = {model for found in models.values() for model in found}
     models["AutoModel"] = (*models.get("AutoModel", ()), *(model for model in models_of(base) if model not in known))
-    for auto_class, found in models.items():
-        made = tuple(in_place_model_class(model) for model in found)  # of several, `config.architectures` chooses
-        getattr(transformers, auto_class).register(config_class, made if len(made) > 1 else made[0], exist_ok=True)
-    return config_class
+    return models
 
 
 def models_of(base: type[PreTrainedConfig]) -> list[type[PreTrainedModel]]:
@@ -177,6 +189,8 @@ class LazyConfigs(dict):
     asked for: making all at import would import a file of transformers for each.
     """
 
+    are_installed = False
+
     def __contains__(self, model_type: object) -> bool:
         return super().__contains__(model_type) or source_type(model_type) is not None
 
@@ -197,4 +211,5 @@ def source_type(model_type: object) -> str | None:
 
 def make_configs_lazily() -> None:
     """Let transformers' Auto classes find the classes of this file by their model types."""
+    LazyConfigs.are_installed = True
     replace_registered_configs(lambda configs: configs if isinstance(configs, LazyConfigs) else LazyConfigs(configs))

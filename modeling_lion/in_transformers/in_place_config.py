@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """The fields that the configuration of an encoder gets when it becomes linear (SPEC §13)."""
 
+import os
 from collections.abc import Iterator
 from typing import Literal
 
@@ -11,6 +12,11 @@ from ..mixers.feature_map import FEATURE_MAPS
 
 
 PREFIX = "lion-"  # of `model_type`
+
+
+def is_lion(config: PreTrainedConfig) -> bool:
+    """Whether a configuration is of a model of this package: a LION, or an encoder that became linear."""
+    return config.model_type == "lion" or config.model_type.startswith(PREFIX)
 
 
 @strict
@@ -30,6 +36,11 @@ class InPlaceConfig(PreTrainedConfig):
         lion_position_table: the name of that table within the base model and its first position; `None` without one.
     """
 
+    # Of this type, the names of the classes for each Auto class.
+    auto_classes = {}
+    # Writes the code that loads this class; `None` if that code was loaded from beside the weights.
+    write_code = None
+
     lion_layers: dict | None = None
     lion_mixer: Literal["lit", "decay", "selective"] = "lit"
     lion_feature_map: str = "hedgehog"
@@ -45,6 +56,19 @@ class InPlaceConfig(PreTrainedConfig):
         for name in ("lion_window", "lion_exact_length"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name.removeprefix('lion_')}` is {getattr(self, name)}; give 0 or more tokens.")
+
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
+        """
+        `PreTrainedConfig.save_pretrained`, with an `auto_map` of all classes for this type and, from the installed
+        package, with the code that it refers to.
+        """
+        # In the place of an `auto_map` of the source, whose classes would compute softmax.
+        saved = self.architectures or ()
+        chosen = {name: next((x for x in found if x in saved), found[0]) for name, found in self.auto_classes.items()}
+        self.auto_map = {name: f"modeling_lion.{model}" for name, model in chosen.items()}
+        if self.write_code is not None:
+            self.write_code(save_directory)
+        super().save_pretrained(save_directory, **kwargs)
 
 
 def parts_of(config: PreTrainedConfig) -> Iterator[PreTrainedConfig]:

@@ -62,14 +62,23 @@ def check_borders_arrived(model: nn.Module, args: tuple, kwargs: dict, output) -
         )
 
 
-def check_length(model: nn.Module, length: int) -> None:
+def longest_text(model: PreTrainedModel) -> int | None:
+    """The most tokens of a text, by a table of positions that is not cyclic; `None` without a limit."""
+    config = model.config
+    if config.lion_position_table is None or config.lion_positions is not None:
+        return None
+    name, first = config.lion_position_table
+    return model.base_model.get_submodule(name).num_embeddings - first
+
+
+def check_length(model: PreTrainedModel, length: int) -> None:
     """Raise a ValueError if a text is longer than a table of positions that is not cyclic."""
-    name, first = model.config.lion_position_table
-    size = model.get_submodule(name).num_embeddings - first
-    if model.config.lion_positions is None and length > size:
+    size = longest_text(model)
+    if size is not None and length > size:
         raise ValueError(
-            f"The input has {length} tokens, and the table of positions ({name}) has {size}: linearize the encoder "
-            'with `positions="cyclic"`, which reads the table again, or cut the text (`truncation=True`).'
+            f"The input has {length} tokens, and the table of positions ({model.config.lion_position_table[0]}) has "
+            f'{size}: linearize the encoder with `positions="cyclic"`, which reads the table again, or cut the text '
+            "(`truncation=True`)."
         )
 
 

@@ -34,7 +34,7 @@ def check_inputs(
         raise ValueError("Pass either `input_ids` or `inputs_embeds`.")
     for name, inputs, width in (
         ("input_ids", input_ids, ()),
-        ("inputs_embeds", inputs_embeds, (config.embedding_size or config.hidden_size,)),
+        ("inputs_embeds", inputs_embeds, (config.hidden_size,)),
     ):
         if inputs is not None and (inputs.shape[2:] != width or inputs.dim() < 2 or inputs.shape[1] == 0):
             shape = ", ".join(("batch", "length", *map(str, width)))

@@ -9,6 +9,7 @@ is the mean of its tokens.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
+
+from ..in_transformers.in_place_config import InPlaceConfig, is_lion
+from ..in_transformers.model_inputs import longest_text
 
 
 Spans = Sequence[tuple[int, int]]
@@ -164,7 +168,7 @@ def token_rows(
 
 class PassageEncoder:
     """
-    A LION, its tokenizer, and the modules that follow the mean of tokens.
+    A LION or an encoder that became linear, its tokenizer, and the modules that follow the mean of tokens.
 
     Args:
         encoder: as `encode_passages` takes it.
@@ -185,7 +189,7 @@ class PassageEncoder:
             transformer, *modules = encoder
             self.model, self.tokenizer = getattr(transformer, "auto_model", transformer), encoder.tokenizer
             pooling_mode, self.modules = getattr(modules[0], "pooling_mode", None) if modules else None, modules[1:]
-        if not isinstance(self.model, PreTrainedModel) or self.model.config.model_type != "lion":
+        if not isinstance(self.model, PreTrainedModel) or not is_lion(self.model.config):
             raise ValueError(
                 f"The encoder is a {type(self.model).__name__}: give a LION of PyTorch, which reads long documents."
             )
@@ -195,6 +199,13 @@ class PassageEncoder:
                 f"({pooling_mode}): give one whose `pooling_mode` is 'mean'."
             )
         self.model = self.model.base_model
+        config = self.model.config
+        is_in_place = isinstance(config, InPlaceConfig)
+        self.longest_text = longest_text(self.model) if is_in_place else config.longest_text
+        # Positions of a text begin with the first of the table. Some encoders take none, and read rows one by one.
+        table = config.lion_position_table if is_in_place else None
+        self.first_position = 0 if table is None else table[1]
+        self.can_pack = "position_ids" in signature(self.model.forward).parameters
         if not getattr(self.tokenizer, "is_fast", False):
             raise ValueError(
                 f"{type(self.tokenizer).__name__} does not say which characters a token has: give a fast tokenizer."
@@ -204,11 +215,14 @@ class PassageEncoder:
 
     def hidden_states(self, rows: Sequence[TokenRow]) -> list[Tensor]:
         """Of each row `(length, hidden_size)`; several rows are packed into one sequence."""
-        device = self.model.device
+        if len(rows) > 1 and not self.can_pack:
+            return [states for row in rows for states in self.hidden_states([row])]
+        device, first = self.model.device, self.first_position
         lengths = [len(row.input_ids) for row in rows]
         inputs = {"input_ids": torch.tensor([[token for row in rows for token in row.input_ids]], device=device)}
         if len(rows) > 1:
-            inputs["position_ids"] = torch.cat([torch.arange(length, device=device) for length in lengths])[None]
+            positions = [torch.arange(first, first + length, device=device) for length in lengths]
+            inputs["position_ids"] = torch.cat(positions)[None]
         (states,) = self.model(**inputs).last_hidden_state
         return states.split(lengths)
 
@@ -240,8 +254,8 @@ def encode_passages(
     (`LionModel.encode_long`).
 
     Args:
-        encoder: a `SentenceTransformer` around a LION, its folder or name on the Hub, or a tuple of a `LionModel` and
-            its tokenizer. It must average its tokens.
+        encoder: a `SentenceTransformer` around a LION or an encoder that became linear (`linearize`), its folder or
+            name on the Hub, or a tuple of the model and its tokenizer. It must average its tokens.
         documents: texts of any length.
         passages: of every document the first character of each passage and the one behind its last; passages may
             overlap. Or a function that finds them in a text. `None` means `split_passages`.
@@ -286,7 +300,7 @@ def encode_passages(
                 f"{str(found)[:60]}."
             )
     model = PassageEncoder(encoder)
-    longest = min(max_document_tokens, model.model.config.longest_text or max_document_tokens)
+    longest = min(max_document_tokens, model.longest_text or max_document_tokens)
     size = model.model.config.hidden_size
     passage_means = [torch.zeros(len(found), size) for found in spans]
     document_sums, token_counts = torch.zeros(len(documents), size), torch.zeros(len(documents), 1)

@@ -89,7 +89,7 @@ class SharedLayout(Layout):
         """No mask: softmax layers have windows here, which need none."""
 
     def pool(self, hidden_states: Tensor, reduce: Callable[[Tensor, Tensor | None], Tensor], pooling: str) -> Tensor:
-        """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`, `"late"`) of whole sequences."""
+        """The first real token (`"cls"`) or the mean of all real tokens (`"mean"`) of whole sequences."""
         weights = torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
         if self.is_real is not None:
             weights = self.is_real

@@ -115,8 +115,9 @@ class Hedgehog(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`(batch, length, heads, head_dim)` to `(batch, length, heads, 2 * head_dim)`."""
-        scores = x.transpose(1, 2) @ self.weight.to(x.dtype)
-        return torch.stack((scores, -scores), dim=-2).softmax(-1).flatten(-2).transpose(1, 2)
+        weight = self.weight.to(x.dtype)
+        scores = x.transpose(1, 2) @ torch.cat((weight, -weight), dim=-1)
+        return scores.unflatten(-1, (2, -1)).softmax(-1).flatten(-2).transpose(1, 2)
 
 
 # Functions, or modules constructed with the number of heads and their dimension. Mixers call them with autocast off.

@@ -60,9 +60,12 @@ def product(a, b, accumulator, PRECISION: tl.constexpr):
 def held_tile(
     x, first, length, ROWS: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
-    """A tile for several `dots`, `(ROWS, WIDTH)`; None if they read slices of SPLIT columns."""
+    """
+    A tile for several `dots`, `(ROWS, WIDTH)`; 0 if they read slices of SPLIT columns. (Before 3.7, functions of
+    Triton could not return None.)
+    """
     if SPLIT < WIDTH:
-        return None
+        return 0.0
     else:
         return load_tile(x, first, length, 0, ROWS, WIDTH, DIM)
 

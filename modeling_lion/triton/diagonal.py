@@ -119,9 +119,13 @@ def is_own(TILE: tl.constexpr):
 @triton.jit
 def weights_inside(
     query, key, forward, backward, begin, length,
-    HEAD_DIM: tl.constexpr, SLICE: tl.constexpr, TILE: tl.constexpr, PRECISION: tl.constexpr,
+    HEAD_DIM: tl.constexpr, SLICE: tl.constexpr, TILE: tl.constexpr, TRANSPOSED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A inside a tile, `(TILE, TILE)` float32."""
+    """
+    A inside a tile, or its transpose, `(TILE, TILE)` float32. Triton 3.4 to 3.7.0 multiply wrongly with the transpose
+    of a product on Hopper GPUs; so a transpose is a product of its own, here and in `diagonal_gradient_kernel`.
+    """
     weights = tl.zeros([TILE, TILE], tl.float32)
     for start in range(0, HEAD_DIM, SLICE):
         q = load_tile(query, begin, length, start, TILE, SLICE, HEAD_DIM)
@@ -132,8 +136,12 @@ def weights_inside(
         half = tl.full([], 1, tl.int32)
         while half < TILE:
             of_query, of_key = factors_of_halves(steps, half, TILE, SLICE)
-            scaled_key = tl.trans((k.to(tl.float32) * of_key).to(k.dtype))
-            scores = tl.dot((q.to(tl.float32) * of_query).to(k.dtype), scaled_key, input_precision=PRECISION)
+            scaled_query = (q.to(tl.float32) * of_query).to(k.dtype)
+            scaled_key = (k.to(tl.float32) * of_key).to(k.dtype)
+            if TRANSPOSED:
+                scores = tl.dot(scaled_key, tl.trans(scaled_query), input_precision=PRECISION)
+            else:
+                scores = tl.dot(scaled_query, tl.trans(scaled_key), input_precision=PRECISION)
             weights += tl.where(meet(half, TILE), scores, 0.0)
             half *= 2
     return weights
@@ -248,7 +256,7 @@ def diagonal_output_kernel(
     output, forward, backward = head_of(output, bh, heads), head_of(forward, bh, heads), head_of(backward, bh, heads)
     begin = tile * TILE
     weights = weights_inside(
-        query, key, forward, backward, begin, length, HEAD_DIM, HEAD_TILE, TILE, PRECISION
+        query, key, forward, backward, begin, length, HEAD_DIM, HEAD_TILE, TILE, False, PRECISION
     )  # fmt: skip
     total = tl.sum(weights, 1)
     values = load_tile(value, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
@@ -279,15 +287,16 @@ def diagonal_value_gradient_kernel(
     d_value, forward, backward = head_of(d_value, bh, heads), head_of(forward, bh, heads), head_of(backward, bh, heads)
     begin = tile * TILE
     weights = weights_inside(
-        query, key, forward, backward, begin, length, HEAD_DIM, HEAD_TILE, TILE, PRECISION
+        query, key, forward, backward, begin, length, HEAD_DIM, HEAD_TILE, TILE, True, PRECISION
     )  # fmt: skip
     tokens = begin + tl.arange(0, TILE)
-    weights *= load_scale(inverses, tokens, bh, length, scale, NORMALIZE)[:, None]
+    weights *= load_scale(inverses, tokens, bh, length, scale, NORMALIZE)[None, :]
     dy = load_tile(grad, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
-    gradient = tl.dot(tl.trans(weights.to(dy.dtype)), dy, input_precision=PRECISION)
+    gradient = tl.dot(weights.to(dy.dtype), dy, input_precision=PRECISION)
     if HAS_STATES:
+        unused = tl.zeros([TILE], tl.float32)  # before 3.7, Triton could not return None in a tuple
         gradient, _ = add_states(
-            gradient, None, key, forward, backward, states, None, bh, tile, num_tiles, length, value_start,
+            gradient, unused, key, forward, backward, states, None, bh, tile, num_tiles, length, value_start,
             HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, TILE, False, False, PRECISION,
         )  # fmt: skip
     store_tile(d_value, gradient, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
@@ -328,15 +337,18 @@ def diagonal_gradient_kernel(
     begin = tile * TILE
     tokens = begin + tl.arange(0, TILE)
     row_scale = load_scale(inverses, tokens, bh, length, scale, NORMALIZE)
-    g = tl.zeros([TILE, TILE], tl.float32)
+    g, g_transposed = tl.zeros([TILE, TILE], tl.float32), tl.zeros([TILE, TILE], tl.float32)
     for value_start in range(0, VALUE_DIM, VALUE_TILE):
         dy = load_tile(grad, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         values = load_tile(value, begin, length, value_start, TILE, VALUE_TILE, VALUE_DIM)
         g = product(dy, tl.trans(values), g, PRECISION)
+        g_transposed = product(values, tl.trans(dy), g_transposed, PRECISION)
     if NORMALIZE:
         along = tl.load(delta + bh.to(tl.int64) * length + tokens, mask=tokens < length, other=0.0)
         g -= along[:, None]
+        g_transposed -= along[None, :]
     g *= row_scale[:, None]
+    g_transposed *= row_scale[None, :]
 
     q = load_tile(query, begin, length, start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
     k = load_tile(key, begin, length, start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
@@ -347,12 +359,14 @@ def diagonal_gradient_kernel(
     half = tl.full([], 1, tl.int32)
     while half < TILE:
         of_query, of_key = factors_of_halves(steps, half, TILE, HEAD_TILE)
-        level_g = tl.where(meet(half, TILE), g, 0.0).to(narrow)
+        on_level = meet(half, TILE)
+        level_g = tl.where(on_level, g, 0.0).to(narrow)
+        level_g_transposed = tl.where(on_level, g_transposed, 0.0).to(narrow)
         is_second = (tl.arange(0, TILE)[:, None] // half) % 2 == 1
         part = tl.dot(level_g, (k * of_key).to(narrow), input_precision=PRECISION) * of_query
         q_forward += tl.where(is_second, part, 0.0)
         q_backward += tl.where(is_second, 0.0, part)
-        part = tl.dot(tl.trans(level_g), (q * of_query).to(narrow), input_precision=PRECISION) * of_key
+        part = tl.dot(level_g_transposed, (q * of_query).to(narrow), input_precision=PRECISION) * of_key
         k_forward += tl.where(is_second, 0.0, part)
         k_backward += tl.where(is_second, part, 0.0)
         half *= 2

@@ -18,7 +18,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..attention.custom_operator import attention_operator
+from ..attention.custom_operator import NAMESPACE, attention_operator
 from ..attention.decay import close_directions, is_per_head, log_decay_floor
 from ..attention.kernels import register_kernels
 from ..attention.numerics import inverse_denominator, is_zero_denominator
@@ -284,7 +284,7 @@ def launch_silu_norm(x: Tensor, grad: Tensor | None = None) -> Tensor:
     return result
 
 
-triton_silu_norm = torch.library.custom_op("lion::triton_silu_norm", launch_silu_norm, mutates_args=())
+triton_silu_norm = torch.library.custom_op(f"{NAMESPACE}::triton_silu_norm", launch_silu_norm, mutates_args=())
 
 
 @triton_silu_norm.register_fake

@@ -19,7 +19,7 @@ def bench(monkeypatch):
     bench = importlib.import_module("bench_kernels")
     attention_inputs = bench.attention_inputs
     monkeypatch.setattr(bench, "attention_inputs", lambda *a, device, **options: attention_inputs(*a, **options))
-    monkeypatch.setattr(bench, "gpu", lambda: GPU)
+    monkeypatch.setattr(bench, "gpu", lambda *_: GPU)
     bench.check.cache_clear()
     return bench
 
@@ -70,6 +70,7 @@ def test_a_row_per_contestant(bench, monkeypatch, capsys):
     times = lambda functions, *_: {name: [i + 2.0] * 3 for i, name in enumerate(functions)}
     monkeypatch.setattr(bench, "captured", captured)
     monkeypatch.setattr(bench, "interleaved", times)
+    monkeypatch.setitem(bench.BACKENDS, "cudnn", bench.SDPBackend.MATH)  # which a CPU has
     rows = bench.measure(16, 1, "forward", "cuda", 10.0)
     assert [(row["mixer"], row["kernel"]) for row in rows] == [*bench.contestants("cuda", 16)]
     flash, cudnn, feature_map = rows[:3]
@@ -106,7 +107,7 @@ def test_models_beside_their_softmax_peers(bench, monkeypatch, tmp_path):
         "make_model": lambda name, layers, size: torch.nn.Linear(1, 1),
         "make_step": lambda *_: lambda: None,
         "interleaved": lambda steps, *_: {name: [seconds.get(name, 3.0)] for name in steps},
-        "gpu": lambda: GPU,
+        "gpu": lambda *_: GPU,
     }.items():
         monkeypatch.setattr(models, attribute, function)
     monkeypatch.setattr(torch.nn.Linear, "config", type("Config", (), {"num_hidden_layers": 12}), raising=False)

@@ -62,12 +62,14 @@ def test_gradient_reaches_every_weight(peers):
 
 
 @pytest.mark.parametrize("length", [1, 13, 64, 200])
-@pytest.mark.parametrize("peer", ["Hydra", "Vim"])
-def test_scan_equals_that_of_transformers(peers, peer, length):
+@pytest.mark.parametrize(("peer", "heads"), [("Hydra", 2), ("Hydra", 3), ("Vim", 2)])
+def test_scan_equals_that_of_transformers(peers, peer, heads, length):
     """Results and gradients; the references of transformers compute in float32."""
     torch.manual_seed(0)
-    mixer = peers.MAMBA_PEERS[peer](CONFIG, 1)[0].double()
-    hidden_states = torch.randn(2, length, CONFIG.hidden_size, dtype=torch.float64, requires_grad=True)
+    sizes = {"hidden_size": 16 * heads, "num_attention_heads": heads, "head_directions": "both"}
+    config = LionConfig(**CONFIG.to_dict() | sizes)
+    mixer = peers.MAMBA_PEERS[peer](config, 1)[0].double()
+    hidden_states = torch.randn(2, length, config.hidden_size, dtype=torch.float64, requires_grad=True)
     results = []
     for scan in (nullcontext(), peers.fast_scan(hidden_states.device)):
         with scan:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import gradio
 import pytest
 import torch
-from hub_checkpoints import image_checkpoint, text_checkpoint
+from hub_checkpoints import image_checkpoint, linear_checkpoint, text_checkpoint
 from hub_upload_lion.app import page as app
 from hub_upload_lion.app import panels as app_panels
 from hub_upload_lion.app import search
@@ -48,6 +48,7 @@ def folders(tmp_path_factory):
         "encoder": encoder,
         "luna": lambda path: text_checkpoint(path, mixer_type="luna"),
         "hybrid": lambda path: text_checkpoint(path, layer_types=["full_attention", "linear_attention"]),
+        "linear": linear_checkpoint,
         "full": lambda path: text_checkpoint(path, layer_types=["full_attention", "full_attention"]),
     }
 
@@ -70,6 +71,7 @@ def tokens(served, *texts):
 
 def test_facts_say_what_the_attention_is(served):
     assert "LION-S is linear attention with a decay" in app_panels.facts(served("hybrid"))
+    assert "where an input has more than 24 tokens" in app_panels.facts(served("linear"))
     assert "Luna in the backbone of LION is attention through a memory" in app_panels.facts(served("luna"))
     assert "Softmax attention in the backbone of LION is attention as in BERT" in app_panels.facts(served("full"))
 
@@ -198,9 +200,13 @@ def test_heads_of_a_long_text_and_of_an_image(served):
 
 def test_times_come_length_by_length(served):
     times = list(app_panels.time_by_length(served("masked"), 16, lengths=(8, 16, 32)))
-    assert [time.length for time in times] == [8, 16] and all(time.lion > 0 and time.bert > 0 for time in times)
+    assert [time.length for time in times] == [8, 16] and all(time.lion > 0 and time.softmax > 0 for time in times)
     assert [time.length for time in app_panels.time_by_length(served("table"), 8192)] == [128]
-    assert len(time_figure(times, "lion").axes[0].lines) == 2
+    linear = list(app_panels.time_by_length(served("linear"), 64, lengths=(16, 64)))  # the peer is what it was
+    assert [time.length for time in linear] == [16, 64]
+    peer = app_panels.softmax_peer(served("linear"), 64)
+    assert peer.config._attn_implementation == "sdpa" and served("linear").model.config._attn_implementation == "lion"
+    assert len(time_figure(times, "lion", "BERT").axes[0].lines) == 2
 
 
 @pytest.mark.parametrize(
@@ -211,6 +217,7 @@ def test_times_come_length_by_length(served):
         ("image", ["Classify", "What heads read"], "reads images"),
         ("encoder", ["Compare texts", "Search", "What heads read", "Time by length"], "is a LionModel"),
         ("luna", ["Fill a mask", "Time by length"], "is 'luna'"),
+        ("linear", ["Fill a mask", "Time by length"], "shows the layers of a LionModel, and linear is a LionBertFor"),
     ],
 )
 def test_a_model_has_the_panels_that_it_can_serve(folders, name, titles, reason):

@@ -11,7 +11,7 @@ from pathlib import Path
 import hub_upload_lion
 import pytest
 import torch
-from hub_checkpoints import TEXTS, image_checkpoint, text_checkpoint, text_tokenizer
+from hub_checkpoints import TEXTS, image_checkpoint, linear_checkpoint, text_checkpoint, text_tokenizer
 from hub_upload_lion import create_bundle, load_in_clean_process
 from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.cli import COMMANDS, main
@@ -26,6 +26,7 @@ from configuration_lion import AUTO_MODELS
 from modeling_lion import LionForMaskedLM, LionTokenizer
 from modeling_lion.attention.implementation_names import FORMS
 from modeling_lion.attention.lion_attention import lion_attention
+from modeling_lion.in_transformers.attention_functions import FORMS_IN_PLACE
 from modeling_lion.portable_code import portable_code
 
 
@@ -72,18 +73,23 @@ def test_every_auto_class_is_in_the_auto_map():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["text", "grey image", "segmented image"])
+@pytest.mark.parametrize(
+    "kind", ["text", "grey image", "segmented image", "BertForMaskedLM", "ViTForImageClassification"]
+)
 def test_a_bundle_works_where_the_package_is_not(kind, bundle, tmp_path):
-    folder = bundle.folder
-    if kind != "text":
+    folder, is_linear = bundle.folder, kind.endswith(("LM", "Classification"))
+    if is_linear:
+        folder = create_bundle(linear_checkpoint(tmp_path / "in", kind), tmp_path / "out", license="mit").folder
+    elif kind != "text":
         options = {"num_channels": 1} if kind == "grey image" else {"class_name": "LionForSemanticSegmentation"}
         folder = create_bundle(image_checkpoint(tmp_path / "in", **options), tmp_path / "out", license="mit").folder
     result = load_in_clean_process(folder)
-    assert set(result.kernels) == set(FORMS)
+    assert set(result.kernels) == set(FORMS_IN_PLACE if is_linear else FORMS)
     assert result.model_class.startswith("transformers_modules.")
     tasks = {"text": "fill-mask", "grey image": "image-classification", "segmented image": "image-segmentation"}
+    tasks |= {"BertForMaskedLM": "fill-mask", "ViTForImageClassification": "image-classification"}
     assert result.pipeline == tasks[kind] and "score" in result.pipeline_output
-    assert result.tokenizer_needs_trust is (False if kind == "text" else None)
+    assert result.tokenizer_needs_trust is (False if tasks[kind] == "fill-mask" else None)
 
 
 def test_a_backbone_is_published_as_the_encoder_that_it_is(tmp_path):

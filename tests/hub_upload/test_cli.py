@@ -7,7 +7,7 @@ from hub_upload_lion.cli import main
 
 @pytest.mark.parametrize(
     "arguments",
-    [["convert", "out"], ["convert", "out", "--from-pretrained"], ["app"], ["verify"], ["export", "out"]],
+    [["convert", "out"], ["app"], ["verify"], ["export", "out"]],
     ids=" ".join,
 )
 def test_a_missing_folder_is_named(arguments, tmp_path, monkeypatch, capsys):

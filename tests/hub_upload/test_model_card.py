@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from hub_checkpoints import image_checkpoint, text_checkpoint
+from hub_checkpoints import image_checkpoint, linear_checkpoint, linear_encoder, text_checkpoint
 from hub_upload_lion import create_bundle, verify_checkpoint
 from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.publish.model_card import auto_class_of, complete_metadata, model_card, read_eval_results
@@ -85,13 +85,36 @@ def test_facts_are_those_of_the_model(tmp_path, measured):
         f"| parameters | {count:,} |",
         "| layers | 2 |",
         "| mixer | `decay` |",
-        "| norms | `layer_norm`, `pre` |",
+        "| norms | `pre` |",
     ):
         assert line in card
     assert "LION-D" in card and "RetNet" in card
     image_checkpoint(tmp_path / "image")
     card = write_card(tmp_path / "image", measured)
     assert "| image | 24x32 pixels |" in card and "| labels | cat, lion, zebra |" in card and "`snake`" in card
+
+
+def test_facts_of_an_encoder_that_became_linear(tmp_path):
+    folder = linear_checkpoint(tmp_path / "text", "BertForSequenceClassification", options={"layers": [0]})
+    card = write_card(folder, verify_checkpoint(folder, dtypes=("float32",)), {"base_model": "zoo/bert"})
+    for line in (
+        "| encoder | `bert` |",
+        "| exact up to | 24 tokens, where it computes what the encoder did, to the bit |",
+        "| layers that are linear | 1 of 2 |",
+        "| mixer | `selective` |",
+        "| window | 8 tokens on each side |",
+        "| started from | zoo/bert |",
+        '| `"sdpa"` | the encoder as it was | the square of the length |',
+        "| `lion_rnn` | float32 | 1e-05 |",
+    ):
+        assert line in card, line
+    (code,) = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
+    namespace = {}
+    exec(code.replace("me/lion", str(folder)), namespace)
+    assert type(namespace["model"]).__name__ == "LionBertForSequenceClassification"
+    alone = linear_encoder("BertForNextSentencePrediction")
+    with pytest.raises(ValueError, match="NextSentencePrediction has no task that the Hub knows"):
+        auto_class_of(alone)
 
 
 def test_measured_errors_are_on_the_card(checkpoint, measured):

@@ -196,8 +196,7 @@ def test_an_encoder_on_the_hub_becomes_a_lion(hub, tmp_path, downloads):
     files = local_files(tmp_path / "encoder") | {"pytorch_model.bin": b"a pickle", "onnx/model.onnx": b"a graph"}
     hub.repos["me/encoder"] = repo = Repo(private=False)
     repo.commit("main", {path: File(data, is_lfs=False) for path, data in files.items()})
-    words = ["--from-pretrained", "--linear_layers", "none"]
-    assert main(["convert", "me/encoder", str(tmp_path / "lion"), *words]) == 0
+    assert main(["convert", "me/encoder", str(tmp_path / "lion")]) == 0
     assert hub.count(r"resolve/.*/2_Dense/model.safetensors") and not hub.count(r"GET .*resolve/.*\.(bin|onnx)")
     found = SentenceTransformer(str(tmp_path / "lion"), device="cpu").encode(TEXTS)
     assert found.shape == (len(TEXTS), 8) and abs(encoder.encode(TEXTS) - found).max() < 1e-5

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hub_checkpoints import RECOMMENDED, image_checkpoint, preset_checkpoint, text_checkpoint
+from hub_checkpoints import RECOMMENDED, SMALL, image_checkpoint, linear_checkpoint, preset_checkpoint, text_checkpoint
 from hub_upload_lion import verify_checkpoint
 from hub_upload_lion.app.panels import load_served
 from hub_upload_lion.checkpoint import find_checkpoint, load_model
@@ -18,6 +18,9 @@ from transformers import AutoModel, BertConfig
 from modeling_lion import LionConfig, LionModel
 from modeling_lion.attention.implementation_names import FORMS
 from modeling_lion.attention.lion_attention import lion_attention
+from modeling_lion.in_transformers import attention_functions
+from modeling_lion.in_transformers.attention_functions import FORMS_IN_PLACE
+from modeling_lion.in_transformers.in_place_head import InPlaceHead
 from modeling_lion.layout.without_gaps import WithoutGaps
 from modeling_lion.modeling_lion import ALL_ATTENTION_FUNCTIONS
 
@@ -71,6 +74,46 @@ def test_recommended_presets_pass(name, tmp_path):
     result = verify_checkpoint(preset_checkpoint(tmp_path / name, name))
     assert result.passed, [e for e in result.errors if not e.passed]
     assert {e.dtype for e in result.errors} == {"float64", "float32", "bfloat16"}
+
+
+@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
+def test_encoders_that_became_linear_pass(mixer, tmp_path, capsys):
+    folder = linear_checkpoint(tmp_path, options={"mixer": mixer})
+    result = verify_checkpoint(folder, dtypes=("float32",))
+    assert result.passed and result.is_exact and result.exact_length == 24
+    assert list(result.by_kernel()) == [(name, "float32") for name in FORMS_IN_PLACE]
+    assert {error.padding for error in result.errors} == {"none", "right"}
+    assert "length 201, 134, 24" in result.inputs  # on both sides of what is exact, and beyond two windows
+    decays = {h.smallest_decay for h in result.numerics.heads}
+    assert len(result.numerics.heads) == 8 and (decays == {1.0} if mixer == "lit" else 1.0 not in decays)
+
+
+def test_mistakes_of_encoders_that_became_linear_fail(tmp_path, monkeypatch, capsys):
+    folder = linear_checkpoint(tmp_path / "text")
+    right = InPlaceHead.forward
+
+    def wrong(head, query, key, value, is_real, scaling, form, *others):
+        output, weights = right(head, query, key, value, is_real, scaling, form, *others)
+        return output * (1 if form == "parallel" else 1.001), weights
+
+    monkeypatch.setattr(InPlaceHead, "forward", wrong)
+    result = verify_checkpoint(folder, dtypes=("float32",))
+    assert result.is_exact and [error.kernel for error in result.errors if error.passed] == ["lion_parallel"] * 2
+    monkeypatch.undo()
+    exact = attention_functions.exact_attention
+
+    def other(*args, **kwargs):
+        output, weights = exact(*args, **kwargs)
+        return output + 1e-7, weights
+
+    monkeypatch.setattr(attention_functions, "exact_attention", other)
+    result = verify_checkpoint(folder, dtypes=("float32",))
+    assert not result.passed and result.is_exact is False
+    assert main(["verify", str(folder), "--dtypes", "float32"]) == 1
+    assert "Inputs of up to 24 tokens do NOT get what softmax gives" in capsys.readouterr().out
+    monkeypatch.undo()
+    image = verify_checkpoint(linear_checkpoint(tmp_path / "image", "ViTForImageClassification"), dtypes=("float32",))
+    assert image.passed and image.is_exact is None  # 13 tokens
 
 
 def test_mistakes_at_padding_fail_in_every_number_format(tmp_path, monkeypatch):
@@ -167,7 +210,7 @@ def test_the_first_nan_is_found(checkpoint, tmp_path, capsys):
 
     model = load_model(checkpoint, dtype=torch.float32)
     torch.nn.init.constant_(model.lion.layers[0].mlp.up_proj.weight, 3e38)  # finite, but what it makes is not
-    report = numerics_report(model, sample_inputs(model.config, checkpoint))
+    report = numerics_report(model, sample_inputs(model, checkpoint))
     assert report.first_nan == "the output of lion.layers.0.mlp.up_proj"
     assert all(h.first_nan is None for h in report.heads[:4]) and all(h.first_nan == 0 for h in report.heads[4:])
 
@@ -189,15 +232,16 @@ def test_padding_goes_where_it_is_asked_for(side):
 
 
 def test_inputs_fit_the_model(checkpoint, tmp_path):
-    lengths = lambda config: [len(x) for x in sample_inputs(config, checkpoint)]
-    assert lengths(LionConfig(chunk_size=64)) == [161, 107, 53]
-    assert lengths(LionConfig(position_embedding_type="absolute", max_position_embeddings=30)) == [29, 19, 9]
+    model = lambda **fields: LionModel(LionConfig(**SMALL | fields))
+    lengths = lambda **fields: [len(x) for x in sample_inputs(model(**fields), checkpoint)]
+    assert lengths(chunk_size=64) == [161, 107, 53]
+    assert lengths(position_embedding_type="absolute", max_position_embeddings=30) == [29, 19, 9]
     short = text_checkpoint(tmp_path / "short", position_embedding_type="absolute", max_position_embeddings=12)
     assert verify_checkpoint(short, dtypes=("float32",)).passed  # padded ones, too
     empty = tmp_path / "empty.txt"
     empty.write_text(" \n")
     with pytest.raises(ValueError, match="holds no token"):
-        sample_inputs(LionConfig(), checkpoint, file=empty)
+        sample_inputs(model(), checkpoint, file=empty)
 
 
 def test_checkpoints_are_found(checkpoint, tmp_path):

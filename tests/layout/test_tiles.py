@@ -22,7 +22,7 @@ HYBRID = {
 }
 MODELS = {
     "lit": {"mixer_type": "lit"},
-    "decay": {"mixer_type": "decay", "norm_position": "pre", "norm_type": "rms_norm"},
+    "decay": {"mixer_type": "decay", "norm_position": "pre"},
     "selective": {"mixer_type": "selective", "conv_kernel": 5},
     "wide convolution": {"mixer_type": "selective", "conv_kernel": 19, "use_gated_mlp": True},
     "diagonal": {"mixer_type": "diagonal", "conv_kernel": 3},
@@ -99,7 +99,7 @@ def test_is_as_exact_in_narrow_dtypes(name, dtype, small_tiles):
     assert (found - truth).abs().max() <= 2 * error
 
 
-@pytest.mark.parametrize("fields", [{}, {"patch_order": "snake"}, {"num_register_tokens": 2}])
+@pytest.mark.parametrize("fields", [{}, {"patch_order": "snake"}, {"use_cls_token": False}])
 def test_images(fields, small_tiles):
     image = {"modality": "image", "image_size": (16, 20), "patch_size": 2, "max_position_embeddings": 512}
     model = make_model("selective", **image, **fields)

@@ -8,6 +8,7 @@ import peft
 import pytest
 import torch
 from conftest import mixer_fields
+from hub_checkpoints import linear_encoder
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, BitsAndBytesConfig, pipeline
 from transformers.quantizers.quantizers_utils import should_convert_module
@@ -75,6 +76,56 @@ def test_lora_trains_saves_loads_and_merges(mixer, saved, batch, tmp_path):
     merged = AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged")
     assert isinstance(merged, LionForSequenceClassification)
     torch.testing.assert_close(merged(**batch).logits, expected, atol=1e-5, rtol=1e-5)
+
+
+def linear_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Twice as long: some of its rows are longer than an encoder that became linear computes by softmax."""
+    return {name: x if name == "labels" else x.repeat(1, 3) for name, x in batch.items()}
+
+
+def test_lora_on_an_encoder_that_became_linear(batch, tmp_path):
+    """The parts of LION are trained as they are beside the adapters of the encoder's own projections."""
+    batch = linear_batch(batch)
+    base = linear_encoder("BertForSequenceClassification")
+    base.save_pretrained(tmp_path / "base")
+    config = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], modules_to_save=["lion"])
+    model = peft.get_peft_model(base, config)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    before = {name: model.get_parameter(name).detach().clone() for name in trained}
+    losses = train(model, batch)
+    assert losses[-1] < losses[0] / 4
+    assert any(".lion." in name for name in trained) and any(".query.lora_A." in name for name in trained)
+    assert all(not model.get_parameter(name).equal(before[name]) for name in trained)
+    with torch.no_grad():
+        expected = model.eval()(**batch).logits
+    model.save_pretrained(tmp_path / "adapter")
+    base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base")
+    loaded = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    with torch.no_grad():
+        assert torch.equal(loaded(**batch).logits, expected)
+    loaded.merge_and_unload().save_pretrained(tmp_path / "merged")
+    merged = AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged")
+    assert type(merged).__name__ == "LionBertForSequenceClassification"
+    torch.testing.assert_close(merged(**batch).logits, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_quantised_weights_of_an_encoder_that_became_linear(bits, batch, tmp_path):
+    batch = linear_batch(batch)
+    sizes = {"hidden_size": 128, "intermediate_size": 256}
+    plain = linear_encoder("BertForSequenceClassification", **sizes, initializer_range=0.1)
+    plain.save_pretrained(tmp_path)
+    quantization_config = BitsAndBytesConfig(**{f"load_in_{bits}bit": True}, bnb_4bit_quant_type="nf4")
+    options = {"quantization_config": quantization_config, "device_map": "cpu"}
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path, **options).eval()
+    assert not model.bert.encoder.layer[0].attention.self.query.weight.is_floating_point()
+    for name, parameter in model.named_parameters():
+        if ".lion." in name:  # as they were
+            torch.testing.assert_close(parameter, plain.get_parameter(name), atol=0, rtol=0)
+    inputs = {name: x for name, x in batch.items() if name != "labels"}
+    with torch.no_grad():
+        states = [m.base_model(**inputs).last_hidden_state for m in (model, plain)]
+    assert (states[0] - states[1]).norm() < {8: 0.05, 4: 0.25}[bits] * states[1].norm()
 
 
 @pytest.mark.axes(bits=[8, 4], dtype=[torch.float32, torch.bfloat16])

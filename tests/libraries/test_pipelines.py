@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import mixer_fields
+from hub_checkpoints import linear_checkpoint
 from PIL import Image
 from tokenization_lion import LionTokenizer, lion_image_processor
 from transformers import pipeline
@@ -22,6 +23,7 @@ from modeling_lion import (
 # With each mixer the default and another kernel; test_modeling_lion.py has all that go together.
 KERNELS = {"lit": ("auto", "parallel"), "decay": ("auto", "eager", "rnn"), "selective": ("auto", "chunk")}
 MIXERS = tuple(KERNELS)
+FORMS = ("lion", "lion_rnn")  # of encoders that became linear
 TEXTS = [
     "The lion sleeps.",
     "A lion roars, and the whole savanna listens to it for the rest of the night.",
@@ -94,16 +96,18 @@ def assert_same(actual, expected):
         assert len(actual) == len(expected)
         for a, b in zip(actual, expected, strict=True):
             assert_same(a, b)
+    elif isinstance(actual, torch.Tensor):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     elif isinstance(actual, float | np.floating):
         assert actual == pytest.approx(expected, rel=1e-4, abs=1e-5)
     else:
         assert actual == expected
 
 
-def check(task, folder, inputs, **kwargs):
+def check(task, folder, inputs, kernels=None, **kwargs):
     """The answers one by one, after a check that several kernels and batch sizes give them."""
     expected = None
-    for kernel in KERNELS[LionConfig.from_pretrained(folder).mixer_type]:
+    for kernel in kernels or KERNELS[LionConfig.from_pretrained(folder).mixer_type]:
         pipe = pipeline(task, model=folder, model_kwargs={"attn_implementation": kernel})
         assert pipe.model.config._attn_implementation == kernel
         one_by_one = [pipe(x, **kwargs) for x in inputs]
@@ -235,3 +239,31 @@ def test_long_text_is_truncated(save_text_model):
     with pytest.raises(ValueError, match="max_position_embeddings"):
         pipe(" ".join(TEXTS * 10))
     assert pipe(" ".join(TEXTS * 10), truncation=True)[0]["score"] > 0
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        ("fill-mask", "BertForMaskedLM"),
+        ("text-classification", "BertForSequenceClassification"),
+        ("token-classification", "BertForTokenClassification"),
+    ],
+)
+def test_encoders_that_became_linear(tmp_path, task, name):
+    """Of short texts, which are softmax, and longer ones, alone and beside each other."""
+    folder = str(linear_checkpoint(tmp_path, name))
+    texts = ["The [MASK] sleeps in the shade.", "A [MASK] roars at night. " + "It hunts at dawn, with its pride. " * 5]
+    options = {"ignore_labels": []} if task == "token-classification" else {"top_k": 2}
+    answers = check(task, folder, texts, FORMS, **options)
+    softmax = pipeline(task, model=folder, model_kwargs={"attn_implementation": "sdpa"})
+    short, long = (softmax(text, **options) for text in texts)
+    assert answers[0] == short and answers[1] != long
+
+
+def test_features_and_images_of_encoders_that_became_linear(tmp_path, image_files):
+    folder = str(linear_checkpoint(tmp_path / "text", "BertModel"))
+    (features,) = check("feature-extraction", folder, ["It roars. " * 20], FORMS, return_tensors=True)
+    assert features.shape == (1, 62, 32)
+    folder = str(linear_checkpoint(tmp_path / "image", "ViTForImageClassification"))
+    answers = check("image-classification", folder, image_files, FORMS)
+    assert len({answer[0]["score"] for answer in answers}) == len(image_files)

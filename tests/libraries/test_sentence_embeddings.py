@@ -7,17 +7,19 @@ import json
 import pytest
 import torch
 from conftest import mixer_fields
-from hub_checkpoints import image_checkpoint
+from hub_checkpoints import image_checkpoint, linear_checkpoint
 from PIL import Image
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from transformers import AutoProcessor
+from transformers import AutoProcessor, AutoTokenizer, BertConfig, BertModel
 
-from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer
+from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer, linearize
 
 
 ANIMALS = ("lion", "owl", "fish", "snake", "horse", "bee", "whale", "wolf", "bat", "goat")
 SOUNDS = ("roars", "hoots", "bubbles", "hisses", "neighs", "buzzes", "sings", "howls", "squeaks", "bleats")
+SMALL_BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+SMALL_BERT |= {"vocab_size": 80, "max_position_embeddings": 256, "initializer_range": 0.2}
 TEXTS = ["It roars.", "The owl hoots from a tall tree, at night, in the shade of the hill.", "A bee"]
 
 
@@ -83,6 +85,31 @@ def test_a_table_of_positions_ends_texts(folder):
     assert encoder.max_seq_length == 512
     first, second = encoder.encode(LONG)
     assert abs(first - second).max() == 0
+
+
+def test_an_encoder_becomes_linear_in_place(tmp_path):
+    """Short texts keep their vectors to the bit, also beside long ones; saved, loaded, and from a plain folder."""
+    plain = linear_checkpoint(tmp_path / "plain", "BertModel")
+    bert = BertModel(BertConfig(**SMALL_BERT)).eval()
+    bert.save_pretrained(tmp_path / "bert")
+    AutoTokenizer.from_pretrained(plain).save_pretrained(tmp_path / "bert")
+    encoder = SentenceTransformer(str(tmp_path / "bert"), device="cpu")
+    texts = ["It roars.", "The lion sleeps in the shade. " * 20, "A lion"]
+    before = [encoder.encode(text) for text in texts]
+    linearize(encoder[0].auto_model, exact_length=24, window=8, positions="cyclic")
+    encoder.max_seq_length = 10_000
+    after = encoder.encode(texts, batch_size=3)
+    for n in (0, 2):
+        assert (encoder.encode(texts[n]) == before[n]).all() and abs(after[n] - before[n]).max() < 2e-6
+    assert abs(after[1] - before[1]).max() > 1e-3
+    encoder.save(str(tmp_path / "saved"))
+    loaded = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert type(loaded[0].auto_model).__name__ == "LionBertModel"
+    loaded.max_seq_length = 10_000
+    assert (loaded.encode(texts, batch_size=3) == after).all()
+    folder = SentenceTransformer(str(plain), device="cpu")  # sentence-transformers averages its tokens
+    (pooled,) = folder.encode(texts[:1])
+    assert pooled.shape == (32,) and type(folder[0].auto_model).__name__ == "LionBertModel"
 
 
 def test_an_image_model_embeds_images(tmp_path):

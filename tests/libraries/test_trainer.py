@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import mixer_fields, script_environment
+from hub_checkpoints import linear_encoder
 from tokenization_lion import LionTokenizer
 from transformers import (
     AutoModelForImageClassification,
@@ -186,6 +187,24 @@ def test_text_classification(make_trainer, tmp_path, mixer):
     batch = pad(evaluation)
     with torch.no_grad():
         torch.testing.assert_close(loaded(**batch).logits, model.eval()(**batch).logits)
+
+
+def test_an_encoder_that_became_linear_is_trained_stopped_and_resumed(make_trainer, tmp_path):
+    def trainer(name, **options):
+        model = linear_encoder("BertForSequenceClassification", options={"exact_length": 8, "window": 2})
+        options |= {"output_dir": str(tmp_path / name), "max_steps": 6, "save_strategy": "steps", "save_steps": 3}
+        return make_trainer(model, sentences(48), **options)
+
+    whole = trainer("whole")
+    whole.train()
+    resumed = trainer("resumed")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
+    for (name, x), y in zip(whole.model.state_dict().items(), resumed.model.state_dict().values(), strict=True):
+        assert torch.equal(x, y), name
+    assert losses(whole)[3:] == losses(resumed)[-3:]
+    saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "whole" / "checkpoint-6")
+    assert type(saved).__name__ == "LionBertForSequenceClassification"
+    assert all(torch.equal(x, saved.state_dict()[name]) for name, x in whole.model.state_dict().items())
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def test_rotary_positions_by_type(packs, equal):
 def test_long_texts_in_segments(window, padding):
     """A window reaches over several of the shorter segments."""
     rope = {LINEAR: None, SLIDING: {"rope_theta": 50.0}}
-    fields = {"rope_parameters": rope, "conv_kernel": 5, "norm_position": "pre", "first_norm": False}
+    fields = {"rope_parameters": rope, "conv_kernel": 5, "norm_position": "pre"}
     model = make_model([SLIDING, LINEAR, SLIDING], sliding_window=window, **fields)
     input_ids, mask = torch.randint(1, 40, (2, LENGTH)), torch.ones(2, LENGTH, dtype=torch.long)
     mask[0, padding] = 0

@@ -148,11 +148,9 @@ def test_channels_are_never_mixed_with_the_cls_token(find_case, equal):
     equal(log_decay.forward, plain(states).inputs[3].forward)
 
 
-@pytest.mark.parametrize(
-    ("fields", "lengths"), [({"num_register_tokens": 2}, [1, 1, 1, 9]), ({"use_cls_token": False}, [12])]
-)
-def test_neither_with_registers_and_patches_are_mixed_without_a_cls_token(fields, lengths, equal):
-    config = LionConfig(modality="image", conv_kernel=5, pooling="mean", **fields)
+@pytest.mark.parametrize(("use_cls_token", "lengths"), [(True, [1, 11]), (False, [12])])
+def test_patches_are_mixed_without_a_cls_token(use_cls_token, lengths, equal):
+    config = LionConfig(modality="image", conv_kernel=5, use_cls_token=use_cls_token)
     x, conv = torch.randn(2, sum(lengths), 4, dtype=torch.float64), make_conv(4, 5)
     parts = [conv(part) for part in x.split(lengths, dim=1)]
     equal(conv(x, BorderTaps.of(config, x, None)), torch.cat(parts, dim=1))

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from hub_checkpoints import text_checkpoint
-from hub_upload_lion import verify_checkpoint, warm_start_from_softmax
+from hub_upload_lion import convert_original_state_dict, verify_checkpoint
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -18,6 +18,8 @@ from transformers import (
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from configuration_lion import published_fields
+from modeling_lion import LionConfig, LionForImageClassification, LionForMaskedLM
 from modeling_lion.mixers.softmax import eager_softmax
 
 
@@ -29,15 +31,32 @@ SIZES = {
     "initializer_range": 0.3,
 }
 CHOICES = ["sdpa", "eager"]
+# Names of weights in ViT, and in LION.
+OF_VIT = {
+    "vit.": "lion.",
+    "patch_embeddings.projection": "patch_embeddings",
+    "attention.q_": "attention.mixer.q_",
+    "attention.k_": "attention.mixer.k_",
+    "attention.v_": "attention.mixer.v_",
+    "layernorm_before": "attention_norm",
+    "layernorm_after": "mlp_norm",
+    "layernorm": "norm",
+    "mlp.fc1": "mlp.up_proj",
+    "mlp.fc2": "mlp.down_proj",
+}
+
+
+def softmax_config(modality: str, **fields) -> LionConfig:
+    """LION as published, with softmax in every layer."""
+    return LionConfig(**published_fields(modality) | SIZES | fields | {"modality": modality, "mixer_type": "softmax"})
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_equals_bert(choice, equal):
     bert = BertForMaskedLM(BertConfig(vocab_size=40, **SIZES)).double().eval()
-    model, report = warm_start_from_softmax(bert, mixer_type="softmax")
-    model = model.double()
-    assert not report.new and not report.dropped
-    model.set_attn_implementation(choice)
+    config = softmax_config("text", vocab_size=40, max_position_embeddings=512)
+    model = LionForMaskedLM._from_config(config, attn_implementation=choice).double().eval()
+    model.load_state_dict(convert_original_state_dict(bert.state_dict(), config))
     bert.set_attn_implementation("eager")
     input_ids = torch.randint(1, 40, (3, 9))
     mask = torch.arange(9) < torch.tensor([[9], [4], [1]])
@@ -51,10 +70,16 @@ def test_equals_bert(choice, equal):
 @pytest.mark.parametrize("choice", CHOICES)
 def test_equals_vit(choice, equal):
     vit = ViTForImageClassification(ViTConfig(image_size=12, patch_size=4, **SIZES)).double().eval()
-    model, _ = warm_start_from_softmax(vit, mixer_type="softmax")
-    model.set_attn_implementation(choice)
+    config = softmax_config("image", image_size=12, patch_size=4, pooling="cls", layer_norm_eps=1e-12)
+    model = LionForImageClassification._from_config(config, attn_implementation=choice).double().eval()
+    weights = {}
+    for name, weight in vit.state_dict().items():
+        for old, new in OF_VIT.items():
+            name = name.replace(old, new)
+        weights[name] = weight
+    model.load_state_dict(weights)
     pixel_values = torch.randn(2, 3, 12, 12, dtype=torch.float64)
-    equal(model.double()(pixel_values).logits, vit(pixel_values).logits)
+    equal(model(pixel_values).logits, vit(pixel_values).logits)
 
 
 def test_the_kernels_of_linear_attention_are_refused(find_case):

@@ -6,12 +6,10 @@ import json
 import pickle
 
 import pytest
-import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, ModernBertConfig, ModernBertForMaskedLM
+from transformers import AutoConfig
 
 from configuration_lion import PRESETS, LionConfig, lion_preset, published_fields
-from modeling_lion import LionForMaskedLM
 
 
 DEFAULTS = [
@@ -185,7 +183,7 @@ def test_recommended_presets():
 
 def test_published_presets():
     names = [name for name in PRESETS if name.split("-")[1] in ("lit", "d", "s")]
-    assert len(names) == 15 and len(PRESETS) == 22
+    assert len(names) == 15 and len(PRESETS) == 20
     for name in names:
         config = lion_preset(name, num_labels=7)
         _, mixer, size = name.split("-", 2)
@@ -195,41 +193,6 @@ def test_published_presets():
         assert config.modality == size.partition("-")[0]
         assert (config.head_directions, config.conv_kernel, config.mixer_initializer_range) == ("both", 0, 0.02)
         assert config.feature_map == ("elu" if name.startswith("lion-lit-image") else "silu_norm")  # SPEC §1
-
-
-def test_presets_of_the_shape_of_modernbert():
-    """Every third layer is linear, where ModernBERT's sees all tokens; beside decays and taps no parameter more."""
-    large = {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16}
-    for size, sizes in {"base": {}, "large": large}.items():
-        config = lion_preset(f"lion-modernbert-{size}")
-        peer = ModernBertConfig(intermediate_size=config.intermediate_size, **sizes)
-        full = "full_attention"
-        assert [full if kind == "linear_attention" else kind for kind in config.layer_types] == peer.layer_types
-        assert (config.sliding_window, config.vocab_size) == (peer.sliding_window, peer.vocab_size)
-        with torch.device("meta"):
-            model, other = LionForMaskedLM(config), ModernBertForMaskedLM(peer)
-        extra = sum(p.numel() for name, p in model.named_parameters() if "decay" in name or "_conv" in name)
-        assert model.num_parameters() - extra == other.num_parameters()
-    assert lion_preset("lion-modernbert-base", num_hidden_layers=4).layer_types == config.layer_types[:4]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "kinds"),
-    [
-        ({"mixer_type": "softmax"}, {"full_attention", "sliding_attention"}),
-        ({"mixer_type": "luna"}, {"full_attention"}),
-        ({"layer_types": None}, {"linear_attention"}),
-        ({"layer_types": ["full_attention", "sliding_attention"] * 11}, {"full_attention", "sliding_attention"}),
-        ({"layer_types": ["sliding_attention"] * 22, "sliding_window": 8}, {"sliding_attention"}),
-        ({"vocab_size": 30522, "num_hidden_layers": 1}, {"linear_attention"}),
-    ],
-)
-def test_a_preset_follows_what_is_overridden(overrides, kinds):
-    """So that a hybrid can be compared with each of its parents."""
-    config = lion_preset("lion-modernbert-base", **overrides)
-    assert config.layer_types_in_use == kinds
-    assert config.sliding_window == (overrides.get("sliding_window", 64) if "sliding_attention" in kinds else None)
-    assert (config.conv_kernel == 3) == ("linear_attention" in kinds)
 
 
 def test_a_preset_has_as_many_parameters_with_a_gate_as_without():
@@ -260,6 +223,60 @@ def test_fields_set_one_by_one():
     assert LionConfig(**given, position_embedding_type="absolute").context_length == 512
 
 
+# What version 0.2 stored of every model beside the fields of today.
+STORED = {
+    "text": {"embedding_norm": True, "embedding_size": None, "pooler_act": None, "num_register_tokens": 0},
+    "image": {"embedding_norm": False, "embedding_size": None, "pooler_act": None, "num_register_tokens": 0},
+}
+OTHERS = {"norm_bias": True, "first_norm": True, "mlp_bias": True, "proj_bias": True, "use_prediction_head": False}
+OTHERS |= {"norm_type": "layer_norm", "classifier_bias": True, "use_lm_transform": True, "pooler_norm": False}
+
+
+@pytest.mark.parametrize("modality", ["text", "image"])
+def test_a_folder_with_fields_of_earlier_versions(modality, tmp_path, log):
+    """It loads as before, and they are gone when it is saved again."""
+    now = LionConfig(modality=modality, hidden_size=384).to_dict()
+    (tmp_path / "config.json").write_text(json.dumps(now | STORED[modality] | OTHERS))
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert loaded.to_diff_dict() == LionConfig(modality=modality, hidden_size=384).to_diff_dict() and log == []
+    assert AutoConfig.for_model(**now | STORED[modality] | OTHERS).to_dict() == now
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fields"),
+    [
+        ("embedding_size", 128, {}),
+        ("embedding_norm", False, {}),
+        ("embedding_norm", True, {"modality": "image"}),
+        ("norm_type", "rms_norm", {}),
+        ("norm_bias", False, {}),
+        ("first_norm", False, {}),
+        ("mlp_bias", False, {}),
+        ("proj_bias", False, {}),
+        ("use_prediction_head", True, {}),
+        ("classifier_bias", False, {}),
+        ("use_lm_transform", False, {}),
+        ("pooler_act", "gelu", {}),
+        ("pooler_act", "none", {"pooling": "cls"}),
+        ("pooler_act", "tanh", {"modality": "image", "pooling": "cls"}),
+        ("pooler_norm", True, {"modality": "image"}),
+        ("num_register_tokens", 4, {"modality": "image"}),
+        ("pooling", "late", {}),
+        ("pooling", "cls_mean", {"modality": "image"}),
+    ],
+)
+def test_a_folder_that_needs_such_a_field_says_how_to_make_it_again(name, value, fields, tmp_path):
+    stored = LionConfig(**fields).to_dict() | {name: value}
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(ValueError, match=f"has `{name}` {value!r}.*`lion convert <source> <folder>`"):
+        AutoConfig.from_pretrained(tmp_path)
+
+
+def test_a_pooler_that_says_what_is_so_anyway():
+    for fields in ({"pooling": "cls", "pooler_act": "tanh"}, {"pooling": "mean", "pooler_act": "none"}):
+        assert AutoConfig.for_model(**LionConfig().to_dict() | fields).pooling == fields["pooling"]
+
+
 def test_a_stored_configuration_is_rebuilt_inside_of_another(log):
     stored = LionConfig.from_dict(LionConfig().to_dict() | {"attention_dropout": 0.1})
     assert AutoConfig.for_model(**stored.to_dict()).attention_dropout == 0.1
@@ -267,12 +284,12 @@ def test_a_stored_configuration_is_rebuilt_inside_of_another(log):
 
 
 def test_text_with_fields_of_images_is_told_of(log):
-    LionConfig(image_size=384, num_register_tokens=4)
-    assert [message.split()[0] for message in log] == ["`image_size`", "`num_register_tokens`"]
+    LionConfig(image_size=384, use_cls_token=False)
+    assert [message.split()[0] for message in log] == ["`image_size`", "`use_cls_token`"]
     assert all('set `modality="image"`' in message for message in log)
     log.clear()
     LionConfig.from_dict(LionConfig().to_dict())
-    LionConfig(modality="image", image_size=384, num_register_tokens=4)
+    LionConfig(modality="image", image_size=384, use_cls_token=False)
     assert log == []
 
 
@@ -398,14 +415,6 @@ WRONG = [
     ({"sliding_window": 64}, ["`sliding_window` is 64", "sliding_attention"]),
     ({"sliding_window": 0, "layer_types": ["sliding_attention"] * 12}, ["`sliding_window` is 0", "at least 1"]),
     ({"layer_types": ["sliding_attention"] * 12, "conv_kernel": 3}, ["conv_kernel", "layer_types", "conv_kernel=0"]),
-    ({"first_norm": False, "norm_position": "post"}, ["first_norm", "'post'", 'norm_position="pre"']),
-    ({"pooler_norm": True, "norm_position": "post"}, ["pooler_norm", "'post'", 'norm_position="pre"']),
-    ({"pooling": "attention"}, ["pooling", "'attention'", "'text'", "'late'"]),
-    ({"pooling": "late"}, ["'late'", "pooler_act", 'pooling="mean"']),
-    ({"pooler_act": "wave"}, ["pooler_act", "'wave'", "'none'", "gelu"]),
-    ({"embedding_size": 0}, ["embedding_size", "0", "at least 1"]),
-    ({"modality": "image", "embedding_size": 8}, ["embedding_size", "'image'", "embedding_size=None"]),
-    ({"modality": "image", "num_register_tokens": -1}, ["num_register_tokens", "-1", "at least 0"]),
     ({"modality": "image", "use_cls_token": False, "pooling": "cls"}, ["'cls'", "use_cls_token", '"mean"']),
     ({"layer_type": "sliding_attention"}, ["layer_type`", "`layer_types`, one for each"]),
     ({"head_dim": 8}, ["head_dim", "num_attention_heads"]),

@@ -5,7 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaMLP
 
+from modeling_lion import LionConfig
+from modeling_lion.blocks import LionMLP
 from modeling_lion.modeling_lion import LionAttention
 
 
@@ -318,6 +322,23 @@ def test_problem_types(class_name, problem, is_named, find_case, equal):
     equal(outputs.loss, LOSSES[problem](outputs.logits, labels))
 
 
+@pytest.mark.parametrize("class_name", ["LionForSequenceClassification", "LionForImageClassification"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_losses_of_parts_of_a_batch_add_up(class_name, problem, find_case, equal):
+    """As a Trainer that accumulates gradients wants it, which counts the labels of all parts."""
+    case, (num_labels, labels) = find_case(class_name), PROBLEMS[problem]
+    labels = labels.double() if labels.is_floating_point() else labels
+    model = case.model(num_labels=num_labels, problem_type=problem)
+    inputs = case.inputs(model.config)
+    whole = model(**inputs, labels=labels).loss
+    for count in (labels.numel(), torch.tensor(labels.numel())):
+        parts = [
+            model(**{name: x[part] for name, x in inputs.items()}, labels=labels[part], num_items_in_batch=count).loss
+            for part in (slice(0, 1), slice(1, 3))
+        ]
+        equal(sum(parts), whole)
+
+
 @pytest.mark.parametrize("class_name", ["LionForSequenceClassification", "LionForTokenClassification"])
 def test_a_classifier_may_have_a_dropout_of_its_own(class_name, find_case):
     case = find_case(class_name)
@@ -346,7 +367,7 @@ def test_pooled_output(encoder, mixer, equal):
         outputs = model(**encoder.inputs(model.config))
         hidden_states = outputs.last_hidden_state
         expected = hidden_states[:, 0] if pooling == "cls" else hidden_states.mean(1)  # SPEC §6, §7
-        if encoder.modality == "text" and pooling == "cls" and mixer != "hybrid":  # whose classifiers have a head
+        if encoder.modality == "text" and pooling == "cls":
             expected = torch.tanh(model.pooler.dense(expected))
         equal(outputs.pooler_output, expected)
     assert "pooler_output" not in encoder.model_class(model.config, add_pooling_layer=False).double()(
@@ -379,3 +400,12 @@ def test_interpolated_positions_are_those_of_the_resized_table(find_case, equal)
     grid = torch.nn.functional.interpolate(grid, size=(6, 2), mode="bicubic", align_corners=False)
     equal(positions[:, :1], table[:, :1])
     equal(positions[:, 1:], grid.permute(0, 2, 3, 1).reshape(1, 12, 16))
+
+
+def test_a_gated_mlp_is_that_of_llama(equal):
+    sizes = {"hidden_size": 8, "intermediate_size": 12, "hidden_act": "gelu"}
+    theirs = LlamaMLP(LlamaConfig(mlp_bias=True, num_attention_heads=2, **sizes)).double()
+    ours = LionMLP(LionConfig(num_attention_heads=2, **sizes)).double()
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    equal(ours(x), theirs(x))

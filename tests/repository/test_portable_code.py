@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from conftest import CASES, TINY, TINY_IMAGE
+from hub_checkpoints import linear_encoder, text_tokenizer
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModelForMaskedLM, BertConfig, ModernBertConfig, ModernBertModel
 from transformers.dynamic_module_utils import get_imports, get_relative_imports
 
 import modeling_lion
@@ -140,6 +144,83 @@ for source in ("saved", "again"):
 print(type(model).__module__)
 """
     assert run(code, tmp_path).strip().endswith(".modeling_lion")
+    assert sorted(path.name for path in (tmp_path / "again").glob("*.py")) == FILES
+
+
+def test_a_linear_encoder_is_saved_with_its_code(tmp_path):
+    model = linear_encoder()
+    model.config.auto_map = {"AutoModel": "somebody/encoder--modeling_encoder.Encoder"}  # of its source
+    model.save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("*.py")) == FILES
+    auto_map = json.loads((tmp_path / "config.json").read_text())["auto_map"]
+    assert auto_map["AutoConfig"] == "modeling_lion.LionBertConfig"
+    assert auto_map["AutoModel"] == "modeling_lion.LionBertModel"
+    known = {name for name, x in vars(transformers).items() if BertConfig in getattr(x, "_model_mapping", ())}
+    assert auto_map.keys() == known | {"AutoConfig"} and len(known) == 10
+    for name in known:
+        source = getattr(transformers, name)._model_mapping[BertConfig]
+        assert auto_map[name] == f"modeling_lion.Lion{source.__name__}"
+    # With the package it is the package's class, whoever else may run code.
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path, trust_remote_code=True)
+    assert type(model) is modeling_lion.LionBertForMaskedLM
+
+
+@pytest.mark.slow
+def test_linear_encoders_compute_the_same_without_the_package(tmp_path):
+    """Several beside each other, with code of their own; and what that process saves loads once more."""
+    ids, mask, expected = torch.randint(5, 60, (3, 70)), torch.ones(3, 70, dtype=torch.long), {}
+    mask[1, 6:] = mask[2, 40:] = 0
+    options = {"num_hidden_layers": 3, "global_attn_every_n_layers": 2, "local_attention": 8, "vocab_size": 76}
+    options |= {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "pad_token_id": 0}
+    modern = ModernBertModel(ModernBertConfig(**options)).eval()
+    modern = modeling_lion.linearize(modern, layers="global", exact_length=8, window=4)
+    other = linear_encoder()
+    other.init_weights()
+    for name, model in {"bert": linear_encoder(), "other": other, "modern": modern}.items():
+        model.save_pretrained(tmp_path / name)
+        text_tokenizer().save_pretrained(tmp_path / name)
+        for form in ("lion", "lion_parallel", "lion_chunk", "lion_rnn", "sdpa"):
+            model.set_attn_implementation(form)
+            expected[name, form] = model(ids, attention_mask=mask)[0].detach()
+    folder = str(tmp_path / "bert")
+    text = "The lion [MASK] in the shade." + " A lion roars at night, and hunts at dawn with its pride." * 3
+    answer = transformers.pipeline("fill-mask", folder)(text)
+    vector = SentenceTransformer(folder, device="cpu").encode(text)
+    torch.save((ids, mask, expected, text, answer, torch.tensor(vector)), tmp_path / "expected.pt")
+    code = """
+import json, torch, transformers
+from sentence_transformers import SentenceTransformer
+ids, mask, expected, text, answer, vector = torch.load("expected.pt", weights_only=False)
+trust = {"trust_remote_code": True}
+models = {}
+for name in ("bert", "other", "modern", "again"):
+    auto_class = transformers.AutoModel if name == "modern" else transformers.AutoModelForMaskedLM
+    models[name] = auto_class.from_pretrained(name, **trust).eval()
+    if name == "modern":
+        models["bert"].save_pretrained("again")
+for (name, form), outputs in expected.items():
+    for model in [models[name]] + [models["again"]] * (name == "bert"):
+        model.set_attn_implementation(form)
+        assert torch.equal(model(ids, attention_mask=mask)[0], outputs), (name, form)
+assert len({type(model).__module__ for model in models.values()}) == 4
+assert transformers.pipeline("fill-mask", "bert", **trust)(text) == answer
+assert (SentenceTransformer("bert", device="cpu", **trust).encode(text) == vector.numpy()).all()
+
+def refuses(load, words):
+    try:
+        load("bert")
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError("loaded")
+
+refuses(lambda x: transformers.AutoModel.from_pretrained(x, trust_remote_code=False), "trust_remote_code=True")
+config = json.load(open("bert/config.json"))
+del config["auto_map"]
+json.dump(config, open("bert/config.json", "w"))
+refuses(transformers.AutoModel.from_pretrained, "`lion-bert` but Transformers does not recognize this architecture")
+"""
+    run(code, tmp_path)
     assert sorted(path.name for path in (tmp_path / "again").glob("*.py")) == FILES
 
 

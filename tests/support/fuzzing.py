@@ -321,7 +321,7 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
     rope = draw(st.sampled_from([None, {}, {"rope_theta": 100.0}, {"rope_type": "linear", "factor": 2.0}]))
     layout = draw(st.sampled_from(["left", "right", "interior", "packed"]))
     has_convolution = mixer not in ("softmax", "luna")
-    num_layers, norm_position = draw(st.integers(1, 3)), draw(st.sampled_from(["pre", "post"]))
+    num_layers = draw(st.integers(1, 3))
     fields = mixer_fields(mixer, num_layers) | {
         "rope_parameters": None if mixer == "luna" else rope,
         "head_directions": "both" if heads == 1 else draw(st.sampled_from(["both", "alternate"])),
@@ -330,8 +330,7 @@ def model_problems(draw, max_length: int = 24) -> ModelProblem:
         "decay_activation": draw(st.sampled_from(["sigmoid", "softplus"])) if mixer in GATED else "sigmoid",
         "num_attention_heads": heads,
         "num_hidden_layers": num_layers,
-        "norm_position": norm_position,
-        "first_norm": norm_position == "post" or draw(st.booleans()),
+        "norm_position": draw(st.sampled_from(["pre", "post"])),
         "pooling": draw(st.sampled_from(["cls", "mean"])),
         "attention_layer_norm": draw(st.booleans()),
         "position_embedding_type": draw(st.sampled_from(["none", "absolute"])),

@@ -13,7 +13,6 @@ from transformers.models.auto import modeling_auto
 
 import modeling_lion
 from configuration_lion import AUTO_MODELS, PRESETS, lion_preset
-from configuration_lion.presets import MODERNBERT
 from modeling_lion import LionConfig, LionModel
 
 
@@ -60,10 +59,6 @@ def cases() -> dict[str, LionConfig]:
             fields = {k: v for k, v in sizes.items() if k != "modality"} | {"intermediate_size": 36}
             if PRESETS[name]["modality"] == modality and name.startswith(f"lion-{modality}"):
                 found[name] = lion_preset(name, **fields)
-            elif name.startswith("lion-modernbert") and modality == "text":
-                # Without the parameters of full attention: the tests know those of layers in use.
-                own = {kind: MODERNBERT["rope_parameters"][kind] for kind in HYBRID}
-                found[name] = lion_preset(name, **fields | {"pad_token_id": 0, "rope_parameters": own})
     return found
 
 

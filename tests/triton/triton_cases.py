@@ -41,6 +41,8 @@ CASES = [*itertools.product(MIXERS, FORMS), ("diagonal", "chunk")]
 SLICES = {"output": "keys", "query_gradient": "keys", "key_gradient": "queries"}
 # Triton's interpreter computes bfloat16 wrongly.
 DTYPES = [torch.float32, torch.float16, *([] if INTERPRETED else [torch.bfloat16])]
+# On a GPU also float32 with products in TensorFloat-32, which has the digits of float16.
+FORMATS = DTYPES if INTERPRETED else [*DTYPES, "tf32"]
 on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 
 
@@ -75,6 +77,19 @@ def small_tiles(monkeypatch):
             monkeypatch.setitem(config, "chunk", 32)
             for kernel, size in zip(SLICES, (16, 4, 8), strict=True):
                 monkeypatch.setitem(config[kernel], SLICES[kernel], size)
+
+
+def dtype_of(number_format, monkeypatch) -> torch.dtype:
+    """Of one of FORMATS, whose products are allowed from now on."""
+    if number_format != "tf32":
+        return number_format
+    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
+    return torch.float32
+
+
+def smallest_difference(dtype: torch.dtype) -> float:
+    is_tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return torch.finfo(torch.float16 if is_tf32 else dtype).eps
 
 
 def make_inputs(mixer, length, *, dtype=torch.float32, batch=1, heads=2, head_dim=16, value_dim=None, positive=True):
@@ -132,7 +147,7 @@ def assert_right(kernel, inputs, **kwargs):
         error, allowed = ((x.double() - right).abs().max() for x in (result, plain))
         # What is added up is of size 1, even where it adds up to nothing.
         size = max(1, right.abs().max())
-        eps = torch.finfo(inputs[0].dtype if name == "d log_decay" else result.dtype).eps
+        eps = smallest_difference(inputs[0].dtype if name == "d log_decay" else result.dtype)
         allowed = 2 * allowed + size * max(eps, 64 * torch.finfo(torch.float32).eps)
         assert error <= allowed, f"{name} is off by {error:.2e}, allowed are {allowed:.2e}"
     return results
@@ -150,11 +165,12 @@ def tokens(kernel: str, parts: int = 3, mixer: str = "") -> int:
     return {"parallel": 16 * parts - 8, "chunk": 32 * parts - 26, "rnn": 20}[kernel] if INTERPRETED else 85
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("number_format", FORMATS, ids=str)
 @pytest.mark.parametrize("normalization", ["sum", "none"])
 @pytest.mark.parametrize(("mixer", "kernel"), CASES)
 @pytest.mark.parametrize("length", lengths(1, None, long=(64, 197, 512, 1000)))
-def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, dtype):
+def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, number_format, monkeypatch):
+    dtype = dtype_of(number_format, monkeypatch)
     is_rare = kernel == "rnn" or dtype == torch.float16
     if INTERPRETED and (is_rare and (normalization == "none" or length == 1) or mixer == "diagonal"):
         pytest.skip("tested on a GPU: the interpreter is slow")
@@ -163,12 +179,13 @@ def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, dtype)
     assert_right(FORMS[kernel], inputs, normalization=normalization)
 
 
-@pytest.mark.parametrize("dtype", [DTYPES[0], DTYPES[-1]], ids=str)
+@pytest.mark.parametrize("number_format", [x for x in FORMATS if INTERPRETED or x != torch.float16], ids=str)
 @pytest.mark.parametrize(
     "dims", [(48, 48), (80, 80), (40, 65), (5, 6), *([] if INTERPRETED else [(128, 128), (256, 256)])]
 )
 @pytest.mark.parametrize("mixer", ["lit", "selective", "diagonal"])
-def test_any_head_dimension(mixer, dims, dtype):
+def test_any_head_dimension(mixer, dims, number_format, monkeypatch):
+    dtype = dtype_of(number_format, monkeypatch)
     if INTERPRETED and (dtype == torch.float16 or mixer == "diagonal"):
         pytest.skip("tested on a GPU: the interpreter is slow")
     inputs = make_inputs(mixer, 40 if INTERPRETED else 600, heads=1, head_dim=dims[0], value_dim=dims[1], dtype=dtype)

@@ -1,0 +1,59 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What the cases of tests/triton/ found: failures first, and of those of a kind the smallest case."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+from gpu.tree import ROOT
+
+
+CASES = ("tests/triton/triton_cases.py", "tests/triton/model_cases.py")
+# In Triton's interpreter and on the CPU: some of each kind.
+REHEARSED = "silu_norm_is_one or (naive_form and None-lit-chunk and float32 and sum) or (compiled and LIT-text)"
+REHEARSED += " or (forward_and and recommended-image and float32) or (trainer and text) or cuda_graphs or linearized"
+
+
+def key_of_sources(gpu: str) -> str:
+    """Changes with the GPU and with every file that the cases run or are."""
+    digest = hashlib.sha256(gpu.encode())
+    for folder in ("modeling_lion", "configuration_lion", "tests/triton", "tests/support"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def outcomes(file: Path, key: str) -> dict[str, dict]:
+    """By case, of these sources: failed if it ever failed since it was last run, as the last line says."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    found = {}
+    for line in lines:
+        is_crash = found.get(line["id"], {}).get("outcome") == "failed" and "crashed" in line["message"]
+        if line["key"] == key and not is_crash:  # the message of the case itself says more
+            found[line["id"]] = line
+    return found
+
+
+def size_of(case: str) -> tuple:
+    """Of two cases the smaller one has smaller numbers in its name."""
+    return sum(int(x) for x in re.findall(r"(?<![a-z\d])\d+(?!\d)", case.partition("[")[2])), case
+
+
+def summary(found: dict[str, dict], is_whole: bool) -> str:
+    """For a person who has a minute."""
+    of = lambda outcome: [line for line in found.values() if line["outcome"] == outcome]
+    failed, passed, skipped = of("failed"), of("passed"), of("skipped")
+    text = f"{len(failed)} of {len(failed) + len(passed)} cases fail"
+    text += f" ({len(skipped)} are not for this machine)" if skipped else ""
+    lines = [text if is_whole else f"{text}; not all have run: call again"]
+    kinds = {}
+    for line in failed:
+        kinds.setdefault(line["id"].partition("[")[0], []).append(line)
+    for kind, some in sorted(kinds.items(), key=lambda pair: -len(pair[1])):
+        smallest = min(some, key=lambda line: size_of(line["id"]))
+        message = " ".join(smallest["message"].split())[:300]
+        lines.append(f"{kind}: {len(some)} fail; the smallest: {smallest['id'].partition('::')[2]}\n    {message}")
+    slowest = sorted(passed, key=lambda line: -line["seconds"])[:3]
+    lines += [f"slowest: {line['seconds']:.0f} s, {line['id']}" for line in slowest if line["seconds"] > 20]
+    return "\n".join(lines)

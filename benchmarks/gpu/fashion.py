@@ -1,0 +1,177 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The paper's image classifiers on Fashion-MNIST: 28 x 28 pixels in 196 patches of 2 x 2 and CLS are as many tokens as
+ImageNet has in patches of 16 x 16; sizes are those of ViT-Ti (12 layers, width 192, 3 heads). All models are trained
+alike: 20 epochs, AdamW with a warm-up and a cosine, flips and shifts by up to two pixels, bfloat16 autocast.
+
+    python benchmarks/gpu/fashion.py --device cuda --data fashion --output_dir outputs/gpu    # 20 to 30 minutes
+
+Every training is a row of paper_gpu.csv and is not repeated while that is there. One that would not end in the time
+that is left (--minutes) is not begun; its row says so if it could never end in that time.
+"""
+
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from bench_models import compile_layers
+from fashion_mnist import CLASSES, SIDE, load_fashion_mnist
+from mamba_peers import MAMBA_PEERS, use_mamba
+from measure import REHEARSAL, append_rows, gpu, is_measured, make_parser, torch_device
+from torch import Tensor
+from torch.nn import functional as F
+
+from configuration_lion import lion_preset
+from modeling_lion import LionForImageClassification
+
+
+# By name: a preset, and fields that differ.
+TINY = {"image_size": SIDE, "patch_size": 2, "num_channels": 1, "num_labels": len(CLASSES), "hidden_dropout_prob": 0.0}
+SNAKE = {"patch_order": "snake"}
+SOFTMAX = {"mixer_type": "softmax", "position_embedding_type": "absolute"}
+RECOMMENDED = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 512}  # gated: as many parameters
+MODELS = {
+    "softmax": ("lion-d-image-tiny", SOFTMAX),
+    "LION-LIT": ("lion-lit-image-tiny", {}),
+    "LION-D": ("lion-d-image-tiny", {}),
+    "LION-S": ("lion-s-image-tiny", {}),
+    "LION": ("lion-image-small", RECOMMENDED),
+    "LION-D♮": ("lion-d-image-tiny", SNAKE),
+    "LION-S♮": ("lion-s-image-tiny", SNAKE),
+    "Hydra": ("lion-s-image-tiny", {}),
+    "Vim": ("lion-s-image-tiny", {}),
+}
+MEAN, DEVIATION = 0.286, 0.353  # of the pixels
+WARM_UP = 0.05  # of the steps
+TIMED = 20  # steps, behind as many, from which the time of a training is foreseen
+
+
+def make_model(name: str, seed: int, **fields) -> LionForImageClassification:
+    torch.manual_seed(seed)
+    preset, own = MODELS[name]
+    model = LionForImageClassification(lion_preset(preset, **TINY | own | fields))
+    return use_mamba(model, name) if name in MAMBA_PEERS else model
+
+
+def normalized(images: Tensor) -> Tensor:
+    """`(batch, 1, SIDE, SIDE)` of uint8 pixels `(batch, SIDE, SIDE)`."""
+    return ((images / 255 - MEAN) / DEVIATION).unsqueeze(1)
+
+
+def augmented(images: Tensor, most: int = 2) -> Tensor:
+    """Each image shifted by up to `most` pixels, and flipped or not; `(batch, SIDE, SIDE)`."""
+    number, pixel = torch.arange(len(images), device=images.device), torch.arange(SIDE, device=images.device)
+    shifts = torch.randint(2 * most + 1, (2, len(images), 1), device=images.device)
+    is_flipped = torch.rand(len(images), 1, device=images.device) < 0.5
+    rows, columns = shifts + pixel
+    columns = torch.where(is_flipped, columns.flip(1), columns)
+    return F.pad(images, (most,) * 4)[number[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
+def batches(images: Tensor, labels: Tensor, epochs: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Shuffled and augmented; what is left of an epoch behind its last whole batch is left out."""
+    for _ in range(epochs):
+        order = torch.randperm(len(images), device=images.device)
+        for chosen in order[: len(order) // size * size].split(size):
+            yield normalized(augmented(images[chosen])), labels[chosen]
+
+
+@torch.no_grad()
+def accuracy(model: torch.nn.Module, images: Tensor, labels: Tensor, autocast, size: int = 1000) -> float:
+    model.eval()
+    right = 0
+    for some, of_them in zip(images.split(size), labels.split(size), strict=True):
+        with autocast:
+            right += int((model(normalized(some)).logits.argmax(-1) == of_them).sum())
+    return right / len(images)
+
+
+def train(model: torch.nn.Module, splits: dict, args, deadline: float, is_vim: bool) -> dict:
+    """What a row has of a training, or of one that would end after the deadline, whose accuracy is then `None`."""
+    device = torch_device(args.device)
+    model.to(device).train()
+    if not is_vim:  # whose scan is a loop over the tokens, which a compiler would unroll
+        compile_layers(model, "aot_eager" if args.device == REHEARSAL else "inductor")
+    autocast = torch.autocast(device, torch.bfloat16)
+    images, labels = splits["train"]
+    steps = args.epochs * (len(images) // args.batch_size)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.05, fused=True)
+    warm_up = max(1, round(WARM_UP * steps))
+    rate = lambda step: min((step + 1) / warm_up, (1 + math.cos(math.pi * step / steps)) / 2)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    start, marks, losses = time.monotonic(), [], []
+    for step, (pixels, target) in enumerate(batches(images, labels, args.epochs, args.batch_size)):
+        with autocast:
+            loss = model(pixels, labels=target).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad(set_to_none=True)
+        if step % TIMED == 0:
+            losses.append(loss.item())  # waits for the GPU
+            marks.append(time.monotonic())
+        if step == 2 * TIMED:
+            needed = (steps - step) / TIMED * (marks[-1] - marks[-2]) + 5
+            if time.monotonic() + needed > deadline:
+                minutes = (time.monotonic() - start + needed) / 60
+                return {"step_seconds": (marks[-1] - marks[-2]) / TIMED, "minutes": minutes}
+    spans = [b - a for a, b in itertools.pairwise(marks[1:])] or [(time.monotonic() - start) * TIMED / steps]
+    result = {"step_seconds": statistics.median(spans) / TIMED, "minutes": (time.monotonic() - start) / 60}
+    return result | {"train_loss": losses[-1], "accuracy": accuracy(model, *splits["test"], autocast)}
+
+
+def main(args: list[str] | None = None) -> None:
+    parser = make_parser(__doc__, "one layer, one epoch of few images", has_gpu=True)
+    parser.add_argument(
+        "--data", type=Path, help="folder with the files of dataset-fashion-mnist; for a rehearsal: noise"
+    )
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch_size", type=int, default=512)
+    parser.add_argument("--learning_rate", type=float, default=1e-3)
+    parser.add_argument("--images", type=int, help="train and test with so many; default: all")
+    parser.add_argument("--layers", type=int, default=12)
+    args = parser.parse_args(args)
+    torch.set_num_threads(args.threads)
+    path = args.output_dir / "paper_gpu.csv"
+    splits = {}
+    for split in ("train", "test"):
+        if args.data is None and args.device == REHEARSAL:
+            images, labels = torch.randint(256, (64, SIDE, SIDE), dtype=torch.uint8), torch.arange(64) % 10
+        else:
+            images, labels = load_fashion_mnist(args.data or "", split)
+        splits[split] = [x[: args.images].to(torch_device(args.device)) for x in (images, labels)]
+    begun = 0
+    for seed, name in itertools.product(range(args.seeds), args.models):
+        row = {"model": name, "seed": seed, "epochs": args.epochs, "batch_size": args.batch_size}
+        row |= {"layers": args.layers, "images": len(splits["train"][0])} | gpu(args.device)
+        if time.monotonic() > args.deadline or (is_measured(path, [row]) and not args.again):
+            continue
+        result = {"accuracy": None, "train_loss": None, "step_seconds": None, "minutes": None, "note": None}
+        try:
+            model = make_model(name, seed, num_hidden_layers=args.layers)
+            row["parameters"] = model.num_parameters()
+            result |= train(model, splits, args, args.deadline, name == "Vim")
+        except RuntimeError as error:
+            if "CUDA error" in str(error):  # after which nothing runs in this process
+                raise
+            result["note"] = f"{type(error).__name__}: {error}"[:200]
+        if result["accuracy"] is None and result["note"] is None:
+            print(f"{name}, seed {seed}: needs {result['minutes']:.1f} minutes, more than are left", flush=True)
+            if begun:
+                continue
+            result["note"] = f"a training takes {result['minutes']:.0f} minutes"
+        begun += 1
+        append_rows(path, [row | result])
+        print(name, seed, result, flush=True)
+        torch.compiler.reset()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+A plugin of pytest that writes every outcome down at once, leaves out what has passed before, and ends a process that
+can use its GPU no more. `python benchmarks/gpu/run.py check` runs pytest with it; these variables tell it the files:
+
+    LION_OUTCOMES   a line of JSON for each case: `id`, `outcome`, `seconds`, `message`, and the `key` of the sources
+    LION_PASSED     a line for each case that is left out
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+
+OUTCOMES, PASSED, KEY = (os.environ.get(f"LION_{name}", "") for name in ("OUTCOMES", "PASSED", "KEY"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    passed = set(Path(PASSED).read_text().splitlines())
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+    items[:] = [item for item in items if item.nodeid not in passed]
+
+
+def first_error(report: pytest.TestReport) -> str:
+    """What went wrong, in a line or two."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return (crash.message if crash else str(report.longrepr or ""))[:400]
+
+
+class Writer:
+    """In the process that starts the others, or in the only one."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            message = "" if report.outcome == "passed" else first_error(report)
+            line = {"id": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 3)}
+            with Path(OUTCOMES).open("a") as file:
+                file.write(json.dumps(line | {"message": message, "key": KEY}) + "\n")
+
+
+class Watcher:
+    """In a process that others replace: after an illegal access, a GPU refuses everything that the process asks."""
+
+    def __init__(self):
+        self.has_failed = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.has_failed |= report.failed
+
+    def pytest_runtest_logfinish(self) -> None:
+        if self.has_failed and torch.cuda.is_available():
+            try:
+                torch.cuda.synchronize()
+            except RuntimeError:
+                os._exit(1)
+        self.has_failed = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Watcher() if hasattr(config, "workerinput") else Writer())

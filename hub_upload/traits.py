@@ -1,0 +1,93 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What the tools have to know of a model: a LION, or an encoder of transformers that became linear (`linearize`)."""
+
+from transformers import PreTrainedModel
+
+from configuration_lion import AUTO_MODELS
+from modeling_lion.attention.implementation_names import attention_names
+from modeling_lion.in_transformers.attention_functions import FORMS_IN_PLACE
+from modeling_lion.in_transformers.in_place_config import InPlaceConfig
+from modeling_lion.in_transformers.in_place_head import InPlaceHead
+from modeling_lion.in_transformers.model_inputs import longest_text
+
+
+MODALITIES = {"input_ids": "text", "pixel_values": "image", "input_values": "audio"}
+# Tokens of a chunk of the kernels, where the configuration has no field for it.
+CHUNK = 64
+
+
+class Traits:
+    """
+    Of a `LionModel` with or without a head.
+
+    Attributes:
+        modality: "text", "image" or "audio".
+        forms: the names of `attn_implementation` that are compared, and the form of attention of each.
+        default_form: the one that the model has if no name is given.
+        reference: the one that is the definition.
+        paddings: where texts can be padded.
+        has_linear_layers: whether any layer is linear.
+        chunk_size: tokens of a chunk.
+        exact_length: inputs of at most so many tokens are computed by softmax; 0 for none.
+        longest_text: tokens, by a table of positions; `None` without a limit.
+        image_shape: channels, height and width, of a model for images.
+        auto_classes: names of the classes that each Auto class loads.
+    """
+
+    default_form = "auto"
+    reference = "eager"
+    exact_length = 0
+
+    def __init__(self, model: PreTrainedModel):
+        self.model, self.config = model, model.config
+        self.set_up()
+
+    def set_up(self) -> None:
+        config = self.config
+        self.modality = config.modality
+        self.forms = {name: name for name in attention_names(config)}
+        self.has_linear_layers = config.has_linear_layers
+        self.paddings = ("none", "right", "left", "interior") if self.modality == "text" else ("none",)
+        self.chunk_size = config.chunk_size
+        self.longest_text = config.longest_text
+        self.image_shape = (config.num_channels, *config.image_shape)
+        self.auto_classes = {name: (model,) for name, model in AUTO_MODELS[config.modality].items()}
+
+    @property
+    def longest_sample(self) -> int:
+        """Tokens of a text that shows every way of the model to compute: two and a half chunks."""
+        return 2 * self.chunk_size + self.chunk_size // 2 + 1
+
+
+class InPlaceTraits(Traits):
+    """Of an encoder of transformers that became linear. Most count positions of padding, too, if it is in front."""
+
+    default_form = "lion"
+    reference = "lion_parallel"
+    chunk_size = CHUNK
+
+    def set_up(self) -> None:
+        config = self.config
+        self.modality = MODALITIES.get(self.model.main_input_name)
+        if self.modality is None:
+            raise ValueError(
+                f"A {type(self.model).__name__} reads `{self.model.main_input_name}`, for which the tools have no "
+                f"inputs: they have some for {', '.join(MODALITIES)}."
+            )
+        self.forms = FORMS_IN_PLACE
+        self.has_linear_layers = any(isinstance(x, InPlaceHead) for x in self.model.modules())
+        self.paddings = ("none", "right") if self.modality == "text" else ("none",)
+        self.exact_length = config.lion_exact_length
+        self.longest_text = longest_text(self.model)
+        size = getattr(config, "image_size", None) or (1, 1)
+        self.image_shape = (getattr(config, "num_channels", 3), *((size, size) if isinstance(size, int) else size))
+        self.auto_classes = config.auto_classes
+
+    @property
+    def longest_sample(self) -> int:
+        """Linear, and beyond the window on both sides."""
+        return self.exact_length + 2 * self.config.lion_window + super().longest_sample
+
+
+def traits_of(model: PreTrainedModel) -> Traits:
+    return (InPlaceTraits if isinstance(model.config, InPlaceConfig) else Traits)(model)

@@ -1,0 +1,210 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""benchmarks/gpu/: a rehearsal of what a GPU is to run, and how its results are read."""
+
+import gzip
+import hashlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import fashion_mnist
+import pytest
+import torch
+from measure import PASSES, append_rows
+
+
+ROOT = Path(__file__).parents[2]
+pytest.importorskip("tomllib", reason="Python 3.11 has it")
+check, speed, tree = (importlib.import_module(f"gpu.{name}") for name in ("check", "speed", "tree"))
+run = importlib.import_module("gpu.run")
+
+
+@pytest.mark.slow
+def test_rehearsal(tmp_path):
+    """All but what `quick` and `figures` share; a second call finds that all is there."""
+    outputs = []
+    for parts in (["check", "figures", "models", "paper"], ["paper"]):
+        for part in parts:
+            command = [sys.executable, "benchmarks/gpu/run.py", part, "--rehearse", "--out", tmp_path]
+            result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+            outputs.append(result.stdout)
+    assert "\n0 of " in outputs[0] and len(outputs[-1]) < len(outputs[-2])
+    report = (tmp_path / "report.md").read_text()
+    assert [line[3:] for line in report.splitlines() if line.startswith("## ")] == [
+        "check",
+        "figures",
+        "models",
+        "paper",
+    ]
+    for row in ("| LION-LIT | ", "| text, 16 | LION-LIT | ", "| softmax | "):
+        assert row in report
+    names = {"report.md", "check.jsonl", "kernels_gpu.csv", "models_gpu.csv", "paper_gpu.csv", "figures.png"}
+    assert {path.name for path in tmp_path.iterdir()} == names | {"logs.tar.gz"}
+
+
+def test_packages_without_installation(tmp_path):
+    path = tree.python_path(tmp_path)
+    names = ("tokenization_lion", "training_lion", "hub_upload_lion", "modeling_lion")
+    code = f"import importlib.metadata as m, {', '.join(names)}\nfor x in ({', '.join(names)}): print(x.__file__)\n"
+    code += "print(m.version('lion-transformers'))"
+    environment = os.environ | {"PYTHONPATH": path}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    *files, number = found.stdout.split()
+    assert files == [str((tmp_path if x != "modeling_lion" else ROOT) / x / "__init__.py") for x in names]
+    assert number == version("lion-transformers")
+
+
+def test_failures_come_first_with_their_smallest_case(tmp_path):
+    file, lines = tmp_path / "check.jsonl", []
+    for length in (512, 64, 1000):
+        lines.append(
+            {"id": f"a.py::test_form[{length}-lit-torch.float16]", "outcome": "failed", "message": "off by 2"}
+        )
+    lines.append({"id": lines[1]["id"], "outcome": "failed", "message": "worker 'gw0' crashed while running"})
+    lines.append({"id": "a.py::test_form[1-lit]", "outcome": "passed", "message": ""})
+    lines.append({"id": "a.py::test_other", "outcome": "failed", "message": "first"})
+    lines.append({"id": "a.py::test_other", "outcome": "passed", "message": ""})
+    lines.append({"id": "a.py::test_skipped", "outcome": "skipped", "message": ""})
+    file.write_text("".join(json.dumps(line | {"seconds": 1, "key": "now"}) + "\n" for line in lines))
+    with file.open("a") as more:
+        more.write(json.dumps({"id": "a.py::test_old", "outcome": "failed", "key": "before"}) + "\n")
+    text = check.summary(check.outcomes(file, "now"), is_whole=True).splitlines()
+    assert text[0] == "3 of 5 cases fail (1 are not for this machine)"
+    assert text[1:] == ["a.py::test_form: 3 fail; the smallest: test_form[64-lit-torch.float16]", "    off by 2"]
+
+
+OUTCOMES = """
+import pytest
+@pytest.mark.parametrize("n", range(3))
+def test_n(n):
+    assert n != 1, "is one"
+"""
+
+
+@pytest.mark.slow
+def test_what_has_passed_is_left_out(tmp_path):
+    (tmp_path / "test_it.py").write_text(OUTCOMES)
+    file, passed = tmp_path / "check.jsonl", tmp_path / "passed"
+    passed.write_text("test_it.py::test_n[0]\n")
+    environment = {"LION_OUTCOMES": str(file), "LION_PASSED": str(passed), "LION_KEY": "k"}
+    path = os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "gpu.outcomes", "-n", "1", "-p", "no:cacheprovider"]
+    subprocess.run(command, cwd=tmp_path, env=os.environ | environment | {"PYTHONPATH": path}, capture_output=True)
+    found = check.outcomes(file, "k")
+    assert {name: x["outcome"] for name, x in found.items()} == {
+        "test_it.py::test_n[1]": "failed",
+        "test_it.py::test_n[2]": "passed",
+    }
+    assert "is one" in found["test_it.py::test_n[1]"]["message"]
+
+
+def test_parts_of_the_report_keep_their_order(tmp_path):
+    file = tmp_path / "report.md"
+    for part, text in (("figures", "old"), ("check", "all right"), ("figures", "new")):
+        run.add_to_report(file, part, text)
+    assert file.read_text() == "# What a GPU says\n\n## check\n\nall right\n\n## figures\n\nnew\n"
+
+
+def test_the_least_time_of_attention():
+    """By hand, for one row of bench_kernels.py: 12 heads of 64, in bfloat16."""
+    tokens = 12 * 1024
+    assert speed.work("softmax", 1024, 1, PASSES[0]) == (4 * 1024 * 64 * tokens, 8 * 64 * tokens)
+    assert speed.work("LION-LIT", 1024, 1, PASSES[0]) == (4 * 64 * 64 * tokens, 8 * 64 * tokens)
+    assert speed.work("LION-D", 1024, 1, PASSES[0])[0] == (4 * 64 * 64 + 8 * 64 * 64) * tokens
+    assert speed.work("LION-S", 64, 1, PASSES[1])[0] == 18 * 64 * 64 * 12 * 64  # one chunk needs no states
+
+
+def test_ratios_and_shares_of_the_limits(tmp_path):
+    table = tmp_path / "kernels_gpu.csv"
+    common = {"batch": 1, "min": 1.0, "max": 1.0, "error": None, "note": None, "gpu": "H100"}
+    limits = {("matrix product", 1000): 2e-6, ("copy", 1000): 1e-6}  # 1e15 operations and 2e9 bytes a second
+    rows = [
+        {"length": n, "pass": PASSES[0], "mixer": "limit", "kernel": kernel, "median": x}
+        for (kernel, n), x in limits.items()
+    ]
+    times = {("softmax", "flash"): 0.04, ("softmax", "cudnn"): None, ("LION-S", "auto"): 0.01}
+    rows += [
+        {"length": 1024, "pass": PASSES[0], "mixer": mixer, "kernel": kernel, "median": x}
+        for (mixer, kernel), x in times.items()
+    ]
+    append_rows(table, [common | row for row in rows])
+    found = speed.Kernels(table)
+    assert found.ratio(1024, PASSES[0], "LION-S") == 0.25
+    operations, size, share = found.rates(1024, PASSES[0], "LION-S")
+    assert size == pytest.approx((8 * 64 + 8) * 12 * 1024 / 0.01) and share == pytest.approx(size / 2e9)
+    assert "| LION-S | 0.25 |" in speed.figures_table(table).replace(" \\|  |", " |")
+    assert "| … asked | 0.65 \\| 0.60 |" in speed.figures_table(table)
+    speed.draw(table, tmp_path / "figures.png")
+    assert (tmp_path / "figures.png").stat().st_size > 1000
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Three images for training and two for the test, in the format of the package."""
+    for prefix, count in (("train", 3), ("t10k", 2)):
+        for kind, shape in (("images", (count, 28, 28)), ("labels", (count,))):
+            name = f"{prefix}-{kind}-idx{len(shape)}-ubyte.gz"
+            head = bytes([0, 0, 8, len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
+            numbers = torch.arange(torch.Size(shape).numel()) % 10
+            packed = gzip.compress(head + bytes(numbers.tolist()))
+            (tmp_path / name).write_bytes(packed)
+            monkeypatch.setitem(fashion_mnist.SHA256, name, hashlib.sha256(packed).hexdigest())
+    return tmp_path
+
+
+def test_fashion_mnist(folder):
+    images, labels = fashion_mnist.load_fashion_mnist(folder, "test")
+    assert (images.shape, images.dtype, labels.tolist()) == ((2, 28, 28), torch.uint8, [0, 1])
+    assert images[0, 0].tolist() == [x % 10 for x in range(28)] and images[1, 0, 0] == 784 % 10
+
+
+def test_another_fashion_mnist_is_refused(folder):
+    name = "train-labels-idx1-ubyte.gz"
+    (folder / name).write_bytes(gzip.compress(bytes(11)))
+    with pytest.raises(ValueError, match=f"{name} has the SHA-256"):
+        fashion_mnist.load_fashion_mnist(folder, "train")
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match="dataset-fashion-mnist"):
+        fashion_mnist.load_fashion_mnist(folder, "train")
+
+
+SCAN = """
+import torch
+from gpu.mamba_scan import TritonSelectiveScan
+from mamba_peers import SelectiveScan
+torch.manual_seed(0)
+u, grad = torch.randn(2, 7, 3, 40)
+dt, A, B, C = torch.rand(7, 3, 40), -torch.rand(16, 40), torch.randn(7, 16, 3), torch.randn(7, 16, 3)
+results = []
+for scan, dtype in ((TritonSelectiveScan, torch.float32), (SelectiveScan, torch.float64)):
+    leaves = [x.to(dtype).requires_grad_() for x in (u, dt, A, B, C)]
+    output = scan.apply(*leaves)
+    results.append([output, *torch.autograd.grad(output, leaves, grad.to(dtype))])
+for found, right in zip(*results, strict=True):
+    assert right.abs().max() > 0.5
+    torch.testing.assert_close(found.double(), right, rtol=1e-5, atol=1e-5)
+"""
+
+
+@pytest.mark.slow
+def test_scan_of_vim_in_triton():
+    """Results and gradients, in Triton's interpreter, beside the loop in float64."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT / "benchmarks")}
+    result = subprocess.run([sys.executable, "-c", SCAN], env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_augmented_images_are_shifted_or_flipped():
+    fashion = importlib.import_module("gpu.fashion")
+    torch.manual_seed(0)
+    images = torch.zeros(500, 28, 28, dtype=torch.uint8)
+    images[:, 10, 5] = 255
+    found = fashion.augmented(images).flatten(1).float().argmax(1)
+    rows, columns = found // 28, found % 28
+    assert set(rows.tolist()) == set(range(8, 13))
+    assert set(columns.tolist()) == set(range(3, 8)) | set(range(20, 25))
