@@ -3,6 +3,7 @@
 
 import copy
 import inspect
+import math
 import pickle
 
 import pytest
@@ -32,10 +33,26 @@ def each(encoders: list[Encoder], quick: tuple[str, ...] = QUICK) -> pytest.Mark
     return pytest.mark.parametrize("encoder", params)
 
 
-def features(module, x: Tensor) -> Tensor:
-    """Learnt softmax features of SPEC §12, `(batch, heads, length, 2 d)`."""
-    scores = torch.einsum("bhld,hde->bhle", x, module.weight)
-    return torch.cat((scores.softmax(-1), (-scores).softmax(-1)), -1)
+def bounded_exp(x: Tensor) -> Tensor:
+    return (1 + math.e**4) / (1 + (4 - x).exp())
+
+
+def features(weight: Tensor, x: Tensor) -> Tensor:
+    """W x and -W x, of which the softmax is taken, `(batch, heads, length, 2, d)`."""
+    scores = torch.einsum("bhld,hde->bhle", x, weight)
+    return torch.stack((scores, -scores), -2)
+
+
+def query_features(head, query: Tensor) -> Tensor:
+    """Learnt softmax features, times the bounded mean of what they divide by."""
+    scores = features(head.query_map.weight, query)
+    return scores.softmax(-1).flatten(-2) * bounded_exp(scores.exp().mean((-2, -1)).log()).unsqueeze(-1)
+
+
+def key_features(head, key: Tensor) -> Tensor:
+    """Learnt softmax features, times the bounded exp(w·k)."""
+    size = torch.einsum("hd,bhjd->bhj", head.key_map.size, key)
+    return features(head.key_map.weight, key).softmax(-1).flatten(-2) * bounded_exp(size).unsqueeze(-1)
 
 
 def spec_13(module, query, key, value, attention_mask=None, scaling=None, **kwargs) -> tuple[Tensor, Tensor]:
@@ -59,7 +76,7 @@ def spec_13(module, query, key, value, attention_mask=None, scaling=None, **kwar
     for i in range(length):
         row = [decays[..., j:i].prod(-1) if i >= j else decays[..., i + 1 : j + 1].prod(-1) for j in range(length)]
         rows.append(torch.stack(row, -1))
-    weights = features(head.query_map, query) @ features(head.key_map, key).mT * torch.stack(rows, -2)
+    weights = query_features(head, query) @ key_features(head, key).mT * torch.stack(rows, -2)
     if head.config.lion_window > 0:
         place = real.cumsum(-1)
         near = (place[:, None, :, None] - place[:, None, None, :]).abs() <= head.config.lion_window
