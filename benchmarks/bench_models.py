@@ -58,7 +58,6 @@ from measure import (
 )
 from report import write_pages
 
-import modeling_lion
 from configuration_lion import lion_preset, published_fields
 from modeling_lion import (
     LionConfig,
@@ -81,7 +80,7 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
     torch.manual_seed(0)
     if LINEARIZED in name:
         model = make_model(name.replace(LINEARIZED, ""), layers, size)
-        return modeling_lion.linearize(model, exact_length=0, window=64)
+        return linearize(model, exact_length=0, window=64)
     if short(name) == ENCODERS[1]:
         return LionModel.from_pretrained(CHECKPOINT, dtype=torch.float32)
     if short(name) == ENCODERS[0]:
@@ -174,18 +173,15 @@ GROUPS = {"document": (BASE[0], WINDOWS, BASE[1]), "encoder": ENCODERS}
 LINEARIZED = ", linearized"
 
 
-def linearized(peer: str, device: str) -> list[str]:
-    return [f"{peer}{LINEARIZED}"] if device != "cpu" and hasattr(modeling_lion, "linearize") else []
-
-
 def names(modality: str, device: str = "cpu") -> list[str]:
     """The models of a modality, the peer of the others first."""
     if modality in GROUPS:
-        found = linearized(BASE[0], device) if modality == "document" else []
+        found = [f"{BASE[0]}{LINEARIZED}"] if modality == "document" and device != "cpu" else []
         return [f"{name} {modality}" for name in (*GROUPS[modality], *found)]
     hybrid = [BASE[1]] if modality == "text" else []
     lions = [f"{lion} {modality}" for lion in LIONS]
-    return PEERS[modality] + hybrid + lions + linearized(PEERS[modality][0], device)
+    found = [f"{PEERS[modality][0]}{LINEARIZED}"] if device != "cpu" else []
+    return PEERS[modality] + hybrid + lions + found
 
 
 def short(name: str) -> str:

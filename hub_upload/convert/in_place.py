@@ -5,18 +5,8 @@ import json
 from pathlib import Path
 
 import transformers
-from transformers import (
-    AutoConfig,
-    AutoFeatureExtractor,
-    AutoProcessor,
-    BaseImageProcessor,
-    FeatureExtractionMixin,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    ProcessorMixin,
-)
+from transformers import AutoConfig, PreTrainedModel
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
-from transformers.utils import cached_file
 
 from modeling_lion import linearize
 from modeling_lion.in_transformers.in_place_config import is_lion
@@ -25,11 +15,6 @@ from modeling_lion.in_transformers.model_inputs import longest_text
 from ..checkpoint import fit_length, load_complete, load_preprocessor, new_folder
 from ..sentence_modules import SETTINGS, copy_modules, encoder_folder, model_of_encoder
 from ..traits import MODALITIES
-
-
-# What makes inputs of a model.
-Processor = PreTrainedTokenizerBase | BaseImageProcessor | FeatureExtractionMixin | ProcessorMixin
-SOUNDS = ("preprocessor_config.json", "processor_config.json", "tokenizer_config.json")  # files of the others
 
 
 def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | None = None, **options) -> str:
@@ -60,13 +45,15 @@ def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | 
         linearize(model, **options)
         model.save_pretrained(folder)
         lines = [report(name, model)]
-        processor = load_processor(model, source)
-        if isinstance(processor, PreTrainedTokenizerBase):
-            fit_length(processor, longest_text(model))
-        if processor is None:
+        modality = MODALITIES.get(model.main_input_name, "audio")
+        kinds = ("audio", "text") if modality == "audio" else (modality,)  # of sounds, a model that writes has both
+        found = [x for kind in kinds if (x := load_preprocessor(kind, source, required=False)) is not None]
+        for preprocessor in found:
+            if modality == "text":
+                fit_length(preprocessor, longest_text(model))
+            preprocessor.save_pretrained(folder)
+        if not found:
             lines.append(f"{source} has no tokenizer or processor: save one beside the model before you use it.")
-        else:
-            processor.save_pretrained(folder)
         if encoder is not None:
             lines.append(f"Modules of sentence-transformers: {', '.join(copy_modules(encoder, folder))}.")
             fit_settings(folder / SETTINGS, longest_text(model))
@@ -91,19 +78,6 @@ def load_encoder(source: str | Path, auto_class: str | None = None, dtype: str |
             "of a class that is (docs/compatibility.md lists those that can become linear)."
         )
     return load_complete(model_class, source, dtype=dtype or "auto")
-
-
-def load_processor(model: PreTrainedModel, source: str | Path) -> Processor | None:
-    """The tokenizer, image processor, feature extractor or processor of an encoder; `None` if it has none."""
-    modality = MODALITIES.get(model.main_input_name)
-    if modality in ("text", "image"):
-        return load_preprocessor(modality, source, required=False)
-    is_there = {x: cached_file(source, x, _raise_exceptions_for_missing_entries=False) is not None for x in SOUNDS}
-    if not any(is_there.values()):
-        return None
-    # A model that writes has a tokenizer, too; without one, AutoProcessor fails.
-    auto_class = AutoProcessor if is_there["tokenizer_config.json"] else AutoFeatureExtractor
-    return auto_class.from_pretrained(source, trust_remote_code=False)
 
 
 def fit_settings(path: Path, limit: int | None) -> None:
@@ -133,7 +107,7 @@ def report(source_class: str, model: PreTrainedModel) -> str:
         )
     else:
         lines[0] += ": the model computes what its source computes, windows in linear time."
-    if MODALITIES.get(model.main_input_name) == "text":
+    if model.main_input_name == "input_ids":
         table = f"Longest text: {longest} tokens, the table of positions; --positions cyclic reads it again."
         lines.append("No text is too long." if longest is None else table)
     return "\n".join(lines)
