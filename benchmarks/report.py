@@ -69,6 +69,7 @@ MEASURED = (
     "packing",
     "windows",
     "pieces",
+    "linearize",
     "global_layers",
     "serve",
     "retrieval",
@@ -406,6 +407,24 @@ def pieces(read: Read) -> str:
         name = f"{model} ÷ {peer['model']}" + ("" if group == "checkpoint" else f", {group}")
         cell = f"{ratios[group, dtype, length, model]} ({duration(row['median'])})"
         rows[f"{name}, {dtype}"][f"{length:,} tokens"] = cell
+    return grid(rows)
+
+
+def linearized(read: Read) -> str:
+    """LION inside of an encoder ÷ the encoder, and ÷ its pieces, by length."""
+    found = latest(read("linearize"), "encoder", "mode", "length", "way")
+    rows = defaultdict(dict)
+    for (encoder, mode, length, way), row in found.items():
+        name = f"{encoder}, {'training step' if mode == 'train' else 'inference'}"
+        source, lion = found[encoder, mode, length, "source"], found[encoder, mode, length, "lion"]
+        column = f"{length:,} tokens"
+        if way == "source":
+            rows[f"{name}: source"][column] = duration(row["median"])
+        elif way == "pieces":
+            rows[f"{name}: linear ÷ pieces"][column] = f"{lion['median'] / row['median']:.2f}"
+        else:
+            what = "every text linear" if way == "all linear" else "linearized"
+            rows[f"{name}: {what} ÷ source"][column] = f"{row['median'] / source['median']:.2f}"
     return grid(rows)
 
 
@@ -779,6 +798,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "windows": windows,
     "serve": serve,
     "pieces": pieces,
+    "linearize": linearized,
     "global layers": global_layers,
     "retrieval": retrieval,
     "retrieval, trained": retrieval_trained,

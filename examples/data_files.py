@@ -52,26 +52,26 @@ class FileArguments:
 
 
 def needed_files(file_args: FileArguments, training_args: TrainingArguments, types: tuple[str, ...]) -> dict[str, str]:
+    """The files that the work needs (`needed_data`), checked by `check_files`."""
+    return check_files(needed_data(file_args, training_args, "file"), types)
+
+
+def needed_data(arguments: object, training_args: TrainingArguments, kind: str) -> dict[str, str]:
     """
-    The files of "train", "validation" and "predict" that the work needs, checked by `check_files`.
+    The data of "train", "validation" and "predict" that the work needs. `kind`: "file" for `--train_file`, or "dir".
 
     Raises:
-        ValueError: if one is not given, or --predict_file without --do_predict.
+        ValueError: if some is not given, or that of "predict" without --do_predict.
     """
-    work = {
-        "do_train": ("train", training_args.do_train),
-        "do_eval": ("validation", training_args.do_eval),
-        "do_predict": ("predict", training_args.do_predict),
-    }
-    if file_args.predict_file is not None and not training_args.do_predict:
-        raise ValueError("Give --do_predict and --predict_file together.")
-    files = {}
-    for name, (split, is_asked) in work.items():
-        if is_asked:
-            files[split] = getattr(file_args, f"{split}_file")
-            if files[split] is None:
-                raise ValueError(f"--{name} needs --{split}_file.")
-    return check_files(files, types)
+    if getattr(arguments, f"predict_{kind}") is not None and not training_args.do_predict:
+        raise ValueError(f"Give --do_predict and --predict_{kind} together.")
+    found = {}
+    for work, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "predict")):
+        if getattr(training_args, work):
+            found[split] = getattr(arguments, f"{split}_{kind}")
+            if found[split] is None:
+                raise ValueError(f"--{work} needs --{split}_{kind}.")
+    return found
 
 
 def check_files(files: dict[str, str | None], types: tuple[str, ...] = tuple(FILE_TYPES)) -> dict[str, str]:
@@ -150,7 +150,8 @@ def load_files(
             else:
                 options = {"streaming": bool(streaming), "cache_dir": cache_dir}
                 datasets[split] = load_dataset(kind, data_files={split: file}, split=split, **options)
-            next(iter(datasets[split]))
+            if streaming or not len(datasets[split]):
+                next(iter(datasets[split]))
         check_columns(datasets[split], columns, what, has_values=streaming is None)
     return (IterableDatasetDict if streaming else DatasetDict)(datasets)
 
@@ -188,22 +189,17 @@ def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
             raise ValueError(f"{what} has one column, {names[0]!r}: separate columns by commas, not by {found[0]!r}.")
         if len({*names}) < len(names):
             raise ValueError(f"{what} has two columns of one name in {', '.join(names)}: rename one.")
-        for cells in named_lines(reader, what):
-            if cells and len(cells) != len(names):
-                raise ValueError(
-                    f"{what} line {reader.line_num} has {len(cells)} cells, its header {len(names)} "
-                    f"({', '.join(names)}): put texts that have commas in them into quotes."
-                )
-            if cells:
-                yield {name: cell or None for name, cell in zip(names, cells, strict=True)}
-
-
-def named_lines(reader: Iterator[list[str]], what: str) -> Iterator[list[str]]:
-    """The rows of a `csv.reader`; a ValueError with the number of the line for a quote out of place."""
-    try:
-        yield from reader
-    except csv.Error as error:
-        raise ValueError(f"{what} line {reader.line_num} cannot be read as csv: {error}.") from None
+        try:
+            for cells in reader:
+                if cells and len(cells) != len(names):
+                    raise ValueError(
+                        f"{what} line {reader.line_num} has {len(cells)} cells, its header {len(names)} "
+                        f"({', '.join(names)}): put texts that have commas in them into quotes."
+                    )
+                if cells:
+                    yield {name: cell or None for name, cell in zip(names, cells, strict=True)}
+        except csv.Error as error:
+            raise ValueError(f"{what} line {reader.line_num} cannot be read as csv: {error}.") from None
 
 
 def read_json(file: str, what: str) -> list | dict:
@@ -241,11 +237,9 @@ def to_dataset(rows: list[dict] | dict, what: str) -> Dataset:
 def read_parquet(file: str, what: str) -> Dataset:
     """Without a cache, which may be of an earlier file of this name; categories become their values."""
     table = parquet.read_table(file)
-    kinds = [getattr(field.type, "value_type", field.type) for field in table.schema]
-    is_category = [pyarrow.types.is_dictionary(field.type) for field in table.schema]
-    fields = zip(table.schema, kinds, is_category, strict=True)
-    schema = pyarrow.schema([x.with_type(kind) if is_one else x for x, kind, is_one in fields], table.schema.metadata)
-    return Dataset(table.cast(schema))
+    is_category = pyarrow.types.is_dictionary
+    fields = [x.with_type(x.type.value_type) if is_category(x.type) else x for x in table.schema]
+    return Dataset(table.cast(pyarrow.schema(fields, table.schema.metadata)))
 
 
 READERS: dict[str, Callable[[str, str], Dataset]] = {
@@ -259,13 +253,14 @@ def check_columns(
     dataset: Dataset | IterableDataset, columns: Iterable[str], what: str, has_values: bool = True
 ) -> None:
     """Raise a ValueError if columns or, with `has_values`, values in them are missing; `what` has them."""
-    names = list(next(iter(dataset)))
+    names = dataset.column_names or list(next(iter(dataset)))
     if missing := [column for column in columns if column not in names]:
         raise ValueError(f"{what} has no column {' and '.join(missing)}, but {', '.join(names)}: rename its columns.")
     for column in columns if has_values else ():
-        values = dataset[column][:]
-        if None in values:
-            raise ValueError(f"{what} has no {column!r} in row {values.index(None) + 1}: fill it in.")
+        values = dataset.select_columns([column]).with_format("arrow")[:][column]  # images are not decoded
+        if values.null_count:
+            row = values.is_null().to_pylist().index(True) + 1
+            raise ValueError(f"{what} has no {column!r} in row {row}: fill it in.")
 
 
 def check_texts(dataset: Dataset, columns: Iterable[str], what: str) -> None:
@@ -312,6 +307,17 @@ def find_texts(
     return tuple(texts)
 
 
+def load_texts(file: str, texts: tuple[str, ...], labels: tuple[str, ...], folder: str | None) -> Dataset:
+    """
+    The columns `texts` and `labels` of `--train_file`, with a value in each row; texts may be in files of `folder`, as
+    `read_text_files` takes it. A ValueError or a FileNotFoundError for what is wrong.
+    """
+    files, what = check_files({"train": file}, TABLES), f"--train_file {file}"
+    dataset = load_files(files, texts + labels)["train"].select_columns([*texts, *labels])
+    check_texts(dataset, texts, what)
+    return read_text_files(dataset, texts, what, folder)
+
+
 def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder: str | None) -> Dataset:
     """
     The texts of columns that have names of files.
@@ -328,7 +334,7 @@ def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder:
         texts, beside = dataset[column][:], Path(what.split(" ", 1)[1]).parent
         if folder is None:
             some = [text for text in texts[:100] if isinstance(text, str)]
-            if some and (all(map(FILE_NAME.fullmatch, some)) or all(is_file(beside / text) for text in some)):
+            if some and (all(map(FILE_NAME.fullmatch, some)) or all(os.path.isfile(beside / text) for text in some)):
                 raise ValueError(
                     f"{what} has names of files in the column {column!r} ({some[0]}): give --text_files FOLDER to "
                     f"read them from there ({beside} is the folder of the table), or --text_files no if the names are "
@@ -342,14 +348,6 @@ def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder:
                 raise ValueError(f"{what} row {row + 1}: the file {name!r} cannot be read: {error}") from None
         dataset = Dataset.from_dict({x: texts if x == column else dataset[x][:] for x in dataset.column_names})
     return dataset
-
-
-def is_file(path: Path) -> bool:
-    """Whether a file has this name, which may be a text of any length."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def class_name(value: object) -> str:

@@ -15,19 +15,7 @@ from dataclasses import dataclass, field
 import bitsandbytes_log  # noqa: F401 (before transformers)
 import peft
 from common import asked_checkpoint, parse_arguments
-from data_files import (
-    TABLES,
-    TEXT_FILES_HELP,
-    check_files,
-    check_texts,
-    has_fractions,
-    in_order,
-    label_names,
-    load_files,
-    number_names,
-    read_text_files,
-)
-from datasets import Dataset
+from data_files import TEXT_FILES_HELP, has_fractions, in_order, label_names, load_texts
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -63,19 +51,14 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line."""
     lora_args, training_args = parse_arguments((LoraArguments, TrainingArguments), args)
     set_seed(training_args.seed)
-    files = check_files({"train": lora_args.train_file}, TABLES)
-    dataset, what = load_files(files, ("text", "label"))["train"], f"--train_file {lora_args.train_file}"
-    check_texts(dataset, ("text",), what)
+    dataset = load_texts(lora_args.train_file, ("text",), ("label",), lora_args.text_files)
+    what = f"--train_file {lora_args.train_file}"
     labels = label_names(dataset, "label", what)
     if has_fractions(dataset, "label") or isinstance(labels[0], list):
-        raise ValueError(
-            f"{what} has the label {dataset[0]['label']!r}: give each text a class, a name or whole number."
-        )
+        raise ValueError(f"{what} has the label {dataset[0]['label']!r}: give each text a class, a name or a number.")
     names = in_order({*labels})
-    ids = number_names(dict.fromkeys(names, what), names, "The data")
     tokenizer = AutoTokenizer.from_pretrained(lora_args.model)
-    texts = read_text_files(dataset, ("text",), what, lora_args.text_files)["text"]
-    dataset = Dataset.from_dict({"text": texts[:], "labels": [ids[label] for label in labels]})
+    dataset = dataset.remove_columns("label").add_column("labels", [names.index(label) for label in labels])
     dataset = dataset.map(lambda rows: tokenizer(rows["text"], truncation=True), batched=True, remove_columns=["text"])
 
     def load_model(**options) -> AutoModelForSequenceClassification:

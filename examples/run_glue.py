@@ -39,7 +39,7 @@ from data_files import (
     read_numbers,
     read_text_files,
 )
-from datasets import ClassLabel, Dataset, DatasetDict, List, load_dataset
+from datasets import ClassLabel, Dataset, List, load_dataset
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 from transformers import (
@@ -132,51 +132,44 @@ class GlueArguments(FileArguments):
 
 def load_data(
     glue_args: GlueArguments, training_args: TrainingArguments, validation: tuple[str, ...], cache_dir: str | None
-) -> DatasetDict:
-    """The splits that are needed: "train" and those of `validation`."""
-    if not (training_args.do_train or training_args.do_eval):
-        return DatasetDict()
-    files = check_files({"train": glue_args.train_file, validation[0]: glue_args.validation_file}, TABLES)
-    if files:
-        datasets = load_files(files, (glue_args.label_column,), cache_dir=cache_dir)
+) -> dict[str, Dataset]:
+    """The splits that are needed: "train", those of `validation`, and "predict"."""
+    files = {"train": glue_args.train_file, validation[0]: glue_args.validation_file}
+    needed = ["train"] * training_args.do_train + [*validation] * training_args.do_eval
+    datasets = {}
+    if any(files.values()):
+        given = {split: file for split, file in files.items() if split in needed}
+        datasets = load_files(check_files(given, TABLES), (glue_args.label_column,), cache_dir=cache_dir)
         datasets = datasets.rename_columns({glue_args.label_column: "label"})
-    else:
+        needed = [split for split in needed if split in given]
+    elif needed:
         datasets = load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
-    needed = ["train"] * training_args.do_train
-    if training_args.do_eval:
-        needed += [split for split in validation if split in datasets] or [validation[0]]
-    for split in needed:
-        if split not in datasets:
-            raise ValueError(f"There is no data to read as {split!r}: give --train_file and --validation_file.")
-    return DatasetDict({split: datasets[split] for split in needed})
+    if missing := [split for split in needed if split not in datasets]:
+        raise ValueError(f"There is no data to read as {missing[0]!r}: give --train_file and --validation_file.")
+    to_label = load_files(check_files({"predict": glue_args.predict_file}, TABLES), cache_dir=cache_dir)
+    return {split: datasets[split] for split in needed} | to_label
 
 
-def check_kinds(dataset: Dataset, task: Task, name: str, has_labels: bool = True) -> None:
-    """Raise a ValueError if columns hold what `task` does not, as a file of another type may; `name` says of which."""
-    check_texts(dataset, task.columns, name)
-    if has_labels and task.is_multi_label != isinstance(dataset.features["label"], List):
-        kinds = ("one label", "a list of labels") if task.is_multi_label else ("a list of labels", "one label")
-        raise ValueError("{} has {} in each row, the task has {}: use one form.".format(name, *kinds))
-
-
-def find_task(dataset: Dataset, texts: tuple[str, ...], config: PreTrainedConfig, name: str, is_train: bool) -> Task:
+def find_task(
+    dataset: Dataset, texts: tuple[str, ...], config: PreTrainedConfig, name: str, training_args: TrainingArguments
+) -> Task:
     """
     The task of one's own data, from its labels.
 
     Args:
         texts: the columns of the texts.
         name: of the data; for messages.
-        is_train: whether the labels are all that there are; if not, they are those of the model.
+        training_args: of a training, the labels are all that there are; else they are those of the model.
     """
     known = tuple(config.id2label.values())
-    if "label" not in dataset.column_names:  # texts to label
+    if not (training_args.do_train or training_args.do_eval):  # texts to label
         names = () if config.problem_type == "regression" else known
         return Task(texts, names, is_multi_label=config.problem_type == "multi_label_classification")
     feature, is_multi_label = dataset.features["label"], isinstance(dataset.features["label"], List)
     if not is_multi_label and has_fractions(dataset, "label"):
         return Task(texts, (), ("pearson", "spearman"))
     names = known
-    if is_train:
+    if training_args.do_train:
         labels, feature = label_names(dataset, "label", name), feature.feature if is_multi_label else feature
         names = feature.names if isinstance(feature, ClassLabel) else in_order(first_places(labels, labels))
     metrics = ("f1_micro", "f1_macro", "accuracy") if is_multi_label else ("accuracy",)
@@ -214,6 +207,9 @@ def number_labels(
         numbers: the model's, for each class of the task. count: of all classes of the model.
         name: of the data; for messages. has_numbers: as `number_names` takes it.
     """
+    if task.is_multi_label != isinstance(dataset.features["label"], List):
+        kinds = ("one label", "a list of labels") if task.is_multi_label else ("a list of labels", "one label")
+        raise ValueError("{} has {} in each row, the task has {}: use one form.".format(name, *kinds))
     if not task.labels:
         values = read_numbers(dataset, "label", name)
     else:
@@ -278,20 +274,17 @@ def main(args: list[str] | None = None) -> Trainer:
         raise ValueError("Give --do_predict and --predict_file together.")
     validation = ("validation",) if task is None else task.validation
     datasets = load_data(glue_args, training_args, validation, model_args.cache_dir)
-    to_label = None
-    if training_args.do_predict:
-        files = check_files({"predict": glue_args.predict_file}, TABLES)
-        to_label = load_files(files, cache_dir=model_args.cache_dir)["predict"]
-    files = {"train": glue_args.train_file, validation[0]: glue_args.validation_file}
-    names = {
-        split: f"--{split}_file {files[split]}" if files.get(split) else f"The {split} data" for split in datasets
+    files = {
+        "train": glue_args.train_file,
+        validation[0]: glue_args.validation_file,
+        "predict": glue_args.predict_file,
     }
+    names = {x: f"--{x}_file {files[x]}" if files.get(x) else f"The {x} data" for x in datasets}
     if is_own:
-        split, first = next(iter(datasets.items()), ("predict", to_label))
-        name = names.get(split, f"--predict_file {glue_args.predict_file}")
+        split, first = next(iter(datasets.items()))
         pairs = [kind.columns for kind in TASKS.values() if len(kind.columns) == 2]
-        texts = find_texts(first, glue_args.text_columns, pairs, name)
-        task = find_task(first, texts, config, name, training_args.do_train)
+        texts = find_texts(first, glue_args.text_columns, pairs, names[split])
+        task = find_task(first, texts, config, names[split], training_args)
         print(f"Reading {' and '.join(texts)}: {task.problem_type.replace('_', ' ')} {', '.join(task.labels)}".strip())
     if training_args.label_smoothing_factor and task.problem_type != "single_label_classification":
         raise ValueError("--label_smoothing_factor is for one class for each text: leave it out.")
@@ -303,20 +296,17 @@ def main(args: list[str] | None = None) -> Trainer:
     order = benchmark_labels(config, task, training_args.do_train) if is_benchmark else task.labels
     known = [class_name(name) for name in config.id2label.values()]
     numbers = [known.index(class_name(name)) for name in order]
+    to_label = datasets.get("predict")
     for split, dataset in datasets.items():
-        check_kinds(dataset, task, names[split])
-        has_numbers = not (is_own and training_args.do_train)
-        dataset = number_labels(dataset, task, numbers, len(known), names[split], has_numbers)
+        check_texts(dataset, task.columns, names[split])
+        if split != "predict":
+            has_numbers = not (is_own and training_args.do_train)
+            dataset = number_labels(dataset, task, numbers, len(known), names[split], has_numbers)
         if files.get(split):
             dataset = read_text_files(dataset, task.columns, names[split], glue_args.text_files)
         datasets[split] = dataset
-    texts_to_label = to_label
-    if to_label is not None:
-        name = f"--predict_file {glue_args.predict_file}"
-        check_kinds(to_label, task, name, has_labels=False)
-        texts_to_label = read_text_files(to_label, task.columns, name, glue_args.text_files)
     task = replace(task, labels=tuple(config.id2label.values()) if task.labels else ())
-    if datasets:  # else the model knows
+    if [*datasets] != ["predict"]:  # else the model knows
         config.problem_type = task.problem_type
     checkpoint = common.find_checkpoint(training_args)
     set_seed(training_args.seed)
@@ -332,18 +322,16 @@ def main(args: list[str] | None = None) -> Trainer:
         encoded = tokenizer(*(rows[name] for name in task.columns), truncation=True, max_length=length)
         return {**encoded, "is_cut": [bool(x.overflowing) for x in encoded.encodings]}
 
-    def encode_labelled(rows: dict[str, list]) -> dict[str, list]:
-        return encode(rows) | {"labels": rows["label"]}
-
-    limits = {"train": glue_args.max_train_samples}
+    limits = {"train": glue_args.max_train_samples, "predict": None}
     for split, dataset in datasets.items():
-        limit = limits.get(split, glue_args.max_eval_samples)
-        dataset = common.limit_samples(dataset, limit)
-        encoded = dataset.map(encode_labelled, batched=True, remove_columns=dataset.column_names)
+        dataset = common.limit_samples(dataset, limits.get(split, glue_args.max_eval_samples))
+        encoded = dataset.map(encode, batched=True, remove_columns=dataset.column_names)
         if cut := sum(encoded["is_cut"]):
             print(f"{split}: {cut} of {len(dataset)} texts are cut off at {length} tokens; see --max_seq_length.")
         datasets[split] = encoded.remove_columns("is_cut")
-    validation = [split for split in datasets if split != "train"]
+        if split != "predict":
+            datasets[split] = datasets[split].add_column("labels", dataset["label"][:])
+    validation = [split for split in validation if split in datasets]
     trainer = common.OrderedTrainer(
         model=model,
         args=training_args,
@@ -368,8 +356,7 @@ def main(args: list[str] | None = None) -> Trainer:
 
     common.train_and_evaluate(trainer, checkpoint, evaluate)
     if to_label is not None:
-        encoded = texts_to_label.map(encode, batched=True, remove_columns=to_label.column_names)
-        write_predictions(trainer, task, encoded.remove_columns("is_cut"), to_label)
+        write_predictions(trainer, task, datasets["predict"], to_label)
     return trainer
 
 

@@ -149,6 +149,8 @@ def load_texts(
             raise ValueError("Streamed data cannot be split: give --validation_file, or drop --do_eval.")
         rows = datasets["train"]
         count = round(len(rows) * data_args.validation_split_percentage / 100)
+        if not 0 < count < len(rows):
+            raise ValueError(f"The data has {len(rows)} rows, too few to split some off: give --validation_file.")
         datasets["validation"], datasets["train"] = rows.select(range(count)), rows.select(range(count, len(rows)))
     needed = common.needed_splits(training_args)
     if missing := [split for split in needed if split not in datasets]:

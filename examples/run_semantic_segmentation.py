@@ -24,7 +24,7 @@ from types import SimpleNamespace
 import common
 import numpy as np
 import torch
-from data_files import class_name, find_images, number_names, read_image
+from data_files import class_name, find_images, needed_data, number_names, read_image
 from datasets import Dataset
 from PIL import Image
 from tokenization_lion import lion_image_processor
@@ -62,19 +62,10 @@ class SegmentationArguments:
 
 def needed_folders(arguments: SegmentationArguments, training_args: TrainingArguments) -> dict[str, Path]:
     """The folders that the work needs; a ValueError or a FileNotFoundError for one that is not given or not there."""
-    if arguments.predict_dir is not None and not training_args.do_predict:
-        raise ValueError("Give --do_predict and --predict_dir together.")
     if training_args.label_smoothing_factor:
         raise ValueError("--label_smoothing_factor is not for masks: leave it out.")
-    work = {
-        "train": training_args.do_train,
-        "validation": training_args.do_eval,
-        "predict": training_args.do_predict,
-    }
-    folders = {split: getattr(arguments, f"{split}_dir") for split, is_asked in work.items() if is_asked}
+    folders = needed_data(arguments, training_args, "dir")
     for split, folder in folders.items():
-        if folder is None:
-            raise ValueError(f"--do_{'eval' if split == 'validation' else split} needs --{split}_dir.")
         common.check_paths(**{f"{split}_dir": folder})
         if not Path(folder).is_dir():
             raise ValueError(f"--{split}_dir {folder} is a file: give the folder.")

@@ -79,7 +79,8 @@ def read_conll(file: str, name: str, has_tags: bool) -> Iterator[Sentence]:
     """
     with open(file, encoding="utf-8-sig") as lines:
         lines = [line.strip(" \t\n") for line in lines]  # no other white space: it may be in words
-    width = next((len(columns_of(line)) for line in lines if line and not line.startswith(("# ", "-DOCSTART-"))), None)
+    rows = [columns_of(line) for line in lines if line and not line.startswith(("# ", "-DOCSTART-"))]
+    width, known = len(rows[0]) if rows else 0, {row[-1] for row in rows}
     has_tabs = any("\t" in line for line in lines if not line.startswith("# "))
     words, tags, first, counts = [], [], 0, []
     for number, line in enumerate([*lines, ""], start=1):
@@ -90,8 +91,8 @@ def read_conll(file: str, name: str, has_tags: bool) -> Iterator[Sentence]:
                 yield Sentence(words, tags if has_tags else None, f"{name}, sentence from line {first},")
             words, tags = [], []
             continue
-        if line.startswith("# ") and (has_tabs or not words):
-            if has_tabs or len(columns) != width:
+        if line.startswith("# ") and not words and not (has_tags and len(columns) == width and columns[-1] in known):
+            if has_tags or has_tabs or len(columns) != width:
                 continue
             raise ValueError(
                 f"{name} line {number}: {line!r} is a comment or a word: separate the columns by tabs, or remove it."

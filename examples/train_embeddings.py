@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import bitsandbytes_log  # noqa: F401 (before transformers)
 from common import asked_checkpoint, parse_arguments
-from data_files import TABLES, TEXT_FILES_HELP, check_files, check_texts, load_files, read_text_files
+from data_files import TEXT_FILES_HELP, load_texts
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -62,12 +62,9 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     """Run with these arguments, or those of the command line; returns the encoder."""
     encoder_args, training_args = parse_arguments((EncoderArguments, SentenceTransformerTrainingArguments), args)
     columns = ("anchor", "positive")
-    files = check_files({"train": encoder_args.train_file}, TABLES)
-    pairs, what = load_files(files, columns)["train"].select_columns(list(columns)), f"--train_file {files['train']}"
-    check_texts(pairs, columns, what)
+    pairs = load_texts(encoder_args.train_file, columns, (), encoder_args.text_files)
     if len(pairs) < 2:
-        raise ValueError(f"{what} has 1 pair: give more, since one of ten is held out.")
-    pairs = read_text_files(pairs, columns, what, encoder_args.text_files)
+        raise ValueError(f"--train_file {encoder_args.train_file} has 1 pair: give more; one of ten is held out.")
     pairs = pairs.train_test_split(0.1, seed=training_args.seed)
 
     tokens = Transformer(encoder_args.model, max_seq_length=encoder_args.max_seq_length)

@@ -239,6 +239,6 @@ class InPlaceHead(nn.Module):
 
 def take_tokens(x: Tensor, order: Tensor, dim: int) -> Tensor:
     """`x` with the tokens of dimension `dim` in the order `(batch, length)`."""
-    shape = [len(order), *[1] * (x.dim() - 1)]
+    shape = [order.shape[0], *[1] * (x.dim() - 1)]  # not len(): a graph serves every batch
     shape[dim] = order.shape[1]
     return x.gather(dim, order.view(shape).expand_as(x))

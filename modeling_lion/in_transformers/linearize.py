@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from transformers import AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
@@ -119,7 +120,10 @@ def linearize(
     if positions is not None:
         check_can_wrap(model, findings.position_table)
     config_class = in_place_config_class(type(model.config))
-    config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)  # checks the fields
+    try:
+        config_class(**model.config.to_dict() | {"model_type": config_class.model_type} | fields)
+    except StrictDataclassError as error:
+        raise ValueError(str(error.__cause__)) from error
     model_class = in_place_model_class(type(model))
     for name, value in fields.items():
         setattr_plainly(model.config, name, value)

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
+from datasets import Image as ImageColumn
 from PIL import Image
 from transformers import BertConfig, BertForMaskedLM
 
@@ -441,7 +442,9 @@ SENTENCES = {
     "comments between blanks": ("# id = 17\nAnna B-X\n", [(["Anna"], ["B-X"])]),
     "a hash among words": ("Anna B-X\n# O\n", [(["Anna", "#"], ["B-X", "O"])]),
     "hashtags": ("#lion B-X\n", [(["#lion"], ["B-X"])]),
-    "a comment or a word": ("# 17\nAnna B-X\n", "line 1: '# 17' is a comment or a word: separate the columns by tabs"),
+    "a comment that has two words": ("# 17\nAnna B-X\n", [(["Anna"], ["B-X"])]),
+    "a hash in front": ("Anna B-X\nis O\n\n# O\n", [(["Anna", "is"], ["B-X", "O"]), (["#"], ["O"])]),
+    "a hash and a blank": ("Anna\tB-X\n# 1\tB-X\n\n# 1\tB-X\n", [(["Anna", "# 1"], ["B-X"] * 2), (["# 1"], ["B-X"])]),
     "numbers in front": (
         "1\tAnna\tB-X\n2\tlikes\tO\n\n1\tBen\tB-X\n",
         "has the numbers of the words in its first column: remove",
@@ -461,6 +464,12 @@ def test_lines_of_words(name, tmp_path):
             module.load_sentences(files, None)
     else:
         assert [(x.words, x.tags) for x in module.load_sentences(files, None)["train"]] == expected
+
+
+def test_a_comment_or_a_word_without_tags(tmp_path):
+    files = {"predict": write(tmp_path / "a.conll", "# 17\nAnna NN\n")}
+    with pytest.raises(ValueError, match="line 1: '# 17' is a comment or a word: separate the columns by tabs"):
+        import_module("run_token_classification").load_sentences(files, None)
 
 
 @pytest.mark.parametrize("number", [-1, -100, 2])
@@ -533,6 +542,18 @@ def test_a_parquet_file_is_read_as_it_is_now(tmp_path):
         os.utime(file, (1, 1))
         dataset = module.load_files({"train": str(file)}, cache_dir=str(tmp_path / "cache"))["train"]
         assert dataset["text"][:] == [value] * 3 and dataset.features["text"] == Value("string")
+
+
+def test_images_in_a_table_are_not_decoded(tmp_path):
+    """To see that each row has one."""
+    features = Features({"image": ImageColumn()})
+    dataset = Dataset.from_dict({"image": [{"bytes": b"no image", "path": None}] * 2}, features=features)
+    file, module = write(tmp_path / "a.parquet", dataset), import_module("data_files")
+    read = module.load_files({"train": file}, ("image",))["train"]
+    assert read.features == features and len(read) == 2
+    dataset = Dataset.from_dict({"image": [{"bytes": b"no image", "path": None}, None]}, features=features)
+    with pytest.raises(ValueError, match="no 'image' in row 2"):
+        module.load_files({"train": write(tmp_path / "b.parquet", dataset)}, ("image",))
 
 
 def test_files_that_are_no_images_are_named(tmp_path, caplog):
@@ -671,6 +692,12 @@ def test_adapters_refuse(content, message, model, tmp_path):
         import_module("finetune_lora").main(
             ["--model", str(model), "--train_file", file, "--output_dir", str(tmp_path), "--use_cpu"]
         )
+
+
+def test_a_text_of_one_row_cannot_be_split(tmp_path):
+    arguments = ["--config_name", "lion-text-small", "--train_file", write(tmp_path / "a.txt", "One row.\n")]
+    with pytest.raises(ValueError, match="The data has 1 rows, too few to split some off: give --validation_file"):
+        import_module("run_mlm").main([*arguments, "--do_train", "--do_eval", "--output_dir", str(tmp_path), *QUIET])
 
 
 def test_texts_of_which_none_is_known_are_refused(tmp_path):

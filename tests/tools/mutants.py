@@ -566,6 +566,13 @@ TILES = [
         "test_search.py::test_a_save_writes_what_is_new",
     ),
     Mutant(
+        "passages: a token that begins where a passage ends counts in both",
+        "modeling_lion/layout/passages.py",
+        'characters[:, 1], side="left"',
+        'characters[:, 1], side="right"',
+        "test_passages.py::test_passages_may_touch",
+    ),
+    Mutant(
         "passages: a part of a document begins anywhere",
         "modeling_lion/layout/passages.py",
         "borders.append(max(starts[(starts > borders[-1]) & (starts <= limit)], default=limit))",
@@ -1597,6 +1604,51 @@ TOKENIZATION = [
     ),
 ]
 
+DATA = [
+    Mutant(
+        "data: numbers of classes with gaps are places",
+        "examples/data_files.py",
+        " and not any(map(WHOLE.fullmatch, names))",
+        "",
+        "test_data_files.py::test_numbers_of_labels",
+    ),
+    Mutant(
+        "data: the class of an image is the last folder",
+        "examples/data_files.py",
+        "os.fsencode(part[0])",
+        "os.fsencode(part[-2])",
+        "test_bad_data.py::test_classes_are_the_first_folders",
+    ),
+    Mutant(
+        "data: images of 16 bits are cut off at 255",
+        "examples/data_files.py",
+        'image.mode.startswith("I;16")',
+        "False",
+        "test_bad_data.py::test_images_have_8_bits",
+    ),
+    Mutant(
+        "data: no class in ClassLabel is the last one",
+        "examples/data_files.py",
+        "names is not None and not 0 <= label < len(names)",
+        "False",
+        "test_bad_data.py::test_tables_that_are_refused",
+    ),
+    Mutant(
+        "data: labels go by their places in config.json",
+        "examples/common.py",
+        "dict(sorted(config.id2label.items()))",
+        "dict(enumerate(config.id2label.values()))",
+        "test_bad_data.py::test_labels_go_by_their_numbers_and_not_by_their_places",
+    ),
+    Mutant(
+        "data: an evaluation orders rows as the training does",
+        "examples/common.py",
+        '= "random", False',
+        "= self.args.train_sampling_strategy, self.args.dataloader_drop_last",
+        "test_bad_data.py::test_rows_stay_in_order",
+    ),
+]
+
 TRAINING = [
     Mutant(
         "training: the epochs of a resumed run are counted from 1",
@@ -1659,6 +1711,13 @@ OTHER_PATHS = [
         "return total / counts.sum().clamp(min=1)",
         "return total / counts.numel()",
         IMAGE_HEADS,
+    ),
+    Mutant(
+        "losses: many labels and regression are not divided when gradients accumulate",
+        "modeling_lion/modeling_lion.py",
+        "return loss * labels.numel() / num_items_in_batch",
+        "return loss",
+        f"{MODEL}::test_losses_of_parts_of_a_batch_add_up",
     ),
     Mutant(
         "vmap: values are asked for",
@@ -1739,7 +1798,7 @@ MUTANTS = [
         + EMBEDDINGS
         + HEADS
     ),
-    *(OTHER_PATHS + LOADING + CONFIGURATION + HUB + TOKENIZATION + TRAINING + TRITON),
+    *(OTHER_PATHS + LOADING + CONFIGURATION + HUB + TOKENIZATION + DATA + TRAINING + TRITON),
 ]
 
 
