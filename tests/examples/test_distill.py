@@ -226,19 +226,17 @@ def test_images(distill, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["arrays", "files"])
 def test_sounds(distill, tmp_path, monkeypatch, kind):
-    """Arrays of samples in a table, or a folder of files."""
+    """Arrays of samples in a table, or names of files."""
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     generator = np.random.default_rng(0)
     sounds = [generator.standard_normal(generator.integers(900, 1300)).astype(np.float32) for _ in range(12)]
-    if kind == "arrays":
-        rows = [json.dumps({"audio": x.tolist()}) for x in sounds]
-        (tmp_path / "sounds.jsonl").write_text("\n".join(rows))
-        data = ["--train_file", str(tmp_path / "sounds.jsonl"), "--validation_file", str(tmp_path / "sounds.jsonl")]
-    else:
-        (tmp_path / "sounds").mkdir()
+    rows = [json.dumps({"audio": x.tolist()}) for x in sounds]
+    if kind == "files":
+        rows = [json.dumps({"audio": str(tmp_path / f"{n}.wav")}) for n in range(len(sounds))]
         for n, x in enumerate(sounds):
-            wavfile.write(tmp_path / "sounds" / f"{n}.wav", 16_000, (x * 5000).astype(np.int16))
-        data = ["--dataset_name", str(tmp_path / "sounds")]
+            wavfile.write(tmp_path / f"{n}.wav", 16_000, (x * 5000).astype(np.int16))
+    (tmp_path / "sounds.jsonl").write_text("\n".join(rows))
+    data = ["--train_file", str(tmp_path / "sounds.jsonl"), "--validation_file", str(tmp_path / "sounds.jsonl")]
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     sizes |= {"conv_dim": [8, 8], "conv_kernel": [10, 3], "conv_stride": [10, 2], "num_conv_pos_embeddings": 4}
     sizes |= {"num_conv_pos_embedding_groups": 2, "num_feat_extract_layers": 2, "initializer_range": 0.5}

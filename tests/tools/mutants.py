@@ -814,6 +814,27 @@ WINDOWS = [
         "self.activation(self.up_proj(hidden_states)) * self.gate_proj(hidden_states)",
         "test_modeling_lion.py::test_a_gated_mlp_is_that_of_llama",
     ),
+    Mutant(
+        "distillation: far tokens alone are to give what near ones do",
+        "examples/distill.py",
+        "scores = scores.masked_fill(~is_far, torch.finfo(scores.dtype).min)",
+        "scores = scores - 0.0",
+        "test_distill.py::test_the_error_is_that_of_outputs",
+    ),
+    Mutant(
+        "distillation: after a stop, other tokens are compared",
+        "examples/distill.py",
+        "seed = self.args.seed + self.state.global_step",
+        "seed = random.SystemRandom().getrandbits(32)",
+        "test_distill.py::test_a_stopped_training_goes_on",
+    ),
+    Mutant(
+        "heads inside encoders: the size of a key is not learnt",
+        "modeling_lion/in_transformers/in_place_head.py",
+        "return super().forward(x) * bounded_exp(size).unsqueeze(-1)",
+        "return super().forward(x)",
+        "test_branches.py::test_features_have_a_learnt_size",
+    ),
 ]
 
 SCANS = [

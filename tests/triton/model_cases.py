@@ -24,9 +24,8 @@ from transformers import (
     ViTForImageClassification,
 )
 
-import modeling_lion
 from configuration_lion import LionConfig, published_fields
-from modeling_lion import LionForImageClassification, LionForMaskedLM
+from modeling_lion import LionForImageClassification, LionForMaskedLM, linearize
 
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -249,7 +248,6 @@ def test_modernbert_with_lion_local():
     assert_near(results, exact)
 
 
-@pytest.mark.skipif(not hasattr(modeling_lion, "linearize"), reason="this version has no linearize()")
 @pytest.mark.parametrize("mixer", list(PUBLISHED.values()))
 @pytest.mark.parametrize("modality", ["text", "image"])
 def test_linearized(modality, mixer):
@@ -261,7 +259,7 @@ def test_linearized(modality, mixer):
     else:
         config = BertConfig(vocab_size=VOCABULARY, max_position_embeddings=LENGTH, **fields)
         model = BertForSequenceClassification(config)
-    model = modeling_lion.linearize(model, mixer=mixer, window=8, exact_length=0).to(DEVICE).eval()
+    model = linearize(model, mixer=mixer, window=8, exact_length=0).to(DEVICE).eval()
     inputs = make_inputs(modality)
     if modality == "text":
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
