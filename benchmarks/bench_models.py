@@ -279,7 +279,7 @@ def main(args: list[str] | None = None) -> None:
         together = [[chosen[0], name] for name in chosen[1:]] if on_gpu else [chosen] * bool(chosen)
         jobs += itertools.product([modality], sizes, modes, together)
     if on_gpu:  # both modalities of a mixer in turn, so that a deadline leaves some of each
-        jobs.sort(key=lambda job: job[-1][-1].split()[0])
+        jobs.sort(key=lambda job: (job[-1][-1] in LINEARIZED, job[-1][-1].split()[0]))
     for modality, size, mode, chosen in jobs:
         if time.monotonic() > args.deadline:
             return
