@@ -388,7 +388,7 @@ def mlm_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: 
         model = NomicBertForMaskedLM(NomicBertConfig(**data.config, **experiment.first.config))
         return train_first(model, 0, experiment, data, folder)
 
-    def distill() -> PreTrainedModel:
+    def train_linear() -> PreTrainedModel:
         options = docstring_files(args.cache_dir, experiment.task["max_bytes"]) | HARDWARE | experiment.distillation
         options |= {"model_name_or_path": teacher, "output_dir": folder / "distillation", "do_train": True}
         options |= {"save_strategy": "no", "report_to": "none", "dataloader_pin_memory": False}
@@ -401,7 +401,7 @@ def mlm_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args: 
     convert = lambda: linearize(AutoModelForMaskedLM.from_pretrained(teacher), window=window, exact_length=0)
     return {
         "teacher": teacher,
-        "LION": saved(folder / "distilled", distill),
+        "LION": saved(folder / "distilled", train_linear),
         "LION, not distilled": save(folder / "not_distilled", convert),
     }
 

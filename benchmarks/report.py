@@ -69,6 +69,7 @@ MEASURED = (
     "packing",
     "windows",
     "pieces",
+    "linearize",
     "global_layers",
     "serve",
     "retrieval",
@@ -214,7 +215,7 @@ def models(read: Read, table: str = "models", modes: tuple[str, ...] = ("train",
 
 
 def hybrid(read: Read) -> str:
-    """ModernBERT-base, also with windows in linear time, beside the LION of its shape, by length and layers."""
+    """ModernBERT-base with linear layers for those that see all tokens, beside itself, by length and layers."""
     found = latest(read("models", modality="document"), "layers", "size", "mode", "model")
     table = defaultdict(dict)
     for layers, size, mode, _ in sorted(found):
@@ -225,11 +226,11 @@ def hybrid(read: Read) -> str:
             cells = table[f"{size:,} tokens, {layers} layers"]
             cells |= {
                 f"{name}: ModernBERT": duration(peer["median"]),
-                f"{name}: LION ÷ ModernBERT": short(lion["median"] / peer["median"]),
+                f"{name}: linear ÷ ModernBERT": short(lion["median"] / peer["median"]),
             }
             if windows and windows["day"] == lion["day"]:
-                cells[f"{name}: LION ÷ lion_local"] = short(lion["median"] / windows["median"])
-            cells[f"{name}: GiB, ModernBERT / LION"] = " / ".join(gibibytes)
+                cells[f"{name}: linear ÷ lion_local"] = short(lion["median"] / windows["median"])
+            cells[f"{name}: GiB, ModernBERT / linear"] = " / ".join(gibibytes)
     return grid(table)
 
 
@@ -406,6 +407,24 @@ def pieces(read: Read) -> str:
         name = f"{model} ÷ {peer['model']}" + ("" if group == "checkpoint" else f", {group}")
         cell = f"{ratios[group, dtype, length, model]} ({duration(row['median'])})"
         rows[f"{name}, {dtype}"][f"{length:,} tokens"] = cell
+    return grid(rows)
+
+
+def linearized(read: Read) -> str:
+    """LION inside of an encoder ÷ the encoder, and ÷ its pieces, by length."""
+    found = latest(read("linearize"), "encoder", "mode", "length", "way")
+    rows = defaultdict(dict)
+    for (encoder, mode, length, way), row in found.items():
+        name = f"{encoder}, {'training step' if mode == 'train' else 'inference'}"
+        source, lion = found[encoder, mode, length, "source"], found[encoder, mode, length, "lion"]
+        column = f"{length:,} tokens"
+        if way == "source":
+            rows[f"{name}: source"][column] = duration(row["median"])
+        elif way == "pieces":
+            rows[f"{name}: linear ÷ pieces"][column] = f"{lion['median'] / row['median']:.2f}"
+        else:
+            what = "every text linear" if way == "all linear" else "linearized"
+            rows[f"{name}: {what} ÷ source"][column] = f"{row['median'] / source['median']:.2f}"
     return grid(rows)
 
 
@@ -779,6 +798,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "windows": windows,
     "serve": serve,
     "pieces": pieces,
+    "linearize": linearized,
     "global layers": global_layers,
     "retrieval": retrieval,
     "retrieval, trained": retrieval_trained,

@@ -1,8 +1,10 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What the Trainer scripts share: arguments, checks before training, training and the files that it writes."""
 
+import base64
 import copy
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -13,8 +15,10 @@ from pathlib import Path
 import bitsandbytes_log  # noqa: F401 (before transformers)
 import torch
 import yaml
+from data_files import class_name
 from datasets import IterableDataset
 from pictures import draw_log
+from torch.utils.data import DataLoader
 from transformers import (
     AutoConfig,
     EarlyStoppingCallback,
@@ -97,7 +101,9 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
                 values = value if isinstance(value, list) else [value]
                 words += [f"--{name}", *(json.dumps(x) if isinstance(x, dict) else str(x) for x in values)]
         args = words + args[1:]
-    return HfArgumentParser(dataclasses).parse_args_into_dataclasses(args)
+    parser = HfArgumentParser(dataclasses)
+    parser.set_defaults(logging_steps=0.05)  # a share of the steps: short trainings have curves, too
+    return parser.parse_args_into_dataclasses(args)
 
 
 def with_resume(args: list[str]) -> list[str]:
@@ -107,6 +113,24 @@ def with_resume(args: list[str]) -> list[str]:
         is_bare = word == RESUME and following.startswith("--")
         words += [word, LAST] if is_bare else [word]
     return words
+
+
+class OrderedTrainer(Trainer):
+    """A Trainer that evaluates and predicts every row, in order, whatever the arguments of the training are."""
+
+    def get_eval_dataloader(self, *args, **kwargs) -> DataLoader:
+        return self.in_order(super().get_eval_dataloader, *args, **kwargs)
+
+    def get_test_dataloader(self, *args, **kwargs) -> DataLoader:
+        return self.in_order(super().get_test_dataloader, *args, **kwargs)
+
+    def in_order(self, make: Callable[..., DataLoader], *args, **kwargs) -> DataLoader:
+        asked, self.args = self.args, copy.copy(self.args)
+        self.args.train_sampling_strategy, self.args.dataloader_drop_last = "random", False
+        try:
+            return make(*args, **kwargs)
+        finally:
+            self.args = asked
 
 
 class EpochCallback(TrainerCallback):
@@ -138,6 +162,13 @@ def check_arguments(model_args: ModelArguments, training_args: TrainingArguments
         )
     if not training_args.do_train and model_args.config_name is not None:
         raise ValueError("--config_name makes untrained weights: to evaluate a model give --model_name_or_path.")
+    for name, is_given in (
+        ("--eval_do_concat_batches False", not training_args.eval_do_concat_batches),
+        ("--batch_eval_metrics", training_args.batch_eval_metrics),
+        ("--prediction_loss_only", training_args.prediction_loss_only),
+    ):
+        if is_given:
+            raise ValueError(f"{name} leaves no predictions to measure or write: leave it out.")
     if model_args.early_stopping_patience is not None and not training_args.load_best_model_at_end:
         raise ValueError(
             "--early_stopping_patience needs --load_best_model_at_end True with --eval_strategy and --save_strategy "
@@ -254,7 +285,7 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
         return lion_preset(model_args.config_name, **fields)
     name = model_args.model_name_or_path or model_args.config_name
     try:
-        config = AutoConfig.from_pretrained(name, cache_dir=model_args.cache_dir)
+        config = ordered_labels(AutoConfig.from_pretrained(name, cache_dir=model_args.cache_dir), name)
     except OSError as error:
         folder = Path(name)
         beside = [x.name for x in folder.parent.iterdir()] if folder.parent.is_dir() else []
@@ -269,6 +300,19 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
         parsed.update_from_string(overrides)
         config = type(config).from_dict(config.to_dict(), **overridden(parsed, overrides))
         config.validate()
+    return config
+
+
+def ordered_labels(config: PreTrainedConfig, name: str) -> PreTrainedConfig:
+    """
+    The configuration with its labels in the order of their numbers, which config.json may have in another.
+
+    Raises:
+        ValueError: if they are not numbered from 0 on.
+    """
+    config.id2label = dict(sorted(config.id2label.items()))
+    if [*config.id2label] != [*range(len(config.id2label))]:
+        raise ValueError(f"id2label in config.json of {name} has the numbers {[*config.id2label]}: count from 0 on.")
     return config
 
 
@@ -326,8 +370,10 @@ def set_labels(
         ValueError: if it is a trained one that has other classes, and no new head was asked for.
     """
     has_head = any(name.endswith(head) for name in config.architectures or [head])
+    known = [class_name(name) for name in config.id2label.values()]
+    if {*known} == {*names}:
+        return
     if model_args.model_name_or_path is not None and has_head:
-        known = list(config.id2label.values())
         has_none = known == [f"LABEL_{i}" for i in range(len(known))]
         unknown = set(names) - set(known)
         if not unknown:
@@ -339,23 +385,6 @@ def set_labels(
             )
     config.id2label = dict(enumerate(names))
     config.label2id = {name: i for i, name in enumerate(names)}
-
-
-def label_ids(config: PreTrainedConfig, names: list[str], what: str) -> dict[int, int]:
-    """
-    From the label of each class in a dataset to its label in the model.
-
-    Args:
-        what: has the classes `names`, of which there may be fewer than the model has; for the message.
-
-    Raises:
-        ValueError: if the model does not have one of them.
-    """
-    ids = {label: i for i, label in config.id2label.items()}
-    if unknown := [name for name in names if name not in ids]:
-        known = ", ".join(list(ids)[:10]) + ", …" * (len(ids) > 10)
-        raise ValueError(f"The {what} have classes that the model has not: {', '.join(unknown)}; it has {known}.")
-    return {i: ids[name] for i, name in enumerate(names)}
 
 
 def early_stopping(model_args: ModelArguments) -> list[TrainerCallback]:
@@ -400,7 +429,9 @@ def train(trainer: Trainer, checkpoint: str | None) -> None:
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
     trainer.save_state()
-    if trainer.is_world_process_zero():
+    if trainer.is_world_process_zero() and any(
+        {"loss", "eval_loss"} & {*entry} for entry in trainer.state.log_history
+    ):
         draw_log(Path(trainer.args.output_dir) / "training.png", trainer.state.log_history)
     save_metrics(trainer, "train", result.metrics)
 
@@ -420,6 +451,32 @@ def save_text(trainer: Trainer, name: str, text: str) -> None:
         print(f"Wrote {path}.")
 
 
-def save_rows(trainer: Trainer, rows: Iterable[dict]) -> None:
-    """Write predictions.jsonl in the output folder: one of `rows` on each line."""
-    save_text(trainer, "predictions.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+def save_rows(trainer: Trainer, answers: list[dict], rows: Iterable[dict] | None = None) -> None:
+    """
+    Write predictions.jsonl in the output folder: an answer on each line, behind what the row of the data has. Columns
+    of the data that are named like a part of the answer are written as "given_...".
+    """
+    lines = []
+    for answer, row in zip(answers, [{}] * len(answers) if rows is None else rows, strict=True):
+        given = {}
+        for name, value in row.items():
+            while name in answer or name in given:
+                name = f"given_{name}"
+            given[name] = value
+        lines.append(json.dumps(plain(given | answer), ensure_ascii=False, allow_nan=False) + "\n")
+    save_text(trainer, "predictions.jsonl", "".join(lines))
+
+
+def plain(value: object) -> object:
+    """A value as JSON can have it: dates in ISO's format, bytes in base 64, numbers that are none as null."""
+    if isinstance(value, dict):
+        return {str(name): plain(x) for name, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(x) for x in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

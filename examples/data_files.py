@@ -1,15 +1,28 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""One's own data files, for all scripts: which are taken, what is wrong with one, and their rows."""
+"""One's own data, for all scripts: tables of texts, images, the numbers of their classes; what is wrong is named."""
 
 import codecs
-from collections.abc import Iterable, Mapping
+import csv
+import json
+import math
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
 
-from datasets import Dataset, DatasetDict, IterableDatasetDict, load_dataset
-from datasets import Image as ImageColumn
+import numpy as np
+import pyarrow
+from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset, IterableDatasetDict, List, load_dataset
 from datasets.exceptions import DatasetsError
-from PIL import Image
+from hub_upload_lion.app.search import read_text
+from PIL import Image, ImageOps
+from pyarrow import parquet
 from transformers import TrainingArguments
 from transformers.utils import logging
 
@@ -18,6 +31,13 @@ logger = logging.get_logger(__name__)
 
 FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = tuple(name for name, kind in FILE_TYPES.items() if kind != "text")  # with columns
+IMAGES = tuple(sorted(ending for ending, kind in Image.registered_extensions().items() if kind in Image.OPEN))
+WHOLE = re.compile(r"[+-]?\d+")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+FILE_NAME = re.compile(r"\S+\.(txt|md|rst|html?|xml|json|pdf|docx?|eml|log)", re.IGNORECASE)
+TEXT_FILES_HELP = (
+    'Folder of text files whose names the column of texts has: the files are read. "no": the names are the texts.'
+)
 
 
 @dataclass
@@ -32,26 +52,26 @@ class FileArguments:
 
 
 def needed_files(file_args: FileArguments, training_args: TrainingArguments, types: tuple[str, ...]) -> dict[str, str]:
+    """The files that the work needs (`needed_data`), checked by `check_files`."""
+    return check_files(needed_data(file_args, training_args, "file"), types)
+
+
+def needed_data(arguments: object, training_args: TrainingArguments, kind: str) -> dict[str, str]:
     """
-    The files of "train", "validation" and "predict" that the work needs, checked by `check_files`.
+    The data of "train", "validation" and "predict" that the work needs. `kind`: "file" for `--train_file`, or "dir".
 
     Raises:
-        ValueError: if one is not given, or --predict_file without --do_predict.
+        ValueError: if some is not given, or that of "predict" without --do_predict.
     """
-    work = {
-        "do_train": ("train", training_args.do_train),
-        "do_eval": ("validation", training_args.do_eval),
-        "do_predict": ("predict", training_args.do_predict),
-    }
-    if file_args.predict_file is not None and not training_args.do_predict:
-        raise ValueError("Give --do_predict and --predict_file together.")
-    files = {}
-    for name, (split, is_asked) in work.items():
-        if is_asked:
-            files[split] = getattr(file_args, f"{split}_file")
-            if files[split] is None:
-                raise ValueError(f"--{name} needs --{split}_file.")
-    return check_files(files, types)
+    if getattr(arguments, f"predict_{kind}") is not None and not training_args.do_predict:
+        raise ValueError(f"Give --do_predict and --predict_{kind} together.")
+    found = {}
+    for work, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "predict")):
+        if getattr(training_args, work):
+            found[split] = getattr(arguments, f"{split}_{kind}")
+            if found[split] is None:
+                raise ValueError(f"--{work} needs --{split}_{kind}.")
+    return found
 
 
 def check_files(files: dict[str, str | None], types: tuple[str, ...] = tuple(FILE_TYPES)) -> dict[str, str]:
@@ -103,82 +123,397 @@ def check_utf8(path: Path, name: str) -> None:
 
 
 def load_files(
-    files: dict[str, str], columns: tuple[str, ...] = (), split: str | None = None, **options
-) -> Dataset | DatasetDict | IterableDatasetDict:
+    files: dict[str, str], columns: tuple[str, ...] = (), streaming: bool | None = None, cache_dir: str | None = None
+) -> DatasetDict | IterableDatasetDict:
     """
     The rows of files of `check_files`, by split. The files may be of several types.
 
+    Cells of .csv are strings, or `None` if they are empty: "007", "NA" and "2024-01-01" stay what they are. Values of
+    .json and .jsonl have the types that are written.
+
     Args:
-        columns: what they must have. split: a part of the only file, as in `"train[:5%]"`. options: of
-            `datasets.load_dataset`.
+        columns: what they must have, with a value in every row.
+        streaming: whether rows are read while they are used. If it is given, `datasets` reads JSON, which leaves large
+            files on the disk, and values may be missing.
 
     Raises:
-        ValueError: if they cannot be read, have no rows or lack a column.
+        ValueError: if a file cannot be read, has no rows, or lacks a column or a value in it.
     """
-    datasets = {name: load_file(name, file, split=split or name, **options) for name, file in files.items()}
-    for name, dataset in datasets.items():
-        if missing := [column for column in columns if column not in dataset.column_names]:
-            raise ValueError(
-                f"--{name}_file {files[name]} has no column {' and '.join(missing)}, but "
-                f"{', '.join(dataset.column_names)}: rename its columns."
-            )
-    if split is not None:
-        return datasets.popitem()[1]
-    return (IterableDatasetDict if options.get("streaming") else DatasetDict)(datasets)
+    datasets = {}
+    for split, file in files.items():
+        kind, what = FILE_TYPES[Path(file).suffix], f"--{split}_file {file}"
+        with named_errors(what, kind):
+            if kind == "csv" and streaming:
+                datasets[split] = IterableDataset.from_generator(read_csv, gen_kwargs={"file": file, "what": what})
+            elif kind == "csv" or kind != "text" and streaming is None:
+                datasets[split] = READERS[kind](file, what)
+            else:
+                options = {"streaming": bool(streaming), "cache_dir": cache_dir}
+                datasets[split] = load_dataset(kind, data_files={split: file}, split=split, **options)
+            if streaming or not len(datasets[split]):
+                next(iter(datasets[split]))
+        check_columns(datasets[split], columns, what, has_values=streaming is None)
+    return (IterableDatasetDict if streaming else DatasetDict)(datasets)
 
 
-def load_file(name: str, file: str, **options) -> Dataset:
-    """The rows of the file of `--<name>_file`; raises as `load_files` does."""
-    kind, what = FILE_TYPES[Path(file).suffix], f"--{name}_file {file}"
+@contextmanager
+def named_errors(what: str, kind: str) -> Iterator[None]:
+    """Raise a ValueError that names the file for what is wrong in it."""
     try:
-        dataset = load_dataset(kind, data_files={name: file}, **options)
-        columns = list(next(iter(dataset)))
+        yield
     except StopIteration:
         raise ValueError(f"{what} has no rows: give a file that has some.") from None
-    except (DatasetsError, ValueError) as error:  # what pyarrow and pandas raise are ValueErrors
+    except (DatasetsError, ValueError, NotImplementedError) as error:  # what pyarrow raises are ValueErrors
+        if what in str(error):
+            raise
         cause = error
         while cause.__cause__ is not None or cause.__context__ is not None:
             cause = cause.__cause__ or cause.__context__
         if isinstance(cause, StopIteration):
             raise ValueError(f"{what} has no rows: give a file that has some.") from None
         raise ValueError(f"{what} cannot be read as {kind}: {cause}") from error
-    if kind == "csv" and len(columns) == 1 and (found := [x for x in (";", "\t") if x in columns[0]]):
-        raise ValueError(f"{what} has one column, {columns[0]!r}: separate columns by commas, not by {found[0]!r}.")
+
+
+def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
+    """
+    The rows of a table with a header, all cells as strings.
+
+    Raises:
+        ValueError: if a row has another number of cells than the header, or two columns have one name.
+    """
+    csv.field_size_limit(sys.maxsize)
+    with open(file, encoding="utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        names = next(reader)
+        if len(names) == 1 and (found := [x for x in (";", "\t") if x in names[0]]):
+            raise ValueError(f"{what} has one column, {names[0]!r}: separate columns by commas, not by {found[0]!r}.")
+        if len({*names}) < len(names):
+            raise ValueError(f"{what} has two columns of one name in {', '.join(names)}: rename one.")
+        try:
+            for cells in reader:
+                if cells and len(cells) != len(names):
+                    raise ValueError(
+                        f"{what} line {reader.line_num} has {len(cells)} cells, its header {len(names)} "
+                        f"({', '.join(names)}): put texts that have commas in them into quotes."
+                    )
+                if cells:
+                    yield {name: cell or None for name, cell in zip(names, cells, strict=True)}
+        except csv.Error as error:
+            raise ValueError(f"{what} line {reader.line_num} cannot be read as csv: {error}.") from None
+
+
+def read_json(file: str, what: str) -> list | dict:
+    """The rows of a file of JSON, a list or one on each line; or an object. A ValueError if it is none of these."""
+    text = Path(file).read_text(encoding="utf-8-sig")
+    try:
+        content = json.loads(text)
+        return [content] if Path(file).suffix == ".jsonl" else content
+    except json.JSONDecodeError as error:
+        if not error.msg.startswith("Extra data"):  # else a row on each line
+            raise ValueError(f"{what} cannot be read as json: {error}. Write or fetch it again.") from None
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        try:
+            rows += [json.loads(line)] if line.strip() else []
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{what} line {number} cannot be read as json: {error}. Write it again.") from None
+    return rows
+
+
+def to_dataset(rows: list[dict] | dict, what: str) -> Dataset:
+    """Rows, or the only one, with the columns of all of them. Values of several types become JSON."""
+    rows = [rows] if isinstance(rows, dict) else rows
+    if other := [row for row in rows if not isinstance(row, dict)]:
+        raise ValueError(f"{what} has the row {other[0]!r:.80}: write rows as objects of columns and values.")
+    columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}
+    for name, values in columns.items():
+        try:
+            Dataset.from_dict({name: values})
+        except (ValueError, TypeError, OverflowError):
+            columns[name] = [x if isinstance(x, str | None) else json.dumps(x, ensure_ascii=False) for x in values]
+    return Dataset.from_dict(columns)
+
+
+def read_parquet(file: str, what: str) -> Dataset:
+    """Without a cache, which may be of an earlier file of this name; categories become their values."""
+    table = parquet.read_table(file)
+    is_category = pyarrow.types.is_dictionary
+    fields = [x.with_type(x.type.value_type) if is_category(x.type) else x for x in table.schema]
+    return Dataset(table.cast(pyarrow.schema(fields, table.schema.metadata)))
+
+
+READERS: dict[str, Callable[[str, str], Dataset]] = {
+    "csv": lambda file, what: to_dataset(list(read_csv(file, what)), what),
+    "json": lambda file, what: to_dataset(read_json(file, what), what),
+    "parquet": read_parquet,
+}
+
+
+def check_columns(
+    dataset: Dataset | IterableDataset, columns: Iterable[str], what: str, has_values: bool = True
+) -> None:
+    """Raise a ValueError if columns or, with `has_values`, values in them are missing; `what` has them."""
+    names = dataset.column_names or list(next(iter(dataset)))
+    if missing := [column for column in columns if column not in names]:
+        raise ValueError(f"{what} has no column {' and '.join(missing)}, but {', '.join(names)}: rename its columns.")
+    for column in columns if has_values else ():
+        values = dataset.select_columns([column]).with_format("arrow")[:][column]  # images are not decoded
+        if values.null_count:
+            row = values.is_null().to_pylist().index(True) + 1
+            raise ValueError(f"{what} has no {column!r} in row {row}: fill it in.")
+
+
+def check_texts(dataset: Dataset, columns: Iterable[str], what: str) -> None:
+    """Raise a ValueError if columns are missing, or a value in them is missing or no text; `what` has them."""
+    check_columns(dataset, columns, what)
+    for column in columns:
+        if "string" not in (dtype := getattr(dataset.features[column], "dtype", "lists")):
+            raise ValueError(f"{what} has {dtype} in the column {column!r}, where texts are read: quote them.")
+
+
+def text_columns(rows: Iterable[Mapping]) -> list[str]:
+    """The columns that are of texts in these rows, not of numbers."""
+    rows = list(rows)
+    columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in dict.fromkeys(chain(*rows))}
+    is_text = lambda values: values and all(isinstance(x, str) for x in values)
+    return [
+        name for name, x in columns.items() if is_text(x) and (name == "text" or not all(map(NUMBER.fullmatch, x)))
+    ]
+
+
+def find_texts(
+    dataset: Dataset, given: list[str] | None, pairs: Iterable[tuple[str, str]], what: str
+) -> tuple[str, ...]:
+    """
+    The columns of the texts: those that are `given`; else "text", one of `pairs`, or the only one of texts.
+
+    Raises:
+        ValueError: if there are none, or several of which none is known; `what` has them.
+    """
+    if given is not None:
+        check_columns(dataset, given, what)
+        texts = given
+    else:
+        texts = text_columns(dataset.remove_columns([x for x in ("label",) if x in dataset.column_names]))
+        texts = next(([*names] for names in (("text",), *pairs) if {*names} <= {*texts}), texts)
+        if len(texts) > 1 and tuple(texts) not in pairs:
+            raise ValueError(
+                f"{what} has {len(texts)} columns of texts, {', '.join(texts)}: name the one to read, or two for "
+                f"pairs, in --text_columns, as in `--text_columns {texts[0]}`."
+            )
+    if not 1 <= len(texts) <= 2:
+        columns = ", ".join(dataset.column_names)
+        raise ValueError(f"{what} has {len(texts)} columns of texts among {columns}: one is read, or two as a pair.")
+    return tuple(texts)
+
+
+def load_texts(file: str, texts: tuple[str, ...], labels: tuple[str, ...], folder: str | None) -> Dataset:
+    """
+    The columns `texts` and `labels` of `--train_file`, with a value in each row; texts may be in files of `folder`, as
+    `read_text_files` takes it. A ValueError or a FileNotFoundError for what is wrong.
+    """
+    files, what = check_files({"train": file}, TABLES), f"--train_file {file}"
+    dataset = load_files(files, texts + labels)["train"].select_columns([*texts, *labels])
+    check_texts(dataset, texts, what)
+    return read_text_files(dataset, texts, what, folder)
+
+
+def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder: str | None) -> Dataset:
+    """
+    The texts of columns that have names of files.
+
+    Args:
+        what: the option and the table, "--train_file a.csv". folder: as `TEXT_FILES_HELP` says.
+
+    Raises:
+        ValueError: if a column has names of files, and nobody said what they are; or if a file cannot be read.
+    """
+    if folder == "no":
+        return dataset
+    for column in columns:
+        texts, beside = dataset[column][:], Path(what.split(" ", 1)[1]).parent
+        if folder is None:
+            some = [text for text in texts[:100] if isinstance(text, str)]
+            if some and (all(map(FILE_NAME.fullmatch, some)) or all(os.path.isfile(beside / text) for text in some)):
+                raise ValueError(
+                    f"{what} has names of files in the column {column!r} ({some[0]}): give --text_files FOLDER to "
+                    f"read them from there ({beside} is the folder of the table), or --text_files no if the names are "
+                    "the texts."
+                )
+            continue
+        for row, name in enumerate(texts):
+            try:
+                texts[row] = read_text(Path(folder, name))
+            except (OSError, ValueError) as error:
+                raise ValueError(f"{what} row {row + 1}: the file {name!r} cannot be read: {error}") from None
+        dataset = Dataset.from_dict({x: texts if x == column else dataset[x][:] for x in dataset.column_names})
     return dataset
 
 
-def number_names(places: Mapping[str, str], names: Iterable[str], what: str) -> dict[str, int]:
+def class_name(value: object) -> str:
+    """The name of a class as people read it: "é" is one letter or two, and white space around it does not count."""
+    return unicodedata.normalize("NFC", str(value)).strip()
+
+
+def label_names(dataset: Dataset, column: str, what: str) -> list:
+    """
+    The names of the classes in a column of names, whole numbers or `ClassLabel`: one for each row, or a list of them.
+
+    Raises:
+        ValueError: for a number that is no class, or a value that is neither a name nor a whole number.
+    """
+    feature = dataset.features[column]
+    is_list = isinstance(feature, List)
+    names = getattr(feature.feature if is_list else feature, "names", None)
+
+    def name(label: object, row: int) -> str:
+        if not isinstance(label, str | int) or not class_name(label):
+            raise ValueError(f'{what}, row {row}, has the "{column}" {label!r:.80}. Give names or whole numbers.')
+        is_none = isinstance(label, int) and (label < 0 if names is None and is_list else label == -100)
+        if is_none or names is not None and not 0 <= label < len(names):
+            raise ValueError(
+                f'{what}, row {row}, has the "{column}" {label}, which is no class: remove the row, or give it one.'
+            )
+        return class_name(label if names is None else names[label])
+
+    labels = enumerate(dataset[column], start=1)
+    return [[name(x, row) for x in label] if is_list else name(label, row) for row, label in labels]
+
+
+def has_fractions(dataset: Dataset, column: str) -> bool:
+    """Whether a column is of fractions, "0.5" or 0.5, which are no names of classes."""
+    if getattr(dataset.features[column], "dtype", "") == "string":
+        return any(NUMBER.fullmatch(x) and not WHOLE.fullmatch(x) for x in dataset[column])
+    return getattr(dataset.features[column], "dtype", "").startswith("float")
+
+
+def read_numbers(dataset: Dataset, column: str, what: str) -> list[float]:
+    """A column of numbers, also as strings; a ValueError for a value that is none, or not finite."""
+    numbers = []
+    for row, value in enumerate(dataset[column], start=1):
+        try:
+            numbers.append(float(value))
+        except (TypeError, ValueError):
+            numbers.append(math.nan)
+        if not math.isfinite(numbers[-1]):
+            raise ValueError(f"{what} has the {column} {value!r} in row {row}, no number, but the task is to regress.")
+    return numbers
+
+
+def first_places(labels: Iterable, places: Iterable[str]) -> dict[str, str]:
+    """Each name among labels, which are names or lists of them, with the place where it is first."""
+    found = {}
+    for label, place in zip(labels, places, strict=True):
+        for name in label if isinstance(label, list) else [label]:
+            found.setdefault(name, place)
+    return found
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """By number, or by the name of the entity, with the tag of no entity first, or by name."""
+    names = list(names)
+    if all(WHOLE.fullmatch(name) for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names, key=lambda name: (name != "O", name.partition("-")[::-1] if name[1:2] == "-" else ("", name)))
+
+
+def number_names(
+    places: Mapping[str, str], names: Iterable[str], what: str, has_numbers: bool = False
+) -> dict[str, int]:
     """
     The number of each label of the data.
 
     Args:
-        places: the labels of the data, names of classes or their numbers, with the place where each is first.
+        places: the labels of the data, by `label_names`, with the place where each is first.
         names: of all classes, in order.
         what: has these names; for the message.
+        has_numbers: whether the data may have numbers of classes instead, if no name is a whole number.
 
     Raises:
-        ValueError: if the data has a label that is neither.
+        ValueError: if the data has a label that is neither, or the name of two classes.
     """
+    names = [class_name(name) for name in names]
     ids = {name: i for i, name in enumerate(names)}
-    numbers = {str(i): i for i in ids.values()}
-    if places.keys() <= numbers.keys() and not places.keys() <= ids.keys():
+    numbers = {str(i): i for i in range(len(names))}
+    if has_numbers and places.keys() <= numbers.keys() and not any(map(WHOLE.fullmatch, names)):
         return numbers
     if unknown := sorted(places.keys() - ids.keys()):
         found = ", ".join(f"{name} ({places[name]})" for name in unknown[:5])
-        raise ValueError(f"{what} has the labels {', '.join(ids)}; the data has {found}.")
+        known = ", ".join(names[:10]) + ", …" * (len(names) > 10)
+        raise ValueError(f"{what} has the labels {known}; the data has {found}.")
+    if doubled := [name for name in places if names.count(name) > 1]:
+        raise ValueError(f"{what} has two classes named {doubled[0]}: rename one in id2label of its config.json.")
     return ids
 
 
-def read_image(file: dict, mode: str) -> Image.Image | None:
+def find_images(folder: Path) -> list[Path]:
     """
-    An image of its "path" or its "bytes", in a mode of Pillow; `None`, with a warning, if it is damaged: training goes
-    on without it.
+    The images in a folder and below, in order. Hidden files are left out, and others, of which one is named.
+
+    Raises:
+        ValueError: if there are none.
     """
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder: put the images there.")
+    files = []
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        path = Path(parent)  # without links to a folder that it is in
+        folders[:] = [x for x in folders if x[0] != "." and not path.resolve().is_relative_to((path / x).resolve())]
+        files += [path / name for name in names if name[0] != "."]
+    files.sort()
+    images = [file for file in files if file.suffix.lower() in IMAGES]
+    if not images:
+        raise ValueError(f"{folder} has no images ({', '.join(IMAGES)}): put some there.")
+    if len(images) < len(files):
+        other = next(file for file in files if file.suffix.lower() not in IMAGES)
+        logger.warning(f"{len(files) - len(images)} files in {folder} have no ending of images: {other} is left out.")
+    return images
+
+
+def read_class_folders(folder: Path) -> Dataset:
+    """
+    The columns "image", names of files as bytes, and "label", the folder in `folder` that an image is in or below.
+
+    Raises:
+        ValueError: if an image is in none, or there are no images.
+    """
+    files = find_images(folder)
+    parts = [file.relative_to(folder).parts for file in files]
+    if lost := [file for file, part in zip(files, parts, strict=True) if len(part) == 1]:
+        raise ValueError(f"{lost[0]} is in no sub-folder: give an image folder, with one sub-folder per class.")
+    labels = [class_name(os.fsencode(part[0]).decode(errors="replace")) for part in parts]
+    names = sorted({*labels})
+    columns = {"image": [os.fsencode(file) for file in files], "label": [names.index(x) for x in labels]}
+    return Dataset.from_dict(columns).cast_column("label", ClassLabel(names=names))
+
+
+def read_image(file: dict | bytes, mode: str) -> Image.Image | None:
+    """
+    An image of 8 bits, of the name of a file in bytes, or its "path" or "bytes", in a mode of Pillow; `None`, with a
+    warning, if it is damaged: training goes on without it.
+    """
+    path, data = (file["path"], file["bytes"]) if isinstance(file, dict) else (os.fsdecode(file), None)
     try:
-        if file["bytes"] is None:  # by way of its path, a damaged file would stay open
-            file = file | {"bytes": Path(file["path"]).read_bytes()}
-        return ImageColumn().decode_example(file).convert(mode)
+        with Image.open(BytesIO(Path(path).read_bytes() if data is None else data)) as image:
+            return with_8_bits(image).convert(mode)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
-        name = file["path"] or f"An image of {len(file['bytes'])} bytes"
+        name = path or f"An image of {len(data)} bytes"
         logger.warning_once(f"{name} cannot be read ({error}). It is left out: fix or remove it.")
         return None
+
+
+def with_8_bits(image: Image.Image) -> Image.Image:
+    """
+    An image as it stands upright, of which white is 255. White is 65535 in 16 bits, and 1 in fractions.
+
+    Raises:
+        ValueError: if it is not known, or exceeded.
+    """
+    is_16_bit = image.mode.startswith("I;16") or image.mode == "I" and image.format == "PNG"
+    image = ImageOps.exif_transpose(image)
+    if not is_16_bit and image.mode not in ("I", "F"):
+        return image
+    pixels = np.asarray(image, dtype=np.float64) / (65535 if is_16_bit else 1)
+    if image.mode == "I" and not is_16_bit or not ((pixels >= 0) & (pixels <= 1)).all():
+        raise ValueError("it has numbers of 32 bits, of which white is 1 if they are fractions: save it with 8 bits")
+    return Image.fromarray(np.rint(pixels * 255).astype(np.uint8))

@@ -6,6 +6,7 @@ Documents with names, one JSON object a line, for train_passages.py: {"name": â€
     python examples/documents.py --output_file documents.jsonl --package numpy scipy     # docstrings, by module
     python examples/documents.py --output_file documents.jsonl --source sqlalchemy       # guides that PyPI has
     python examples/documents.py --output_file documents.jsonl --manuals /usr/share/man  # manual pages, by man
+    python examples/documents.py --output_file documents.jsonl --pod /usr/share/perl     # documentation of Perl
 
 A document is left out if most of its paragraphs are in another one.
 """
@@ -149,6 +150,21 @@ def documents_of_manuals(folder: str | Path, limit: int) -> Iterator[Document]:
         yield Document(f"{parts[0]}({parts[2]})", "\n".join(line.strip() for line in lines))
 
 
+def documents_of_pod(folder: str | Path) -> Iterator[Document]:
+    """Documentation of Perl in .pod, .pm and .pl files of a folder and below, each paragraph on a line."""
+    for path in sorted(x for x in Path(folder).rglob("*.p[odml]*") if x.is_file() and not x.is_symlink()):
+        paragraphs, is_text = [], False
+        for paragraph in re.split(r"\n\s*\n", path.read_text(encoding="utf-8", errors="replace")):
+            command = re.match(r"=(\w+)[ \t]*(\d*)[ \t]*", paragraph)
+            if command:
+                is_text = command[1] != "cut"
+                paragraph = paragraph[command.end() :]
+            if is_text and paragraph.strip():
+                paragraphs.append(" ".join(paragraph.split()))
+        if paragraphs:
+            yield Document(path.stem, "\n\n".join(paragraphs))
+
+
 def without_repeats(documents: Iterable[Document], characters: tuple[int, int]) -> Iterator[Document]:
     """Those whose length is in a range, and at most half of whose paragraphs were in an earlier one."""
     seen: set[int] = set()
@@ -176,6 +192,7 @@ def main(args: list[str] | None = None) -> int:
     parser.add_argument("--package", nargs="*", default=[], help="import names of installed packages")
     parser.add_argument("--source", nargs="*", default=[], help="names of packages on PyPI")
     parser.add_argument("--manuals", help="folder of manual pages")
+    parser.add_argument("--pod", help="folder with documentation of Perl")
     parser.add_argument("--max_manuals", type=int, default=1000)
     parser.add_argument("--characters", type=int, nargs=2, default=[1_500, 200_000], help="of a document")
     parser.add_argument("--cache_dir", type=Path, default=Path("outputs/documents"), help="for source distributions")
@@ -190,6 +207,8 @@ def main(args: list[str] | None = None) -> int:
             yield from documents_of_source(package, arguments.cache_dir)
         if arguments.manuals:
             yield from documents_of_manuals(arguments.manuals, arguments.max_manuals)
+        if arguments.pod:
+            yield from documents_of_pod(arguments.pod)
 
     documents = list(without_repeats(found(), tuple(arguments.characters)))
     if not documents:

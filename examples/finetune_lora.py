@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import bitsandbytes_log  # noqa: F401 (before transformers)
 import peft
 from common import asked_checkpoint, parse_arguments
-from data_files import TABLES, check_files, load_files
+from data_files import TEXT_FILES_HELP, has_fractions, in_order, label_names, load_texts
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -40,6 +40,7 @@ QUANTIZATION = {
 class LoraArguments:
     model: str = field(metadata={"help": "Folder or Hub name of a saved LION for text."})
     train_file: str = field(metadata={"help": 'A table (.csv, .json, .jsonl, .parquet) with "text" and "label".'})
+    text_files: str | None = field(default=None, metadata={"help": TEXT_FILES_HELP})
     quantize: str | None = field(
         default=None, metadata={"help": "Precision of the frozen weights.", "choices": list(QUANTIZATION)}
     )
@@ -50,10 +51,14 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line."""
     lora_args, training_args = parse_arguments((LoraArguments, TrainingArguments), args)
     set_seed(training_args.seed)
-    files = check_files({"train": lora_args.train_file}, TABLES)
-    dataset = load_files(files, ("text", "label"))["train"].class_encode_column("label")
-    names = dataset.features["label"].names
+    dataset = load_texts(lora_args.train_file, ("text",), ("label",), lora_args.text_files)
+    what = f"--train_file {lora_args.train_file}"
+    labels = label_names(dataset, "label", what)
+    if has_fractions(dataset, "label") or isinstance(labels[0], list):
+        raise ValueError(f"{what} has the label {dataset[0]['label']!r}: give each text a class, a name or a number.")
+    names = in_order({*labels})
     tokenizer = AutoTokenizer.from_pretrained(lora_args.model)
+    dataset = dataset.remove_columns("label").add_column("labels", [names.index(label) for label in labels])
     dataset = dataset.map(lambda rows: tokenizer(rows["text"], truncation=True), batched=True, remove_columns=["text"])
 
     def load_model(**options) -> AutoModelForSequenceClassification:
@@ -68,7 +73,7 @@ def main(args: list[str] | None = None) -> Trainer:
             options["device_map"] = "cpu"
     base = load_model(**options)
     # Queries, keys, values, outputs, the decays of LION-S and the MLP; those of LION-D, no matrix, as they are.
-    decays = ["decay"] if base.config.mixer_type == "decay" else []
+    decays = ["decay"] if getattr(base.config, "mixer_type", None) == "decay" else []
     config = peft.LoraConfig(
         task_type="SEQ_CLS",
         target_modules="all-linear",

@@ -75,6 +75,7 @@ def draw_log(path: Path, log: list[dict]) -> str:
     for axis, name, label, color, style in lines:
         points = [(entry["step"], entry[name]) for entry in log if name in entry]
         if points:
+            style = style if len(points) > 1 else "o"  # a line has two
             axis.plot(*zip(*points, strict=True), style, color=color, label=label, markersize=4, linewidth=1.8)
     for axis, name in zip(axes, ("loss", "learning rate"), strict=True):
         axis.set_xlabel("training step")

@@ -11,20 +11,35 @@ task of your own.
 The data is nyu-mll/glue on the Hub, or your own --train_file and --validation_file (.csv, .json, .jsonl or .parquet,
 each of its own type) with the columns of the task. Without --task_name they have a column "label", of names, whole
 numbers, lists of either (any number of labels for a text) or, to regress on, fractions, and one column of texts, or
-two for pairs; --text_columns names them. `--do_predict --predict_file texts.csv` labels texts: it writes
-predictions.jsonl.
+two for pairs; --text_columns names them. If it has names of files, --text_files says where they are. `--do_predict
+--predict_file texts.csv` labels texts: it writes predictions.jsonl.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 
 import common
 import numpy as np
 import torch
-from data_files import TABLES, FileArguments, check_files, load_files, number_names
-from datasets import ClassLabel, Dataset, DatasetDict, List, Value, load_dataset
+from data_files import (
+    TABLES,
+    TEXT_FILES_HELP,
+    FileArguments,
+    check_files,
+    check_texts,
+    class_name,
+    find_texts,
+    first_places,
+    has_fractions,
+    in_order,
+    label_names,
+    load_files,
+    number_names,
+    read_numbers,
+    read_text_files,
+)
+from datasets import ClassLabel, Dataset, List, load_dataset
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import f1_score, matthews_corrcoef
 from transformers import (
@@ -79,9 +94,17 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "f1_micro": partial(f1_score, average="micro", zero_division=0.0),
     "f1_macro": partial(f1_score, average="macro", zero_division=0.0),
     "matthews_correlation": matthews_corrcoef,
-    "pearson": lambda labels, answers: pearsonr(labels, answers).statistic,
-    "spearman": lambda labels, answers: spearmanr(labels, answers).statistic,
+    "pearson": lambda labels, answers: correlation(pearsonr, labels, answers),
+    "spearman": lambda labels, answers: correlation(spearmanr, labels, answers),
 }
+
+
+def correlation(function: Callable, labels: np.ndarray, answers: np.ndarray) -> float:
+    """0, which is said, where it is not defined: all labels, or all answers, are the same number."""
+    if min(np.ptp(labels), np.ptp(answers)) > 0:
+        return function(labels, answers).statistic
+    print("All labels, or all answers, are the same number: their correlation counts as 0.")
+    return 0.0
 
 
 @dataclass
@@ -97,6 +120,7 @@ class GlueArguments(FileArguments):
         default=None, metadata={"help": "The column of the texts, or the two of pairs, in data of your own."}
     )
     label_column: str = field(default="label", metadata={"help": "The column of the labels, in data of your own."})
+    text_files: str | None = field(default=None, metadata={"help": TEXT_FILES_HELP})
     max_seq_length: int | None = field(
         default=None,
         metadata={
@@ -108,136 +132,101 @@ class GlueArguments(FileArguments):
 
 def load_data(
     glue_args: GlueArguments, training_args: TrainingArguments, validation: tuple[str, ...], cache_dir: str | None
-) -> DatasetDict:
-    """The splits that are needed: "train" and those of `validation`."""
-    if not (training_args.do_train or training_args.do_eval):
-        return DatasetDict()
-    files = check_files({"train": glue_args.train_file, validation[0]: glue_args.validation_file}, TABLES)
-    if files:
-        datasets = load_files(files, cache_dir=cache_dir)
-        for split, dataset in datasets.items():
-            check_columns(dataset, (glue_args.label_column,), f"{split} data")
-            datasets[split] = dataset.rename_columns({glue_args.label_column: "label"})
-    else:
+) -> dict[str, Dataset]:
+    """The splits that are needed: "train", those of `validation`, and "predict"."""
+    files = {"train": glue_args.train_file, validation[0]: glue_args.validation_file}
+    needed = ["train"] * training_args.do_train + [*validation] * training_args.do_eval
+    datasets = {}
+    if any(files.values()):
+        given = {split: file for split, file in files.items() if split in needed}
+        datasets = load_files(check_files(given, TABLES), (glue_args.label_column,), cache_dir=cache_dir)
+        datasets = datasets.rename_columns({glue_args.label_column: "label"})
+        needed = [split for split in needed if split in given]
+    elif needed:
         datasets = load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
-    needed = ["train"] * training_args.do_train
-    if training_args.do_eval:
-        needed += [split for split in validation if split in datasets] or [validation[0]]
-    for split in needed:
-        if split not in datasets:
-            raise ValueError(f"There is no data to read as {split!r}: give --train_file and --validation_file.")
-    return DatasetDict({split: datasets[split] for split in needed})
+    if missing := [split for split in needed if split not in datasets]:
+        raise ValueError(f"There is no data to read as {missing[0]!r}: give --train_file and --validation_file.")
+    to_label = load_files(check_files({"predict": glue_args.predict_file}, TABLES), cache_dir=cache_dir)
+    return {split: datasets[split] for split in needed} | to_label
 
 
-def check_columns(dataset: Dataset, columns: tuple[str, ...], name: str) -> None:
-    """Raise a ValueError if columns, or values in them, are missing; `name` says of which data."""
-    if missing := [column for column in columns if column not in dataset.column_names]:
-        raise ValueError(
-            f"The {name} has no column {' and '.join(missing)}, but {', '.join(dataset.column_names)}: rename "
-            "columns, or name that of the labels in --label_column."
-        )
-    for column in columns:
-        values = dataset[column][:]
-        if None in values:
-            raise ValueError(f"The {name} has no {column!r} in row {values.index(None) + 1}: fill it in.")
-
-
-def check_kinds(dataset: Dataset, task: Task, name: str, has_labels: bool = True) -> None:
-    """Raise a ValueError if columns hold what `task` does not, as a file of another type may; `name` says of which."""
-    for column in task.columns:
-        if "string" not in (dtype := getattr(dataset.features[column], "dtype", "lists")):
-            raise ValueError(
-                f"The {name} has {dtype} in the column {column!r}, where texts are read: put them into quotes, in "
-                ".jsonl (numbers in .csv have none)."
-            )
-    if not has_labels:
-        return
-    feature = dataset.features["label"]
-    if task.is_multi_label != isinstance(feature, List):
-        kinds = ("one label", "a list of labels") if task.is_multi_label else ("a list of labels", "one label")
-        raise ValueError("The {} has {} in each row, the task has {}: use one form.".format(name, *kinds))
-    if not task.labels and not getattr(feature, "dtype", "").startswith(("float", "int", "uint")):
-        raise ValueError(f"The {name} has the label {dataset[0]['label']!r}, no number, but the task is to regress.")
-
-
-def find_texts(dataset: Dataset, given: list[str] | None) -> tuple[str, ...]:
+def find_task(
+    dataset: Dataset, texts: tuple[str, ...], config: PreTrainedConfig, name: str, training_args: TrainingArguments
+) -> Task:
     """
-    The columns of the texts in data of one's own.
-
-    Args:
-        given: `--text_columns`. `None`: columns that a task of GLUE has, or the only one of texts.
-    """
-    columns = dataset.column_names
-    texts = [name for name in columns if name != "label" and "string" in getattr(dataset.features[name], "dtype", "")]
-    if given is not None:
-        check_columns(dataset, (*given,), "data")
-        texts = given
-    elif len(texts) > 1:
-        known = (("text",), *(task.columns for task in TASKS.values() if len(task.columns) == 2))
-        texts = next((names for names in known if {*names} <= {*texts}), texts)
-        if len(texts) > 1 and texts not in known:
-            raise ValueError(
-                f"The data has {len(texts)} columns of texts, {', '.join(texts)}: name the one to read, or two for "
-                f"pairs, in --text_columns, as in `--text_columns {texts[0]}`."
-            )
-    if not 1 <= len(texts) <= 2:
-        raise ValueError(
-            f"The data has {len(texts)} columns of texts among {', '.join(columns)}: one is read, or two as a pair."
-        )
-    return tuple(texts)
-
-
-def find_task(dataset: Dataset, texts: tuple[str, ...], config: PreTrainedConfig, is_train: bool) -> Task:
-    """
-    The task of one's own data, from its labels; classes that the model has already keep their order.
+    The task of one's own data, from its labels.
 
     Args:
         texts: the columns of the texts.
-        is_train: whether the labels are all that there are; if not, they are those of the model.
+        name: of the data; for messages.
+        training_args: of a training, the labels are all that there are; else they are those of the model.
     """
     known = tuple(config.id2label.values())
-    if "label" not in dataset.column_names and not is_train:  # texts to label
+    if not (training_args.do_train or training_args.do_eval):  # texts to label
         names = () if config.problem_type == "regression" else known
         return Task(texts, names, is_multi_label=config.problem_type == "multi_label_classification")
-    feature = dataset.features["label"]
-    if getattr(feature, "dtype", "").startswith("float"):
+    feature, is_multi_label = dataset.features["label"], isinstance(dataset.features["label"], List)
+    if not is_multi_label and has_fractions(dataset, "label"):
         return Task(texts, (), ("pearson", "spearman"))
-    is_multi_label = isinstance(feature, List)
-    feature = feature.feature if is_multi_label else feature
     names = known
-    if is_train:
-        values = chain.from_iterable(dataset["label"]) if is_multi_label else dataset["label"]
-        names = feature.names if isinstance(feature, ClassLabel) else [str(x) for x in sorted({*values})]
-    names = known if {*names} == {*known} else (*names,)
+    if training_args.do_train:
+        labels, feature = label_names(dataset, "label", name), feature.feature if is_multi_label else feature
+        names = feature.names if isinstance(feature, ClassLabel) else in_order(first_places(labels, labels))
     metrics = ("f1_micro", "f1_macro", "accuracy") if is_multi_label else ("accuracy",)
-    return Task(texts, names, metrics, is_multi_label=is_multi_label)
+    return Task(texts, (*names,), metrics, is_multi_label=is_multi_label)
 
 
-def number_labels(dataset: Dataset, task: Task, name: str) -> Dataset:
-    """The labels of one's own data, names or numbers of the task's, as numbers; `name` is the task's."""
-    feature = dataset.features["label"]
-    if isinstance(feature, ClassLabel):
-        dataset = dataset.cast_column("label", Value("int64"))
-        dataset = dataset.map(lambda row: {"name": feature.names[row["label"]]}, remove_columns=["label"])
-        dataset = dataset.rename_column("name", "label")
-    places = {}
-    for row, labels in enumerate(dataset["label"], start=1):
-        for label in labels if task.is_multi_label else [labels]:
-            places.setdefault(str(label), f"row {row}")
-    ids = number_names(places, task.labels, name)
+def benchmark_labels(config: PreTrainedConfig, task: Task, is_train: bool) -> tuple[str, ...]:
+    """
+    The labels of a task of the benchmark in its order, as the model writes them, which may have them in another order.
+    A model that has none gets them.
 
-    def number(label) -> int | list[float]:
-        if not task.is_multi_label:
-            return ids[str(label)]
-        chosen = {ids[str(name)] for name in label}
-        return [float(i in chosen) for i in range(len(task.labels))]
-
-    dataset = dataset.map(lambda row: {"number": number(row["label"])}, remove_columns=["label"])
-    return dataset.rename_column("number", "label")
+    Raises:
+        ValueError: if it has others, which are not to be trained.
+    """
+    known = {name.lower(): name for name in config.id2label.values()}
+    if known.keys() == {*task.labels}:
+        return tuple(known[name] for name in task.labels)
+    if not is_train and any(not name.startswith("label_") for name in known):
+        labels = ", ".join(config.id2label.values())
+        raise ValueError(f"The model has the labels {labels}, the task {', '.join(task.labels)}: train it first.")
+    if not is_train:
+        print(f"The model's labels have no names; they are taken to be {', '.join(task.labels)}, in this order.")
+    config.id2label = dict(enumerate(task.labels))
+    config.label2id = {name: i for i, name in enumerate(task.labels)}
+    return task.labels
 
 
-def measure(task: Task) -> Callable[[EvalPrediction], dict[str, float]]:
-    """What the Trainer computes at an evaluation."""
+def number_labels(
+    dataset: Dataset, task: Task, numbers: list[int], count: int, name: str, has_numbers: bool
+) -> Dataset:
+    """
+    The labels as the model takes them: the number of a class, 0 or 1 for each, or fractions.
+
+    Args:
+        numbers: the model's, for each class of the task. count: of all classes of the model.
+        name: of the data; for messages. has_numbers: as `number_names` takes it.
+    """
+    if task.is_multi_label != isinstance(dataset.features["label"], List):
+        kinds = ("one label", "a list of labels") if task.is_multi_label else ("a list of labels", "one label")
+        raise ValueError("{} has {} in each row, the task has {}: use one form.".format(name, *kinds))
+    if not task.labels:
+        values = read_numbers(dataset, "label", name)
+    else:
+        labels = label_names(dataset, "label", name)
+        places = first_places(labels, (f"{name}, row {row}" for row in range(1, len(labels) + 1)))
+        ids = number_names(places, task.labels, "The task", has_numbers)
+        ids = {label: numbers[i] for label, i in ids.items()}
+        if task.is_multi_label:
+            chosen = [{ids[label] for label in row} for row in labels]
+            values = [[float(i in row) for i in range(count)] for row in chosen]
+        else:
+            values = [ids[label] for label in labels]
+    return dataset.remove_columns("label").add_column("label", values)
+
+
+def measure(task: Task, numbers: list[int]) -> Callable[[EvalPrediction], dict[str, float]]:
+    """What the Trainer computes at an evaluation. F1 is of the task's second class; `numbers` are the model's."""
 
     def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
         answers, labels = prediction.predictions, prediction.label_ids
@@ -245,6 +234,8 @@ def measure(task: Task) -> Callable[[EvalPrediction], dict[str, float]]:
             answers, labels = answers > 0, labels > 0.5
         else:
             answers = answers.argmax(axis=-1) if task.labels else answers.reshape(-1)
+            if "f1" in task.metrics:
+                answers, labels = answers == numbers[1], labels == numbers[1]
         return {name: float(METRICS[name](labels, answers)) for name in task.metrics}
 
     return compute_metrics
@@ -265,7 +256,7 @@ def write_predictions(trainer: Trainer, task: Task, dataset: Dataset, rows: Data
             answers = [{"labels": [name for name, p in row.items() if p > 0.5], "scores": row} for row in scores]
         else:
             answers = [{"label": max(row, key=row.get), "scores": row} for row in scores]
-    common.save_rows(trainer, (row | answer for row, answer in zip(rows, answers, strict=True)))
+    common.save_rows(trainer, answers, rows)
 
 
 def main(args: list[str] | None = None) -> Trainer:
@@ -275,35 +266,47 @@ def main(args: list[str] | None = None) -> Trainer:
     common.check_arguments(model_args, training_args, can_predict=True)
     if model_args.model_name_or_path is None:
         raise ValueError("GLUE is for trained models: give --model_name_or_path.")
-    task = TASKS.get(glue_args.task_name)
-    if task is None and not (glue_args.train_file or glue_args.validation_file or glue_args.predict_file):
+    task, is_own = TASKS.get(glue_args.task_name), glue_args.task_name is None
+    if is_own and not (glue_args.train_file or glue_args.validation_file or glue_args.predict_file):
         raise ValueError(f"Give --task_name (one of {', '.join(TASKS)}), or data of your own by --train_file.")
     config = common.load_config(model_args)
     if training_args.do_predict != (glue_args.predict_file is not None):
         raise ValueError("Give --do_predict and --predict_file together.")
     validation = ("validation",) if task is None else task.validation
     datasets = load_data(glue_args, training_args, validation, model_args.cache_dir)
-    to_label = None
-    if training_args.do_predict:
-        files = check_files({"predict": glue_args.predict_file}, TABLES)
-        to_label = load_files(files, cache_dir=model_args.cache_dir)["predict"]
-    name = f"Task {glue_args.task_name!r}"
-    if task is None:
-        first = next(iter(datasets.values()), to_label)
-        texts = find_texts(first, glue_args.text_columns)
-        name, task = "Your task", find_task(first, texts, config, training_args.do_train)
+    files = {
+        "train": glue_args.train_file,
+        validation[0]: glue_args.validation_file,
+        "predict": glue_args.predict_file,
+    }
+    names = {x: f"--{x}_file {files[x]}" if files.get(x) else f"The {x} data" for x in datasets}
+    if is_own:
+        split, first = next(iter(datasets.items()))
+        pairs = [kind.columns for kind in TASKS.values() if len(kind.columns) == 2]
+        texts = find_texts(first, glue_args.text_columns, pairs, names[split])
+        task = find_task(first, texts, config, names[split], training_args)
         print(f"Reading {' and '.join(texts)}: {task.problem_type.replace('_', ' ')} {', '.join(task.labels)}".strip())
-    for split, dataset in datasets.items():
-        check_columns(dataset, (*task.columns, "label"), f"{split} data")
-        check_kinds(dataset, task, f"{split} data")
-        if task.labels and (glue_args.train_file or glue_args.validation_file):
-            datasets[split] = number_labels(dataset, task, name)
-    if task.labels:
-        config.id2label = dict(enumerate(task.labels))
-        config.label2id = {name: i for i, name in enumerate(task.labels)}
-    else:
+    if training_args.label_smoothing_factor and task.problem_type != "single_label_classification":
+        raise ValueError("--label_smoothing_factor is for one class for each text: leave it out.")
+    if not task.labels:
         config.num_labels = 1
-    if datasets:  # else the model knows
+    elif is_own and training_args.do_train:
+        common.set_labels(config, [*task.labels], model_args, "ForSequenceClassification", "training texts")
+    is_benchmark = task.labels and not is_own
+    order = benchmark_labels(config, task, training_args.do_train) if is_benchmark else task.labels
+    known = [class_name(name) for name in config.id2label.values()]
+    numbers = [known.index(class_name(name)) for name in order]
+    to_label = datasets.get("predict")
+    for split, dataset in datasets.items():
+        check_texts(dataset, task.columns, names[split])
+        if split != "predict":
+            has_numbers = not (is_own and training_args.do_train)
+            dataset = number_labels(dataset, task, numbers, len(known), names[split], has_numbers)
+        if files.get(split):
+            dataset = read_text_files(dataset, task.columns, names[split], glue_args.text_files)
+        datasets[split] = dataset
+    task = replace(task, labels=tuple(config.id2label.values()) if task.labels else ())
+    if [*datasets] != ["predict"]:  # else the model knows
         config.problem_type = task.problem_type
     checkpoint = common.find_checkpoint(training_args)
     set_seed(training_args.seed)
@@ -316,28 +319,32 @@ def main(args: list[str] | None = None) -> Trainer:
         tokenizer.model_max_length = length  # is saved
 
     def encode(rows: dict[str, list]) -> dict[str, list]:
-        return dict(tokenizer(*(rows[name] for name in task.columns), truncation=True, max_length=length))
+        encoded = tokenizer(*(rows[name] for name in task.columns), truncation=True, max_length=length)
+        return {**encoded, "is_cut": [bool(x.overflowing) for x in encoded.encodings]}
 
-    def encode_labelled(rows: dict[str, list]) -> dict[str, list]:
-        return encode(rows) | {"labels": rows["label"] if task.labels else [float(x) for x in rows["label"]]}
-
-    limits = {"train": glue_args.max_train_samples}
+    limits = {"train": glue_args.max_train_samples, "predict": None}
     for split, dataset in datasets.items():
-        limit = limits.get(split, glue_args.max_eval_samples)
-        dataset = common.limit_samples(dataset, limit)
-        datasets[split] = dataset.map(encode_labelled, batched=True, remove_columns=dataset.column_names)
-        if cut := sum(len(ids) >= length for ids in datasets[split]["input_ids"]):
+        dataset = common.limit_samples(dataset, limits.get(split, glue_args.max_eval_samples))
+        encoded = dataset.map(encode, batched=True, remove_columns=dataset.column_names)
+        if cut := sum(encoded["is_cut"]):
             print(f"{split}: {cut} of {len(dataset)} texts are cut off at {length} tokens; see --max_seq_length.")
-    validation = [split for split in datasets if split != "train"]
-    trainer = Trainer(
+        datasets[split] = encoded.remove_columns("is_cut")
+        if split != "predict":
+            datasets[split] = datasets[split].add_column("labels", dataset["label"][:])
+    validation = [split for split in validation if split in datasets]
+    trainer = common.OrderedTrainer(
         model=model,
         args=training_args,
         train_dataset=datasets.get("train"),
         eval_dataset=datasets[validation[0]] if validation else None,
         processing_class=tokenizer,
-        compute_metrics=measure(task),
+        compute_metrics=measure(task, numbers),
         callbacks=common.early_stopping(model_args),
     )
+
+    if task.problem_type != "single_label_classification" and config.model_type != "lion":
+        # The losses of transformers' models are means then, which the Trainer has to divide when it accumulates them.
+        trainer.model_accepts_loss_kwargs = False
 
     def evaluate(trainer: Trainer) -> dict[str, float]:
         metrics = trainer.evaluate()
@@ -349,10 +356,7 @@ def main(args: list[str] | None = None) -> Trainer:
 
     common.train_and_evaluate(trainer, checkpoint, evaluate)
     if to_label is not None:
-        check_columns(to_label, task.columns, "predict data")
-        check_kinds(to_label, task, "predict data", has_labels=False)
-        encoded = to_label.map(encode, batched=True, remove_columns=to_label.column_names)
-        write_predictions(trainer, task, encoded, to_label)
+        write_predictions(trainer, task, datasets["predict"], to_label)
     return trainer
 
 

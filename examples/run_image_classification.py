@@ -18,7 +18,7 @@ from zlib import crc32
 import common
 import numpy as np
 import torch
-from data_files import read_image
+from data_files import class_name, label_names, number_names, read_class_folders, read_image
 from datasets import ClassLabel, DatasetDict, load_dataset
 from datasets import Image as ImageColumn
 from PIL import Image
@@ -59,9 +59,6 @@ def check_data_arguments(data_args: DataTrainingArguments, training_args: Traini
     folders = [folder for folder in (data_args.train_dir, data_args.validation_dir) if folder is not None]
     if (data_args.dataset_name is None) == (not folders):
         raise ValueError("Give the images by --train_dir and --validation_dir, or by --dataset_name.")
-    for folder in folders:
-        if not any(path.is_dir() for path in Path(folder).iterdir()):
-            raise ValueError(f"{folder} has no sub-folders: give an image folder, with one sub-folder per class.")
     if training_args.do_train and folders and data_args.train_dir is None:
         raise ValueError("--do_train needs --train_dir.")
     if not 0 < data_args.train_val_split < 1:
@@ -84,23 +81,13 @@ def load_images(
     else:
         folders = {"train": data_args.train_dir, "validation": data_args.validation_dir}
         datasets = DatasetDict(
-            {
-                split: load_dataset(
-                    "imagefolder",
-                    data_dir=folder,
-                    split="train",
-                    cache_dir=cache_dir,
-                    drop_labels=False,
-                    num_proc=workers,
-                )
-                for split, folder in folders.items()
-                if folder is not None
-            }
+            {x: read_class_folders(Path(folder)) for x, folder in folders.items() if folder is not None}
         )
     for split, dataset in datasets.items():
         for name in (data_args.image_column_name, data_args.label_column_name):
             if name not in dataset.column_names:
                 raise ValueError(f"The {split} images have no column {name!r}, but {', '.join(dataset.column_names)}.")
+        label_names(dataset, data_args.label_column_name, f"The {split} images")
         if not isinstance(dataset.features[data_args.label_column_name], ClassLabel):
             datasets[split] = dataset.class_encode_column(data_args.label_column_name)
     if training_args.do_eval and "validation" not in datasets:
@@ -115,7 +102,7 @@ class PixelValues:
     """
     Batches of images to batches of `pixel_values` and `labels`, optionally of random crops and mirror images.
 
-    `ids` gives the model's label for each label of the images. The random changes depend on `seed`, the image and the
+    `ids` has the model's label for each label of the images. The random changes depend on `seed`, the image and the
     epoch only, so that a resumed training makes the same as one without a stop.
     """
 
@@ -123,7 +110,7 @@ class PixelValues:
         self,
         processor,
         num_channels: int,
-        ids: dict[int, int],
+        ids: list[int],
         data_args: DataTrainingArguments,
         augment: bool,
         seed: int,
@@ -165,7 +152,7 @@ def collate(examples: list[dict]) -> dict[str, torch.Tensor]:
     }
 
 
-class MixupTrainer(Trainer):
+class MixupTrainer(common.OrderedTrainer):
     """
     A Trainer that mixes each image of a batch with another one, and their labels likewise (Zhang et al., arXiv
     1710.09412). The share of the first is drawn from Beta(mixup, mixup), once per optimizer step, from a generator
@@ -207,7 +194,9 @@ def main(args: list[str] | None = None) -> Trainer:
     names = {split: dataset.features[data_args.label_column_name].names for split, dataset in datasets.items()}
     if training_args.do_train:
         common.set_labels(config, names["train"], model_args, "ForImageClassification")
-    ids = {split: common.label_ids(config, names[split], f"{split} images") for split in names}
+    known = config.id2label.values()
+    ids = {split: number_names(dict.fromkeys(names[split], f"{split} images"), known, "The model") for split in names}
+    ids = {split: [ids[split][class_name(name)] for name in names[split]] for split in names}
     model = common.load_model(AutoModelForImageClassification, model_args, config)
     if model_args.model_name_or_path is None:
         processor = lion_image_processor(config)
@@ -223,12 +212,12 @@ def main(args: list[str] | None = None) -> Trainer:
             pixel_values = PixelValues(
                 processor, config.num_channels, ids[split], data_args, augment=is_train, seed=training_args.seed
             )
-            # Decoded by `PixelValues`, which knows the files.
-            dataset = dataset.cast_column(data_args.image_column_name, ImageColumn(decode=False))
+            if data_args.dataset_name is not None:  # decoded by `PixelValues`, which knows the files
+                dataset = dataset.cast_column(data_args.image_column_name, ImageColumn(decode=False))
             datasets[split] = dataset.with_transform(pixel_values)
             if is_train:
                 callbacks.append(common.EpochCallback(pixel_values.epoch))
-    trainer_class = Trainer if data_args.mixup == 0 else partial(MixupTrainer, mixup=data_args.mixup)
+    trainer_class = common.OrderedTrainer if data_args.mixup == 0 else partial(MixupTrainer, mixup=data_args.mixup)
     trainer = trainer_class(
         model=model,
         args=training_args,

@@ -10,14 +10,13 @@ Argument names are those of the transformers examples. Without --tokenizer_name 
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from zlib import crc32
 
 import common
 import numpy as np
 import torch
-from data_files import FILE_TYPES, check_files, load_files
+from data_files import FILE_TYPES, check_files, load_files, text_columns
 from datasets import DatasetDict, IterableDataset, IterableDatasetDict, load_dataset
 from tokenization_lion import LionTokenizer
 from torch.utils.data import DataLoader
@@ -94,7 +93,7 @@ class DataCollatorForSeededPacking(DataCollatorForSeededMasking, DataCollatorFor
     """The same masks, in packed rows."""
 
 
-class MlmTrainer(PackingTrainer):
+class MlmTrainer(common.OrderedTrainer, PackingTrainer):
     """A Trainer whose `data_collator` is for evaluation; for training it has a copy, whose masks change by epoch."""
 
     def __init__(self, *args, **kwargs):
@@ -139,20 +138,20 @@ def load_texts(
     data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None
 ) -> DatasetDict | IterableDatasetDict:
     """The texts as splits "train" and "validation", the latter cut from the former if there is none."""
+    options = {"cache_dir": cache_dir, "streaming": data_args.streaming}
     if data_args.dataset_name is not None:
-        read = partial(load_dataset, data_args.dataset_name, data_args.dataset_config_name)
+        datasets = load_dataset(data_args.dataset_name, data_args.dataset_config_name, **options)
     else:
         files = {"train": data_args.train_file, "validation": data_args.validation_file}
-        read = partial(load_files, {split: file for split, file in files.items() if file is not None})
-    read = partial(read, cache_dir=cache_dir, streaming=data_args.streaming)
-    datasets = read()
+        datasets = load_files({split: file for split, file in files.items() if file is not None}, **options)
     if training_args.do_eval and "validation" not in datasets:
         if data_args.streaming:
             raise ValueError("Streamed data cannot be split: give --validation_file, or drop --do_eval.")
-        share = data_args.validation_split_percentage
-        datasets["validation"], datasets["train"] = (
-            read(split=f"train[{part}]") for part in (f":{share}%", f"{share}%:")
-        )
+        rows = datasets["train"]
+        count = round(len(rows) * data_args.validation_split_percentage / 100)
+        if not 0 < count < len(rows):
+            raise ValueError(f"The data has {len(rows)} rows, too few to split some off: give --validation_file.")
+        datasets["validation"], datasets["train"] = rows.select(range(count)), rows.select(range(count, len(rows)))
     needed = common.needed_splits(training_args)
     if missing := [split for split in needed if split not in datasets]:
         raise ValueError(f"The data has no split {' and '.join(missing)}; it has {', '.join(datasets)}.")
@@ -160,15 +159,14 @@ def load_texts(
 
 
 def text_column(dataset) -> str:
-    """The column "text", or else the first one; a ValueError if it holds no text."""
-    row = next(iter(dataset))
-    name = "text" if "text" in row else next(iter(row))
-    if not isinstance(row[name], str | None):
+    """The column "text", or the only one that holds texts; a ValueError if there is none, or are several."""
+    rows = list(islice(dataset, 100))
+    found = text_columns(rows) or [*rows[0]][: len(rows[0]) == 1]  # rows may be empty at first
+    if len(found) != 1 and "text" not in found:
         raise ValueError(
-            f"Column {name!r} of the data holds {row[name]!r}, no text; its columns are {', '.join(row)}: name the "
-            'one of the texts "text".'
+            f'The data has {len(found)} columns of texts among {", ".join(rows[0])}: name the one to read "text".'
         )
-    return name
+    return "text" if "text" in found else found[0]
 
 
 def load_tokenizer(

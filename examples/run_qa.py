@@ -24,7 +24,7 @@ from pathlib import Path
 
 import common
 import numpy as np
-from data_files import FILE_TYPES, TABLES, FileArguments, load_files, needed_files
+from data_files import FILE_TYPES, TABLES, FileArguments, load_files, needed_files, read_json
 from datasets import Dataset
 from transformers import (
     AutoModelForQuestionAnswering,
@@ -71,11 +71,13 @@ class Question:
     answers: list[tuple[str, int]]
 
 
-def check_data_arguments(qa_args: QaArguments) -> None:
+def check_data_arguments(qa_args: QaArguments, training_args: TrainingArguments) -> None:
     """Raise a ValueError for numbers that make no sense."""
     for name in ("max_answer_length", "n_best_size"):
         if getattr(qa_args, name) < 1:
             raise ValueError(f"--{name} is {getattr(qa_args, name)}; give 1 or more.")
+    if training_args.label_smoothing_factor:
+        raise ValueError("--label_smoothing_factor is not for places in texts: leave it out.")
     if qa_args.doc_stride < 0:
         raise ValueError(f"--doc_stride is {qa_args.doc_stride}; give 0 or more.")
 
@@ -100,19 +102,13 @@ def squad_rows(data: list, name: str) -> Iterator[tuple[str, dict]]:
 
 def load_rows(file: str, name: str, split: str, cache_dir: str | None) -> Iterator[tuple[str, dict]]:
     """The rows of a file, each with its place; a ValueError if it cannot be read."""
-    if Path(file).suffix == ".json":
-        try:
-            content = json.loads(Path(file).read_text(encoding="utf-8-sig"))
-        except json.JSONDecodeError as error:
-            if not error.msg.startswith("Extra data"):  # else a row on each line
-                raise ValueError(f"{name} cannot be read as json: {error}. Write or fetch it again.") from None
-            content = None
-        if isinstance(content, dict) and isinstance(data := content.get("data"), list):
-            is_table = bool(data) and isinstance(data[0], dict) and "question" in data[0]
-            rows = ((f"{name}: data[{n}]", row) for n, row in enumerate(data))
-            yield from rows if is_table else squad_rows(data, name)
-            return
-    rows = load_files({split: file}, cache_dir=cache_dir)[split]
+    rows = None if Path(file).suffix == ".parquet" else read_json(file, name)
+    if isinstance(rows, dict) and isinstance(data := rows.get("data"), list):
+        is_table = bool(data) and isinstance(data[0], dict) and "question" in data[0]
+        yield from ((f"{name}: data[{n}]", row) for n, row in enumerate(data)) if is_table else squad_rows(data, name)
+        return
+    rows = load_files({split: file}, cache_dir=cache_dir)[split] if rows is None else rows
+    rows = [rows] if isinstance(rows, dict) else rows
     yield from ((f"{name}, row {n}", row) for n, row in enumerate(rows, start=1))
 
 
@@ -389,7 +385,7 @@ def main(args: list[str] | None = None) -> Trainer:
     classes = (common.ModelArguments, QaArguments, TrainingArguments)
     model_args, qa_args, training_args = common.parse_arguments(classes, args)
     common.check_arguments(model_args, training_args, can_predict=True)
-    check_data_arguments(qa_args)
+    check_data_arguments(qa_args, training_args)
     if model_args.model_name_or_path is None:
         raise ValueError("Answers to questions are for trained models: give --model_name_or_path.")
     files = needed_files(qa_args, training_args, TYPES)
@@ -411,7 +407,7 @@ def main(args: list[str] | None = None) -> Trainer:
     compute_metrics = None
     if training_args.do_eval:
         compute_metrics = measure(windows["validation"], questions["validation"], qa_args)
-    trainer = Trainer(
+    trainer = common.OrderedTrainer(
         model=model,
         args=training_args,
         data_collator=DataCollatorWithPadding(tokenizer),

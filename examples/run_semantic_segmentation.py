@@ -15,6 +15,7 @@ the size of each image to predictions/ in the output folder, and the names of th
 """
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from types import SimpleNamespace
 import common
 import numpy as np
 import torch
-from data_files import read_image
+from data_files import class_name, find_images, needed_data, number_names, read_image
 from datasets import Dataset
 from PIL import Image
 from tokenization_lion import lion_image_processor
@@ -40,7 +41,6 @@ from transformers import (
 )
 
 
-IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 IGNORED = 255  # in masks: a pixel that does not count
 ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # EXIF: images that are stored lying on their side
 CHUNK = 64  # images whose logits are in memory at once in a prediction
@@ -62,46 +62,27 @@ class SegmentationArguments:
 
 def needed_folders(arguments: SegmentationArguments, training_args: TrainingArguments) -> dict[str, Path]:
     """The folders that the work needs; a ValueError or a FileNotFoundError for one that is not given or not there."""
-    if arguments.predict_dir is not None and not training_args.do_predict:
-        raise ValueError("Give --do_predict and --predict_dir together.")
     if training_args.label_smoothing_factor:
         raise ValueError("--label_smoothing_factor is not for masks: leave it out.")
-    work = {
-        "train": training_args.do_train,
-        "validation": training_args.do_eval,
-        "predict": training_args.do_predict,
-    }
-    folders = {split: getattr(arguments, f"{split}_dir") for split, is_asked in work.items() if is_asked}
+    folders = needed_data(arguments, training_args, "dir")
     for split, folder in folders.items():
-        if folder is None:
-            raise ValueError(f"--do_{'eval' if split == 'validation' else split} needs --{split}_dir.")
         common.check_paths(**{f"{split}_dir": folder})
         if not Path(folder).is_dir():
             raise ValueError(f"--{split}_dir {folder} is a file: give the folder.")
     return {split: Path(folder) for split, folder in folders.items()}
 
 
-def find_images(folder: Path) -> list[Path]:
-    """
-    The images in `folder` and its sub-folders, in order.
-
-    Raises:
-        ValueError: if there are none, or two of the same name but for the ending, which would have one mask.
-    """
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder: put the images there.")
-    images, names = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGES), {}
-    if not images:
-        raise ValueError(f"{folder} has no images ({', '.join(IMAGES)}): put some there.")
+def check_names(images: list[Path]) -> None:
+    """Raise a ValueError for two images of the same name but for the ending, which would have one mask."""
+    names = {}
     for image in images:
-        if other := names.get(image.with_suffix("")):
+        if (other := names.setdefault(image.with_suffix(""), image)) != image:
             raise ValueError(f"{other} and {image} would have the same mask: rename one.")
-        names[image.with_suffix("")] = image
-    return images
 
 
 def find_masks(folder: Path, images: list[Path]) -> list[Path]:
-    """The mask of each image; a ValueError if one has none."""
+    """The mask of each image; a ValueError if one has none, or the same as another."""
+    check_names(images)
     masks = [(folder / "masks" / image.relative_to(folder / "images")).with_suffix(".png") for image in images]
     missing = [(image, mask) for image, mask in zip(images, masks, strict=True) if not mask.is_file()]
     if missing:
@@ -124,12 +105,12 @@ def read_classes(folder: Path, classes_file: str | None) -> list[str] | None:
         return None
     try:
         text = file.read_text(encoding="utf-8-sig")
-        names = json.loads(text) if file.suffix == ".json" else text.strip().splitlines()
+        names = json.loads(text) if file.suffix == ".json" else text.strip().split("\n")
     except ValueError as error:  # no UTF-8, no JSON
         raise ValueError(f"{file} cannot be read ({error}): write a list of names, in UTF-8.") from None
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise ValueError(f"{file} is no list of names: write one for each class, from class 0 on.")
-    names = [name.strip() for name in names]
+    names = [class_name(name) for name in names]
     if not 2 <= len(names) <= IGNORED:
         raise ValueError(f"{file} has {len(names)} classes: give 2 to {IGNORED} (the background is one).")
     if doubled := next((name for name in names if names.count(name) > 1), None):
@@ -200,15 +181,15 @@ class Inputs:
             self.ids[number] = label
 
     def __call__(self, rows: dict[str, list]) -> dict[str, list]:
-        images = [read_image({"path": path, "bytes": None}, "RGB") for path in rows["image"]]
+        images = [read_image(file, "RGB") for file in rows["image"]]
         read = [n for n, image in enumerate(images) if image is not None]
         if not read:
             raise ValueError("None of the images of a batch can be read; their files are named above.")
         images = [images[n] for n in read]
         if "mask" not in rows:
             return {"pixel_values": list(self.processor(images, return_tensors="pt")["pixel_values"])}
-        masks = [read_mask(rows["mask"][n]) for n in read]
-        inputs = self.processor(images, segmentation_maps=masks, return_tensors="pt")
+        masks = [read_mask(os.fsdecode(rows["mask"][n])) for n in read]
+        inputs = self.processor(images, segmentation_maps=masks, do_reduce_labels=False, return_tensors="pt")
         return {"pixel_values": list(inputs["pixel_values"]), "labels": list(self.ids[inputs["labels"]])}
 
 
@@ -262,13 +243,11 @@ def write_masks(trainer: Trainer, folder: Path, images: list[Path], inputs: Inpu
     out = Path(trainer.args.output_dir, "predictions")
     total = range(0, len(images), CHUNK)
     for start in tqdm(total, desc="predicting", disable=trainer.args.disable_tqdm):
-        read = [
-            (path, read_image({"path": str(path), "bytes": None}, "RGB")) for path in images[start : start + CHUNK]
-        ]
+        read = [(path, read_image(os.fsencode(path), "RGB")) for path in images[start : start + CHUNK]]
         sizes = {path: image.size[::-1] for path, image in read if image is not None}
         if not sizes:
             continue
-        dataset = Dataset.from_dict({"image": [str(path) for path in sizes]}).with_transform(inputs)
+        dataset = Dataset.from_dict({"image": [*map(os.fsencode, sizes)]}).with_transform(inputs)
         logits = torch.from_numpy(trainer.predict(dataset).predictions).float()
         masks = inputs.processor.post_process_semantic_segmentation(SimpleNamespace(logits=logits), [*sizes.values()])
         if trainer.is_world_process_zero():
@@ -304,7 +283,7 @@ def main(args: list[str] | None = None) -> Trainer:
                 "class 0 on; or give --classes_file."
             )
         common.set_labels(config, names["train"], model_args, "ForSemanticSegmentation", "training masks")
-    known = [*config.id2label.values()]
+    known = [class_name(name) for name in config.id2label.values()]
     if len(known) > IGNORED:
         raise ValueError(f"The model has {len(known)} classes; masks of 8 bits hold up to {IGNORED}.")
     processor = load_processor(model_args, config)
@@ -312,11 +291,12 @@ def main(args: list[str] | None = None) -> Trainer:
     for split in labelled:
         own = names[split] or names.get("train") or known
         check_masks(images[split], masks[split], len(own), training_args.disable_tqdm)
-        ids = common.label_ids(config, own, f"{split} masks") | {IGNORED: config.semantic_loss_ignore_index}
-        files = {"image": [str(file) for file in images[split]], "mask": [str(file) for file in masks[split]]}
+        numbers = number_names(dict.fromkeys(own, f"{split} masks"), known, "The model")
+        ids = {i: numbers[name] for i, name in enumerate(own)} | {IGNORED: config.semantic_loss_ignore_index}
+        files = {"image": [*map(os.fsencode, images[split])], "mask": [*map(os.fsencode, masks[split])]}
         datasets[split] = Dataset.from_dict(files).with_transform(Inputs(processor, ids))
     model = common.load_model(AutoModelForSemanticSegmentation, model_args, config)
-    trainer = Trainer(
+    trainer = common.OrderedTrainer(
         model=model,
         args=training_args,
         data_collator=default_data_collator,
@@ -331,7 +311,9 @@ def main(args: list[str] | None = None) -> Trainer:
     if training_args.do_predict:
         folder = folders["predict"]
         folder = folder / "images" if (folder / "images").is_dir() else folder
-        write_masks(trainer, folder, find_images(folder), Inputs(processor, {}))
+        images = find_images(folder)
+        check_names(images)
+        write_masks(trainer, folder, images, Inputs(processor, {}))
     return trainer
 
 

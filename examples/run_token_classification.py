@@ -22,8 +22,19 @@ from pathlib import Path
 import common
 import numpy as np
 import torch
-from data_files import FILE_TYPES, TABLES, FileArguments, load_files, needed_files, number_names
-from datasets import ClassLabel, Dataset, List
+from data_files import (
+    FILE_TYPES,
+    TABLES,
+    FileArguments,
+    class_name,
+    first_places,
+    in_order,
+    label_names,
+    load_files,
+    needed_files,
+    number_names,
+)
+from datasets import Dataset, List
 from sklearn.metrics import f1_score
 from transformers import (
     AutoModelForTokenClassification,
@@ -61,32 +72,49 @@ class Sentence:
 
 def read_conll(file: str, name: str, has_tags: bool) -> Iterator[Sentence]:
     """
-    The sentences of a file of words and their columns.
+    The sentences of a file of words and their columns. A line "# …" in front of a sentence is a comment.
 
     Raises:
-        ValueError: if a line has no tag, or another number of columns than the first.
+        ValueError: if a line has no tag, another number of columns than the first, or the number of its word in front.
     """
-    words, tags, first, width = [], [], 0, None
     with open(file, encoding="utf-8-sig") as lines:
-        for number, line in enumerate([*lines, ""], start=1):
-            line = line.strip(" \t\n")  # no other white space: it may be in words
-            columns = re.split(r"\t" if "\t" in line else " +", line)
-            if not line or columns[0] == "-DOCSTART-":
-                if words:
-                    yield Sentence(words, tags if has_tags else None, f"{name}, sentence from line {first},")
-                words, tags = [], []
+        lines = [line.strip(" \t\n") for line in lines]  # no other white space: it may be in words
+    rows = [columns_of(line) for line in lines if line and not line.startswith(("# ", "-DOCSTART-"))]
+    width, known = len(rows[0]) if rows else 0, {row[-1] for row in rows}
+    has_tabs = any("\t" in line for line in lines if not line.startswith("# "))
+    words, tags, first, counts = [], [], 0, []
+    for number, line in enumerate([*lines, ""], start=1):
+        columns = columns_of(line)
+        if not line or columns[0] == "-DOCSTART-":
+            if words:
+                counts.append(words in ([str(n + start) for n in range(len(words))] for start in (0, 1)))
+                yield Sentence(words, tags if has_tags else None, f"{name}, sentence from line {first},")
+            words, tags = [], []
+            continue
+        if line.startswith("# ") and not words and not (has_tags and len(columns) == width and columns[-1] in known):
+            if has_tags or has_tabs or len(columns) != width:
                 continue
-            width = width or len(columns)
-            if has_tags and len(columns) < 2:
-                raise ValueError(f"{name} line {number}: {line!r} has no tag. Write the word, a tab and its tag.")
-            if len(columns) != width:
-                raise ValueError(
-                    f"{name} line {number}: {line!r} has {len(columns)} columns, the lines before it have {width}. "
-                    "Separate the columns by tabs if words have blanks in them."
-                )
-            first = first if words else number
-            words.append(columns[0].strip(" "))
-            tags.append(columns[-1].strip(" "))
+            raise ValueError(
+                f"{name} line {number}: {line!r} is a comment or a word: separate the columns by tabs, or remove it."
+            )
+        if has_tags and len(columns) < 2:
+            raise ValueError(f"{name} line {number}: {line!r} has no tag. Write the word, a tab and its tag.")
+        if len(columns) != width:
+            raise ValueError(
+                f"{name} line {number}: {line!r} has {len(columns)} columns, the lines before it have {width}. "
+                "Separate the columns by tabs if words have blanks in them."
+            )
+        first = first if words else number
+        words.append(columns[0].strip(" "))
+        tags.append(class_name(columns[-1]))
+    if counts and all(counts) and width > 1:
+        raise ValueError(
+            f"{name} has the numbers of the words in its first column: remove it, so that words are first."
+        )
+
+
+def columns_of(line: str) -> list[str]:
+    return re.split(r"\t" if "\t" in line else " +", line)
 
 
 def read_table(dataset: Dataset, name: str, has_tags: bool) -> Iterator[Sentence]:
@@ -102,19 +130,16 @@ def read_table(dataset: Dataset, name: str, has_tags: bool) -> Iterator[Sentence
             f'{name} has the columns {", ".join(dataset.column_names)}: rename those of words and tags to "tokens" '
             'and "tags".'
         )
-    feature = dataset.features.get(column)
-    names = feature.feature.names if isinstance(feature, List) and isinstance(feature.feature, ClassLabel) else None
-    for number, row in enumerate(dataset, start=1):
-        words, tags, place = row["tokens"], row[column] if has_tags else None, f"{name}, row {number},"
+    if has_tags and not isinstance(dataset.features[column], List):
+        raise ValueError(f'{name}, row 1, has the "{column}" {dataset[0][column]!r:.80}. Give a list of names.')
+    tags = label_names(dataset, column, name) if has_tags else [None] * len(dataset)
+    for number, (words, of_row) in enumerate(zip(dataset["tokens"], tags, strict=True), start=1):
+        place = f"{name}, row {number},"
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise ValueError(f'{place} has the "tokens" {words!r:.80}. Give a list of words.')
-        if has_tags:
-            if not isinstance(tags, list) or not all(isinstance(tag, str | int) for tag in tags):
-                raise ValueError(f'{place} has the "{column}" {tags!r:.80}. Give a list of names or whole numbers.')
-            if len(tags) != len(words):
-                raise ValueError(f"{place} has {len(words)} words and {len(tags)} tags. Give each word one tag.")
-            tags = [str(tag) if names is None else names[tag] for tag in tags]
-        yield Sentence(words, tags, place)
+        if has_tags and len(of_row) != len(words):
+            raise ValueError(f"{place} has {len(words)} words and {len(of_row)} tags. Give each word one tag.")
+        yield Sentence(words, of_row, place)
 
 
 def load_sentences(files: dict[str, str], cache_dir: str | None) -> dict[str, list[Sentence]]:
@@ -141,18 +166,7 @@ def load_sentences(files: dict[str, str], cache_dir: str | None) -> dict[str, li
 
 def tag_places(sentences: list[Sentence]) -> dict[str, str]:
     """The tags of sentences, each with the place where it is first."""
-    places = {}
-    for sentence in sentences:
-        for tag in sentence.tags:
-            places.setdefault(tag, sentence.place.rstrip(","))
-    return places
-
-
-def in_order(tags: list[str]) -> list[str]:
-    """By number, or by the name of the entity with the tag of no entity first."""
-    if all(tag.isdecimal() for tag in tags):
-        return sorted(tags, key=int)
-    return sorted(tags, key=lambda tag: (tag != "O", tag.partition("-")[::-1]))
+    return first_places([x.tags for x in sentences], (x.place.rstrip(",") for x in sentences))
 
 
 class Encoder:
@@ -278,14 +292,14 @@ def most_likely(logits: torch.Tensor, labels: torch.Tensor | None) -> tuple[torc
 def write_predictions(trainer: Trainer, names: list[str], dataset: Dataset, sentences: list[Sentence]) -> None:
     """predictions.jsonl in the output folder: the words of each sentence, their labels and the probabilities."""
     answers, scores = trainer.predict(dataset).predictions
-    rows = (
+    rows = [
         {
             "tokens": sentence.words,
             "labels": [names[i] for i in answers[row][firsts]],
             "scores": scores[row][firsts].tolist(),
         }
         for row, (sentence, firsts) in enumerate(zip(sentences, dataset["firsts"], strict=True))
-    )
+    ]
     common.save_rows(trainer, rows)
 
 
@@ -310,7 +324,7 @@ def main(args: list[str] | None = None) -> Trainer:
         common.set_labels(config, tags, model_args, "ForTokenClassification", "training sentences")
     names = list(config.id2label.values())
     ids = {
-        split: number_names(tag_places(sentences[split]), names, "The model")
+        split: number_names(tag_places(sentences[split]), names, "The model", has_numbers=not training_args.do_train)
         for split in sentences
         if split != "predict"
     }
@@ -323,7 +337,7 @@ def main(args: list[str] | None = None) -> Trainer:
     datasets = {split: encode_split(rows, encoder, ids.get(split), longest) for split, rows in sentences.items()}
     if training_args.do_train:
         datasets["train"] = leave_out_long(datasets["train"], sentences["train"], token_args.max_seq_length)
-    trainer = Trainer(
+    trainer = common.OrderedTrainer(
         model=model,
         args=training_args,
         data_collator=DataCollatorForTokenClassification(tokenizer),

@@ -352,7 +352,7 @@ def nearest_line(encoder: Encoder, query: Tensor, answer: Answer) -> tuple[str, 
     The sentence of a passage, or the part of it in one line of the file, that is nearest to the query, and its place.
     Of a docstring it is the first line.
     """
-    lines = [line for line in enumerate(answer.text.splitlines()) if line[1].strip(SIGNS) not in ("", answer.document)]
+    lines = [line for line in enumerate(answer.text.split("\n")) if line[1].strip(SIGNS) not in ("", answer.document)]
     if not lines:
         return answer.document, answer.place
     if answer.document == answer.place:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import bitsandbytes_log  # noqa: F401 (before transformers)
 from common import asked_checkpoint, parse_arguments
-from data_files import TABLES, check_files, load_files
+from data_files import TEXT_FILES_HELP, load_texts
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -26,6 +26,7 @@ from sentence_transformers.sentence_transformer.losses import (
     MultipleNegativesRankingLoss,
 )
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 
 import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
@@ -34,6 +35,7 @@ import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 class EncoderArguments:
     model: str = field(metadata={"help": "Folder or Hub name of a saved LION for text, with its tokenizer."})
     train_file: str = field(metadata={"help": 'A table (.csv, .json, .jsonl, .parquet) with "anchor" and "positive".'})
+    text_files: str | None = field(default=None, metadata={"help": TEXT_FILES_HELP})
     pooling: str = field(default="mean", metadata={"help": "How tokens become a vector.", "choices": ["mean", "cls"]})
     max_seq_length: int | None = field(
         default=None,
@@ -49,24 +51,28 @@ class EncoderArguments:
 
 
 def share_found(encoder: SentenceTransformer, pairs) -> float:
-    """The share of anchors whose own positive is the most similar one of all."""
-    anchors, positives = (encoder.encode(list(pairs[name]), convert_to_tensor=True) for name in ("anchor", "positive"))
-    nearest = encoder.similarity(anchors, positives).argmax(dim=1).tolist()
-    return sum(i == n for i, n in enumerate(nearest)) / len(nearest)
+    """The share of anchors to which no other text among the positives is as similar as their own."""
+    anchors, texts = list(pairs["anchor"]), list(pairs["positive"])
+    vectors = (encoder.encode(x, convert_to_tensor=True) for x in (anchors, texts))
+    nearest = encoder.similarity(*vectors).argmax(dim=1).tolist()
+    return sum(texts[n] == own for n, own in zip(nearest, texts, strict=True)) / len(nearest)
 
 
 def main(args: list[str] | None = None) -> SentenceTransformer:
     """Run with these arguments, or those of the command line; returns the encoder."""
     encoder_args, training_args = parse_arguments((EncoderArguments, SentenceTransformerTrainingArguments), args)
     columns = ("anchor", "positive")
-    files = check_files({"train": encoder_args.train_file}, TABLES)
-    pairs = load_files(files, columns)["train"].select_columns(list(columns))
+    pairs = load_texts(encoder_args.train_file, columns, (), encoder_args.text_files)
+    if len(pairs) < 2:
+        raise ValueError(f"--train_file {encoder_args.train_file} has 1 pair: give more; one of ten is held out.")
     pairs = pairs.train_test_split(0.1, seed=training_args.seed)
 
     tokens = Transformer(encoder_args.model, max_seq_length=encoder_args.max_seq_length)
     pooling = Pooling(tokens.get_embedding_dimension(), pooling_mode=encoder_args.pooling)
     device = "cpu" if training_args.use_cpu else None
     encoder = SentenceTransformer(modules=[tokens, pooling], device=device)
+    if any(len({*pairs["train"][name]}) < len(pairs["train"]) for name in columns):
+        training_args.batch_sampler = BatchSamplers.NO_DUPLICATES  # no text is a negative of its own
     before = share_found(encoder, pairs["test"])
     if encoder_args.mini_batch_size is None:
         loss = MultipleNegativesRankingLoss(encoder)

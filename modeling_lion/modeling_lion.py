@@ -473,6 +473,16 @@ def classifier_dropout(config: LionConfig) -> nn.Dropout:
     return nn.Dropout(config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout)
 
 
+def classification_loss(
+    model: PreTrainedModel, labels: Tensor, logits: Tensor, num_items_in_batch: Tensor | int | None = None, **kwargs
+) -> Tensor:
+    """transformers' loss, which divides that of classes by `num_items_in_batch`; here all are."""
+    loss = model.loss_function(labels, logits, model.config, num_items_in_batch=num_items_in_batch, **kwargs)
+    if num_items_in_batch is None or model.config.problem_type == "single_label_classification":
+        return loss
+    return loss * labels.numel() / num_items_in_batch
+
+
 class LionTextClassifier(LionPreTrainedModel):
     """The base of the text heads that classify."""
 
@@ -517,7 +527,7 @@ class LionForSequenceClassification(LionTextClassifier):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
         logits = self.classify(outputs.pooler_output)
-        loss = None if labels is None else self.loss_function(labels, logits, self.config, **kwargs)
+        loss = None if labels is None else classification_loss(self, labels, logits, **kwargs)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -677,7 +687,7 @@ class LionForImageClassification(LionPreTrainedModel):
             **kwargs,
         )
         logits = self.classifier(outputs.pooler_output)
-        loss = None if labels is None else self.loss_function(labels, logits, self.config, **kwargs)
+        loss = None if labels is None else classification_loss(self, labels, logits, **kwargs)
         return ImageClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 
 def default_generation_parameters() -> list[str]:
@@ -61,6 +62,14 @@ def replace_registered_configs(replace: Callable[[dict], dict]) -> None:
     `AutoConfig.register` alone, every class would have to be there at import.
     """
     CONFIG_MAPPING._extra_content = replace(CONFIG_MAPPING._extra_content)
+
+
+def register_recorded_outputs(model_class: type[PreTrainedModel]) -> None:
+    """
+    Let models of a class return hidden states and attention weights. transformers notes by class which outputs it can
+    record when it constructs a model; one that was given this class later, or unpickled, would return neither.
+    """
+    dict.__setitem__(_CAN_RECORD_REGISTRY, str(model_class), model_class._can_record_outputs)
 
 
 def forget_weight_conversions(model: PreTrainedModel) -> None:

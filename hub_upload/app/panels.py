@@ -215,7 +215,7 @@ def why_not_compare(served: Served) -> str | None:
 
 def compare_texts(served: Served, lines: str) -> tuple[list[str], Tensor]:
     """The texts, one per line, and the cosines of all pairs, `(texts, texts)`, float32."""
-    texts = [line.strip() for line in words_of(lines, "Texts").splitlines() if line.strip()]
+    texts = [line.strip() for line in words_of(lines, "Texts").split("\n") if line.strip()]
     if not FEWEST_TEXTS <= len(texts) <= MOST_TEXTS:
         raise ValueError(f"There are {len(texts)} texts, one a line: give {FEWEST_TEXTS} to {MOST_TEXTS}.")
     vectors = unit_vectors(served.encoder, texts)

@@ -7,6 +7,7 @@ The page of `lion app` and examples/search.py are made of this.
 
 import codecs
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -34,6 +35,11 @@ LONGEST_DOCUMENT = 40_000  # characters, as benchmarks/bench_passages.py measure
 BATCH_CHARACTERS = 40_000  # read together; some seconds, behind which reading can stop
 
 
+def printable(path: str | Path) -> str:
+    """A path for people, and for tokenizers, which take no bytes that are not UTF-8."""
+    return os.fsencode(path).decode(errors="replace")
+
+
 def read_text(path: str | Path) -> str:
     """
     The text in a file: UTF-8, UTF-16 with a byte order mark, or otherwise Windows' Latin-1.
@@ -41,9 +47,9 @@ def read_text(path: str | Path) -> str:
     Raises:
         ValueError: if the file is binary or too large.
     """
-    size = Path(path).stat().st_size
+    size, name = Path(path).stat().st_size, printable(Path(path).name)
     if size > MOST_BYTES:
-        raise ValueError(f"{Path(path).name} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it.")
+        raise ValueError(f"{name} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it.")
     data = Path(path).read_bytes()
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", errors="replace")
@@ -53,7 +59,7 @@ def read_text(path: str | Path) -> str:
         except UnicodeDecodeError:
             if not CONTROL.search(data):
                 return data.decode("cp1252", errors="replace")
-    raise ValueError(f"{Path(path).name} is no text: give text files, such as .txt, .md or .py.")
+    raise ValueError(f"{name} is no text: give text files, such as .txt, .md or .py.")
 
 
 class Document(NamedTuple):
@@ -83,12 +89,12 @@ def name_of(text: str, path: str | Path) -> str:
     found = HEADING.search(text[:HEAD])
     if found:
         return (found[1] or found[2]).strip("`* ")
-    return Path(path).stem.replace("_", " ").replace("-", " ")
+    return Path(printable(path)).stem.replace("_", " ").replace("-", " ")
 
 
 def documents_of_text(text: str, path: str) -> Iterator[Document]:
     """A text with its passages, in parts if it is long. Places begin with the path of its file."""
-    name, spans = name_of(text, path), split_passages(text)
+    name, spans, path = name_of(text, path), split_passages(text), printable(path)
     places, line, end = [], 1, 0
     for first, _ in spans:
         line += text.count("\n", end, first)

@@ -179,7 +179,7 @@ def run_published(args: argparse.Namespace, fields: dict) -> int:
     if len(size := fields.get("image_size", ())) == 1:
         fields["image_size"] = size[0]
     if args.labels is not None:
-        labels = [label.strip() for label in args.labels.read_text(encoding="utf-8").splitlines() if label.strip()]
+        labels = [label.strip() for label in args.labels.read_text(encoding="utf-8").split("\n") if label.strip()]
         fields |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     if args.task is None:
         raise ValueError(f"--task is needed: one of {', '.join(TASKS)}.")

@@ -2,40 +2,19 @@
 """`lion convert` of an encoder of transformers: `modeling_lion.linearize`, and a folder of all that belongs to it."""
 
 import json
-import re
 from pathlib import Path
 
 import transformers
-from transformers import (
-    AutoConfig,
-    AutoFeatureExtractor,
-    AutoProcessor,
-    BaseImageProcessor,
-    FeatureExtractionMixin,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    ProcessorMixin,
-)
+from transformers import AutoConfig, PreTrainedModel
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
-from transformers.utils import cached_file
 
-from modeling_lion import LionConfig, linearize
-from modeling_lion.in_transformers.in_place_config import InPlaceConfig
+from modeling_lion import linearize
+from modeling_lion.in_transformers.in_place_config import is_lion
+from modeling_lion.in_transformers.model_inputs import longest_text
 
-from ..checkpoint import (
-    check_complete,
-    fit_length,
-    load_preprocessor,
-    new_folder,
-    no_progress_bars,
-)
+from ..checkpoint import fit_length, load_complete, load_preprocessor, new_folder
 from ..sentence_modules import SETTINGS, copy_modules, encoder_folder, model_of_encoder
-
-
-# What makes inputs of a model.
-Processor = PreTrainedTokenizerBase | BaseImageProcessor | FeatureExtractionMixin | ProcessorMixin
-MODALITIES = {"input_ids": "text", "pixel_values": "image"}
-SOUNDS = ("preprocessor_config.json", "processor_config.json", "tokenizer_config.json")  # files of the others
+from ..traits import MODALITIES
 
 
 def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | None = None, **options) -> str:
@@ -66,13 +45,15 @@ def convert_encoder(source: str | Path, output_dir: str | Path, *, dtype: str | 
         linearize(model, **options)
         model.save_pretrained(folder)
         lines = [report(name, model)]
-        processor = load_processor(model, source)
-        if isinstance(processor, PreTrainedTokenizerBase):
-            fit_length(processor, longest_text(model))
-        if processor is None:
+        modality = MODALITIES.get(model.main_input_name, "audio")
+        kinds = ("audio", "text") if modality == "audio" else (modality,)  # of sounds, a model that writes has both
+        found = [x for kind in kinds if (x := load_preprocessor(kind, source, required=False)) is not None]
+        for preprocessor in found:
+            if modality == "text":
+                fit_length(preprocessor, longest_text(model))
+            preprocessor.save_pretrained(folder)
+        if not found:
             lines.append(f"{source} has no tokenizer or processor: save one beside the model before you use it.")
-        else:
-            processor.save_pretrained(folder)
         if encoder is not None:
             lines.append(f"Modules of sentence-transformers: {', '.join(copy_modules(encoder, folder))}.")
             fit_settings(folder / SETTINGS, longest_text(model))
@@ -87,7 +68,7 @@ def load_encoder(source: str | Path, auto_class: str | None = None, dtype: str |
         ValueError: if transformers has no such class, the model is linear already, or weights are missing.
     """
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    if isinstance(config, LionConfig | InPlaceConfig):
+    if is_lion(config):
         raise ValueError(f"{source} is a {config.model_type!r} model, which is linear already: give its source.")
     name = auto_class or (config.architectures or ["AutoModel"])[0]
     model_class = getattr(transformers, name, None)
@@ -96,36 +77,7 @@ def load_encoder(source: str | Path, auto_class: str | None = None, dtype: str |
             f"{source} holds a {name}, which is no class of transformers {transformers.__version__}: take a model "
             "of a class that is (docs/compatibility.md lists those that can become linear)."
         )
-    with no_progress_bars():
-        options = {"dtype": dtype or "auto"}
-        model, info = model_class.from_pretrained(source, output_loading_info=True, **options)
-        missing = info["missing_keys"]
-        if missing and all(re.search(r"(^|\.)pooler\.", key) for key in missing):  # it was trained without
-            return model_class.from_pretrained(source, add_pooling_layer=False, **options).eval()
-    check_complete(model, source, missing)
-    return model.eval()
-
-
-def longest_text(model: PreTrainedModel) -> int | None:
-    """The most tokens of a text, by a table of positions that is not read again; `None` without a limit."""
-    config = model.config
-    if config.lion_position_table is None or config.lion_positions is not None:
-        return None
-    name, first = config.lion_position_table
-    return model.base_model.get_submodule(name).num_embeddings - first
-
-
-def load_processor(model: PreTrainedModel, source: str | Path) -> Processor | None:
-    """The tokenizer, image processor, feature extractor or processor of an encoder; `None` if it has none."""
-    modality = MODALITIES.get(model.main_input_name)
-    if modality is not None:
-        return load_preprocessor(modality, source, required=False)
-    is_there = {x: cached_file(source, x, _raise_exceptions_for_missing_entries=False) is not None for x in SOUNDS}
-    if not any(is_there.values()):
-        return None
-    # A model that writes has a tokenizer, too; without one, AutoProcessor fails.
-    auto_class = AutoProcessor if is_there["tokenizer_config.json"] else AutoFeatureExtractor
-    return auto_class.from_pretrained(source, trust_remote_code=False)
+    return load_complete(model_class, source, dtype=dtype or "auto")
 
 
 def fit_settings(path: Path, limit: int | None) -> None:
@@ -155,7 +107,7 @@ def report(source_class: str, model: PreTrainedModel) -> str:
         )
     else:
         lines[0] += ": the model computes what its source computes, windows in linear time."
-    if MODALITIES.get(model.main_input_name) == "text":
+    if model.main_input_name == "input_ids":
         table = f"Longest text: {longest} tokens, the table of positions; --positions cyclic reads it again."
         lines.append("No text is too long." if longest is None else table)
     return "\n".join(lines)

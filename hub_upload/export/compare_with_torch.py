@@ -9,12 +9,11 @@ from statistics import median
 
 import torch
 from torch import Tensor, nn
-
-from configuration_lion import LionConfig
-from modeling_lion import LionPreTrainedModel
+from transformers import PreTrainedModel
 
 from ..sample_inputs import pad_sequences
 from ..timing import cpu_seconds
+from ..traits import traits_of
 from ..verify import COARSEST
 from .exported import FEW, ExportedModel
 
@@ -45,23 +44,23 @@ class Comparison:
     tolerance: float | None = None
 
 
-def random_inputs(config: LionConfig, batch: int, length: int, padding: str = "right") -> dict[str, Tensor]:
+def random_inputs(model: PreTrainedModel, batch: int, length: int, padding: str = "right") -> dict[str, Tensor]:
     """Texts of several lengths, the longest of `length` tokens, padded; or images, which ignore `length`."""
-    generator = torch.Generator().manual_seed(length)
-    if config.modality == "image":
-        return {"pixel_values": torch.randn(batch, config.num_channels, *config.image_shape, generator=generator)}
+    generator, config, traits = torch.Generator().manual_seed(length), model.config, traits_of(model)
+    if traits.modality == "image":
+        return {"pixel_values": torch.randn(batch, *traits.image_shape, generator=generator)}
     lengths = torch.linspace(length, 1, batch).round().int().tolist()
     rows = [torch.randint(config.vocab_size, (n,), generator=generator) for n in lengths]
     ids, mask = (x[:, :length] if padding == "right" else x for x in pad_sequences(rows, padding, 0))
     inputs = {"input_ids": ids, "attention_mask": mask}
-    if config.type_vocab_size > 1:
+    if getattr(config, "type_vocab_size", 0) > 1:
         inputs["token_type_ids"] = torch.randint(config.type_vocab_size, ids.shape, generator=generator)
     return inputs
 
 
 @torch.no_grad()
 def compare(
-    model: LionPreTrainedModel, folder: Path, dtype: str, lengths: tuple[int, ...], repeats: int = 5
+    model: PreTrainedModel, folder: Path, dtype: str, lengths: tuple[int, ...], repeats: int = 5
 ) -> list[Comparison]:
     """
     Compare a graph with torch on batches of texts, padded left, right and in between, of one token and of several
@@ -79,16 +78,17 @@ def compare(
     """
     rounded = in_dtype_of(model, dtype)
     exported = ExportedModel(folder, threads=1)
-    config = model.config
-    limit = config.longest_text
-    chunk = config.chunk_size
+    traits = traits_of(model)
+    limit, chunk, exact = traits.longest_text, traits.chunk_size, traits.exact_length
     sizes = [(1, 1, "right"), (3, chunk // 2 + 3, "left"), (4, 3 * chunk + 5, "right"), (2, 6 * chunk, "interior")]
-    if config.modality == "image":
+    if exact:  # on both sides of it, and without padding where torch would choose row by row
+        sizes = [(1, 1, "right"), (3, exact, "right"), (1, exact + 1, "right"), (1, 4 * exact, "right")]
+    if traits.modality == "image":
         sizes = [(1, 1, ""), (3, 1, "")]
     found = []
     for batch, length, padding in sizes:
         length = max(1, length if limit is None else min(length, limit - 1))
-        inputs = random_inputs(config, batch, length, padding)
+        inputs = random_inputs(model, batch, length, padding)
         row = comparison(model, exported, inputs, padding if batch > 1 else "")
         tolerance = COARSEST * row.scale
         if dtype in ALLOWANCE:
@@ -103,13 +103,13 @@ def compare(
             )
         found.append(row)
     timed = [n for n in lengths if limit is None or n <= limit]
-    for length in timed[:1] if config.modality == "image" else timed:
-        found.append(comparison(model, exported, random_inputs(config, 1, length), "", repeats))
+    for length in timed[:1] if traits.modality == "image" else timed:
+        found.append(comparison(model, exported, random_inputs(model, 1, length), "", repeats))
     return found
 
 
 def comparison(
-    model: LionPreTrainedModel, exported: ExportedModel, inputs: dict[str, Tensor], padding: str, repeats: int = 0
+    model: PreTrainedModel, exported: ExportedModel, inputs: dict[str, Tensor], padding: str, repeats: int = 0
 ) -> Comparison:
     calls = {"exported": lambda: exported(**inputs), "torch": lambda: model(**inputs)}
     outputs, expected = (call() for call in calls.values())
@@ -134,7 +134,7 @@ def largest_difference(
     return error, scale
 
 
-def in_dtype_of(model: LionPreTrainedModel, dtype: str) -> LionPreTrainedModel:
+def in_dtype_of(model: PreTrainedModel, dtype: str) -> PreTrainedModel:
     """The model as torch computes it in the dtype of a graph; int8 is emulated by rounding in float32."""
     if dtype not in ALLOWANCE or dtype == "float32":
         return model
@@ -163,7 +163,7 @@ def round_to_int8(x: Tensor, size: Tensor, steps: int) -> Tensor:
     return (x / step).round() * step
 
 
-def rounding_error(model: LionPreTrainedModel, rounded: LionPreTrainedModel, inputs: dict[str, Tensor]) -> float:
+def rounding_error(model: PreTrainedModel, rounded: PreTrainedModel, inputs: dict[str, Tensor]) -> float:
     """
     The error of the result of `in_dtype_of`: against float64 if it is the float32 model itself, else against float32.
     """

@@ -13,13 +13,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.export import Dim
+from transformers import PreTrainedModel
 
-from configuration_lion import LionConfig
-from modeling_lion import LionPreTrainedModel
 from modeling_lion.attention.export_graph import Choice, choosing_graphs
+from modeling_lion.in_transformers.graph_choice import InPlaceChoice
+from modeling_lion.in_transformers.model_inputs import BUFFERED_POSITIONS
 
 from ..checkpoint import copy_file, find_checkpoint, load_model, load_preprocessor, new_folder
 from ..sentence_modules import MODULES, encoder_class, read_modules, sentence_files
+from ..traits import CHUNK, traits_of
 from ..verify import print_table
 from .compare_with_torch import Comparison, compare, random_inputs
 from .exported import FEW, FILES, PRECISION, check_installed, openvino_core
@@ -28,6 +30,7 @@ from .exported import FEW, FILES, PRECISION, check_installed, openvino_core
 DTYPES = {"onnx": ("float32", "float16", "int8"), "openvino": ("float32", "float16", "bfloat16", "int8")}
 FORMS = ("auto", "chunk", "parallel")
 LONG_TEXT = 2048
+LONGEST_IN_GRAPH = BUFFERED_POSITIONS  # of texts without a limit: some encoders have a buffer of positions
 REFUSED = {
     "LionForMultipleChoice": "its inputs have a dimension of choices: export a LionForSequenceClassification",
     "LionForMaskedImageModeling": "it takes a mask of patches: export the encoder, saved as LionModel",
@@ -77,35 +80,38 @@ def export_checkpoint(
     check_installed("export", ["onnx", "onnxscript", "onnxruntime", *["openvino"] * (to == "openvino")])
     with new_folder(output_dir) as folder:
         model = load_model(checkpoint, dtype=torch.float32, revision=revision)
-        modality, config = model.config.modality, model.config
+        traits = traits_of(model)
+        names = {form: name for name, form in traits.forms.items()}
         source = Path(checkpoint)
         if source.is_dir():
             source = find_checkpoint(source)
-        preprocessor = load_preprocessor(modality, source, checkpoint, required=False, revision=revision)
+        preprocessor = load_preprocessor(traits.modality, source, checkpoint, required=False, revision=revision)
         if source.is_dir() and save_modules(source, folder) == "SentenceTransformer":
             model = model.base_model
             model.pooler = None  # sentence-transformers has its own
         check_exportable(model, attn_implementation)
-        if config.has_linear_layers:
-            model.set_attn_implementation(attn_implementation)
-        config.save_pretrained(folder)
+        if traits.has_linear_layers:
+            model.set_attn_implementation(names[attn_implementation])
+        model.config.save_pretrained(folder)
         if preprocessor is not None:
             preprocessor.save_pretrained(folder)
         path = folder / FILES["onnx"]
         write_onnx(model, path, dtype)
         if to == "openvino":
             write_openvino(path, folder / FILES[to], dtype)
-        if config.has_linear_layers:
-            model.set_attn_implementation("auto")
+        if traits.has_linear_layers:
+            model.set_attn_implementation(traits.default_form)
         return compare(model, folder, dtype, lengths)
 
 
-def check_exportable(model: LionPreTrainedModel, attn_implementation: str) -> None:
+def check_exportable(model: PreTrainedModel, attn_implementation: str) -> None:
     """Raise a ValueError for a model that cannot be exported."""
     name = type(model).__name__
     if name in REFUSED:
         raise ValueError(f"A {name} cannot be exported: {REFUSED[name]}.")
-    if model.config.mixer_type == "diagonal" and attn_implementation == "parallel":
+    if traits_of(model).modality == "audio":
+        raise ValueError(f"A {name} cannot be exported: it reads sounds, and graphs are of texts and images.")
+    if getattr(model.config, "mixer_type", None) == "diagonal" and attn_implementation == "parallel":
         raise ValueError('`attn_implementation="parallel"` has no graph with `mixer_type` \'diagonal\': use "chunk".')
 
 
@@ -127,17 +133,17 @@ def save_modules(source: Path, folder: Path) -> str | None:
     return encoder_class(source)
 
 
-def trace_sizes(config: LionConfig) -> tuple[dict[str, torch.Tensor], dict[str, dict[int, Dim]]]:
+def trace_sizes(model: PreTrainedModel) -> tuple[dict[str, torch.Tensor], dict[str, dict[int, Dim]]]:
     """Inputs to trace the model with, and their dynamic dimensions."""
-    batch = Dim("batch")
-    if config.modality == "image":
-        return random_inputs(config, 2, 1), {"pixel_values": {0: batch}}
-    limit, chunk = config.longest_text, config.chunk_size
+    batch, traits = Dim("batch"), traits_of(model)
+    if traits.modality == "image":
+        return random_inputs(model, 2, 1), {"pixel_values": {0: batch}}
+    limit, chunk = traits.longest_text, traits.chunk_size
     # More than a chunk: otherwise the graph would have a spare chunk. The minimum is not part of the graph, which also
     # takes shorter texts.
     shortest = chunk + 1 if limit is None or limit > 2 * chunk else 2
-    length = Dim("length", min=shortest, max=limit)
-    inputs = random_inputs(config, 2, min(5 * chunk + 7, limit or 5 * chunk + 7))
+    length = Dim("length", min=shortest, max=limit or LONGEST_IN_GRAPH)
+    inputs = random_inputs(model, 2, min(5 * chunk + 7, limit or 5 * chunk + 7))
     return inputs, {name: {0: batch, 1: length} for name in inputs}
 
 
@@ -159,14 +165,14 @@ def quiet() -> Iterator[None]:
 
 
 @torch.no_grad()
-def write_onnx(model: LionPreTrainedModel, path: Path, dtype: str) -> None:
+def write_onnx(model: PreTrainedModel, path: Path, dtype: str) -> None:
     """
     Write the graph of a model in float32 or with narrower weights; more than a gigabyte of weights goes beside it.
     """
     import onnx_ir
     from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
-    inputs, shapes = trace_sizes(model.config)
+    inputs, shapes = trace_sizes(model)
     options = OnnxConfig(dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=True, optimize=False)
     with quiet(), choosing_graphs() as choices:
         graph = OnnxExporter().export(model, inputs, config=options).program
@@ -189,29 +195,29 @@ def write_onnx(model: LionPreTrainedModel, path: Path, dtype: str) -> None:
 class Attention(torch.nn.Module):
     """A choice as a module, which exporters ask for."""
 
-    def __init__(self, choice: Choice):
+    def __init__(self, choice: Choice | InPlaceChoice):
         super().__init__()
         self.choice = choice
 
-    def forward(self, query, key, value, *log_decay):
-        return self.choice(query, key, value, *log_decay)
+    def forward(self, *inputs):
+        return self.choice(*inputs)
 
 
-def add_choices(model, choices: list[Choice], opset_version: int | None) -> None:
+def add_choices(model, choices: list[Choice | InPlaceChoice], opset_version: int | None) -> None:
     """Add the functions to an ONNX model that it calls where it chooses (`choosing_graphs`)."""
     import onnx_ir
 
     for number, choice in enumerate(choices):
-        symbols = (Dim("batch"), None, Dim("length", min=1 + choice.is_long * choice.chunk_size))
-        traced = (2, None, 5 * choice.chunk_size + 7)
+        batch, length = Dim("batch"), Dim("length", min=choice.least_length)
         inputs, shapes = [], []
-        for sizes in choice.sizes:
-            inputs.append(torch.zeros([traced[i] if n is None else n for i, n in enumerate(sizes)]))
-            shapes.append({i: symbols[i] for i, n in enumerate(sizes) if n is None})
+        for sizes, dtype in zip(choice.sizes, choice.dtypes, strict=True):
+            shapes.append({i: length if i else batch for i, n in enumerate(sizes) if n is None})
+            traced = [2, *[4 * max(CHUNK, choice.least_length) + 7] * 3]  # where a size is not known
+            inputs.append(torch.zeros([n or traced[i] for i, n in enumerate(sizes)], dtype=dtype))
         program = torch.export.export(
             Attention(choice),
             tuple(inputs),
-            dynamic_shapes=(*shapes[:3], tuple(shapes[3:])),
+            dynamic_shapes=(tuple(shapes),),
             prefer_deferred_runtime_asserts_over_guards=True,
         )
         program = torch.onnx.export(program, opset_version=opset_version, optimize=False, verbose=False)
@@ -309,7 +315,7 @@ def unfuse_residual_norms(graph) -> None:
             before.op_type = "Sum"
 
 
-def decay_weights(model: LionPreTrainedModel) -> list[Tensor]:
+def decay_weights(model: PreTrainedModel) -> list[Tensor]:
     """The weights of the layers that compute decays, which stay float32 (SPEC §5)."""
     return [p.detach() for name, p in model.named_parameters() if "decay" in name and p.dim() > 1]
 

@@ -5,7 +5,7 @@ chunks, without float64, which OpenVINO narrows, and with few operators, since a
 each.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -33,12 +33,21 @@ class Choice:
         longest: the number of tokens up to which the full form is chosen.
         chunk_size: of the other form.
         is_long: whether inputs are longer than a chunk.
+        least_length, dtypes: of the inputs.
     """
 
     sizes: tuple[tuple[int | None, ...], ...]
     longest: int
     chunk_size: int
     is_long: bool
+
+    @property
+    def least_length(self) -> int:
+        return 1 + self.is_long * self.chunk_size
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        return (torch.float32,) * len(self.sizes)
 
     def __call__(self, query, key, value, *log_decay):
         def short(query, key, value, *log_decay):
@@ -102,17 +111,24 @@ def graph_auto_body(query, key, value, forward, backward, chunk_size):
     if is_known_true(length > longest):
         return graph_chunk_body(query, key, value, forward, backward, chunk_size)
     inputs = (query, key, value, forward) if backward is forward else (query, key, value, forward, backward)
-    sizes = tuple(tuple(None if is_symbolic(n) else n for n in x.shape) for x in inputs)
-    choice, choices = Choice(sizes, longest, chunk_size, is_known_true(length > chunk_size)), _CHOICES.get()
+    choice = Choice(sizes_of(inputs), longest, chunk_size, is_known_true(length > chunk_size))
+    return chosen_in_graph(choice, inputs, [value.dtype] * 2, [value.shape, (*value.shape[:-1], 1)])
+
+
+def sizes_of(inputs: Sequence[Tensor]) -> tuple[tuple[int | None, ...], ...]:
+    """The shapes of tensors; `None` for each size that is known at run time only."""
+    return tuple(tuple(None if is_symbolic(n) else n for n in x.shape) for x in inputs)
+
+
+def chosen_in_graph(
+    choice: Callable, inputs: Sequence[Tensor], dtypes: Sequence[torch.dtype], shapes: Sequence[Sequence[int]]
+) -> Sequence[Tensor]:
+    """The results, with these dtypes and shapes, of a choice that is made at run time (`choosing_graphs`)."""
+    choices = _CHOICES.get()
     if choice not in choices:
         choices.append(choice)
-    return torch.onnx.ops.symbolic_multi_out(
-        f"lion::Choice{choices.index(choice)}",
-        inputs,
-        dtypes=(value.dtype, value.dtype),
-        shapes=(value.shape, (*value.shape[:-1], 1)),
-        version=1,
-    )
+    name = f"lion::Choice{choices.index(choice)}"
+    return torch.onnx.ops.symbolic_multi_out(name, inputs, dtypes=dtypes, shapes=shapes, version=1)
 
 
 def graph_full_body(query, key, value, forward, backward):

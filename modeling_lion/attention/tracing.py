@@ -24,6 +24,16 @@ def is_known_true(condition: bool | torch.SymBool) -> bool:
     return not torch.jit.is_tracing() and statically_known_true(condition)
 
 
+def fits_for_all(length: int | torch.SymInt, longest: int) -> bool:
+    """
+    Whether a length is at most `longest`, for all that the computation serves: an exported graph all lengths of its
+    range, a compiled one those on this side of `longest` (on the other, it is compiled once more).
+    """
+    if is_symbolic(length) and is_compiling() and not is_exporting():
+        return bool(length <= longest)
+    return is_known_true(length <= longest)
+
+
 def is_readable(x: Tensor) -> bool:
     """
     Whether Python can read the values of `x`: not in a graph, nor while a CUDA graph is captured, on the meta device,

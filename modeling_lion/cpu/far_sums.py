@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ..attention.custom_operator import NAMESPACE
 from ..attention.kernels import register_kernels
 from ..attention.numerics import accumulation_dtype
 from .common import Scratch
@@ -32,7 +33,7 @@ FAR_BLOCK, SEGMENT_BLOCKS = 32, 32
 
 
 @torch.library.custom_op(
-    "lion::far_sums",
+    f"{NAMESPACE}::far_sums",
     mutates_args=(),
     schema="(Tensor query, Tensor key, Tensor value, SymInt window) -> (Tensor, Tensor)",
 )

@@ -19,8 +19,10 @@ from transformers import AttentionMaskInterface, PreTrainedConfig
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import AttentionInterface
 
-from ..attention.tracing import is_known_true, is_readable
+from ..attention.export_graph import is_exporting_a_choice
+from ..attention.tracing import fits_for_all, is_readable
 from ..private_apis import eager_attention_of
+from .graph_choice import choose_in_graph
 from .in_place_head import InPlaceHead, KeptAttention
 from .local_attention import ADDED_TO_WINDOW, FUNCTIONS_OF_TRANSFORMERS, dense_mask, windowed
 
@@ -34,13 +36,13 @@ class Rows(NamedTuple):
     Which rows of a batch are computed as softmax.
 
     Attributes:
-        exact: `(rows,)`, int64.
-        linear: `(rows,)`, int64.
+        exact: `(rows,)`, int64; `None` if no row is.
+        linear: `(rows,)`, int64; `None` for all.
         is_real: False for padding, `(batch, length)`, bool; `None` without padding.
     """
 
-    exact: Tensor
-    linear: Tensor
+    exact: Tensor | None
+    linear: Tensor | None
     is_real: Tensor | None
 
 
@@ -109,7 +111,7 @@ def attend_rows(
 ) -> tuple[Tensor, Tensor | None]:
     """`in_place_attention` for one sequence in each row."""
     longest_exact = head.config.lion_exact_length
-    if is_known_true(query.shape[2] <= longest_exact):
+    if fits_for_all(query.shape[2], longest_exact):
         return exact_attention(module, query, key, value, attention_mask, output_attentions, **options)
     if not output_attentions and (borders := borders_of_blocks(attention_mask)) is not None:
         attend = partial(attend_rows, module, head, form=form, output_attentions=False, **options)
@@ -121,11 +123,11 @@ def attend_rows(
         linear = partial(linear_attention, head, form=form, output_attentions=output_attentions, **options)
     else:
         linear = partial(kept_attention, module, output_attentions=output_attentions, **options)
-    if len(rows.linear) == 0:
+    if rows.linear is not None and len(rows.linear) == 0:
         return exact(query, key, value, attention_mask)
     if attention_mask is not None and attention_mask.dim() == 4 and not isinstance(head, KeptAttention):
         check_is_padding(attention_mask, rows.is_real)
-    if len(rows.exact) == 0:
+    if rows.exact is None or len(rows.exact) == 0:
         return linear(query, key, value, attention_mask, rows.is_real)
     attention_mask = attention_mask.expand(len(query), *attention_mask.shape[1:])
     some = rows.exact
@@ -138,15 +140,13 @@ def attend_rows(
 
 def rows_of(attention_mask: Tensor | None, query: Tensor, longest_exact: int) -> Rows:
     """Which rows of a batch with more than `longest_exact` tokens, padding included, are exact."""
-    every = torch.arange(len(query), device=query.device)
-    none = every[:0]
     if attention_mask is None:
-        return Rows(none, every, None)
+        return Rows(None, None, None)
     is_real = attention_mask
     if attention_mask.dim() == 4:
         is_real = padding_of(attention_mask, len(query))
     if not is_readable(attention_mask):
-        return Rows(none, every, is_real)
+        return Rows(None, None, is_real)
     is_exact = is_real.sum(-1) <= longest_exact
     return Rows(is_exact.nonzero().flatten(), (~is_exact).nonzero().flatten(), is_real)
 
@@ -247,6 +247,9 @@ def linear_attention(
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     query, key = (x.to(value.dtype) for x in (query, key))  # autocast leaves them what norms and rotations made them
+    if is_exporting_a_choice():
+        reach = window_reach(head.config, others.get("sliding_window"))
+        return choose_in_graph(head, query, key, value, is_real, scaling, form, reach), None
     output, weights = head(query, key, value, is_real, scaling, form, output_attentions)
     return F.dropout(output, dropout, training=dropout > 0), weights
 
@@ -329,7 +332,7 @@ def in_place_mask(
     # Modules of a part have the configuration of the part, which may lack the field: then any row may be exact.
     longest_exact = getattr(config, "lion_exact_length", kv_length)
     is_padded = attention_mask is not None and not (is_readable(attention_mask) and attention_mask.all())
-    may_be_exact = is_known_true(kv_length <= longest_exact)
+    may_be_exact = fits_for_all(kv_length, longest_exact)
     if is_padded and is_readable(attention_mask):
         may_be_exact = bool((attention_mask.sum(-1) <= longest_exact).any())
     has_dense_window = local_size is not None and window_reach(config, local_size) is None

@@ -92,6 +92,8 @@ def decays_on_the_way(log_decay: Tensor, delay: int) -> tuple[Tensor, Tensor]:
         total = (delay * log_decay).view(1, -1, 1)
         return total, total
     # Sums of `delay` terms each: differences of cumulative sums would lose digits (SPEC §5).
-    sums = avg_pool1d(pad(log_decay.clamp(min=-1e4), (delay, delay)), delay, stride=1) * delay
+    # (Not `pad`: ONNX Runtime would fuse it with the pooling, and refuse that much padding there.)
+    ends = log_decay.new_zeros(*log_decay.shape[:-1], delay)
+    sums = avg_pool1d(torch.cat((ends, log_decay.clamp(min=-1e4), ends), -1), delay, stride=1) * delay
     length = log_decay.shape[-1]
     return sums[..., :length], sums[..., delay + 1 : delay + 1 + length]

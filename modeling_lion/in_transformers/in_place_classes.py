@@ -7,10 +7,8 @@ others from loading such weights as softmax by mistake.
 
 from importlib import import_module
 
-import torch
 import transformers
 from huggingface_hub.dataclasses import strict
-from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING
@@ -19,7 +17,7 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
 from ..attention.numerics import accumulation_dtype
-from ..private_apis import model_mappings, replace_registered_configs
+from ..private_apis import model_mappings, register_recorded_outputs, replace_registered_configs
 from .attention_functions import FORMS_IN_PLACE
 from .in_place_config import PREFIX, InPlaceConfig, parts_of
 from .in_place_head import InPlaceHead, KeptAttention
@@ -53,23 +51,18 @@ class InPlaceModel(PreTrainedModel):
             return made, arguments, *state
         return empty_model, (self.source_class,), *state  # the class itself may not be found by its name
 
-    @torch.no_grad()
-    def _init_weights(self, module):
-        if isinstance(module, InPlaceHead):
-            module.start()
-        elif not is_part_of_head(module):
-            super()._init_weights(module)
+    def initialize_weights(self):
+        # Parts of a model are of transformers' classes, which do not know a head. Loaded weights stay.
+        super().initialize_weights()
+        for module in self.modules():
+            if isinstance(module, InPlaceHead):
+                module.start()
 
 
 def empty_model(source_class: type[PreTrainedModel]) -> InPlaceModel:
     """Without a state, for pickle and copies."""
     model_class = in_place_model_class(source_class)
     return model_class.__new__(model_class)
-
-
-def is_part_of_head(module: nn.Module) -> bool:
-    """Whether the module is inside of an `InPlaceHead`, which sets all its weights itself."""
-    return getattr(module, "is_part_of_lion", False)
 
 
 def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = None) -> None:
@@ -92,16 +85,9 @@ def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = No
                 f"`lion_layers` names {name!r}, which a {type(base).__name__} of this configuration does not have: "
                 "linearize the encoder again after its layers have changed."
             ) from None
-        if sizes is None:
-            module.lion = KeptAttention(config)
-        else:
-            module.lion = InPlaceHead(config, *sizes)
+        module.lion = KeptAttention(config) if sizes is None else InPlaceHead(config, *sizes)
         module.lion.has_sdpa = model._supports_sdpa
-        if sizes is None:
-            continue
-        for part in module.lion.modules():
-            part.is_part_of_lion = part is not module.lion
-        if scalings is not None:
+        if sizes is not None and scalings is not None:
             module.lion.start(scalings[name])
             like = next(p for p in module.parameters() if p.is_floating_point())
             module.lion.to(like.device, like.dtype)
@@ -168,8 +154,9 @@ def in_place_model_class(base: type[PreTrainedModel]) -> type[PreTrainedModel]:
     if base not in MODEL_CLASSES:
         members = {"config_class": in_place_config_class(base.config_class), "source_class": base}
         members |= {"__module__": __name__, "__doc__": base.__doc__}
-        # Making the class of the configuration may have made this one, too.
-        MODEL_CLASSES.setdefault(base, type(f"Lion{base.__name__}", (InPlaceModel, base), members))
+        if base not in MODEL_CLASSES:  # making the class of the configuration may have made this one, too
+            MODEL_CLASSES[base] = made = type(f"Lion{base.__name__}", (InPlaceModel, base), members)
+            register_recorded_outputs(made)
     return MODEL_CLASSES[base]
 
 

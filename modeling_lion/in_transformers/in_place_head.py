@@ -8,15 +8,17 @@ The module's own projections, norms and rotations stay: q, k and v are what it g
 interface.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
-from ..attention.decay import LogDecay
+from ..attention.decay import LogDecay, decay_mask_rows, finite_log_decay, over_tokens
 from ..attention.lion_attention import lion_attention
-from ..attention.numerics import accumulation_dtype, without_autocast
+from ..attention.numerics import accumulation_dtype, divide, without_autocast
 from ..attention.softmax_window import dense_window_mask, window_places
 from ..mixers.feature_map import FEATURE_MAPS, Hedgehog
 from ..mixers.linear_decay import FixedDecay
@@ -25,8 +27,40 @@ from ..mixers.padding import make_padding_absent
 from .far_sums import far_sums
 
 
+# Added to the gate to have one branch alone. A token that sees none beyond its window keeps the window.
+BRANCHES = {"both": 0.0, "window": -60.0, "linear": 60.0}
 # Half-lives of new decays, in tokens, of the fastest and the slowest head: all reach beyond a window of 64.
 HALF_LIVES = (256.0, 65_536.0)
+
+
+def bounded_exp(x: Tensor) -> Tensor:
+    """exp(x) up to some 2, then less; at most 1 + e⁴, so that features of every dtype can have it as a factor."""
+    return torch.sigmoid(x - 4) * (1 + math.exp(4))
+
+
+class QueryFeatures(Hedgehog):
+    """
+    Hedgehog's features times the mean of what their softmax has divided by, bounded: how large the scores of a query
+    are says how much it sees beyond its window.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = x.transpose(1, 2) @ self.weight.to(x.dtype)
+        scores = torch.stack((scores, -scores), dim=-2)
+        size = scores.flatten(-2).logsumexp(-1, keepdim=True) - math.log(2 * scores.shape[-1])
+        return (scores.softmax(-1).flatten(-2) * bounded_exp(size)).transpose(1, 2)
+
+
+class KeyFeatures(Hedgehog):
+    """Hedgehog's features times exp(w_h·k_j), bounded: of some tokens, such as CLS, every query sees more."""
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__(num_heads, head_dim)
+        self.size = nn.Parameter(torch.empty(num_heads, head_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = torch.einsum("blhd,hd->blh", x, self.size.to(x.dtype))
+        return super().forward(x) * bounded_exp(size).unsqueeze(-1)
 
 
 class KeyDecay(nn.Module):
@@ -65,11 +99,14 @@ class InPlaceHead(nn.Module):
         super().__init__()
         self.config = config
         self.window = config.lion_window
+        self.branches = "both"  # of `BRANCHES`
         feature_map = FEATURE_MAPS[config.lion_feature_map]
         is_learnt = isinstance(feature_map, type)
-        self.query_map = feature_map(num_heads, head_dim) if is_learnt else feature_map
         # As in `LinearMixer`: a learnt map has different weights for queries and keys.
-        self.key_map = Hedgehog(num_heads, head_dim) if feature_map is Hedgehog else None
+        if feature_map is Hedgehog:
+            self.query_map, self.key_map = QueryFeatures(num_heads, head_dim), KeyFeatures(num_heads, head_dim)
+        else:
+            self.query_map, self.key_map = feature_map(num_heads, head_dim) if is_learnt else feature_map, None
         self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
         self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
         kinds = {"decay": lambda: FixedDecay(num_heads), "selective": lambda: KeyDecay(num_heads, head_dim)}
@@ -89,6 +126,8 @@ class InPlaceHead(nn.Module):
                 size = features.weight.shape[-1]
                 scale = (size**-0.5 if scaling is None else scaling) ** 0.5
                 init.copy_(features.weight, (scale * torch.eye(size)).expand_as(features.weight))
+                if isinstance(features, KeyFeatures):
+                    init.zeros_(features.size)
             elif isinstance(features, nn.Module):
                 init.copy_(features.projection, features.random_projection())
         if self.decay is not None:
@@ -145,6 +184,22 @@ class InPlaceHead(nn.Module):
         needs_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """`forward` without padding between real tokens; the output is `(batch, heads, length, head_dim)`."""
+        inputs, log_decay, window = self.prepare(query, key, value, is_real, scaling)
+        if window is None:
+            form = "eager" if needs_weights else form
+            return lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form=form)
+        if not needs_weights:
+            none = torch.zeros_like(value), torch.zeros_like(value[..., :1])
+            is_alone = self.branches == "window"
+            return window.join(none if is_alone else far_sums(*inputs, value, log_decay, self.window, form=form), None)
+        sums, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
+        seen = dense_window_mask(window.query, self.window, is_real, None)
+        return window.join(sums, linear.masked_fill(seen, 0))
+
+    def prepare(
+        self, query: Tensor, key: Tensor, value: Tensor, is_real: Tensor | None, scaling: float | None
+    ) -> tuple[list[Tensor], Tensor | None, LocalWindow | None]:
+        """The features of queries and keys, `(batch, heads, length, features)`, the log decays and the window."""
         features = [f(x.transpose(1, 2)) for f, x in ((self.query_map, query), (self.key_map or self.query_map, key))]
         log_decay = None
         if self.decay is not None:
@@ -156,20 +211,34 @@ class InPlaceHead(nn.Module):
             log_decay = log_decay if is_fixed else folded
         inputs = [x.transpose(1, 2) for x in features]
         if not self.window:
-            form = "eager" if needs_weights else form
-            return lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form=form)
+            return inputs, log_decay, None
         gate = torch.einsum("bhld,hd->blh", query, self.gate.to(query.dtype)) + self.gate_bias.to(query.dtype)
+        if self.branches != "both":
+            gate = gate + BRANCHES[self.branches]
         near = (x.transpose(1, 2) for x in (query, key, value))
-        window = LocalWindow(*near, gate, is_real, 0, self.window, scaling=scaling)
-        if not needs_weights:
-            return window.join(far_sums(*inputs, value, log_decay, self.window, form=form), None)
-        sums, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
-        seen = dense_window_mask(window.query, self.window, is_real, None)
-        return window.join(sums, linear.masked_fill(seen, 0))
+        return inputs, log_decay, LocalWindow(*near, gate, is_real, 0, self.window, scaling=scaling)
+
+    def weights_of_tokens(
+        self, query: Tensor, key: Tensor, is_real: Tensor | None, scaling: float | None, tokens: Tensor
+    ) -> Tensor:
+        """
+        The weights of all tokens in the outputs of some, `(batch, heads, tokens, length)`, in time that grows with
+        their number: distillation compares so many. No padding is between real tokens.
+        """
+        with without_autocast(query):
+            inputs, log_decay, window = self.prepare(query, key, key, is_real, scaling)
+            linear = inputs[0][:, :, tokens] @ inputs[1].transpose(-1, -2)
+            if log_decay is not None:
+                decays = finite_log_decay(LogDecay(log_decay, log_decay), query)
+                linear = linear * decay_mask_rows(*over_tokens(decays, query), tokens)
+            if window is None:
+                return divide(linear, linear.sum(-1, keepdim=True))
+            seen = dense_window_mask(window.query, self.window, is_real, None, tokens)
+            return window.weights(linear.masked_fill(seen, 0), tokens)
 
 
 def take_tokens(x: Tensor, order: Tensor, dim: int) -> Tensor:
     """`x` with the tokens of dimension `dim` in the order `(batch, length)`."""
-    shape = [len(order), *[1] * (x.dim() - 1)]
+    shape = [order.shape[0], *[1] * (x.dim() - 1)]  # not len(): a graph serves every batch
     shape[dim] = order.shape[1]
     return x.gather(dim, order.view(shape).expand_as(x))

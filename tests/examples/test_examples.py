@@ -413,7 +413,7 @@ def test_a_table_of_ones_own_needs_no_task(glue_model, tmp_path, suffix, columns
     names = ["--text_columns", "text", "pair"] if "pair" in columns else []
     trainer = module.main(own_arguments(glue_model, out, file, "--learning_rate", "5e-3", "--max_steps", "40", *names))
     assert trainer.model.config.id2label == labels
-    assert trainer.train_dataset.column_names == ["input_ids", "token_type_ids", "attention_mask", "labels"]
+    assert {*trainer.train_dataset.column_names} == {"input_ids", "token_type_ids", "attention_mask", "labels"}
     metrics = results(out, "eval")
     assert metrics["eval_pearson" if len(labels) == 1 else "eval_accuracy"] > 0.9
     # Texts alone get labels and scores.
@@ -458,7 +458,7 @@ def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, tmp
     [
         (
             {"label": None, "stars": [1, 2, 3, 4]},
-            "train data has no column label, but text, stars: rename columns, or name that of the labels",
+            "data.csv has no column label, but text, stars: rename its columns",
         ),
         ({"label": None, "kind": list("wxyz")}, "has no column label, but text, kind"),
         ({"text": None, "n": [1, 2, 3, 4]}, "has 0 columns of texts"),
@@ -467,7 +467,7 @@ def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, tmp
             "has 2 columns of texts, b, c: name the one to read, or two for pairs, in --text_columns",
         ),
         ({"label": ["good", None, "bad", "bad"]}, "has no 'label' in row 2: fill it in"),
-        ({"text": ["a", "b", None, "c"]}, "The train data has no 'text' in row 3: fill it in"),
+        ({"text": ["a", "b", None, "c"]}, "data.csv has no 'text' in row 3: fill it in"),
     ],
 )
 def test_a_table_that_is_no_task_is_refused(glue_model, tmp_path, columns, message):
@@ -527,7 +527,7 @@ BAD_FILES = {
     "late.csv": (LATE, r"late.csv is not UTF-8 text \(line 200002: byte 0xff"),
     "cut.json": (b'[{"text": "a', "cut.json cannot be read as json"),
     "heads.csv": (b"text\n", "heads.csv"),
-    "numbers.csv": (b"a,b\n" + b"1,2\n" * 40, "Column 'a' of the data holds 1, no text; its columns are a, b"),
+    "numbers.csv": (b"a,b\n" + b"1,2\n" * 40, "The data has 0 columns of texts among a, b: name the one to read"),
     "noise.parquet": (b"PAR1 noise", "noise.parquet cannot be read as parquet"),
     "words.doc": (b"words", "none of the known types: .txt, .json, .jsonl, .csv, .parquet"),
 }
@@ -640,7 +640,7 @@ def test_damaged_images_are_named_and_left_out(image_folder, tmp_path, caplog, w
     if workers == "0":
         named = [message for message in caplog.messages if "cannot be read" in message and "fix or" in message]
         assert len(named) >= 4 and all(f"{folder}/" in message for message in named)
-    (row,) = [n for n, file in enumerate(trainer.eval_dataset.data["image"].to_pylist()) if file["path"] == str(first)]
+    (row,) = [n for n, file in enumerate(trainer.eval_dataset.data["image"].to_pylist()) if file == bytes(first)]
     with pytest.raises(ValueError, match="None of the images of a batch can be read"):
         trainer.eval_dataset[row]
 
@@ -680,11 +680,9 @@ def test_image_classification_goes_by_the_names_of_the_classes(image_folder, tmp
 
     assert evaluate(only["one"]) == accuracies["one"] > 0.8
     assert evaluate(only["nought"]) > 0.8
-    with pytest.raises(
-        ValueError, match="validation images have classes that the model has not: two; it has nought, one"
-    ):
+    with pytest.raises(ValueError, match=r"model has the labels nought, one; the data has two \(validation images\)"):
         evaluate(only["two"])
-    with pytest.raises(ValueError, match="has not: two"):
+    with pytest.raises(ValueError, match=r"the data has two \(validation"):
         script.main(image_arguments(image_folder, tmp_path / "other", "--validation_dir", str(only["two"])))
 
     # Going on with fewer classes keeps the model's labels; others need a new head.

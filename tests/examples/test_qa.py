@@ -119,6 +119,7 @@ def test_it_learns_and_its_predictions_are_the_models(folder, tmp_path):
     """Trained on SQuAD's JSON, evaluated on JSONL, and applied to Parquet."""
     module, out = import_module("run_qa"), tmp_path / "out"
     more = ("--do_predict", "--predict_file", str(folder / "new.parquet"), "--max_answer_length", "4")
+    more += ("--train_sampling_strategy", "group_by_length", "--dataloader_drop_last", "True")
     module.main(arguments(folder, out, "--do_train", "--do_eval", *more, "--n_best_size", "5"))
     metrics = json.loads((out / "eval_results.json").read_text())
     assert metrics["eval_f1"] >= metrics["eval_exact_match"] > 60 and (out / "training.png").exists()
@@ -186,6 +187,22 @@ def test_labels_are_the_tokens_of_the_answers(folder, limit):
         whole = tokenizer("Who?", context, return_offsets_mapping=True)
         places = zip(whole["offset_mapping"], whole.sequence_ids(), strict=True)
         assert read == {tuple(x) for x, part in places if part == 1}
+
+
+def test_answers_may_touch_other_tokens():
+    """As in "(Rome)", of which each sign is a token."""
+    find, starts, ends = import_module("run_qa").answer_tokens, [0, 1, 5], [1, 5, 6]
+    assert [find(x, n, starts, ends, True, True) for n, x in ((0, "("), (1, "Rome"), (5, ")"), (0, "(Rome"))] == [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (0, 1),
+    ]
+    # In a window, an answer that begins or ends with it is there.
+    assert (
+        find("Rome", 1, starts[1:], ends[1:], False, False) == (0, 0) and find(")", 5, [1], [5], False, False) is None
+    )
+    assert find("Rome", 1, starts[:2], ends[:2], False, False) == (1, 1)
 
 
 @pytest.mark.parametrize(

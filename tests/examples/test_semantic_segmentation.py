@@ -145,7 +145,7 @@ def test_it_goes_by_the_names_of_the_classes_and_starts_from_a_classifier(folder
         assert after[name] == pytest.approx(before[name])
 
     (other / "validation" / "classes.json").write_text(json.dumps(["green", "ground", "blue"]))
-    with pytest.raises(ValueError, match="validation masks have classes that the model has not: blue; it has ground"):
+    with pytest.raises(ValueError, match=r"the labels ground, .*; the data has blue \(validation masks\)"):
         module.main(on_model(tmp_path / "out", arguments(other, tmp_path / "again", "--do_eval")))
     args = arguments(folder, tmp_path / "more", "--do_train", "--classes_file")
     args = on_model(tmp_path / "out", [*args, str(other / "validation" / "classes.json")])
@@ -181,6 +181,19 @@ def test_metrics_add_up_over_batches():
         assert found == pytest.approx({"mean_iou": (4 / 6 + 3 / 4 + 1 / 2) / 3, "pixel_accuracy": 8 / 10})
     nothing = count(logits, torch.full_like(labels, 255))
     assert metrics(EvalPrediction(nothing, None), compute_result=True) == {"mean_iou": 0, "pixel_accuracy": 0}
+
+
+def test_masks_are_taken_as_they_are(tmp_path):
+    """Also by a processor that was saved to leave class 0 out, as for ADE20k."""
+    module, pixels = import_module("run_semantic_segmentation"), np.array([[0, 1], [2, 255]], np.uint8).repeat(8, 0)
+    pixels = pixels.repeat(8, 1)
+    Image.fromarray(pixels).save(tmp_path / "mask.png")
+    config = lion_preset("lion-image-small", **TINY)
+    processor = lion_image_processor(config, segmentation=True, do_reduce_labels=True)
+    inputs = module.Inputs(processor, {0: 0, 1: 1, 2: 2, 255: 255})
+    rows = {"image": [bytes(tmp_path / "mask.png")], "mask": [bytes(tmp_path / "mask.png")]}
+    (labels,) = inputs(rows)["labels"]
+    assert (labels.numpy() == pixels).all()
 
 
 def test_masks_may_have_a_palette_or_two_classes(tmp_path):

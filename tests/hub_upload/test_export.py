@@ -13,8 +13,9 @@ import openvino
 import pytest
 import torch
 from attention_forms import FORMS, auto, naive
-from hub_checkpoints import TEXTS, text_checkpoint
+from hub_checkpoints import TEXTS, linear_checkpoint, linear_encoder, text_checkpoint
 from hub_upload_lion import ExportedModel, export_checkpoint
+from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.cli import main
 from hub_upload_lion.export import compare_with_torch
 from hub_upload_lion.export.compare_with_torch import compare, in_dtype_of, random_inputs
@@ -139,7 +140,7 @@ def largest_error(model: torch.nn.Module, exported: ExportedModel) -> float:
         model.set_attn_implementation("eager")
     worst = 0.0
     for batch, length, padding in ((1, 1, "right"), (3, 20, "left"), (2, 70, "interior"), (4, 41, "right")):
-        inputs = random_inputs(model.config, batch, length, padding)
+        inputs = random_inputs(model, batch, length, padding)
         expected = model(**{name: x.double() if x.is_floating_point() else x for name, x in inputs.items()})
         real = inputs["attention_mask"].bool() if "attention_mask" in inputs else None
         for name, found in exported(**inputs).items():
@@ -164,6 +165,45 @@ def test_a_graph_computes_what_the_model_does_in_both_runtimes(name, tmp_path):
     write_openvino(tmp_path / "model.onnx", tmp_path / "openvino_model.xml", "float32")
     assert not (tmp_path / "model.onnx").exists()
     assert largest_error(model, ExportedModel(tmp_path, threads=1)) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "mixer", "to", "dtype"),
+    [
+        ("BertForMaskedLM", "selective", "onnx", "float32"),
+        ("BertModel", "lit", "openvino", "float32"),
+        ("BertForSequenceClassification", "decay", "onnx", "int8"),
+        ("ViTForImageClassification", "lit", "onnx", "float32"),
+    ],
+)
+def test_graphs_of_encoders_that_became_linear(name, mixer, to, dtype, tmp_path):
+    """The graph chooses by the length of the batch: softmax up to 24 tokens, and the linear attention beyond."""
+    folder = linear_checkpoint(tmp_path / "model", name, options={"mixer": mixer})
+    found = export_checkpoint(folder, tmp_path / "graph", to, dtype=dtype, lengths=())
+    assert all(row.error <= row.tolerance for row in found)
+    if name.startswith("ViT"):  # 13 tokens, more than 8: nothing to choose
+        return
+    assert [row.inputs for row in found] == ["1 x 1", "3 x 24, padded right", "1 x 25", "1 x 96"]
+    if dtype == "float32":  # and not the other side's
+        model, exported = load_model(folder), ExportedModel(tmp_path / "graph", threads=1)
+        model.set_attn_implementation("sdpa")
+        for length, is_softmax in ((24, True), (25, False)):
+            inputs = random_inputs(model, 2, length)
+            difference = (exported(**inputs)[0] - model(**inputs)[0].detach()).abs()
+            is_equal = bool(difference[inputs["attention_mask"].bool()].max() < 1e-4)
+            assert is_equal is is_softmax
+
+
+@pytest.mark.slow
+def test_compiled_encoders_that_became_linear_choose_by_the_length_of_the_batch():
+    model = linear_encoder("BertModel")
+    compiled = torch.compile(model, dynamic=True)
+    for length in (20, 24, 25, 40, 96):
+        ids = torch.randint(1, 70, (2, length))
+        with torch.no_grad():
+            found, expected = (m(ids).last_hidden_state for m in (compiled, model))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -196,11 +236,11 @@ def test_openvino_of_the_library_forgets_without_nan():
     with torch.no_grad():
         model.layers[0].attention.mixer.decay_proj.bias.fill_(-300)
     lengths = {0: Dim("batch"), 1: Dim("length", min=17)}
-    inputs = random_inputs(model.config, 2, 90)
+    inputs = random_inputs(model, 2, 90)
     options = {"dynamic_shapes": dict.fromkeys(inputs, lengths), "prefer_deferred_runtime_asserts_over_guards": True}
     with torch.no_grad(), quiet():
         exported = OpenVINOExporter().export(model, inputs, config=OpenVINOConfig(**options))
-        inputs = random_inputs(model.config, 2, 200)
+        inputs = random_inputs(model, 2, 200)
         computed = openvino.compile_model(exported.program, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(
             {name: x.numpy() for name, x in inputs.items()}
         )

@@ -21,7 +21,7 @@ from modeling_lion import (
     linearize,
     split_passages,
 )
-from modeling_lion.layout import segments
+from modeling_lion.layout import passages, segments
 from modeling_lion.layout.passages import LONGEST, PACKED_TOKENS, SHORTEST
 
 
@@ -134,6 +134,56 @@ def test_names_stand_in_front_of_each_passage(tokenizer):
     expected = encode_passages((model, tokenizer), named, spans_of_named)
     np.testing.assert_allclose(actual.vectors, expected.vectors, atol=5e-6, rtol=0)
     np.testing.assert_allclose(actual.document_vectors, expected.document_vectors, atol=5e-6, rtol=0)
+
+
+TOUCHING = "It roars.An owl hunts.It sleeps."
+TOUCHING_SPANS = [(0, 9), (9, 22), (22, 32)]
+
+
+def test_passages_may_touch(tokenizer):
+    """A token counts in one of two passages, also if one begins where the other ends."""
+    model = make_model(tokenizer)
+    encoded = encode_passages((model, tokenizer), [TOUCHING], [TOUCHING_SPANS])
+    for vector, span in zip(encoded.vectors, TOUCHING_SPANS, strict=True):
+        expected = mean_of_tokens(model, tokenizer, TOUCHING, span)
+        np.testing.assert_allclose(vector, expected, atol=5e-6, rtol=0)
+    # With a name in front of each, as if blanks were between them.
+    named = encode_passages((model, tokenizer), [TOUCHING], [TOUCHING_SPANS], names=["lion"])
+    apart, spans = TOUCHING.replace(".", ". "), [(0, 9), (10, 23), (24, 34)]
+    expected = encode_passages((model, tokenizer), [apart], [spans], names=["lion"])
+    np.testing.assert_array_equal(named.vectors, expected.vectors)
+
+
+def test_documents_and_rows_that_just_fit(tokenizer, monkeypatch):
+    model, calls = make_model(tokenizer), []
+    model.register_forward_hook(lambda module, args, output: calls.append(output.last_hidden_state.shape[1]))
+    length = len(tokenizer(TOUCHING)["input_ids"])
+
+    def lengths(documents: int, longest: int) -> list[int]:
+        calls.clear()
+        encode_passages((model, tokenizer), [TOUCHING] * documents, max_document_tokens=longest)
+        return calls
+
+    monkeypatch.setattr(passages, "PACKED_TOKENS", 1)
+    assert lengths(1, length) == [length] and len(lengths(1, length - 1)) == 2
+    monkeypatch.setattr(passages, "PACKED_TOKENS", 3 * length)
+    assert lengths(4, length) == [3 * length, length]
+    # A part ends where a passage begins, if this is the last token that fits.
+    (row,) = passages.token_rows(tokenizer, 0, TOUCHING, TOUCHING_SPANS, None, length)
+    for longest in range(int(row.spans[1, 0]) + 1, length):
+        first, *_ = passages.token_rows(tokenizer, 0, TOUCHING, TOUCHING_SPANS, None, longest)
+        fitting = max(start for start, _ in row.spans.tolist() if start - 1 <= longest - 2)
+        assert len(first.input_ids) == fitting + 1 and first.passages.tolist() == list(range(len(first.passages)))
+        assert len(first.passages) == [start for start, _ in row.spans.tolist()].index(fitting)
+
+
+def test_paragraphs_of_just_the_length():
+    """The shortest are not joined, and the longest not cut."""
+    words = "ab cd. " * 9
+    short, long = words[:9] + "x", words[:29] + "x"
+    assert split_passages(f"{short}\n\n{long}", 10, 30) == [(0, 10), (12, 42)]
+    assert split_passages(f"{short[1:]}\n\n{long}", 10, 41) == [(0, 41)]
+    assert [b - a <= 29 for a, b in split_passages(long, 10, 29)] == [True, True]
 
 
 def test_parts_of_long_documents(tokenizer):

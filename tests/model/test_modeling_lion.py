@@ -322,6 +322,23 @@ def test_problem_types(class_name, problem, is_named, find_case, equal):
     equal(outputs.loss, LOSSES[problem](outputs.logits, labels))
 
 
+@pytest.mark.parametrize("class_name", ["LionForSequenceClassification", "LionForImageClassification"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_losses_of_parts_of_a_batch_add_up(class_name, problem, find_case, equal):
+    """As a Trainer that accumulates gradients wants it, which counts the labels of all parts."""
+    case, (num_labels, labels) = find_case(class_name), PROBLEMS[problem]
+    labels = labels.double() if labels.is_floating_point() else labels
+    model = case.model(num_labels=num_labels, problem_type=problem)
+    inputs = case.inputs(model.config)
+    whole = model(**inputs, labels=labels).loss
+    for count in (labels.numel(), torch.tensor(labels.numel())):
+        parts = [
+            model(**{name: x[part] for name, x in inputs.items()}, labels=labels[part], num_items_in_batch=count).loss
+            for part in (slice(0, 1), slice(1, 3))
+        ]
+        equal(sum(parts), whole)
+
+
 @pytest.mark.parametrize("class_name", ["LionForSequenceClassification", "LionForTokenClassification"])
 def test_a_classifier_may_have_a_dropout_of_its_own(class_name, find_case):
     case = find_case(class_name)

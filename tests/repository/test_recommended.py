@@ -61,7 +61,7 @@ def load(folder: Path, **options) -> torch.nn.Module:
 
 
 def inputs_of(model: torch.nn.Module, padding: str = "right") -> dict[str, torch.Tensor]:
-    return random_inputs(model.config, 2, 40, padding)
+    return random_inputs(model, 2, 40, padding)
 
 
 def states(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -217,7 +217,7 @@ def test_a_training_that_was_stopped_goes_on(name, saved, tmp_path):
         arguments = {"max_steps": 4, "per_device_train_batch_size": 2, "use_cpu": True, "report_to": "none"}
         arguments |= {"save_steps": 2, "disable_tqdm": True, "logging_strategy": "no", "learning_rate": 1e-3}
         model = load(saved(name)).train()
-        rows = Rows(random_inputs(model.config, 8, 20))
+        rows = Rows(random_inputs(model, 8, 20))
         trainer = Trainer(model, TrainingArguments(str(folder), **arguments), train_dataset=rows)
         trainer.train(resume_from_checkpoint=resume)
         return model.state_dict()
@@ -260,7 +260,7 @@ def test_inductor_compiles_a_checkpoint_once_for_every_length(saved):
     model = AutoModel.from_pretrained(saved(next(iter(CHECKPOINTS))), num_hidden_layers=1).eval()
     compiled = torch.compile(model, dynamic=True, fullgraph=True)
     for length in (700, 50, 350):
-        inputs = random_inputs(model.config, 1, length)
+        inputs = random_inputs(model, 1, length)
         with torch.compiler.set_stance("default" if length == 700 else "fail_on_recompile"), torch.no_grad():
             actual = compiled(**inputs).last_hidden_state
         torch.testing.assert_close(actual, states(model, inputs), atol=1e-5, rtol=1e-4)
@@ -271,7 +271,7 @@ def test_inductor_compiles_a_checkpoint_once_for_every_length(saved):
 def test_long_texts(name, saved):
     """In float64, as one pass gives them; layers that see all tokens at once say that they cannot."""
     model = LionModel.from_pretrained(saved(name)).double().eval()
-    inputs = random_inputs(model.config, 2, 300, "interior")
+    inputs = random_inputs(model, 2, 300, "interior")
     del inputs["attention_mask"]
     if "full_attention" in model.config.layer_types_in_use:
         with pytest.raises(ValueError, match="full_attention"):

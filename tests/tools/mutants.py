@@ -566,6 +566,13 @@ TILES = [
         "test_search.py::test_a_save_writes_what_is_new",
     ),
     Mutant(
+        "passages: a token that begins where a passage ends counts in both",
+        "modeling_lion/layout/passages.py",
+        'characters[:, 1], side="left"',
+        'characters[:, 1], side="right"',
+        "test_passages.py::test_passages_may_touch",
+    ),
+    Mutant(
         "passages: a part of a document begins anywhere",
         "modeling_lion/layout/passages.py",
         "borders.append(max(starts[(starts > borders[-1]) & (starts <= limit)], default=limit))",
@@ -808,11 +815,25 @@ WINDOWS = [
         "test_modeling_lion.py::test_a_gated_mlp_is_that_of_llama",
     ),
     Mutant(
-        "warm start: a student of another teacher is trained further",
-        "examples/distill_from_softmax.py",
-        "if not torch.allclose(x, embeddings[name], rtol=1e-2, atol=1e-4):",
-        "if x.shape != embeddings[name].shape:",
-        "test_distill.py::test_a_student_is_trained_further",
+        "distillation: far tokens alone are to give what near ones do",
+        "examples/distill.py",
+        "scores = scores.masked_fill(~is_far, torch.finfo(scores.dtype).min)",
+        "scores = scores - 0.0",
+        "test_distill.py::test_the_error_is_that_of_outputs",
+    ),
+    Mutant(
+        "distillation: after a stop, other tokens are compared",
+        "examples/distill.py",
+        "seed = self.args.seed + self.state.global_step",
+        "seed = random.SystemRandom().getrandbits(32)",
+        "test_distill.py::test_a_stopped_training_goes_on",
+    ),
+    Mutant(
+        "heads inside encoders: the size of a key is not learnt",
+        "modeling_lion/in_transformers/in_place_head.py",
+        "return super().forward(x) * bounded_exp(size).unsqueeze(-1)",
+        "return super().forward(x)",
+        "test_branches.py::test_features_have_a_learnt_size",
     ),
 ]
 
@@ -1475,16 +1496,16 @@ HUB = [
     ),
     Mutant(
         "convert: a table of positions that is read again still limits texts",
-        "hub_upload/convert/in_place.py",
+        "modeling_lion/in_transformers/model_inputs.py",
         "if config.lion_position_table is None or config.lion_positions is not None:",
         "if config.lion_position_table is None:",
         "test_convert_encoder.py",
     ),
     Mutant(
         "convert: rows of a table before the first position count",
-        "hub_upload/convert/in_place.py",
-        ".num_embeddings - first",
-        ".num_embeddings",
+        "modeling_lion/in_transformers/model_inputs.py",
+        "get_submodule(name).num_embeddings - first",
+        "get_submodule(name).num_embeddings",
         "test_convert_encoder.py::test_the_longest_text_is_that_of_a_table_of_positions",
     ),
     Mutant(
@@ -1493,20 +1514,6 @@ HUB = [
         "VERY_LARGE_INTEGER if limit is None",
         "20 if limit is None",
         "test_convert_encoder.py::test_an_encoder_of_sentence_transformers",
-    ),
-    Mutant(
-        "convert: an encoder without a pooler gets a random one",
-        "hub_upload/convert/in_place.py",
-        "return model_class.from_pretrained(source, add_pooling_layer=False, **options).eval()",
-        "return model.eval()",
-        "test_convert_encoder.py",
-    ),
-    Mutant(
-        "convert: weights that are missing are made up",
-        "hub_upload/convert/in_place.py",
-        "    check_complete(model, source, missing)\n",
-        "",
-        "test_convert_encoder.py",
     ),
     Mutant(
         "configuration: a stored field that is gone is taken for its default",
@@ -1546,7 +1553,7 @@ HUB = [
     Mutant(
         "verify: mistakes are taken for rounding",
         "hub_upload/verify.py",
-        'rounding = {dtype: measured[REFERENCE, dtype, "none"] for dtype in unit}',
+        'rounding = {dtype: measured[traits.reference, dtype, "none"] for dtype in unit}',
         "rounding = {d: max(error for key, error in measured.items() if key[1] == d) for d in unit}",
         "test_verify.py",
     ),
@@ -1618,6 +1625,51 @@ TOKENIZATION = [
     ),
 ]
 
+DATA = [
+    Mutant(
+        "data: numbers of classes with gaps are places",
+        "examples/data_files.py",
+        " and not any(map(WHOLE.fullmatch, names))",
+        "",
+        "test_data_files.py::test_numbers_of_labels",
+    ),
+    Mutant(
+        "data: the class of an image is the last folder",
+        "examples/data_files.py",
+        "os.fsencode(part[0])",
+        "os.fsencode(part[-2])",
+        "test_bad_data.py::test_classes_are_the_first_folders",
+    ),
+    Mutant(
+        "data: images of 16 bits are cut off at 255",
+        "examples/data_files.py",
+        'image.mode.startswith("I;16")',
+        "False",
+        "test_bad_data.py::test_images_have_8_bits",
+    ),
+    Mutant(
+        "data: no class in ClassLabel is the last one",
+        "examples/data_files.py",
+        "names is not None and not 0 <= label < len(names)",
+        "False",
+        "test_bad_data.py::test_tables_that_are_refused",
+    ),
+    Mutant(
+        "data: labels go by their places in config.json",
+        "examples/common.py",
+        "dict(sorted(config.id2label.items()))",
+        "dict(enumerate(config.id2label.values()))",
+        "test_bad_data.py::test_labels_go_by_their_numbers_and_not_by_their_places",
+    ),
+    Mutant(
+        "data: an evaluation orders rows as the training does",
+        "examples/common.py",
+        '= "random", False',
+        "= self.args.train_sampling_strategy, self.args.dataloader_drop_last",
+        "test_bad_data.py::test_rows_stay_in_order",
+    ),
+]
+
 TRAINING = [
     Mutant(
         "training: the epochs of a resumed run are counted from 1",
@@ -1680,6 +1732,13 @@ OTHER_PATHS = [
         "return total / counts.sum().clamp(min=1)",
         "return total / counts.numel()",
         IMAGE_HEADS,
+    ),
+    Mutant(
+        "losses: many labels and regression are not divided when gradients accumulate",
+        "modeling_lion/modeling_lion.py",
+        "return loss * labels.numel() / num_items_in_batch",
+        "return loss",
+        f"{MODEL}::test_losses_of_parts_of_a_batch_add_up",
     ),
     Mutant(
         "vmap: values are asked for",
@@ -1760,7 +1819,7 @@ MUTANTS = [
         + EMBEDDINGS
         + HEADS
     ),
-    *(OTHER_PATHS + LOADING + CONFIGURATION + HUB + TOKENIZATION + TRAINING + TRITON),
+    *(OTHER_PATHS + LOADING + CONFIGURATION + HUB + TOKENIZATION + DATA + TRAINING + TRITON),
 ]
 
 

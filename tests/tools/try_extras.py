@@ -73,7 +73,7 @@ ROADS = {
     "embeddings": [["-c", EMBED], ["examples/search.py", "--folder", ".", "a lion"]],
     "vision": [["-c", IMAGE]],
     "train": [["-c", MODEL], ["-c", TRAIN]],
-    "distill": [["examples/distill_from_softmax.py", "--help"]],
+    "distill": [["examples/distill.py", "--help"]],
     "export": [["-c", MODEL], ["-m", "hub_upload_lion.cli", "export", "tiny", "onnx"]],
     "adapters": [["-c", MODEL], ["-c", ADAPT]],
     "app": [["-c", "from hub_upload_lion.app.page import build_app; build_app()"]],
