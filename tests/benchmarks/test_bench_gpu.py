@@ -137,5 +137,4 @@ def test_models_beside_their_softmax_peers(bench, monkeypatch, tmp_path):
     for mixer in ("LION", *MIXERS):
         expected |= {(mixer, 224): 0.75, (mixer, 128): 1.5}
     assert ratios == expected
-    names = [row["model"] for row in rows]
-    assert names[names.index("LION") - 1 :][:4] == ["BERT", "LION", "ViT", "LION"]
+    assert [row["model"] for row in rows[:4]] == ["BERT", "LION", "ViT", "LION"]
