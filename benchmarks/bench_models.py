@@ -23,7 +23,7 @@ Batches are of 2048 tokens, or one sequence. Rows go to models.csv, in bfloat16 
 machine has there, with the same versions, are measured again only with --again.
 
 On an NVIDIA GPU, layers are compiled, in bfloat16 autocast, each model beside its softmax peer, two in memory at a
-time; a training step has AdamW, too. The shapes above are those of the published measurements. "…, linearized" is a
+time; a training step has AdamW, too. The shapes above are those of the published measurements. "…, linear" is a
 peer whose attention LION computes, in windows of 64 and linear beyond them. Rows go to models_gpu.csv.
 """
 
@@ -69,6 +69,8 @@ from modeling_lion import (
 
 
 TOKENS_PER_BATCH = 2048
+# Peers with LION for their attention, in all layers: softmax in windows of 64, and linear beyond them.
+LINEARIZED = {"BERT, linear": "BERT", "ViT, linear": "ViT"}
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "lion-minilm-l6"
 
 
@@ -78,9 +80,8 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
     the image's side.
     """
     torch.manual_seed(0)
-    if LINEARIZED in name:
-        model = make_model(name.replace(LINEARIZED, ""), layers, size)
-        return linearize(model, exact_length=0, window=64)
+    if name in LINEARIZED:
+        return linearize(make_model(LINEARIZED[name], layers, size), exact_length=0)
     if short(name) == ENCODERS[1]:
         return LionModel.from_pretrained(CHECKPOINT, dtype=torch.float32)
     if short(name) == ENCODERS[0]:
@@ -170,17 +171,15 @@ def make_step(
 MODES = ("train", "infer")
 PEERS = {"text": ["BERT", "ModernBERT", "ModernBERT-base"], "image": ["ViT"], "document": [], "encoder": []}
 GROUPS = {"document": (BASE[0], WINDOWS, BASE[1]), "encoder": ENCODERS}
-LINEARIZED = ", linearized"
 
 
 def names(modality: str, device: str = "cpu") -> list[str]:
     """The models of a modality, the peer of the others first."""
     if modality in GROUPS:
-        found = [f"{BASE[0]}{LINEARIZED}"] if modality == "document" and device != "cpu" else []
-        return [f"{name} {modality}" for name in (*GROUPS[modality], *found)]
+        return [f"{name} {modality}" for name in GROUPS[modality]]
     hybrid = [BASE[1]] if modality == "text" else []
     lions = [f"{lion} {modality}" for lion in LIONS]
-    found = [f"{PEERS[modality][0]}{LINEARIZED}"] if device != "cpu" else []
+    found = [name for name, peer in LINEARIZED.items() if peer in PEERS[modality] and device != "cpu"]
     return PEERS[modality] + hybrid + lions + found
 
 
@@ -192,7 +191,7 @@ def short(name: str) -> str:
 
 
 MODELS = dict.fromkeys(short(name) for modality in PEERS for name in names(modality))
-MODELS = (*MODELS, *(f"{name}{LINEARIZED}" for name in ("BERT", "ViT", BASE[0])))
+MODELS = (*MODELS, *LINEARIZED)
 
 
 def step_alone(name: str, layers: int, modality: str, size: int, mode: str, dtype: str) -> tuple[float, int]:
@@ -202,7 +201,7 @@ def step_alone(name: str, layers: int, modality: str, size: int, mode: str, dtyp
 
 
 def layers_of(name: str, args: argparse.Namespace) -> int:
-    is_base = short(name).removesuffix(LINEARIZED) in GROUPS["document"]
+    is_base = short(name) in GROUPS["document"]
     return args.base_layers if is_base else ENCODER_LAYERS if short(name) in ENCODERS else args.layers
 
 
@@ -280,7 +279,7 @@ def main(args: list[str] | None = None) -> None:
         together = [[chosen[0], name] for name in chosen[1:]] if on_gpu else [chosen] * bool(chosen)
         jobs += itertools.product([modality], sizes, modes, together)
     if on_gpu:  # both modalities of a mixer in turn, so that a deadline leaves some of each
-        jobs.sort(key=lambda job: job[-1][-1].split()[0])
+        jobs.sort(key=lambda job: (job[-1][-1] in LINEARIZED, job[-1][-1].split()[0]))
     for modality, size, mode, chosen in jobs:
         if time.monotonic() > args.deadline:
             return

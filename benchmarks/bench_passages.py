@@ -42,8 +42,11 @@ import documents as sources  # noqa: E402
 import passages  # noqa: E402
 import train_passages  # noqa: E402
 from bench_retrieval import GUIDES, weights_hash  # noqa: E402
-from distill import find_teacher  # noqa: E402
+from distill import find_teacher, lion_heads  # noqa: E402
 from hub_upload_lion.sentence_modules import copy_modules  # noqa: E402
+
+from modeling_lion.in_transformers.in_place_config import InPlaceConfig  # noqa: E402
+from modeling_lion.in_transformers.in_place_head import BRANCHES  # noqa: E402
 
 
 CHECKPOINTS = ROOT / "checkpoints"
@@ -127,15 +130,22 @@ def make_start(name: str, teacher: str, output_dir: Path) -> str:
         return source
     folder = output_dir / f"{name} {digest(digest_of_encoder(source), STARTS[name])}".replace(" ", "-")
     if not (folder / "model.safetensors").is_file():
+        config = AutoConfig.from_pretrained(source)
         fields = {"layer_types": STARTS[name]}
-        if "sliding_attention" in STARTS[name]:
-            fields |= {"sliding_window": AutoConfig.from_pretrained(source).local_window, "local_window": 0}
+        if isinstance(config, InPlaceConfig):
+            kinds = zip(config.lion_layers.items(), STARTS[name], strict=True)
+            fields = {"lion_layers": {x: None if kind == "full_attention" else n for (x, n), kind in kinds}}
+        elif "sliding_attention" in STARTS[name]:
+            fields |= {"sliding_window": config.local_window, "local_window": 0}
         config = AutoConfig.from_pretrained(source, **fields)
         model = AutoModel.from_config(config, add_pooling_layer=False)
         weights = AutoModel.from_pretrained(source, add_pooling_layer=False).state_dict()
         missing, _ = model.load_state_dict(weights, strict=False)  # feature maps are left over
         if missing:
             raise ValueError(f"{source} has no weights for {', '.join(missing)}: leave out --starts {name!r}.")
+        if isinstance(config, InPlaceConfig) and "sliding_attention" in STARTS[name]:
+            for head in lion_heads(model):
+                nn.init.constant_(head.gate_bias, BRANCHES["window"])
         copy_modules(Path(source), folder)
         AutoTokenizer.from_pretrained(source).save_pretrained(folder)
         model.save_pretrained(folder)

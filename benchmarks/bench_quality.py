@@ -343,13 +343,11 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
     variant = {name: value for name, value in experiment.variant.items() if name not in TRAINING_FIELDS}
     of_model = common | MODELS[model] | variant
     config = LionConfig(**of_model)
-    reference = make_on_meta("softmax", LionConfig(**common | MODELS["softmax"]), data).num_parameters()
-    made = make_on_meta(model, config, data)
-    if experiment.rms_norm:
-        use_rms_norm(made)
+    reference = count("softmax", LionConfig(**common | MODELS["softmax"]), data)
+    parameters = count(model, config, data, experiment.rms_norm)
     projections = 3 if config.use_gated_mlp else 2
     per_unit = config.num_hidden_layers * (projections * config.hidden_size + projections - 1)
-    units = config.intermediate_size + round((reference - made.num_parameters()) / per_unit)
+    units = config.intermediate_size + round((reference - parameters) / per_unit)
     if units < 1:
         raise ValueError(f"{model} has more parameters than softmax without any MLP: raise `intermediate_size`.")
     of_model |= {"intermediate_size": units}
@@ -384,10 +382,12 @@ def use_rms_norm(model: torch.nn.Module) -> None:
             model.set_submodule(name, other)
 
 
-def make_on_meta(name: str, config: LionConfig, data: Data) -> torch.nn.Module:
-    """A model without memory, to count its parameters."""
+def count(name: str, config: LionConfig, data: Data, rms_norm: bool = False) -> int:
     with torch.device("meta"):
-        return make_model(name, config, data)
+        model = make_model(name, config, data)
+    if rms_norm:
+        use_rms_norm(model)
+    return model.num_parameters()
 
 
 @torch.no_grad()

@@ -438,6 +438,17 @@ def global_layers(read: Read) -> str:
     return grid(rows)
 
 
+def branches(read: Read) -> str:
+    """How near a distilled encoder is to its teacher with both branches and with each alone, on texts of a length."""
+    names = {"both": "both branches", "window": "the window alone", "linear": "the linear sum alone"}
+    columns = {"neighbour_overlap": "neighbours kept", "cosine": "cosine", "names_found": "names found"}
+    found, table = latest(read("branches"), "encoder", "length", "branches"), defaultdict(dict)
+    for what, title in columns.items():
+        for (_, length, name), row in sorted(found.items(), key=lambda item: item[0][1]):
+            table[names[name]][f"{title}, {length:,} tokens ({row['texts']})"] = f"{row[what]:.3f}"
+    return grid(table)
+
+
 def passage_rows(read: Read) -> dict[str, tuple[dict, list[dict]]]:
     """
     The rows of bench_passages.py by encoder and way to read, of trainings one for each seed: that of all queries, and
@@ -800,6 +811,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "pieces": pieces,
     "linearize": linearized,
     "global layers": global_layers,
+    "branches": branches,
     "retrieval": retrieval,
     "retrieval, trained": retrieval_trained,
     "passages": passages,

@@ -458,7 +458,11 @@ def save_rows(trainer: Trainer, answers: list[dict], rows: Iterable[dict] | None
     """
     lines = []
     for answer, row in zip(answers, [{}] * len(answers) if rows is None else rows, strict=True):
-        given = {f"given_{name}" if name in answer else name: value for name, value in row.items()}
+        given = {}
+        for name, value in row.items():
+            while name in answer or name in given:
+                name = f"given_{name}"
+            given[name] = value
         lines.append(json.dumps(plain(given | answer), ensure_ascii=False, allow_nan=False) + "\n")
     save_text(trainer, "predictions.jsonl", "".join(lines))
 

@@ -192,13 +192,15 @@ def models(run: Run) -> str:
     lions = ("LION-LIT", "LION-D", "LION-S", "LION")
     published = ("--text_lengths", 128, "--image_sizes", 224, "--document_lengths", "--batch_size", 256)
     documents = ("--text_lengths", "--image_sizes", "--document_lengths", 8192, "--batch_size", 8)
+    of_documents = ()
     if run.rehearses:
         steps, lions = ("--modes", "train", "--repeats", 1, "--layers", 1, "--base_layers", 1), ("LION-LIT",)
-        published = ("--text_lengths", 16, "--image_sizes", 32, "--document_lengths", "--batch_size", 1)
+        published = ("--text_lengths", "--image_sizes", 32, "--document_lengths", "--batch_size", 1)
         documents = ("--text_lengths", "--image_sizes", "--document_lengths", 16, "--batch_size", 1)
-    names = ("BERT", "ViT", *lions, "BERT, linearized", "ViT, linearized")
+        of_documents = ("--models", "ModernBERT-base", "ModernBERT-base, linear")
+    names = ("BERT", "ViT", *lions, "BERT, linear", "ViT, linear")
     run.bench("bench_models", *steps, *published, "--models", *names, seconds=270, name="models")
-    run.bench("bench_models", *steps, *documents, seconds=150, name="models")
+    run.bench("bench_models", *steps, *documents, *of_documents, seconds=150, name="models")
     return models_table(run.out / "models_gpu.csv")
 
 

@@ -8,7 +8,8 @@ no names of modules or fields are assumed.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from .in_place_config import InPlaceConfig, parts_of
 
 
 PROBE = "lion_probe"
+OUTSIDE = "has a part outside of the base model: give the base model alone, as `model.base_model`"
 # Tokens of the texts that the probe reads; not the length of anything else.
 PROBE_LENGTH = 7
 # The longest default of `exact_length`.
@@ -200,7 +202,7 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
     def attention(module, query, key, value, attention_mask=None, scaling=None, is_causal=None, **kwargs):
         problem = problem_of(model.config, module, query, key, attention_mask, is_causal, kwargs)
         if module not in names:
-            problem = "is outside of the base model: give that alone, as `model.base_model`"
+            problem = OUTSIDE
         findings.attention.setdefault(
             module,
             FoundAttention(
@@ -227,14 +229,27 @@ def run_once(model: PreTrainedModel, example_inputs: dict[str, Tensor] | None) -
     tables = {module.weight: name for module, name in names.items() if isinstance(module, nn.Embedding) and is_text}
     with probing(model, attention, mask), torch.no_grad(), RecordPositions(tables, findings):
         try:
-            model(**inputs)
-        except Exception as error:
-            shapes = {name: tuple(x.shape) for name, x in inputs.items() if isinstance(x, Tensor)}
-            raise ValueError(
-                f"{type(model).__name__} did not run with inputs of the shapes {shapes} ({error}): give a small input "
-                "that it runs with as `example_inputs`."
-            ) from error
+            run_with(model, inputs)
+        except ValueError:
+            if example_inputs is not None or model.base_model is model:
+                raise
+            run_with(model.base_model, inputs)  # a head may need more, such as labels
+    kinds = {type(module) for module in findings.attention}
+    if outside := next((x for x in model.modules() if type(x) in kinds and x not in names), None):
+        findings.attention[outside] = replace(next(iter(findings.attention.values())), problem=OUTSIDE)
     return findings
+
+
+def run_with(model: PreTrainedModel, inputs: dict[str, Any]) -> None:
+    """Run a model, and raise a ValueError that says what to give if it does not run."""
+    try:
+        model(**inputs)
+    except Exception as error:
+        shapes = {name: tuple(x.shape) for name, x in inputs.items() if isinstance(x, Tensor)}
+        raise ValueError(
+            f"{type(model).__name__} did not run with inputs of the shapes {shapes} ({error}): give a small input "
+            "that it runs with as `example_inputs`."
+        ) from error
 
 
 class RecordPositions(TorchFunctionMode):
@@ -316,7 +331,10 @@ def small_inputs(model: PreTrainedModel) -> dict[str, Tensor]:
     kinds = [model.main_input_name]
     if hasattr(model.config, "text_config") and hasattr(model.config, "vision_config"):
         kinds = ["input_ids", "pixel_values"]
-    return {kind: small_input(model, kind) for kind in kinds}
+    inputs = {kind: small_input(model, kind) for kind in kinds}
+    if model.config.is_encoder_decoder and "decoder_input_ids" in signature(model.forward).parameters:
+        inputs["decoder_input_ids"] = small_input(model, "input_ids")
+    return inputs
 
 
 def small_input(model: PreTrainedModel, kind: str) -> Tensor:

@@ -64,16 +64,21 @@ def check_borders_arrived(model: nn.Module, args: tuple, kwargs: dict, output) -
 
 def longest_text(model: PreTrainedModel) -> int | None:
     """The most tokens of a text, by a table of positions that is not cyclic; `None` without a limit."""
-    config = model.config
+    return size_of_table(model.base_model)
+
+
+def size_of_table(base: nn.Module) -> int | None:
+    """`longest_text` of the base model that the hooks are on, which may have a base model of its own."""
+    config = base.config
     if config.lion_position_table is None or config.lion_positions is not None:
         return None
     name, first = config.lion_position_table
-    return model.base_model.get_submodule(name).num_embeddings - first
+    return base.get_submodule(name).num_embeddings - first
 
 
 def check_length(model: PreTrainedModel, length: int) -> None:
     """Raise a ValueError if a text is longer than a table of positions that is not cyclic."""
-    size = longest_text(model)
+    size = size_of_table(model)
     if size is not None and length > size:
         raise ValueError(
             f"The input has {length} tokens, and the table of positions ({model.config.lion_position_table[0]}) has "

@@ -415,10 +415,7 @@ def query_gradient_kernel(
         along = tl.zeros([TILE], tl.float32)
     elif DIVIDES:
         y = load_tile(output, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM)
-        if SPLIT < VALUE_TILE:
-            whole = load_tile(grad, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM)
-        else:
-            whole = dy
+        whole = load_tile(grad, begin, length, 0, TILE, VALUE_TILE, VALUE_DIM) if SPLIT < VALUE_TILE else dy
         along = tl.sum(whole.to(tl.float32) * y.to(tl.float32), 1)
         tl.store(delta + at, along, mask=tokens < length)
     else:

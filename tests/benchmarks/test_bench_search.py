@@ -48,11 +48,15 @@ def test_every_trial_is_a_model_of_equal_parameters(bench, quality, trials, moda
         for trial in trials.trials_of(contestant, modality, is_pooled):
             name, made = bench.make_experiment(contestant, trial, experiment, modality)
             config = quality.make_config(name, made, data)
-            counts.append(quality.count(name, config, data))
-            configs.setdefault(contestant, []).append((config.to_dict(), made.learning_rate, made.fan_in))
+            counts.append(quality.count(name, config, data, made.rms_norm))
+            configs.setdefault(contestant, []).append(
+                (config.to_dict(), made.learning_rate, made.fan_in, made.rms_norm)
+            )
             for field, value in trial.items():
                 if field == "rate":
                     assert made.learning_rate == value * experiment.learning_rate
+                elif field == "norm_type":
+                    assert made.rms_norm
                 elif field != "fan_in":
                     assert getattr(config, field) == value
         first = configs[contestant][0][0]

@@ -25,9 +25,9 @@ run = importlib.import_module("gpu.run")
 
 @pytest.mark.slow
 def test_rehearsal(tmp_path):
-    """All but what `quick` and `figures` share; a second call finds that all is there."""
+    """Three of the parts, since the others start the same processes; a second call finds that all is there."""
     outputs = []
-    for parts in (["check", "figures", "models", "paper"], ["paper"]):
+    for parts in (["check", "quick", "paper"], ["paper"]):
         for part in parts:
             command = [sys.executable, "benchmarks/gpu/run.py", part, "--rehearse", "--out", tmp_path]
             result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -35,16 +35,10 @@ def test_rehearsal(tmp_path):
             outputs.append(result.stdout)
     assert "\n0 of " in outputs[0] and len(outputs[-1]) < len(outputs[-2])
     report = (tmp_path / "report.md").read_text()
-    assert [line[3:] for line in report.splitlines() if line.startswith("## ")] == [
-        "check",
-        "figures",
-        "models",
-        "paper",
-    ]
-    for row in ("| LION-LIT | ", "| text, 16 | LION-LIT | ", "| softmax | "):
-        assert row in report
-    names = {"report.md", "check.jsonl", "kernels_gpu.csv", "models_gpu.csv", "paper_gpu.csv", "figures.png"}
-    assert {path.name for path in tmp_path.iterdir()} == names | {"logs.tar.gz"}
+    assert [line[3:] for line in report.splitlines() if line.startswith("## ")] == ["check", "quick", "paper"]
+    assert "| LION-LIT | " in report and "| softmax | " in report
+    names = {"report.md", "check.jsonl", "kernels_gpu.csv", "paper_gpu.csv", "logs.tar.gz"}
+    assert {path.name for path in tmp_path.iterdir()} == names
 
 
 def test_packages_without_installation(tmp_path):

@@ -348,6 +348,7 @@ def test_what_is_beside_the_texts_stays_there(model, tmp_path):
         "text": TEXTS,
         "label": ["mine"] * 4,
         "scores": [1, 2, 3, 4],
+        "given_label": ["also mine"] * 4,
         "day": [datetime.date(2024, 1, 2)] * 4,
         "time": [datetime.datetime(2024, 1, 2, 3, 4, 5)] * 4,
         "data": [b"\xff\x00"] * 4,
@@ -356,6 +357,7 @@ def test_what_is_beside_the_texts_stays_there(model, tmp_path):
     file = write(tmp_path / "a.parquet", columns)
     run_glue(folder, tmp_path, "--do_predict", "--predict_file", file, "--text_columns", "text")
     found = predictions(tmp_path)
+    assert [row["given_given_label"] for row in found] == ["also mine"] * 4
     assert [row["given_label"] for row in found] == ["mine"] * 4 and {row["label"] for row in found} <= {"a", "b"}
     assert [row["given_scores"] for row in found] == [1, 2, 3, 4] and all(
         row["scores"].keys() == {"a", "b"} for row in found

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, pipeline
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    pipeline,
+)
 
 from modeling_lion import LionForMaskedLM, LionTokenizer, linearize, lion_preset
 
@@ -39,19 +46,25 @@ def save_preset(folder: Path, preset: str) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def save_linearized(folder: Path) -> None:
-    """A BERT of transformers, whose attention is linear in texts of more than 8 tokens."""
+def save_linearized(folder: Path, of: str) -> None:
+    """An encoder of transformers, whose attention is linear in texts of more than 8 tokens."""
     tokenizer = LionTokenizer.train_from_iterator([" ".join(WORDS)], vocab_size=100)
+    fields = SIZE | {"vocab_size": len(tokenizer), "initializer_range": 0.2, "pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(0)
-    bert = BertForMaskedLM(BertConfig(**SIZE, vocab_size=len(tokenizer), initializer_range=0.2))
-    linearize(bert, window=4, exact_length=8).save_pretrained(folder)
+    if of == "BERT":
+        model = BertForMaskedLM(BertConfig(**fields))
+    else:
+        special = {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
+        special |= {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
+        model = ModernBertForMaskedLM(ModernBertConfig(**fields, **special, local_attention=8))
+    linearize(model, window=4, exact_length=8).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 # Encoders for texts by name, and what saves one in a folder. Other sizes of a preset are of the same kind.
-KINDS = ("lion-text-small", "lion-modernbert-base", "lion-lit-text-base", "lion-d-text-base", "lion-s-text-base")
+KINDS = ("lion-text-small", "lion-lit-text-base", "lion-d-text-base", "lion-s-text-base")
 ENCODERS: dict[str, Callable[[Path], None]] = {name: partial(save_preset, preset=name) for name in KINDS}
-ENCODERS["linearized"] = save_linearized
+ENCODERS |= {f"linearized {name}": partial(save_linearized, of=name) for name in ("BERT", "ModernBERT")}
 IMAGE_PRESETS = ("lion-image-small", "lion-lit-image-tiny", "lion-d-image-tiny", "lion-s-image-tiny")
 
 

@@ -3,10 +3,12 @@
 
 import copy
 import inspect
+import math
 import pickle
 
 import pytest
 import torch
+import transformers
 from encoders import ENCODERS, REFUSED, Encoder, text, wave
 from torch import Tensor, nn
 from transformers import AttentionMaskInterface, AutoModel, PreTrainedModel
@@ -25,14 +27,32 @@ WINDOW = 2
 
 
 def each(encoders: list[Encoder], quick: tuple[str, ...] = QUICK) -> pytest.MarkDecorator:
-    params = [pytest.param(x, marks=[] if str(x) in quick else pytest.mark.slow, id=str(x)) for x in encoders]
+    params = [
+        pytest.param(x, marks=[] if str(x) in quick else pytest.mark.slow, id=str(x)) for x in encoders if x.is_there
+    ]
     return pytest.mark.parametrize("encoder", params)
 
 
-def features(module, x: Tensor) -> Tensor:
-    """Learnt softmax features of SPEC §12, `(batch, heads, length, 2 d)`."""
-    scores = torch.einsum("bhld,hde->bhle", x, module.weight)
-    return torch.cat((scores.softmax(-1), (-scores).softmax(-1)), -1)
+def bounded_exp(x: Tensor) -> Tensor:
+    return (1 + math.e**4) / (1 + (4 - x).exp())
+
+
+def features(weight: Tensor, x: Tensor) -> Tensor:
+    """W x and -W x, of which the softmax is taken, `(batch, heads, length, 2, d)`."""
+    scores = torch.einsum("bhld,hde->bhle", x, weight)
+    return torch.stack((scores, -scores), -2)
+
+
+def query_features(head, query: Tensor) -> Tensor:
+    """Learnt softmax features, times the bounded mean of what they divide by."""
+    scores = features(head.query_map.weight, query)
+    return scores.softmax(-1).flatten(-2) * bounded_exp(scores.exp().mean((-2, -1)).log()).unsqueeze(-1)
+
+
+def key_features(head, key: Tensor) -> Tensor:
+    """Learnt softmax features, times the bounded exp(w·k)."""
+    size = torch.einsum("hd,bhjd->bhj", head.key_map.size, key)
+    return features(head.key_map.weight, key).softmax(-1).flatten(-2) * bounded_exp(size).unsqueeze(-1)
 
 
 def spec_13(module, query, key, value, attention_mask=None, scaling=None, **kwargs) -> tuple[Tensor, Tensor]:
@@ -56,7 +76,7 @@ def spec_13(module, query, key, value, attention_mask=None, scaling=None, **kwar
     for i in range(length):
         row = [decays[..., j:i].prod(-1) if i >= j else decays[..., i + 1 : j + 1].prod(-1) for j in range(length)]
         rows.append(torch.stack(row, -1))
-    weights = features(head.query_map, query) @ features(head.key_map, key).mT * torch.stack(rows, -2)
+    weights = query_features(head, query) @ key_features(head, key).mT * torch.stack(rows, -2)
     if head.config.lion_window > 0:
         place = real.cumsum(-1)
         near = (place[:, None, :, None] - place[:, None, None, :]).abs() <= head.config.lion_window
@@ -232,7 +252,40 @@ def test_saved_and_loaded(encoder, tmp_path):
         torch.testing.assert_close(output_of(other.eval(), inputs), expected)
 
 
-@pytest.mark.parametrize("encoder", REFUSED, ids=str)
+@pytest.mark.parametrize(
+    "encoder", [x for x in ENCODERS if x.is_there and str(x) in ("BertModel", "ViTModel")], ids=str
+)
+def test_heads(encoder, tmp_path):
+    check_heads(encoder, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_all_heads(tmp_path):
+    for encoder in ENCODERS:
+        if encoder.is_there:
+            check_heads(encoder, tmp_path / str(encoder))
+
+
+def check_heads(encoder: Encoder, folder) -> None:
+    """Each is loaded by its Auto class, with all weights."""
+    for head, auto_class in encoder.heads().items():
+        try:
+            model = encoder.linear(encoder.model(torch.float32, model_class=head), window=WINDOW)
+        except (TypeError, ValueError):  # which heads these are is in the table on docs/compatibility.md
+            continue
+        model.save_pretrained(folder / head.__name__)
+        loaded, info = getattr(transformers, auto_class).from_pretrained(
+            folder / head.__name__, output_loading_info=True
+        )
+        assert type(loaded) is type(model)
+        assert not any(info.values()), (head, info)
+        weights = loaded.state_dict()
+        assert [name for name, weight in model.state_dict().items() if not torch.equal(weight, weights[name])] == []
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # DeBERTa in older releases
+@pytest.mark.parametrize("encoder", [x for x in REFUSED if x.is_there], ids=str)
 def test_refused(encoder):
     """With the reason, and nothing has changed."""
     model = encoder.model(torch.float32)

@@ -238,7 +238,7 @@ def test_weights_of_another_patch_order(saved, log):
 
 
 def test_configuration_of_another_model():
-    with pytest.raises(ValueError, match="LionModel takes a LionConfig, and this is a BertConfig.*lion convert"):
+    with pytest.raises(ValueError, match=r"LionModel takes a LionConfig, and this is a BertConfig.*lion.linearize"):
         LionModel(BertConfig())
 
 

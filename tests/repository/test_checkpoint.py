@@ -12,7 +12,7 @@ from hub_upload_lion.publish.clean_process import run_in_clean_process
 from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 from torch.nn import functional as F
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel
 
 import modeling_lion
 from configuration_lion import LionConfig
@@ -29,18 +29,36 @@ def sentences(request) -> SentenceTransformer:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_what_is_in_the_folder(folder):
-    """Half the space on disk, float32 in memory, no code, and all layers linear."""
+    """Half the space on disk, float32 in memory, no code, all layers linear beyond 512 tokens or always."""
     with safe_open(folder / "model.safetensors", "pt") as weights:
         assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"F16"}  # noqa: SIM118
     assert sum(file.stat().st_size for file in folder.rglob("*")) < 50e6
     assert not list(folder.rglob("*.py"))
-    config = LionConfig.from_pretrained(folder)
-    assert config.layer_types_in_use == {"linear_attention"} and config.longest_text is None
+    config = AutoConfig.from_pretrained(folder)
+    if isinstance(config, LionConfig):
+        assert config.layer_types_in_use == {"linear_attention"} and config.longest_text is None
+    else:
+        assert config.lion_exact_length == 512 and config.lion_positions == "cyclic"
+        assert len(config.lion_layers) == 6 and all(config.lion_layers.values())
+
+
+@torch.no_grad()
+def test_short_texts_are_those_of_bert():
+    """Its weights are those of a BERT, which gives the same up to 512 tokens, to the bit."""
+    model = AutoModel.from_pretrained(FOLDERS[0]).eval()
+    weights = {name: x for name, x in model.state_dict().items() if ".lion." not in name}
+    config = {name: x for name, x in model.config.to_dict().items() if not name.startswith("lion_")}
+    source = BertModel(BertConfig(**config | {"model_type": "bert"})).eval()
+    source.load_state_dict(weights)
+    ids = torch.randint(1000, 20_000, (1, 513), generator=torch.Generator().manual_seed(0))
+    short = ids[:, :512]
+    assert torch.equal(model(short).last_hidden_state, source(short).last_hidden_state)
+    assert model(ids).last_hidden_state.isfinite().all()
 
 
 def test_near_texts_are_near(sentences):
     model = sentences[0].auto_model
-    assert isinstance(model, modeling_lion.LionModel) and model.dtype == torch.float32
+    assert type(model).__name__ in ("LionBertModel", "LionModel") and model.dtype == torch.float32
     pairs = {
         "How do I read a zip file?": "Open an archive and extract its members.",
         "The cat sleeps on the sofa.": "A kitten is taking a nap on the couch.",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tools import encoder_table
 
 from modeling_lion import LionConfig, LionModel
 
@@ -72,3 +73,12 @@ def test_the_table_of_mixers(layers, column):
                 else:
                     with pytest.raises(ValueError):
                         use()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_tables_of_encoders():
+    """`python tests/tools/encoder_table.py` writes them."""
+    made = encoder_table.tables()
+    assert re.search(encoder_table.BLOCK, PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)[0] == made
+    assert int(made.split()[0]) >= 40

@@ -6,11 +6,10 @@ Figures on the README and the pages are those of the tables of the benchmarks. B
 
 the block of benchmarks/report.py (`BLOCKS`), then the row and the column of its table, separated by "; ". The figure
 is one of the numbers in that cell. Where the first two columns of a table name the row, so do their cells: "128, torch
-float32". `checkpoint; NAME` is a result in training.json of checkpoints/lion-minilm-l6.
+float32".
 """
 
 import importlib
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -42,9 +41,6 @@ def block(name: str) -> str:
 @cache
 def cells(name: str) -> dict[tuple[str, str], list[str]]:
     """By row and column the cells of all tables of a block that are there."""
-    if name == "checkpoint":
-        results = json.loads((ROOT / "checkpoints/lion-minilm-l6/training.json").read_text())["results"]
-        return {(key, ""): [f"{value:.3f}"] for key, value in results.items()}
     found = {}
     for table in re.findall(r"(?:^\|.*\n?)+", block(name), flags=re.MULTILINE):
         header, _, *rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in table.strip().splitlines())
@@ -68,8 +64,6 @@ def check(number: str, place: str) -> str | None:
         return f"{place}: {len(found)} cells"
     shown = number.replace(",", "")
     numbers = [x.replace(",", "") for x in NUMBER.findall(found[0])]
-    if name == "checkpoint" and shown.startswith("."):
-        shown = f"0{shown}"
     return None if shown in numbers else f"{place}: the page says {number}, the table {found[0]}"
 
 

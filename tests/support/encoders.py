@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import modeling_lion
+from modeling_lion.private_apis import model_mappings
 
 
 SIZES = {
@@ -158,6 +159,22 @@ class Encoder:
     def model_class(self) -> type[PreTrainedModel]:
         name = self.class_name
         return locate(f"transformers.models.{name}") if "." in name else getattr(transformers, name)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether this release of transformers has it."""
+        return "." in self.class_name or hasattr(transformers, self.class_name)
+
+    def heads(self) -> dict[type[PreTrainedModel], str]:
+        """The other classes of models with its configuration that Auto classes load, and the name of one for each."""
+        found, config_class = {}, self.model_class.config_class
+        for name, mapping in model_mappings().items():
+            if config_class in mapping:
+                classes = mapping[config_class]
+                for head in classes if isinstance(classes, tuple | list) else (classes,):
+                    found.setdefault(head, name)
+        found.pop(self.model_class, None)
+        return found
 
     @property
     def model_type(self) -> str:
@@ -555,6 +572,6 @@ REFUSED = [
             "decoder_intermediate_size": 24,
         },
         image_and_noise,
-        why_refused="is outside of the base model",
+        why_refused="outside of the base model",
     ),
 ]

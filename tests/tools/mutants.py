@@ -1553,7 +1553,7 @@ HUB = [
     Mutant(
         "verify: mistakes are taken for rounding",
         "hub_upload/verify.py",
-        'rounding = {dtype: measured[REFERENCE, dtype, "none"] for dtype in unit}',
+        'rounding = {dtype: measured[traits.reference, dtype, "none"] for dtype in unit}',
         "rounding = {d: max(error for key, error in measured.items() if key[1] == d) for d in unit}",
         "test_verify.py",
     ),
