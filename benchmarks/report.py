@@ -51,7 +51,7 @@ DOCS = ROOT / "docs"
 PAGES = [
     DOCS / "benchmarks" / f"{name}.md" for name in ("index", "speed", "memory", "runtimes", "retrieval", "quality")
 ]
-PAGES.append(DOCS / "research" / "ablations.md")
+PAGES += [DOCS / "research" / f"{name}.md" for name in ("ablations", "distillation")]
 # Variants of the trainings that compare mixers in one backbone: initial weights as in BERT, on images of scale 0.1.
 IN_ONE_BACKBONE = (None, "mixer_initializer_range=0.02", "mixer_initializer_range=0.1")
 ROTARY = "softmax (rotary)"
@@ -443,9 +443,9 @@ def branches(read: Read) -> str:
     names = {"both": "both branches", "window": "the window alone", "linear": "the linear sum alone"}
     columns = {"neighbour_overlap": "neighbours kept", "cosine": "cosine", "names_found": "names found"}
     found, table = latest(read("branches"), "encoder", "length", "branches"), defaultdict(dict)
-    for what, title in columns.items():
-        for (_, length, name), row in sorted(found.items(), key=lambda item: item[0][1]):
-            table[names[name]][f"{title}, {length:,} tokens ({row['texts']})"] = f"{row[what]:.3f}"
+    for (_, length, name), row in sorted(found.items(), key=lambda item: (item[0][1], list(names).index(item[0][2]))):
+        cells = {title: f"{row[what]:.3f}" for what, title in columns.items()}
+        table[f"{length:,} tokens, {names[name]}"] = cells | {"texts": str(row["texts"])}
     return grid(table)
 
 

@@ -41,7 +41,11 @@ class InPlaceChoice:
     reach: int | None
     form: str
     head: InPlaceHead = field(compare=False)
-    least_length = 65  # with fewer, chunks and blocks may be one, which is another graph
+
+    @property
+    def least_length(self) -> int:
+        """With fewer tokens, chunks and blocks may be one, or nothing beyond the window, which is another graph."""
+        return max(65, self.head.window + 1)
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
