@@ -130,6 +130,8 @@ def test_initial_weights_imitate_softmax():
 )
 def test_layers(name, layers, chosen, equal):
     """Those that are not chosen keep softmax, in their windows of 3 tokens, also in long texts and beside padding."""
+    if not BY_NAME[name].is_there:
+        pytest.skip(f"transformers {transformers.__version__} has no {name}.")
     model = linear(name, layers=layers)
     assert [sizes is not None for sizes in model.config.lion_layers.values()] == chosen
     calls = []
