@@ -13,7 +13,7 @@ import openvino
 import pytest
 import torch
 from attention_forms import FORMS, auto, naive
-from hub_checkpoints import TEXTS, linear_checkpoint, text_checkpoint
+from hub_checkpoints import TEXTS, linear_checkpoint, linear_encoder, text_checkpoint
 from hub_upload_lion import ExportedModel, export_checkpoint
 from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.cli import main
@@ -193,6 +193,17 @@ def test_graphs_of_encoders_that_became_linear(name, mixer, to, dtype, tmp_path)
             difference = (exported(**inputs)[0] - model(**inputs)[0].detach()).abs()
             is_equal = bool(difference[inputs["attention_mask"].bool()].max() < 1e-4)
             assert is_equal is is_softmax
+
+
+@pytest.mark.slow
+def test_compiled_encoders_that_became_linear_choose_by_the_length_of_the_batch():
+    model = linear_encoder("BertModel")
+    compiled = torch.compile(model, dynamic=True, backend="eager")
+    for length in (20, 25, 40):
+        ids = torch.randint(1, 70, (2, length))
+        with torch.no_grad():
+            found, expected = (m(ids).last_hidden_state for m in (compiled, model))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.slow
