@@ -29,7 +29,7 @@ def fits_for_all(length: int | torch.SymInt, longest: int) -> bool:
     Whether a length is at most `longest`, for all that the computation serves: an exported graph all lengths of its
     range, a compiled one those on this side of `longest` (on the other, it is compiled once more).
     """
-    if is_symbolic(length) and is_compiling() and not is_exporting():
+    if is_compiling() and not is_exporting():
         return bool(length <= longest)
     return is_known_true(length <= longest)
 

@@ -198,8 +198,8 @@ def test_graphs_of_encoders_that_became_linear(name, mixer, to, dtype, tmp_path)
 @pytest.mark.slow
 def test_compiled_encoders_that_became_linear_choose_by_the_length_of_the_batch():
     model = linear_encoder("BertModel")
-    compiled = torch.compile(model, dynamic=True)
-    for length in (20, 24, 25, 40, 96):
+    compiled = torch.compile(model, dynamic=True, backend="eager")
+    for length in (20, 25, 40):
         ids = torch.randint(1, 70, (2, length))
         with torch.no_grad():
             found, expected = (m(ids).last_hidden_state for m in (compiled, model))
