@@ -94,7 +94,7 @@ class DistillationArguments:
     mixer: str = field(
         default="lit", metadata={"help": "Decays of the linear sum.", "choices": ["lit", "decay", "selective"]}
     )
-    feature_map: str = field(default="hedgehog", metadata={"help": "Feature map of the linear sum."})
+    feature_map: str = field(default="scaled_hedgehog", metadata={"help": "Feature map of the linear sum."})
     window: int = field(default=64, metadata={"help": "Tokens on each side that softmax reads; 0 for none."})
     exact_length: int | None = field(
         default=None, metadata={"help": "Tokens up to which the encoder stays. Not given: as it was trained, or 512."}

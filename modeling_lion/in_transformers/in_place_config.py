@@ -11,6 +11,8 @@ from transformers import PreTrainedConfig
 from ..mixers.feature_map import FEATURE_MAPS
 
 
+# Positive ones, and one that only heads inside other encoders have (in_place_head.py).
+IN_PLACE_FEATURE_MAPS = (*(name for name in FEATURE_MAPS if name != "identity"), "scaled_hedgehog")
 PREFIX = "lion-"  # of `model_type`
 
 
@@ -27,7 +29,7 @@ class InPlaceConfig(PreTrainedConfig):
             it is linear, `None` if it keeps softmax. `linearize` finds them.
         lion_mixer: decays of the linear sum: "lit" (none), "decay" (one number per head) or "selective" (from the key
             of each token).
-        lion_feature_map: φ, a name of `LionConfig.feature_map`.
+        lion_feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog".
         lion_window: tokens on each side that softmax reads; those beyond are in the linear sum. 0: all tokens are in
             the linear sum.
         lion_exact_length: texts of at most so many real tokens are computed by the encoder's own attention; images
@@ -50,8 +52,8 @@ class InPlaceConfig(PreTrainedConfig):
     lion_position_table: list | tuple | None = None
 
     def validate_lion(self):
-        if self.lion_feature_map not in FEATURE_MAPS or self.lion_feature_map == "identity":
-            names = ", ".join(repr(name) for name in FEATURE_MAPS if name != "identity")
+        if self.lion_feature_map not in IN_PLACE_FEATURE_MAPS:
+            names = ", ".join(map(repr, IN_PLACE_FEATURE_MAPS))
             raise ValueError(f"`feature_map` is {self.lion_feature_map!r}; give a positive one: {names}.")
         for name in ("lion_window", "lion_exact_length"):
             if getattr(self, name) < 0:

@@ -63,6 +63,10 @@ class KeyFeatures(Hedgehog):
         return super().forward(x) * bounded_exp(size).unsqueeze(-1)
 
 
+# Features of queries and of keys, by `lion_feature_map`. "scaled_hedgehog" is only for heads inside other encoders.
+LEARNT_MAPS = {"hedgehog": (Hedgehog, Hedgehog), "scaled_hedgehog": (QueryFeatures, KeyFeatures)}
+
+
 class KeyDecay(nn.Module):
     """Log decays log λ_j = logsigmoid(w_h·k_j + b_h) from the keys, as the attention interface gets them: rotated."""
 
@@ -100,13 +104,14 @@ class InPlaceHead(nn.Module):
         self.config = config
         self.window = config.lion_window
         self.branches = "both"  # of `BRANCHES`
-        feature_map = FEATURE_MAPS[config.lion_feature_map]
-        is_learnt = isinstance(feature_map, type)
-        # As in `LinearMixer`: a learnt map has different weights for queries and keys.
-        if feature_map is Hedgehog:
-            self.query_map, self.key_map = QueryFeatures(num_heads, head_dim), KeyFeatures(num_heads, head_dim)
+        if config.lion_feature_map in LEARNT_MAPS:  # different weights for queries and keys
+            self.query_map, self.key_map = (
+                features(num_heads, head_dim) for features in LEARNT_MAPS[config.lion_feature_map]
+            )
         else:
-            self.query_map, self.key_map = feature_map(num_heads, head_dim) if is_learnt else feature_map, None
+            feature_map = FEATURE_MAPS[config.lion_feature_map]
+            is_module = isinstance(feature_map, type)
+            self.query_map, self.key_map = feature_map(num_heads, head_dim) if is_module else feature_map, None
         self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
         self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
         kinds = {"decay": lambda: FixedDecay(num_heads), "selective": lambda: KeyDecay(num_heads, head_dim)}

@@ -78,7 +78,8 @@ def linearize(
         layers: which attention modules become linear: "all", "global" (those without a window), "alternate" (every
             other one, from the first on) or indices. Others keep softmax, in linear time if they have a window.
         mixer: "lit", "decay" or "selective": the decays of the linear sum (SPEC §2).
-        feature_map: φ, a name of `LionConfig.feature_map` but "identity".
+        feature_map: φ, a name of `LionConfig.feature_map` but "identity", or "scaled_hedgehog": features of a learnt
+            size, which take a fifth off the error of distillation.
         window: tokens on each side that softmax reads; 0 for none: the linear sum has all tokens, as in the paper.
         exact_length: texts of at most so many real tokens (images: patches and prefix tokens) are computed by the
             encoder's own attention, to the bit. By default the length the encoder was trained with, at most 512.

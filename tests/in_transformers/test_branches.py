@@ -69,7 +69,7 @@ def test_a_token_without_far_ones_keeps_its_window():
 
 def test_features_have_a_learnt_size():
     """New keys have that of Hedgehog; others e^(w·k) times it, and queries the mean that their softmax divides by."""
-    head, (query, key, _) = make_head(), make_inputs()
+    head, (query, key, _) = make_head(feature_map="scaled_hedgehog"), make_inputs()
     query, key = (x.transpose(1, 2) for x in (query, key))
     scores = torch.einsum("blhd,hde->blhe", query, head.query_map.weight)
     expected = torch.cat((scores, -scores), -1).exp()

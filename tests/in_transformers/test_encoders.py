@@ -44,13 +44,17 @@ def features(weight: Tensor, x: Tensor) -> Tensor:
 
 
 def query_features(head, query: Tensor) -> Tensor:
-    """Learnt softmax features, times the bounded mean of what they divide by."""
+    """Learnt softmax features; scaled ones times the bounded mean of what they divide by."""
     scores = features(head.query_map.weight, query)
+    if head.config.lion_feature_map == "hedgehog":
+        return scores.softmax(-1).flatten(-2)
     return scores.softmax(-1).flatten(-2) * bounded_exp(scores.exp().mean((-2, -1)).log()).unsqueeze(-1)
 
 
 def key_features(head, key: Tensor) -> Tensor:
-    """Learnt softmax features, times the bounded exp(w·k)."""
+    """Learnt softmax features; scaled ones times the bounded exp(w·k)."""
+    if head.config.lion_feature_map == "hedgehog":
+        return features(head.key_map.weight, key).softmax(-1).flatten(-2)
     size = torch.einsum("hd,bhjd->bhj", head.key_map.size, key)
     return features(head.key_map.weight, key).softmax(-1).flatten(-2) * bounded_exp(size).unsqueeze(-1)
 
@@ -166,7 +170,9 @@ def test_equals_the_specification(encoder, equal):
 
 
 @pytest.mark.parametrize("encoder", [x for x in ENCODERS if str(x) in MIXED], ids=str)
-@pytest.mark.parametrize("options", [{"mixer": "decay"}, {"mixer": "selective"}], ids=lambda x: x["mixer"])
+@pytest.mark.parametrize(
+    "options", [{"mixer": "decay"}, {"mixer": "selective"}, {"feature_map": "scaled_hedgehog"}], ids=str
+)
 def test_mixers_equal_the_specification(encoder, options, equal):
     check_equals_the_specification(encoder, equal, **options)
 

@@ -19,6 +19,7 @@ EXTENSION_POINTS = {
     "_apply": "torch: what a module does when it is cast or moved",
     "_asdict": "Python: named tuples",
     "_attn_implementation": "transformers: the name of the attention function, which every model reads",
+    "_exit": "Python: os._exit, which ends a process at once",
     "_fields": "Python: named tuples",
     "_init_transformers_backbone": "transformers: what a backbone overrides",
     "_init_weights": "transformers: the initial weights of a module",

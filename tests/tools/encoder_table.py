@@ -6,6 +6,7 @@ tests/support/encoders.py.
     python tests/tools/encoder_table.py     # writes them into the page
 """
 
+import argparse
 import re
 import sys
 import warnings
@@ -104,6 +105,7 @@ def why_this(encoder: Encoder) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     page = PAGE.read_text(encoding="utf-8")
