@@ -38,7 +38,7 @@ import modeling_lion  # noqa: E402, F401
 
 
 POD = Path("/usr/share/perl")
-LENGTHS = {128: 100, 512: 100, 2048: 30, 8192: 8, 16_384: 5}  # tokens, and how many texts
+LENGTHS = {128: 100, 512: 100, 2048: 30, 8192: 12, 16_384: 6}  # tokens, and how many texts
 NAMES = ("music", "medicine", "football", "cooking", "war", "birds", "law", "physics")
 NAMED_TEXTS = {512: 2}  # with each name; 1 of other lengths
 BRANCHES = ("both", "window", "linear")

@@ -393,10 +393,10 @@ def encode(model: PreTrainedModel, examples: Iterable[dict[str, Tensor]], poolin
 def similarity(student: np.ndarray, teacher: np.ndarray) -> dict[str, float]:
     """
     How similar the student's unit vectors are to the teacher's: their mean cosine, the share of the `NEIGHBOURS`
-    examples nearest to an example, by the teacher's vectors, that are also among the nearest by the student's, and the
-    rank correlation (Spearman) of the similarities of all pairs of examples.
+    examples nearest to an example (of few examples, half of the others), by the teacher's vectors, that are also among
+    the nearest by the student's, and the rank correlation (Spearman) of the similarities of all pairs of examples.
     """
-    count = min(NEIGHBOURS, len(student) - 1)
+    count = max(1, min(NEIGHBOURS, (len(student) - 1) // 2))
     overlap = [
         len(np.intersect1d(a, b)) / count
         for a, b in zip(nearest(student, count), nearest(teacher, count), strict=True)
