@@ -412,11 +412,12 @@ def pieces(read: Read) -> str:
 
 def linearized(read: Read) -> str:
     """LION inside of an encoder ÷ the encoder, and ÷ its pieces, by length."""
-    found = latest(read("linearize"), "encoder", "mode", "length", "way")
+    found = latest(read("linearize"), "keeps_memory", "encoder", "mode", "length", "way")
     rows = defaultdict(dict)
-    for (encoder, mode, length, way), row in found.items():
+    for (keeps_memory, encoder, mode, length, way), row in found.items():
         name = f"{encoder}, {'training step' if mode == 'train' else 'inference'}"
-        source, lion = found[encoder, mode, length, "source"], found[encoder, mode, length, "lion"]
+        name += ", freed memory kept" if keeps_memory else ""
+        source, lion = (found[keeps_memory, encoder, mode, length, x] for x in ("source", "lion"))
         column = f"{length:,} tokens"
         if way == "source":
             rows[f"{name}: source"][column] = duration(row["median"])
