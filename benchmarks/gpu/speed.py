@@ -148,7 +148,7 @@ def draw(table: Path, file: Path) -> None:
     """Time by length, forward and with gradients."""
     found = Kernels(table)
     lengths = found.lengths()
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
     for axis, direction in zip(axes, PASSES, strict=True):
         for mixer in ("softmax", *LIONS):
             kernel = None if mixer == "softmax" else "auto"
@@ -159,7 +159,6 @@ def draw(table: Path, file: Path) -> None:
         axis.set(xscale="log", yscale="log", xlabel="tokens", title=f"{direction}, {found.gpu}")
     axes[0].set_ylabel("milliseconds")
     axes[0].legend()
-    figure.tight_layout()
     figure.savefig(file, dpi=120)
     plt.close(figure)
 
