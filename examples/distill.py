@@ -88,13 +88,17 @@ class DistillationArguments:
         default=None,
         metadata={"help": "Folder or Hub name of an encoder, or of one that is linear already, to train it further."},
     )
-    layers: str = field(
-        default="all", metadata={"help": "Which attention becomes linear: all, global, alternate or as in 0,2,4."}
+    layers: str | None = field(
+        default=None,
+        metadata={"help": "Which attention becomes linear: all (default), global, alternate or as in 0,2,4."},
     )
     mixer: str = field(
         default="lit", metadata={"help": "Decays of the linear sum.", "choices": ["lit", "decay", "selective"]}
     )
-    feature_map: str = field(default="scaled_hedgehog", metadata={"help": "Feature map of the linear sum."})
+    feature_map: str | None = field(
+        default=None,
+        metadata={"help": "Feature map of the linear sum. Not given: scaled_hedgehog, or that of a linear encoder."},
+    )
     window: int = field(default=64, metadata={"help": "Tokens on each side that softmax reads; 0 for none."})
     exact_length: int | None = field(
         default=None, metadata={"help": "Tokens up to which the encoder stays. Not given: as it was trained, or 512."}
@@ -463,7 +467,7 @@ def load_data(arguments: DistillationArguments, training_args: TrainingArguments
         )
     datasets = datasets.select_columns(column)
     if column == "text":
-        return datasets.filter(lambda example: not example["text"].isspace())
+        return datasets.filter(lambda example: bool(example["text"].strip()))
     is_audio = isinstance(datasets["train"].features[column], Audio)
     return datasets.cast_column(column, Audio(decode=False)) if is_audio else datasets
 
@@ -557,15 +561,21 @@ def load_linear(arguments: DistillationArguments, name: str) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(name)
     options = {name: getattr(arguments, name) for name in ("mixer", "feature_map", "window", "positions")}
     if isinstance(config, InPlaceConfig):
+        if arguments.layers is not None:
+            raise ValueError(
+                f"{name} is linear already, with layers of its own: leave out --layers, or take its source."
+            )
         for option, wanted in options.items():
-            if (found := getattr(config, f"lion_{option}")) != wanted:
+            if (found := getattr(config, f"lion_{option}")) != wanted and (option, wanted) != ("feature_map", None):
                 raise ValueError(f"{name} has {option} {found!r}: give --{option} {found}, or take its source.")
         model = class_by_name(config.architectures[0]).from_pretrained(name, dtype=torch.float32)
         if arguments.exact_length is not None:
             model.config.lion_exact_length = arguments.exact_length
         return model
     model = load_encoder(name, dtype="float32")
-    layers = arguments.layers if arguments.layers.isalpha() else [int(x) for x in arguments.layers.split(",")]
+    layers = arguments.layers or "all"
+    layers = layers if layers.isalpha() else [int(x) for x in layers.split(",")]
+    options["feature_map"] = arguments.feature_map or "scaled_hedgehog"
     return linearize(model, layers=layers, exact_length=arguments.exact_length, **options)
 
 
@@ -583,6 +593,12 @@ def main(args: list[str] | None = None) -> Trainer:
     arguments, training_args = parse_arguments((DistillationArguments, DistillationTrainingArguments), args)
     if not (training_args.do_train or training_args.do_eval):
         raise ValueError("There is nothing to do: give --do_train, --do_eval or both.")
+    if training_args.world_size > 1 and "attention" in arguments.stages:
+        raise ValueError("The stage `attention` runs in one process: start one, or give --stages hidden_states.")
+    if training_args.gradient_checkpointing:
+        raise ValueError(
+            "--gradient_checkpointing has no effect here: a step keeps the memory of one layer at a time."
+        )
     set_seed(training_args.seed)
     checkpoint = find_checkpoint(training_args)
     name = find_teacher(arguments.model_name_or_path)
@@ -628,10 +644,9 @@ def main(args: list[str] | None = None) -> Trainer:
 
     def report(when: str) -> None:
         for split, batches in examples.items():
-            found = evaluate(trainer.model, batches, arguments.pooling, ("both", "window", "linear"))
-            metrics = {
-                f"{when}{split}_{branches}_{what}": x for branches, of in found.items() for what, x in of.items()
-            }
+            branches = ("both", "window", "linear") if trainer.model.config.lion_window else ("both",)
+            found = evaluate(trainer.model, batches, arguments.pooling, branches)
+            metrics = {f"{when}{split}_{branch}_{what}": x for branch, of in found.items() for what, x in of.items()}
             save_metrics(trainer, f"{when}{split}", metrics | {f"{when}{split}_samples": len(batches)})
 
     if training_args.do_eval and checkpoint is None:

@@ -146,8 +146,9 @@ def save_far_inputs(ctx, inputs, output):
 
 
 def differentiate_far_sums(ctx, n, d):
-    query, key, value = (x.to(n.dtype) for x in ctx.saved_tensors)
-    dtypes = [x.dtype for x in ctx.saved_tensors]
+    saved = ctx.saved_tensors  # read once: under checkpointing, each read computes them again
+    query, key, value = (x.to(n.dtype) for x in saved)
+    dtypes = [x.dtype for x in saved]
     both, with_one = torch.cat((n, d.unsqueeze(-1)), -1), pad(value, (0, 1), value=1.0)
     grads = (
         far_sums_without_decay(both, with_one, key, ctx.window)[0],

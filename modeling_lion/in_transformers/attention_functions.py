@@ -125,7 +125,9 @@ def attend_rows(
         linear = partial(kept_attention, module, output_attentions=output_attentions, **options)
     if rows.linear is not None and len(rows.linear) == 0:
         return exact(query, key, value, attention_mask)
-    if attention_mask is not None and attention_mask.dim() == 4 and not isinstance(head, KeptAttention):
+    has_window = window_reach(module.config, options.get("sliding_window")) is not None
+    keeps_mask = isinstance(head, KeptAttention) and not has_window  # the others read padding from it
+    if attention_mask is not None and attention_mask.dim() == 4 and not keeps_mask:
         check_is_padding(attention_mask, rows.is_real)
     if rows.exact is None or len(rows.exact) == 0:
         return linear(query, key, value, attention_mask, rows.is_real)
@@ -292,19 +294,27 @@ def attend_packed(
     if batch > 1 and int(cu_seqlens[-1]) == length:  # borders of every row: of all tokens, one row after the other
         starts = torch.arange(batch, device=cu_seqlens.device).unsqueeze(1) * length
         cu_seqlens = torch.cat(((starts + cu_seqlens[:-1]).flatten(), starts[-1] + length))
-    lengths = cu_seqlens.diff().to(query.device)
-    place = torch.arange(int(lengths.max()), device=query.device)
-    is_real = place < lengths.unsqueeze(1)
-    token = (cu_seqlens[:-1].to(query.device).unsqueeze(1) + place).clamp(max=batch * length - 1)
-    query, key, value = (x.transpose(1, 2).flatten(0, 1)[token].transpose(1, 2) for x in (query, key, value))
-    mask = None if bool(is_real.all()) else is_real
-    if reach is not None:
-        mask = dense_mask(query, mask, reach, None)
-        if mask is not None:
-            mask = mask.expand(len(query), -1, -1, -1)
-            mask.is_of_lion = True
-    output, _ = attend(query, key, value, mask)
-    return output[is_real].view(batch, length, *output.shape[2:])
+    starts, lengths = cu_seqlens[:-1].to(query.device).long(), cu_seqlens.diff().to(query.device)
+    query, key, value = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
+    output = None
+    # Those of alike lengths together: short ones would be padded to the longest of all.
+    sizes = lengths.clamp(min=1).log2().ceil().long().where(lengths > 0, -1)
+    for size in sizes[sizes >= 0].unique().tolist():
+        some = (sizes == size).nonzero().flatten()
+        place = torch.arange(int(lengths[some].max()), device=query.device)
+        is_real = place < lengths[some].unsqueeze(1)
+        token = (starts[some].unsqueeze(1) + place).clamp(max=batch * length - 1)
+        rows = [x[token].transpose(1, 2) for x in (query, key, value)]
+        mask = None if bool(is_real.all()) else is_real
+        if reach is not None:
+            mask = dense_mask(rows[0], mask, reach, None)
+            if mask is not None:
+                mask = mask.expand(len(some), -1, -1, -1)
+                mask.is_of_lion = True
+        found, _ = attend(*rows, mask)
+        output = found.new_zeros(batch * length, *found.shape[2:]) if output is None else output
+        output = output.index_put((token[is_real],), found[is_real])
+    return output.view(batch, length, *output.shape[1:])
 
 
 def in_place_mask(
@@ -358,7 +368,8 @@ def attention_of_part(module: nn.Module, *inputs, form: str, **kwargs) -> tuple[
     if function is None:
         raise ValueError(
             f"{type(module).__name__} has no part of LION, and would stay softmax in silence: call "
-            '`modeling_lion.linearize(model)`, or use `attn_implementation="sdpa"`.'
+            '`modeling_lion.linearize(model)`, or use `attn_implementation="sdpa"`. (If it shares its configuration with a '
+            "model that became linear, make it from a copy of the configuration.)"
         )
     return function(module, *inputs, form=form, **kwargs)
 

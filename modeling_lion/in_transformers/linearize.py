@@ -70,7 +70,8 @@ def linearize(
     Give an encoder of transformers linear attention beyond a length (SPEC §13). The model itself is changed and
     returned: its class becomes `Lion<Class>`, its `model_type` "lion-<type>". All weights, heads, hooks, its dtype,
     device and mode stay; each attention module gets a part named `lion`, new weights included, which have to be
-    trained (examples/distill.py) before longer texts are read well. `model.set_attn_implementation("sdpa")` gives the
+    trained (examples/distill.py) before longer texts are read well. So does its configuration: give another model
+    that shares it a copy first. `model.set_attn_implementation("sdpa")` gives the
     encoder as it was, `"lion"` the linear one again.
 
     Args:
@@ -153,9 +154,10 @@ def chosen_modules(found: list[FoundAttention], layers: str | Iterable[int]) -> 
         return chosen
     if layers == "alternate":
         return found[::2]
-    if isinstance(layers, str):
+    is_sequence = isinstance(layers, Iterable) and not isinstance(layers, str)
+    layers = list(layers) if is_sequence else layers
+    if not is_sequence or not all(isinstance(index, int) for index in layers):
         raise ValueError(f'`layers` is {layers!r}; give "all", "global", "alternate" or indices, as [0, 2].')
-    layers = list(layers)
     if wrong := [index for index in layers if not 0 <= index < len(found)]:
         raise ValueError(f"`layers` has {wrong[0]}, and the model has layers 0 to {len(found) - 1}.")
     return [found[index] for index in layers]
@@ -290,6 +292,8 @@ def probing(model: PreTrainedModel, attention: Callable, mask: Callable) -> Iter
             config._attn_implementation = name
         for module, mode in modes:
             module.training = mode
+        AttentionInterface.register(PROBE, None)  # it would keep the model alive
+        AttentionMaskInterface.register(PROBE, None)
 
 
 def problem_of(
@@ -344,7 +348,9 @@ def small_input(model: PreTrainedModel, kind: str) -> Tensor:
     if kind == "input_ids":
         config = getattr(config, "text_config", config)
         token = next(x for x in (5, 4, 3, 2) if x != getattr(config, "pad_token_id", None))
-        return torch.full((1, PROBE_LENGTH), token, device=model.device)
+        return torch.full(
+            (1, PROBE_LENGTH), min(token, getattr(config, "vocab_size", token + 1) - 1), device=model.device
+        )
     shape = shape_of(config, kind)
     if shape is None:
         raise ValueError(

@@ -4,6 +4,8 @@ What a linear encoder does with its inputs before its own code runs: borders of 
 `position_ids`, and a table of positions is read again by longer texts, or they are refused.
 """
 
+from inspect import signature
+
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -36,13 +38,28 @@ def prepare_inputs(model: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, 
     inputs = next((x for x in (*args, kwargs.get("input_ids"), kwargs.get("inputs_embeds")) if x is not None), None)
     if inputs is not None and model.config.lion_position_table is not None:
         check_length(model, inputs.shape[1])
-    position_ids, mask = kwargs.get("position_ids"), kwargs.get("attention_mask")
-    is_given = kwargs.get("cu_seq_lens_q") is not None or position_ids is None
-    if is_given or is_compiling() or not is_readable(position_ids) or mask is not None and not mask.all():
+    given = kwargs
+    if len(args) > 1:
+        given = kwargs | dict(signature(model.forward).bind_partial(*args).arguments)
+    position_ids, mask, borders = (given.get(x) for x in ("position_ids", "attention_mask", "cu_seq_lens_q"))
+    if is_compiling() or position_ids is None and borders is None:
+        return None
+    is_padding = isinstance(mask, Tensor) and mask.dim() == 2
+    is_padded = is_padding and is_readable(mask) and not mask.all()
+    if borders is not None and is_padded:
+        raise ValueError(
+            "`cu_seq_lens_q` is given, and `attention_mask` has padding: leave the padding out, or give one of both."
+        )
+    if borders is not None or not is_readable(position_ids) or mask is not None and not is_padding:
         return None
     begins = position_ids.diff(dim=1) <= 0
+    if is_padded:  # padding is a sequence of its own, whatever its positions are
+        is_real = mask.bool()
+        begins = begins & is_real[:, 1:] & is_real[:, :-1]
     if not begins.any():
         return None
+    if is_padded:
+        begins = begins | (is_real[:, 1:] != is_real[:, :-1])
     begins = torch.cat((torch.ones_like(begins[:, :1]), begins), dim=1)
     if inputs is not None:
         begins = begins.expand(len(inputs), -1)
@@ -77,8 +94,17 @@ def size_of_table(base: nn.Module) -> int | None:
 
 
 def check_length(model: PreTrainedModel, length: int) -> None:
-    """Raise a ValueError if a text is longer than a table of positions that is not cyclic."""
+    """
+    Raise a ValueError if a text is longer than a table of positions that is not cyclic; the default positions of one
+    that is grow with the text.
+    """
     size = size_of_table(model)
+    if size is None and not is_compiling():
+        name, first = model.config.lion_position_table
+        owner = model.get_submodule(name.rpartition(".")[0])
+        longest = max((x.shape[-1] for x in owner.buffers(recurse=False) if x.dim() == 2), default=0)
+        if BUFFERED_POSITIONS <= longest < length + first:
+            grow_buffers(owner, longest, 2 * (length + first))
     if size is not None and length > size:
         raise ValueError(
             f"The input has {length} tokens, and the table of positions ({model.config.lion_position_table[0]}) has "

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from modeling_lion.attention.softmax_window import sliding_attention
 from modeling_lion.cpu.far_sums import far_sums_without_decay
-from modeling_lion.cpu.softmax_window import whole_windows
+from modeling_lion.cpu.softmax_window import usual_bias, whole_windows
 from modeling_lion.in_transformers.far_sums import far_sums
 
 
@@ -122,3 +122,11 @@ def test_ranges_of_whole_windows():
     count = [0] * 150 + [1] * 171  # token 149 is padding
     assert list(whole_windows(320, 320, 16, 0, count)) == [(32, 128), (192, 288)]
     assert list(whole_windows(40, 40, 64, 0, None)) == []
+
+
+def test_a_window_wider_than_the_text_has_no_mask_of_its_width():
+    usual_bias.cache_clear()
+    query, key, value = (torch.randn(1, 2, 90, 4).requires_grad_() for _ in range(3))
+    found = sliding_attention(query, key, value, sliding_window=10**9, scaling=0.5)
+    wanted = torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=0.5)
+    torch.testing.assert_close(found.transpose(1, 2), wanted)

@@ -2,8 +2,10 @@
 """What `linearize` keeps, chooses and refuses, and what its models do with texts of every kind."""
 
 import copy
+import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -223,6 +225,17 @@ def test_longer_texts_than_the_table_are_refused():
     hidden(linear("NomicBertModel"), torch.full((1, 100), 5))  # rotations have no end
 
 
+def test_default_positions_grow_with_the_text(monkeypatch, equal):
+    model = linear(positions="cyclic")
+    ids = torch.randint(3, 40, (1, 200))
+    expected = hidden(model, ids)
+    for name in ("position_ids", "token_type_ids"):
+        getattr(model.embeddings, name).resize_(1, 100)
+    monkeypatch.setattr("modeling_lion.in_transformers.model_inputs.BUFFERED_POSITIONS", 100)
+    equal(hidden(model, ids), expected)
+    assert model.embeddings.position_ids.shape[1] == 400
+
+
 # Texts of every kind.
 
 
@@ -237,6 +250,36 @@ def test_packed_sequences_are_each_on_their_own(name, exact_length, rows, equal)
     positions = torch.cat([torch.arange(b - a) for a, b in zip(cuts, cuts[1:], strict=False)]).expand(rows, -1)
     equal(hidden(model, ids, position_ids=positions), torch.cat(alone, 1))
     borders = torch.tensor(cuts, dtype=torch.int32)
+    equal(hidden(model, ids, position_ids=positions, cu_seq_lens_q=borders), torch.cat(alone, 1))
+
+
+def test_packed_sequences_by_place_and_beside_padding(equal):
+    """However positions are given, and whatever is behind or before the sequences."""
+    model = linear(exact_length=6)
+    ids = torch.randint(3, 40, (1, 20))
+    cuts = [0, 5, 13, 20]
+    alone = torch.cat([hidden(model, ids[:, a:b]) for a, b in zip(cuts, cuts[1:], strict=False)], 1)
+    positions = torch.cat([torch.arange(b - a) for a, b in zip(cuts, cuts[1:], strict=False)]).view(1, -1)
+    equal(model(ids, None, None, positions).last_hidden_state, alone)
+    padding = torch.zeros(1, 4, dtype=torch.int64)
+    for before, after in ((0, 4), (4, 0)):
+        mask = torch.ones(1, 24, dtype=torch.int64)
+        mask[:, :before], mask[:, 24 - after :] = 0, 0
+        padded = [torch.cat((padding[:, :before], x, padding[:, :after]), 1) for x in (ids, positions)]
+        output = hidden(model, padded[0], position_ids=padded[1], attention_mask=mask)
+        equal(output[:, before : 24 - after], alone)
+    with pytest.raises(ValueError, match="`cu_seq_lens_q` is given, and `attention_mask` has padding"):
+        borders = torch.tensor([0, 5, 24], dtype=torch.int32)
+        hidden(model, padded[0], cu_seq_lens_q=borders, attention_mask=mask)
+
+
+def test_packed_sequences_of_very_different_lengths(equal):
+    model = linear(exact_length=6)
+    ids = torch.randint(3, 40, (1, 60))
+    cuts = [0, 1, 2, 35, 37, 40, 60]
+    alone = [hidden(model, ids[:, a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    borders = torch.tensor([0, 1, *cuts[1:]], dtype=torch.int32)  # one of them is empty
+    positions = torch.cat([torch.arange(b - a) for a, b in zip(cuts, cuts[1:], strict=False)]).view(1, -1)
     equal(hidden(model, ids, position_ids=positions, cu_seq_lens_q=borders), torch.cat(alone, 1))
 
 
@@ -272,6 +315,19 @@ def test_attention_weights_are_those_of_the_output(exact_length, equal):
         torch.testing.assert_close(made[real], mixed[real], rtol=1e-6, atol=1e-6)
         assert (weights[1, :, :, 7:] == 0).all()
         torch.testing.assert_close(weights.sum(-1)[0], torch.ones_like(weights[0, ..., 0]))
+
+
+def test_a_mask_that_hides_pairs_is_refused_where_windows_are_kept():
+    model = linear("ModernBertModel", layers=[])
+    causal = torch.ones(20, 20, dtype=torch.bool).tril().view(1, 1, 20, 20)
+    with pytest.raises(ValueError, match="neither padding nor packing"):
+        hidden(model, attention_mask=causal)
+
+
+def test_a_model_does_not_outlive_its_last_name():
+    alive = weakref.ref(linear())
+    gc.collect()
+    assert alive() is None
 
 
 def test_a_mask_that_hides_pairs_is_refused():
@@ -315,9 +371,10 @@ def test_half_precision(dtype, is_autocast):
     assert 0 < errors["lion"] < 3 * errors["sdpa"]
 
 
+@pytest.mark.parametrize("mixer", ["lit", "selective"])
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_gradient_checkpointing(use_reentrant, equal):
-    model = linear("BertModel", exact_length=6, mixer="selective").train()
+def test_gradient_checkpointing(use_reentrant, mixer, equal):
+    model = linear("BertModel", exact_length=6, mixer=mixer).train()
     without_dropout = [m for m in model.modules() if isinstance(m, nn.Dropout)]
     for module in without_dropout:
         module.p = 0.0
@@ -434,6 +491,8 @@ def test_a_linear_vit_is_the_models_of_the_paper(mixer, feature_map, equal):
     ("options", "reason"),
     [
         ({"layers": "some"}, '"all", "global", "alternate" or indices'),
+        ({"layers": None}, '"all", "global", "alternate" or indices'),
+        ({"layers": ["0"]}, '"all", "global", "alternate" or indices'),
         ({"layers": [2]}, "the model has layers 0 to 1"),
         ({"mixer": "luna"}, "lion_mixer.*expected one of"),
         ({"feature_map": "identity"}, "give a positive one"),
