@@ -417,7 +417,9 @@ def linearized(read: Read) -> str:
     for (keeps_memory, encoder, mode, length, way), row in found.items():
         name = f"{encoder}, {'training step' if mode == 'train' else 'inference'}"
         name += ", freed memory kept" if keeps_memory else ""
-        source, lion = (found[keeps_memory, encoder, mode, length, x] for x in ("source", "lion"))
+        source, lion = (found.get((keeps_memory, encoder, mode, length, x)) for x in ("source", "lion"))
+        if source is None or lion is None:  # the run has not come so far
+            continue
         column = f"{length:,} tokens"
         if way == "source":
             rows[f"{name}: source"][column] = duration(row["median"])
