@@ -47,7 +47,7 @@ READ = 64  # tokens at the end of a text
 
 @torch.no_grad()
 def named_vectors(model: PreTrainedModel, tokenizer, ids: Tensor, count: int) -> Tensor:
-    """Of the last tokens of a text that begins with each of the names, less their mean, `(names, hidden_size)`."""
+    """Mean vectors of the last tokens of a text that begins with each name, centred, `(names, hidden_size)`."""
     vectors = []
     for name in NAMES[:count]:
         start = tokenizer(f"This document is about {name}.", add_special_tokens=False, return_tensors="pt")[
@@ -60,7 +60,7 @@ def named_vectors(model: PreTrainedModel, tokenizer, ids: Tensor, count: int) ->
 
 
 def names_found(model: PreTrainedModel, tokenizer, texts: list[dict[str, Tensor]], count: int) -> dict[str, float]:
-    """By branches, the share of the names that are found."""
+    """Share of the names that are found, by branches."""
     found = {name: [] for name in BRANCHES}
     for text in texts:
         with distill.attention_of(model, "sdpa"):

@@ -24,7 +24,15 @@ from ..attention.tracing import fits_for_all, is_readable
 from ..private_apis import eager_attention_of
 from .graph_choice import choose_in_graph
 from .in_place_head import InPlaceHead, KeptAttention
-from .local_attention import ADDED_TO_WINDOW, FUNCTIONS_OF_TRANSFORMERS, dense_mask, windowed
+from .local_attention import (
+    ADDED_TO_WINDOW,
+    FUNCTIONS_OF_TRANSFORMERS,
+    added_to_scores,
+    by_query_head,
+    dense_mask,
+    may_pad,
+    windowed,
+)
 
 
 # By the name of `attn_implementation`.
@@ -113,9 +121,9 @@ def attend_rows(
     longest_exact = head.config.lion_exact_length
     if fits_for_all(query.shape[2], longest_exact):
         return exact_attention(module, query, key, value, attention_mask, output_attentions, **options)
+    reach = window_reach(module.config, options.get("sliding_window"))
     if not output_attentions and (borders := borders_of_blocks(attention_mask)) is not None:
         attend = partial(attend_rows, module, head, form=form, output_attentions=False, **options)
-        reach = window_reach(module.config, options.get("sliding_window"))
         return attend_packed(attend, query, key, value, borders, reach), None
     rows = rows_of(attention_mask, query, longest_exact)
     exact = partial(exact_attention, module, output_attentions=output_attentions, **options)
@@ -125,8 +133,7 @@ def attend_rows(
         linear = partial(kept_attention, module, output_attentions=output_attentions, **options)
     if rows.linear is not None and len(rows.linear) == 0:
         return exact(query, key, value, attention_mask)
-    has_window = window_reach(module.config, options.get("sliding_window")) is not None
-    keeps_mask = isinstance(head, KeptAttention) and not has_window  # the others read padding from it
+    keeps_mask = isinstance(head, KeptAttention) and reach is None  # the others read padding from it
     if attention_mask is not None and attention_mask.dim() == 4 and not keeps_mask:
         check_is_padding(attention_mask, rows.is_real)
     if rows.exact is None or len(rows.exact) == 0:
@@ -224,8 +231,7 @@ def exact_attention(
         output, _ = FUNCTIONS_OF_TRANSFORMERS["sdpa"](module, query, key, value, mask, **options)
         if not output_attentions:
             return output, None
-    if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
+    mask = added_to_scores(mask, query.dtype)
     eager_output, weights = eager_attention_of(module)(module, query, key, value, mask, **options)
     return eager_output if output is None else output, weights if output_attentions else None
 
@@ -245,10 +251,7 @@ def linear_attention(
     **others,
 ) -> tuple[Tensor, Tensor | None]:
     """The linear attention of a head, for longer rows, of which padding is all that the mask hides."""
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-    query, key = (x.to(value.dtype) for x in (query, key))  # autocast leaves them what norms and rotations made them
+    query, key, value = by_query_head(query, key, value)
     if is_exporting_a_choice():
         reach = window_reach(head.config, others.get("sliding_window"))
         return choose_in_graph(head, query, key, value, is_real, scaling, form, reach), None
@@ -341,7 +344,7 @@ def in_place_mask(
     """
     # Modules of a part have the configuration of the part, which may lack the field: then any row may be exact.
     longest_exact = getattr(config, "lion_exact_length", kv_length)
-    is_padded = attention_mask is not None and not (is_readable(attention_mask) and attention_mask.all())
+    is_padded = may_pad(attention_mask)
     may_be_exact = fits_for_all(kv_length, longest_exact)
     if is_padded and is_readable(attention_mask):
         may_be_exact = bool((attention_mask.sum(-1) <= longest_exact).any())

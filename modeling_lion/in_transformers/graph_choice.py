@@ -54,8 +54,6 @@ class InPlaceChoice:
     def __call__(self, *inputs: Tensor) -> Tensor:
         def short(query, key, value, *others):
             mask = dense_mask(query, others[0] if self.has_mask else None, self.reach, None)
-            if mask is not None and mask.dim() == 2:
-                mask = mask[:, None, None, :].expand(-1, 1, query.shape[2], -1)
             output = scaled_dot_product_attention(query, key, value, mask, scale=self.scaling)
             return (output.transpose(1, 2).contiguous(),)
 

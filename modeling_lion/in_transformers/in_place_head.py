@@ -194,9 +194,11 @@ class InPlaceHead(nn.Module):
             form = "eager" if needs_weights else form
             return lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form=form)
         if not needs_weights:
-            none = torch.zeros_like(value), torch.zeros_like(value[..., :1])
-            is_alone = self.branches == "window"
-            return window.join(none if is_alone else far_sums(*inputs, value, log_decay, self.window, form=form), None)
+            if self.branches == "window":
+                sums = torch.zeros_like(value), torch.zeros_like(value[..., :1])
+            else:
+                sums = far_sums(*inputs, value, log_decay, self.window, form=form)
+            return window.join(sums, None)
         sums, linear = lion_attention(*inputs, value, LogDecay(log_decay, log_decay), form="eager", returns_sums=True)
         seen = dense_window_mask(window.query, self.window, is_real, None)
         return window.join(sums, linear.masked_fill(seen, 0))

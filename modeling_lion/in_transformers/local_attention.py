@@ -94,8 +94,7 @@ def lion_local_attention(
     mask = dense_mask(query, attention_mask, reach, cu_seq_lens_q)
     if not is_eager and s_aux is None:
         return FUNCTIONS_OF_TRANSFORMERS["sdpa"](module, query, key, value, mask, **options)
-    if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
+    mask = added_to_scores(mask, query.dtype)
     return eager_attention_of(module)(module, query, key, value, mask, softcap=softcap, s_aux=s_aux, **options)
 
 
@@ -131,8 +130,7 @@ def lion_local_mask(
     name = name_on(torch.device(device), dtype, config)
     is_dense = use_vmap or q_length != kv_length or getattr(config, "attn_logit_softcapping", None) is not None
     if name == LION_LOCAL and local_size is not None and not is_dense:
-        is_needed = attention_mask is not None and not (is_readable(attention_mask) and attention_mask.all())
-        return attention_mask if is_needed else None
+        return attention_mask if may_pad(attention_mask) else None
     sizes = {"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "local_size": local_size}
     kwargs |= {"config": config, "dtype": dtype, "device": device, "use_vmap": use_vmap}
     mask_function = ALL_MASK_ATTENTION_FUNCTIONS["sdpa" if name == LION_LOCAL else name]
@@ -178,10 +176,7 @@ def windowed(
     Attention to the real keys at most `reach` tokens away, padding counted as "sdpa" counts it, `(batch, length,
     heads, head_dim)`.
     """
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-    query, key = (x.to(value.dtype) for x in (query, key))  # autocast leaves them what norms and rotations made them
+    query, key, value = by_query_head(query, key, value)
     check_window_arguments(query, key, value, reach, is_real, cu_seqlens, first_query=0)
     output, log_sum = attend_in_window(
         query,
@@ -221,6 +216,27 @@ def dense_mask(
     if attention_mask.dtype == torch.bool:
         return attention_mask & seen
     return attention_mask.masked_fill(~seen, torch.finfo(attention_mask.dtype).min)
+
+
+def added_to_scores(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A mask as "eager" takes it, from one of bools or of its kind already."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+
+
+def by_query_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys and values for each head of the queries, and all in the dtype of the values."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    # Autocast leaves queries and keys what norms and rotations made them.
+    return query.to(value.dtype), key.to(value.dtype), value
+
+
+def may_pad(attention_mask: Tensor | None) -> bool:
+    """Whether a mask `(batch, keys)` hides a key, or cannot be read."""
+    return attention_mask is not None and not (is_readable(attention_mask) and bool(attention_mask.all()))
 
 
 def sees_all(reach: int | None, length: int) -> bool:

@@ -275,7 +275,7 @@ TRANSFORMERS_WINDOWS = [
     Mutant(
         "lion_local: padding is seen",
         "modeling_lion/in_transformers/local_attention.py",
-        "return attention_mask if is_needed else None",
+        "return attention_mask if may_pad(attention_mask) else None",
         "return None",
         "test_local_attention.py",
     ),
