@@ -17,8 +17,8 @@ A step reads some documents, each in one pass; a passage is the mean of its toke
 length fits into memory: --mini_batch_tokens are in it at a time, and where there are more, all are read twice. The
 output folder loads with SentenceTransformer. --do_eval gives nDCG@10 on a --validation_file.
 
---lora_rank trains low-rank additions to the matrices and nothing else (pip install ".[adapters]"). The output folder then
-has an adapter of PEFT, some MB, which names its encoder.
+--lora_rank trains low-rank additions to the matrices and nothing else (pip install ".[adapters]"). The output folder
+then has an adapter of PEFT, some MB, which names its encoder.
 """
 
 import random

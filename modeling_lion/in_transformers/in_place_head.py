@@ -248,7 +248,7 @@ class InPlaceHead(nn.Module):
 
 
 def features_of(x: Tensor, feature_map: Callable[[Tensor], Tensor]) -> Tensor:
-    """φ of `(batch, length, heads, head_dim)`; of many tokens tile by tile, whose intermediate results stay in cache."""
+    """φ of `(batch, length, heads, head_dim)`; in tiles of tokens, whose intermediate results stay in cache."""
     if not can_be_cut(x):
         return feature_map(x)
     batch, length = x.shape[:2]
