@@ -13,10 +13,8 @@ passages.csv: for each encoder and way to read (`passages.READINGS`) one of all 
 places of the passage in its document. Standard errors are clustered by document, since its queries are alike.
 
 `--trained` trains by train_passages.py on documents of another kind, the docstrings of installed packages and the
-manual pages of this machine (`training_documents`). Each control sees the same documents in as many steps. It begins
-with checkpoints/lion-minilm-l6, with that and softmax in a third of its layers or windows alone, with its teacher,
-which reads pieces only, or with lion-minilm-l6-passages, whose last stage goes on (`STARTS`). A trained encoder is
-used again only for the same start, data and arguments.
+manual pages of this machine (`training_documents`), all weights or, with --lora_rank, additions of low rank to the
+encoder's matrices. A trained encoder is used again only for the same start, data and arguments.
 """
 
 import hashlib
@@ -32,7 +30,7 @@ import torch
 from measure import append_rows, interleaved, is_measured, make_parser
 from report import write_pages
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 
 
 ROOT = Path(__file__).parents[1]
@@ -42,11 +40,7 @@ import documents as sources  # noqa: E402
 import passages  # noqa: E402
 import train_passages  # noqa: E402
 from bench_retrieval import GUIDES, weights_hash  # noqa: E402
-from distill import find_teacher, lion_heads  # noqa: E402
-from hub_upload_lion.sentence_modules import copy_modules  # noqa: E402
-
-from modeling_lion.in_transformers.in_place_config import InPlaceConfig  # noqa: E402
-from modeling_lion.in_transformers.in_place_head import BRANCHES  # noqa: E402
+from distill import find_teacher  # noqa: E402
 
 
 CHECKPOINTS = ROOT / "checkpoints"
@@ -72,22 +66,11 @@ MAX_MANUALS = 700
 HELD_OUT = 100  # of the training documents, to choose by
 ALL, NAMED = list(passages.READINGS), ["pieces with names", "one pass with names"]
 PIECES = [name for name in ALL if name.startswith("pieces")]
-# What is measured without a training, by the name of the encoder.
+# What is measured without a training here, by the name of the encoder.
 UNTRAINED = {"all-MiniLM-L6-v2": PIECES, "lion-minilm-l6": ALL, "lion-minilm-l6-passages": ALL}
-# What a training begins with: the type of each layer, `None` for those of the checkpoint.
-STARTS = {
-    "lion-minilm-l6": None,
-    "softmax in a third": ["linear_attention", "linear_attention", "full_attention"] * 2,
-    "windows alone": ["sliding_attention"] * 6,
-    "all-MiniLM-L6-v2": None,
-    "lion-minilm-l6-passages": None,
-}
-# As in its last stage, this encoder's teacher is one that was trained here, and the teacher's loss has a weight.
-LAST_STAGE_OF = "lion-minilm-l6-passages"
-LAST_STAGE_TEACHER = {"name": "lion-minilm-l6", "reading": "pieces with names", "seed": 2}
-LAST_STAGE_ARGUMENTS = ["--teacher_weight", "4"]
+STARTS = ("lion-minilm-l6", "all-MiniLM-L6-v2")  # of trainings
 TRAINING_ARGUMENTS = [
-    *("--do_train", "--per_device_train_batch_size", "6", "--learning_rate", "5e-5", "--lr_scheduler_type", "cosine"),
+    *("--do_train", "--per_device_train_batch_size", "6", "--lr_scheduler_type", "cosine"),
     *("--use_cpu", "--save_strategy", "no", "--report_to", "none"),
 ]
 TIMED_DOCUMENTS, TIMED_REPEATS = 20, 3
@@ -108,14 +91,14 @@ def training_documents(cache_dir: Path) -> tuple[Path, Path]:
     return files
 
 
+def encoder_files(folder: str) -> list[Path]:
+    return [Path(folder, name) for name in ("config.json", "model.safetensors", "tokenizer.json")]
+
+
 def digest(*parts: object) -> str:
     """Says whether something is the same: what files contain, and other values as they are written."""
     contents = [part.read_bytes() if isinstance(part, Path) else repr(part).encode() for part in parts]
     return hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents)).hexdigest()[:12]
-
-
-def digest_of_encoder(folder: str | Path) -> str:
-    return digest(*(Path(folder, name) for name in ("config.json", "model.safetensors", "tokenizer.json")))
 
 
 def folder_of(name: str, teacher: str) -> str:
@@ -123,43 +106,16 @@ def folder_of(name: str, teacher: str) -> str:
     return teacher if name == "all-MiniLM-L6-v2" else str(CHECKPOINTS / name)
 
 
-def make_start(name: str, teacher: str, output_dir: Path) -> str:
-    """The folder that a training begins with."""
-    source = folder_of(name if name in UNTRAINED else "lion-minilm-l6", teacher)
-    if STARTS[name] is None:
-        return source
-    folder = output_dir / f"{name} {digest(digest_of_encoder(source), STARTS[name])}".replace(" ", "-")
-    if not (folder / "model.safetensors").is_file():
-        config = AutoConfig.from_pretrained(source)
-        fields = {"layer_types": STARTS[name]}
-        if isinstance(config, InPlaceConfig):
-            kinds = zip(config.lion_layers.items(), STARTS[name], strict=True)
-            fields = {"lion_layers": {x: None if kind == "full_attention" else n for (x, n), kind in kinds}}
-        elif "sliding_attention" in STARTS[name]:
-            fields |= {"sliding_window": config.local_window, "local_window": 0}
-        config = AutoConfig.from_pretrained(source, **fields)
-        model = AutoModel.from_config(config, add_pooling_layer=False)
-        weights = AutoModel.from_pretrained(source, add_pooling_layer=False).state_dict()
-        missing, _ = model.load_state_dict(weights, strict=False)  # feature maps are left over
-        if missing:
-            raise ValueError(f"{source} has no weights for {', '.join(missing)}: leave out --starts {name!r}.")
-        if isinstance(config, InPlaceConfig) and "sliding_attention" in STARTS[name]:
-            for head in lion_heads(model):
-                nn.init.constant_(head.gate_bias, BRANCHES["window"])
-        copy_modules(Path(source), folder)
-        AutoTokenizer.from_pretrained(source).save_pretrained(folder)
-        model.save_pretrained(folder)
-    return str(folder)
-
-
 def find_control(args, name: str, reading: str, seed: int, teacher: str) -> tuple[Path, list[str]]:
     """The folder of a training, whose name changes with all that makes the encoder, and the training's arguments."""
     train_file, _ = training_documents(args.data_dir)
-    start = make_start(name, teacher, args.data_dir)
+    start = folder_of(name, teacher)
     arguments = ["--reading", reading, "--max_steps", str(args.steps), "--seed", str(seed)]
     arguments += ["--document_tokens", str(args.document_tokens), *TRAINING_ARGUMENTS]
-    arguments += ["--bf16"] * (args.training_dtype == "bfloat16") + LAST_STAGE_ARGUMENTS * (name == LAST_STAGE_OF)
-    made_of = digest(digest_of_encoder(start), digest_of_encoder(teacher), train_file, arguments)
+    arguments += ["--learning_rate", "5e-5" if args.lora_rank is None else "5e-4"]
+    arguments += ["--bf16"] * (args.training_dtype == "bfloat16")
+    arguments += [] if args.lora_rank is None else ["--lora_rank", str(args.lora_rank)]
+    made_of = digest(*encoder_files(start), *encoder_files(teacher), train_file, arguments)
     folder = args.data_dir / f"{name} {reading} {args.steps} {seed} {made_of}".replace(" ", "-")
     files = ["--model_name_or_path", start, "--teacher_name_or_path", teacher, "--train_file", str(train_file)]
     return folder, [*files, "--output_dir", str(folder), *arguments]
@@ -167,8 +123,6 @@ def find_control(args, name: str, reading: str, seed: int, teacher: str) -> tupl
 
 def train(args, name: str, reading: str, seed: int, teacher: str) -> str:
     """The folder of an encoder that was trained for a way to read."""
-    if name == LAST_STAGE_OF:
-        teacher = train(args, teacher=teacher, **LAST_STAGE_TEACHER)
     folder, arguments = find_control(args, name, reading, seed, teacher)
     if not (folder / "all_results.json").is_file():
         train_passages.main(arguments)
@@ -208,7 +162,8 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--encoders", nargs="*", choices=list(UNTRAINED), default=list(UNTRAINED))
     parser.add_argument("--teacher", help="folder of the softmax encoder; not given: all-MiniLM-L6-v2 from PyPI")
     parser.add_argument("--trained", nargs="*", choices=ALL, default=[], help="ways to read that are trained for")
-    parser.add_argument("--starts", nargs="*", choices=list(STARTS), default=["lion-minilm-l6"], help="of trainings")
+    parser.add_argument("--starts", nargs="*", choices=STARTS, default=["lion-minilm-l6"], help="of trainings")
+    parser.add_argument("--lora_rank", type=int, help="of trainings; not given: all weights are trained")
     parser.add_argument("--steps", type=int, default=60, help="of a training")
     parser.add_argument(
         "--document_tokens", type=int, default=2048, help="of a training, read of a document in a step"
@@ -245,7 +200,10 @@ def main(args: list[str] | None = None) -> None:
     for name, reading, steps, seed in cases:
         folder = folder_of(name, teacher) if steps is None else train(args, name, reading, seed, teacher)
         about = {"encoder": name, "reading": reading, "steps": steps, "seed": seed, "weights": weights_hash(folder)}
-        about |= {"training_dtype": args.training_dtype if steps else None} | count
+        about |= {
+            "training_dtype": args.training_dtype if steps else None,
+            "lora_rank": args.lora_rank if steps else None,
+        } | count
         everywhere = dict(zip(("min_place", "max_place"), EVERYWHERE, strict=True))
         if is_measured(path, [about | everywhere]) and not args.again:
             continue

@@ -288,8 +288,9 @@ def train(folder: str, output_dir: str, tokens: int) -> None:
 
 
 def weights_hash(folder: str) -> str:
-    """Says which weights of a folder were measured, or trained further."""
-    return hashlib.sha256((Path(folder) / "model.safetensors").read_bytes()).hexdigest()[:12]
+    """Says which weights of a folder were measured, or trained further: those of a model or of an adapter."""
+    files = (Path(folder, name) for name in ("adapter_model.safetensors", "model.safetensors"))
+    return hashlib.sha256(next(x for x in files if x.is_file()).read_bytes()).hexdigest()[:12]
 
 
 def main(args: list[str] | None = None) -> None:

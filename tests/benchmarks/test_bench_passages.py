@@ -3,7 +3,6 @@
 
 from argparse import Namespace
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,6 @@ def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CHECKPOINTS", tmp_path)
     monkeypatch.setattr(module.sources, "guides_of_packages", lambda *args: documents)
     monkeypatch.setattr(module, "UNTRAINED", {"lion-minilm-l6": ["pieces", "one pass with names"]})
-    monkeypatch.setattr(module, "STARTS", {"softmax in half": ["linear_attention", "full_attention"]})
     files = tmp_path / "data" / "train.jsonl", tmp_path / "data" / "validation.jsonl"
     for file in files:
         module.sources.write_documents(file, documents)
@@ -79,11 +77,16 @@ def test_errors_allow_for_queries_of_one_document(bench):
 
 def test_a_control_is_of_what_it_was_made_of(bench, tmp_path, monkeypatch):
     """Another start, teacher, data, or argument makes another folder; nothing else does."""
-    monkeypatch.setattr(bench, "STARTS", {"lion-minilm-l6": None} | bench.STARTS)
     teacher, data = str(tmp_path / "model"), tmp_path / "data"
 
-    def folder(start: str = "softmax in half", reading: str = "one pass", seed: int = 0, **changed) -> Path:
-        defaults = {"data_dir": data, "steps": 60, "document_tokens": 2048, "training_dtype": "bfloat16"}
+    def folder(start: str = "lion-minilm-l6", reading: str = "one pass", seed: int = 0, **changed) -> Path:
+        defaults = {
+            "data_dir": data,
+            "steps": 60,
+            "document_tokens": 2048,
+            "training_dtype": "bfloat16",
+            "lora_rank": None,
+        }
         args = Namespace(**defaults | changed)
         found, arguments = bench.find_control(args, start, reading, seed, teacher)
         assert arguments[arguments.index("--output_dir") + 1] == str(found)
@@ -92,7 +95,7 @@ def test_a_control_is_of_what_it_was_made_of(bench, tmp_path, monkeypatch):
     first = folder()
     assert folder() == first
     changed = [folder(steps=61), folder(document_tokens=1024), folder(seed=1), folder(reading="pieces")]
-    changed.append(folder(training_dtype="float32"))
+    changed += [folder(training_dtype="float32"), folder(lora_rank=4)]
     monkeypatch.setattr(bench, "TRAINING_ARGUMENTS", [*bench.TRAINING_ARGUMENTS, "--warmup_steps", "3"])
     changed.append(folder())
     file = data / "train.jsonl"
@@ -107,33 +110,10 @@ def test_a_control_is_of_what_it_was_made_of(bench, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*bfloat16.*")  # a CPU without products in it says so
-def test_a_control_begins_with_the_weights_of_the_checkpoint(bench, tmp_path):
-    folder = bench.make_start("softmax in half", "", tmp_path / "data")
-    start, checkpoint = (AutoModel.from_pretrained(x, add_pooling_layer=False) for x in (folder, tmp_path / "model"))
-    assert start.config.layer_types == ["linear_attention", "full_attention"]
-    weights = checkpoint.state_dict()
-    assert all(torch.equal(weights[name], weight) for name, weight in start.state_dict().items())
-    args = ("--encoders", "--starts", "softmax in half", "--trained", "one pass", "--steps", "1")
-    rows = run(bench, tmp_path, *args)
-    assert {(row["encoder"], row["reading"], row["steps"], row["seed"]) for row in rows} == {
-        ("softmax in half", "one pass", 1, 0)
+@pytest.mark.parametrize("rank", [[], ["--lora_rank", "2"]], ids=["all weights", "an adapter"])
+def test_a_control_is_trained_and_measured(bench, tmp_path, rank):
+    rows = run(bench, tmp_path, *("--encoders", "--trained", "one pass", "--steps", "1", *rank))
+    assert {(row["encoder"], row["reading"], row["steps"], row["lora_rank"]) for row in rows} == {
+        ("lion-minilm-l6", "one pass", 1, 2 if rank else None)
     }
-
-
-@pytest.mark.filterwarnings("ignore:.*bfloat16.*")  # a CPU without products in it says so
-def test_in_the_last_stage_the_teacher_is_an_encoder_that_was_trained_here(bench, tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "STARTS", {"lion-minilm-l6": None} | bench.STARTS)
-    monkeypatch.setattr(bench, "LAST_STAGE_OF", "lion-minilm-l6")
-    monkeypatch.setattr(bench, "LAST_STAGE_TEACHER", {"name": "softmax in half", "reading": "pieces", "seed": 3})
-    train, trained = bench.train_passages.main, []
-    monkeypatch.setattr(bench.train_passages, "main", lambda args: trained.append(args) or train(args))
-    rows = run(bench, tmp_path, *("--encoders", "--trained", "one pass", "--steps", "1", "--seeds", "0", "1"))
-    assert {(row["encoder"], row["reading"]) for row in rows} == {("lion-minilm-l6", "one pass")}
-    assert {row["seed"] for row in rows} == {0, 1}
-    of_teacher, *of_stages = (dict(pairwise(args)) for args in trained)
-    assert len(of_stages) == 2
-    assert (of_teacher["--reading"], of_teacher["--seed"]) == ("pieces", "3")
-    assert "--teacher_weight" not in of_teacher
-    for arguments in of_stages:
-        assert arguments["--teacher_name_or_path"] == of_teacher["--output_dir"]
-        assert arguments["--teacher_weight"] == "4"
+    assert run(bench, tmp_path, *("--encoders", "--trained", "one pass", "--steps", "1", *rank)) == rows
