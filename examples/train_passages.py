@@ -188,7 +188,10 @@ def with_adapter(model: nn.Module, rank: int) -> nn.Module:
     """The model with low-rank additions to its matrices; all other weights are frozen."""
     import peft
 
-    config = peft.LoraConfig(task_type="FEATURE_EXTRACTION", target_modules="all-linear", r=rank, lora_alpha=2 * rank)
+    kinds = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    # Not the pooler, which sentence-transformers loads and does not use.
+    chosen = rf"(?!pooler\.).*\.({'|'.join(sorted(kinds))})"
+    config = peft.LoraConfig(task_type="FEATURE_EXTRACTION", target_modules=chosen, r=rank, lora_alpha=2 * rank)
     model = peft.get_peft_model(model, config)
     model.print_trainable_parameters()
     return model

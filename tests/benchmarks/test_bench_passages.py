@@ -110,6 +110,7 @@ def test_a_control_is_of_what_it_was_made_of(bench, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*bfloat16.*")  # a CPU without products in it says so
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft reads it
 @pytest.mark.parametrize("rank", [[], ["--lora_rank", "2"]], ids=["all weights", "an adapter"])
 def test_a_control_is_trained_and_measured(bench, tmp_path, rank):
     rows = run(bench, tmp_path, *("--encoders", "--trained", "one pass", "--steps", "1", *rank))
