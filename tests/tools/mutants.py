@@ -1462,14 +1462,14 @@ HUB = [
     Mutant(
         "hub: weights of an earlier upload stay",
         "hub_upload/publish/upload.py",
-        "if is_ours(name) and name not in files]",
+        "if is_weights(name) and name not in files]",
         "if False]",
         "test_upload.py::test_weights_of_an_earlier_upload_go",
     ),
     Mutant(
         "hub: what arrived is not compared by content",
         "hub_upload/publish/upload.py",
-        "wrong = differences(api, repo_id, arrived_at, folder, **kind)",
+        "wrong = differences(api, repo_id, arrived_at, folder)",
         "wrong = []",
         "test_upload.py::test_damage_on_the_way_is_found",
     ),
