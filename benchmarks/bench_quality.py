@@ -48,7 +48,7 @@ from modeling_lion import (  # noqa: E402
     LionForSequenceClassification,
     LionForTokenClassification,
 )
-from modeling_lion.mixers.linear import LinearMixer  # noqa: E402
+from modeling_lion.mixers.mixer import Mixer  # noqa: E402
 
 
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
@@ -403,7 +403,7 @@ def half_lives(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[t
             found.append((math.log(0.5) / rows.clamp(max=-1e-12)).masked_fill(rows == 0, math.nan))
 
     for module in model.modules():
-        if isinstance(module, LinearMixer):
+        if isinstance(module, Mixer) and module.is_linear:
             hooks.append(module.register_forward_hook(keep))
     is_training = model.training
     model.eval()

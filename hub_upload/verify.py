@@ -21,8 +21,7 @@ from transformers import PreTrainedModel
 from modeling_lion.attention.reference import reference_attention
 from modeling_lion.in_transformers.in_place_head import InPlaceHead, KeptAttention
 from modeling_lion.layout.layout import Layout
-from modeling_lion.mixers.linear import LinearMixer
-from modeling_lion.mixers.linear_decay import FixedDecay
+from modeling_lion.mixers.decay import FixedDecay
 from modeling_lion.modeling_lion import LionAttention
 
 from .checkpoint import find_checkpoint, load_model
@@ -262,7 +261,7 @@ def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
     bad_modules = []
 
     def look(module, args, kwargs, output):
-        if isinstance(module, LionAttention) and isinstance(module.mixer, LinearMixer):
+        if isinstance(module, LionAttention) and module.mixer.is_linear:
             reports.setdefault(module, []).append(head_numbers(module, *args, **kwargs))
         elif isinstance(module, InPlaceHead):
             reports.setdefault(module, []).append(in_place_numbers(module, *args, output=output[0]))

@@ -22,11 +22,16 @@ from .in_transformers.in_place_config import InPlaceConfig
 from .in_transformers.linearize import linearize
 from .in_transformers.local_attention import register_lion_local
 from .layout.passages import EncodedPassages, encode_passages, split_passages
+from .mixers.feature_map import register_feature_map
+from .mixers.mixer import register_mixer
 from .modeling_lion import *  # noqa: F403 (the names in its `__all__`)
 from .portable_code import write_portable_code
 
 
-# Hand-written kernels register themselves on import; without these folders, plain torch operations compute.
+# Mixers register themselves on import.
+for mixer in ("linear", "decay", "softmax", "luna"):
+    import_module(f"{__name__}.mixers.{mixer}")
+# So do hand-written kernels; without these folders, plain torch operations compute.
 for kernels in ("cpu", "triton"):
     if find_spec(f"{__name__}.{kernels}"):
         import_module(f"{__name__}.{kernels}")
@@ -64,5 +69,7 @@ __all__ = [
     "linearize",
     "lion_image_processor",
     "lion_preset",  # noqa: F405 (see `__getattr__`)
+    "register_feature_map",
+    "register_mixer",
     "split_passages",
 ]

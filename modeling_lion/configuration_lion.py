@@ -28,6 +28,7 @@ from transformers.backbone_utils import BackboneConfigMixin
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.utils import logging
 
+from .mixers.registry import MIXERS, find_feature_map, find_mixer
 from .private_apis import default_generation_parameters
 
 
@@ -195,14 +196,15 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     Args:
         modality (`"text"` or `"image"`, defaults to `"text"`):
             What the encoder reads: `input_ids` or `pixel_values`.
-        mixer_type (`"lit"`, `"decay"`, `"selective"`, `"softmax"` or `"luna"`, defaults to `"selective"`):
-            How the influence of a token decays with distance: not at all (LION-LIT), by one learnt rate per head
-            (LION-D), or by a rate computed from each token (LION-S). `"softmax"` is the attention of BERT and ViT,
-            computed by transformers' functions
-            (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone, for comparison, and `"luna"` packs
-            the tokens into a memory of a fixed length and unpacks them (Luna, Ma et al. 2021). Both ignore the fields
-            of linear attention, `feature_map`, `normalization`, `head_directions`, `patch_order` and
-            `chunk_size`.
+        mixer_type (`"lit"`, `"decay"`, `"selective"`, `"softmax"`, `"luna"` or a name given to
+            `modeling_lion.register_mixer`, defaults to `"selective"`):
+            How the influence of a token decays with distance: not at all (`"lit"`, LION-LIT, the fastest), by one
+            learnt rate per head (`"decay"`, LION-D, for images with `patch_order="snake"`), or by a rate computed from
+            each token (`"selective"`, LION-S, for text). `"softmax"` is the attention of BERT and ViT, computed by
+            transformers' functions (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone, for
+            comparison, and `"luna"` packs the tokens into a memory of a fixed length and unpacks them (Luna, Ma et al.
+            2021), for comparison, too. Both ignore the fields of linear attention, `feature_map`, `normalization`,
+            `head_directions`, `patch_order` and `chunk_size`.
         layer_types (`list[str]`, *optional*):
             The type of each layer, for models that mix linear attention with softmax: `"linear_attention"` (the mixer
             of `mixer_type`), `"sliding_attention"` (softmax over the tokens within `sliding_window`, in time linear in
@@ -212,7 +214,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             Number of tokens that a layer of type `"sliding_attention"` sees on each side, besides the token itself: |i
             - j| <= `sliding_window`. Padded tokens do not count. In images, tokens are counted along the rows of
             patches, one row after the other, after the CLS token. Defaults to 64 if there are such layers.
-        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"hedgehog"` or `"identity"`, defaults to `"relu"`):
+        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"hedgehog"`, `"identity"` or a name given to
+            `modeling_lion.register_feature_map`, defaults to `"relu"`):
             The map applied to queries and keys. `"relu"` is recommended; `"silu_norm"`, `"elu"` and `"identity"`,
             which needs `normalization="none"`, are for LION as published. `"hedgehog"` is learnt, softmax(±W x) with
             a matrix W for each head and twice as many features as a head has dimensions; it can imitate softmax
@@ -348,10 +351,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     _out_features: list[str] | None = None
     _out_indices: list[int] | None = None
 
-    mixer_type: Literal["lit", "decay", "selective", "softmax", "luna"] = "selective"
+    mixer_type: str = "selective"
     layer_types: list[str] | None = None
     sliding_window: int | None = None
-    feature_map: Literal["silu_norm", "elu", "relu", "hedgehog", "identity"] = "relu"
+    feature_map: str = "relu"
     normalization: Literal["sum", "none"] = "sum"
     attention_layer_norm: bool = False
     position_embedding_type: Literal["none", "absolute", "cyclic"] | None = None
@@ -378,6 +381,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         else:
             self.drop_deleted_fields(kwargs)
             self.warn_of_names(kwargs)
+        for name, default in find_mixer(self.mixer_type).fields.items():
+            setattr(self, name, kwargs.pop(name, default))
         chosen = {name: kwargs.pop(name, None) for name in ("out_features", "out_indices")}
         if any(value is not None for value in chosen.values()):
             self.set_output_features_output_indices(**chosen)
@@ -413,7 +418,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     @classmethod
     def names(cls) -> set[str]:
         """All names that may be set: fields of transformers and LION, and properties with a setter."""
-        names = {field.name for field in fields(cls)}
+        names = {field.name for field in fields(cls)}.union(*(mixer.fields for mixer in MIXERS.values()))
         properties = {name for name in dir(cls) if isinstance(getattr(cls, name), property)}
         return names | {name for name in properties if getattr(cls, name).fset is not None} | {"model_type"}
 
@@ -464,6 +469,13 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
                     "The code that was saved beside the weights still computes it: load it with "
                     "trust_remote_code=True in a process that does not import modeling_lion."
                 )
+        if (name := stored.get("mixer_type", "lit")) not in MIXERS:
+            file = stored.get("auto_map", {}).get("AutoConfig", "").split("--")[-1].split(".")[0]
+            raise ValueError(
+                f"The stored configuration has `mixer_type` {name!r}, which no imported file registers: import the "
+                f"file of its class{f', a copy of which is {file}.py beside the weights' if file else ''}; or load with "
+                "trust_remote_code=True in a process that does not import modeling_lion."
+            )
         if stored["pooling"] in DELETED_POOLINGS:
             raise ValueError(f"The stored configuration has `pooling` {stored['pooling']!r}. {CONVERT_AGAIN}")
         return super().from_dict({"transformers_version": __version__} | stored | given, **kwargs)
@@ -500,11 +512,13 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         """
         ours = {"AutoConfig": "configuration_lion.LionConfig"}
         ours |= {name: f"modeling_lion.{model}" for name, model in AUTO_MODELS[self.modality].items()}
-        # Keep other classes. "user/repo--modeling_lion.X", from a download, now refers to the code that is saved here.
-        others = {k: v for k, v in getattr(self, "auto_map", {}).items() if v.split("--")[-1] != ours.get(k)}
-        self.auto_map = ours | others
+        given = getattr(self, "auto_map", {})
         if self.write_code is not None:
-            self.write_code(save_directory)
+            parts = find_mixer(self.mixer_type), find_feature_map(self.feature_map).function
+            ours = self.write_code(save_directory, parts, ours)
+            given = {k: v for k, v in given.items() if v.split(".")[-1] != ours.get(k, "").split(".")[-1]}
+        # Keep other classes. "user/repo--modeling_lion.X", from a download, now refers to the code that is saved here.
+        self.auto_map = ours | {k: v for k, v in given.items() if v.split("--")[-1] != ours.get(k)}
         super().save_pretrained(save_directory, **kwargs)
 
     @property
@@ -573,7 +587,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     @property
     def mixer_is_linear(self) -> bool:
         """Whether `mixer_type` is a kind of linear attention."""
-        return self.mixer_type not in ("softmax", "luna")
+        return find_mixer(self.mixer_type).is_linear
 
     def layer_type(self, layer_idx: int) -> str:
         """
@@ -612,7 +626,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     @property
     def has_decays(self) -> bool:
         """Whether the influence of tokens decays with distance, so that their order matters without positions."""
-        return self.has_linear_layers and self.mixer_type in ("decay", "selective")
+        return self.has_linear_layers and find_mixer(self.mixer_type).has_decays
 
     @property
     def rope_parameters_by_type(self) -> dict[str, dict | None]:
@@ -665,18 +679,15 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             plan["layers.*.mlp.gate_proj"] = "colwise"
         if self.attention_layer_norm or self.num_scans > 1:
             return plan
-        if self.conv_kernel > 0 or self.has_softmax_layers:
+        if self.conv_kernel > 0 or self.has_softmax_layers or self.local_window > 0:
             return plan
-        if self.local_window > 0 or self.feature_map == "hedgehog" or self.key_dim != self.head_dim:
+        own_parts = find_mixer(self.mixer_type).tensor_parallel_plan
+        if own_parts is None or find_feature_map(self.feature_map).is_learnt or self.key_dim != self.head_dim:
             return plan
         mixer = "layers.*.attention.mixer"
         plan |= {f"{mixer}.{name}_proj": "colwise" for name in ("q", "k", "v")}
         plan["layers.*.attention.o_proj"] = "rowwise"
-        if self.mixer_type == "selective":
-            plan[f"{mixer}.decay_proj"] = "colwise"
-        elif self.mixer_type == "decay":
-            plan |= {f"{mixer}.decay.bias": "colwise", f"{mixer}.decay": "local_params"}
-        return plan
+        return plan | {f"{mixer}.{name}": how for name, how in own_parts.items()}
 
     @base_model_tp_plan.setter
     def base_model_tp_plan(self, plan: dict[str, str]):
@@ -799,7 +810,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
                 f"`layer_types` has {len(given)} entries with `num_hidden_layers` {self.num_hidden_layers}; give one "
                 "for each layer."
             )
-        if self.mixer_type == "luna" or "linear_attention" in given and not self.mixer_is_linear:
+        if find_mixer(self.mixer_type).has_memory or "linear_attention" in given and not self.mixer_is_linear:
             raise ValueError(
                 f"`layer_types` is {given} with `mixer_type` {self.mixer_type!r}, which is not linear attention; set "
                 '`mixer_type` to "lit", "decay" or "selective", or leave `layer_types=None`.'
@@ -823,10 +834,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             )
 
     def validate_normalization(self):
-        if self.feature_map == "identity" and self.normalization == "sum":
+        if not find_feature_map(self.feature_map).is_positive and self.normalization == "sum":
             raise ValueError(
-                '`feature_map="identity"` with `normalization="sum"` divides by numbers of either sign; set '
-                '`normalization="none"`, or a positive `feature_map` ("silu_norm", "elu").'
+                f'`feature_map="{self.feature_map}"` with `normalization="sum"` divides by numbers of either sign; '
+                'set `normalization="none"`, or a positive `feature_map` ("silu_norm", "elu").'
             )
 
     def validate_local_window(self):
@@ -853,10 +864,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
                 "and the rows of an image are none: leave `rope_parameters=None` and set "
                 '`position_embedding_type="absolute"`.'
             )
-        if self.mixer_type == "luna":
+        if find_mixer(self.mixer_type).has_memory:
             raise ValueError(
-                f"`rope_parameters` is {given} with `mixer_type` 'luna', whose memory has no positions; leave "
-                '`rope_parameters=None`, or set `mixer_type` to "softmax" or a linear mixer.'
+                f"`rope_parameters` is {given} with `mixer_type` {self.mixer_type!r}, whose memory has no positions; "
+                'leave `rope_parameters=None`, or set `mixer_type` to "softmax" or a linear mixer.'
             )
         by_type = self.rope_parameters_by_type
         for name, parameters in by_type.items():

@@ -52,9 +52,8 @@ from .attention.tracing import is_readable
 from .blocks import LionMaskedLMHead, LionMLP, LionPooler, make_norm
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid
-from .initialization import init_own_weights, start_by_fan_in
 from .layout.input_checks import check_inputs
-from .layout.layout import PLAIN_LAYOUT, Layout
+from .layout.layout import Layout
 from .layout.rotary import rotary_embeddings, rotary_tables
 from .layout.scans import image_layout
 from .layout.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
@@ -62,27 +61,17 @@ from .layout.sequence_parallel import SequenceParallelModel, shared_layout
 from .layout.text import real_tokens, text_layout
 from .layout.tiles import is_faster_in_tiles
 from .loading import check_config, check_mixer_weights, explain_damaged_weights
-from .mixers.linear import LinearMixer
-from .mixers.linear_decay import DecayMixer, SelectiveMixer
-from .mixers.luna import LunaMixer
-from .mixers.mixer import Mixer
+from .mixers.mixer import Mixer, init_own_weights, start_by_fan_in
+from .mixers.registry import find_mixer
 from .mixers.softmax import SlidingMixer, SoftmaxMixer
-
-
-MIXERS = {
-    "lit": LinearMixer,
-    "decay": DecayMixer,
-    "selective": SelectiveMixer,
-    "softmax": SoftmaxMixer,
-    "luna": LunaMixer,
-}
 
 
 def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
     """The mixer of a layer: that of `mixer_type`, or of softmax for the layer types that name it."""
     if layer_type == "sliding_attention":
         return SlidingMixer
-    return SoftmaxMixer if config.layer_types and layer_type == "full_attention" else MIXERS[config.mixer_type]
+    is_softmax = config.layer_types and layer_type == "full_attention"
+    return SoftmaxMixer if is_softmax else find_mixer(config.mixer_type)
 
 
 # LION's own interface: no other model in the process can be given one of these names by mistake. "eager",
@@ -108,7 +97,7 @@ class LionAttention(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: Layout = PLAIN_LAYOUT,
+        layout: Layout,
         memory: Tensor | None = None,
         output_attentions: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -161,7 +150,7 @@ class LionLayer(GradientCheckpointingLayer):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: Layout = PLAIN_LAYOUT,
+        layout: Layout,
         memory: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:

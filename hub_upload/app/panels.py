@@ -19,7 +19,6 @@ from transformers import AutoModel, BertConfig, PreTrainedModel, pipeline
 from transformers.utils import cached_file
 
 from modeling_lion import AttentionReport
-from modeling_lion.mixers.linear import LinearMixer
 
 from ..checkpoint import find_checkpoint, load_model, load_preprocessor
 from ..publish.model_card import attention_in_words
@@ -319,7 +318,7 @@ class Reading:
 def linear_layers(served: Served) -> list[int]:
     """The layers that have decay masks, counted from 1."""
     layers = served.model.base_model.layers
-    return [n for n, layer in enumerate(layers, 1) if isinstance(layer.attention.mixer, LinearMixer)]
+    return [n for n, layer in enumerate(layers, 1) if layer.attention.mixer.is_linear]
 
 
 def why_not_heads(served: Served) -> str | None:

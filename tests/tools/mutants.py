@@ -1061,14 +1061,14 @@ MODELS = [
     ),
     Mutant(
         "mixers: the CLS token decays",
-        "modeling_lion/mixers/linear_decay.py",
+        "modeling_lion/mixers/decay.py",
         "torch.cat((torch.zeros_like(first), rest), dim=-1)",
         "log_decay",
         "test_convert.py::test_images_follow_the_published_formulas",
     ),
     Mutant(
         "mixers: the bias of a gate is rounded with the hidden states",
-        "modeling_lion/mixers/linear_decay.py",
+        "modeling_lion/mixers/decay.py",
         "return logits.to(dtype) + self.bias.to(dtype)",
         "return (logits + self.bias.to(logits.dtype)).to(dtype)",
         f"{CONFORMANCE}::test_decays_are_not_rounded_with_the_hidden_states",
@@ -1329,7 +1329,7 @@ LOADING = [
     ),
     Mutant(
         "loading: half-lives to the base of e",
-        "modeling_lion/mixers/linear_decay.py",
+        "modeling_lion/mixers/decay.py",
         "decay = torch.exp2(-1 / half_life)",
         "decay = torch.exp(-1 / half_life)",
         f"{CONFORMANCE}::test_half_lives_spread_from_half_a_token_to_the_context",
@@ -1693,7 +1693,7 @@ OTHER_PATHS = [
     ),
     Mutant(
         "hooks: the decays of LION-D have no rows",
-        "modeling_lion/mixers/linear_decay.py",
+        "modeling_lion/mixers/decay.py",
         "if not (has_backward_hooks(self) or is_torch_func_active()):",
         "if True:",
         TRANSFORMS,

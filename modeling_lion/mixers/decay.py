@@ -7,11 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig
+from transformers import initialization as init
 
 from ..attention.numerics import accumulation_dtype
 from ..attention.tracing import is_exporting
 from ..private_apis import has_backward_hooks, is_torch_func_active
 from .linear import LinearMixer
+from .mixer import register_mixer
 
 
 # In tokens, of the fastest head.
@@ -34,6 +36,9 @@ class FixedDecay(nn.Module):
         # The Trainer applies no weight decay to parameters with "bias" in their names.
         self.bias = nn.Parameter(torch.empty(num_heads))
 
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        init.copy_(self.bias, initial_decay_logits(config))
+
     def forward(self, hidden_states: Tensor) -> Tensor:
         """
         The log decays, `(num_heads,)`; only the dtype of the hidden states matters. They are `(batch, num_heads,
@@ -46,8 +51,16 @@ class FixedDecay(nn.Module):
         return log_decay.view(1, -1, 1).expand(batch, -1, length)
 
 
+@register_mixer
 class DecayMixer(LinearMixer):
-    """LION-D: one learnt decay per head, λ = sigmoid(α_h). Those of RetNet are fixed."""
+    """
+    LION-D: one learnt decay per head, λ = sigmoid(α_h). Those of RetNet are fixed. Take it for images, with
+    `patch_order="snake"`.
+    """
+
+    name, title = "decay", "LION-D"
+    description = "with one learnt decay per head, as RetNet has fixed ones"
+    tensor_parallel_plan = {"decay.bias": "colwise", "decay": "local_params"}
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
@@ -64,6 +77,9 @@ class DecayGate(nn.Linear):
     The bias, which sets how long a head remembers, is added in float32: near λ = 1, rounding a logit to bfloat16 would
     change the half-life by percents.
     """
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        init.copy_(self.bias, initial_decay_logits(config))
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         logits = F.linear(hidden_states, self.weight.to(hidden_states.dtype))
@@ -89,8 +105,16 @@ def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
     return layer.log_decay(gate(hidden_states))
 
 
+@register_mixer
 class SelectiveMixer(LinearMixer):
-    """LION-S: a decay computed from each token, λ = sigmoid(w_h·x + b_h), of the shape of Mamba-2's."""
+    """
+    LION-S: a decay computed from each token, λ = sigmoid(w_h·x + b_h), of the shape of Mamba-2's. Take it for text; it
+    is the default.
+    """
+
+    name, title = "selective", "LION-S"
+    description = "with a decay per head computed from each token, as in Mamba-2"
+    tensor_parallel_plan = {"decay_proj": "colwise"}
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
