@@ -47,7 +47,10 @@ NOT_SHIPPED = (
     "modeling_lion.portable_code",
 )
 CONFIGURATION = (
+    "modeling_lion.config_checks",
     "modeling_lion.configuration_lion",
+    "modeling_lion.layout.process_plans",
+    "modeling_lion.loading",
     "modeling_lion.mixers.registry",
     "modeling_lion.private_apis",
 )

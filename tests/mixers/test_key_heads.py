@@ -8,6 +8,7 @@ from conftest import TINY
 from huggingface_hub.errors import StrictDataclassError
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel
+from modeling_lion.layout.layout import Layout
 from modeling_lion.mixers.feature_map import relu
 
 
@@ -42,7 +43,7 @@ def test_a_layer_is_what_the_definition_says(num_key_heads, mixer, normalization
     attention, found = make_model(num_key_heads, kernel, **fields).layers[0].attention, []
     attention.o_proj.register_forward_hook(lambda module, args, output: found.append(args[0]))
     hidden = torch.randn(2, LENGTH, 16, dtype=torch.float64, requires_grad=True)
-    attention(hidden)
+    attention(hidden, Layout())
     layer = attention.mixer
     wide = lambda x: relu(x.unflatten(-1, (num_key_heads, 16 // num_key_heads)))
     query, key = wide(layer.q_proj(hidden)), wide(layer.k_proj(hidden))
@@ -99,7 +100,8 @@ def test_learnt_features_have_weights_for_each_key_head():
 def test_states_are_wider_and_weights_are_reported(num_key_heads, equal):
     """The weights with every kernel, and rows of them in the report."""
     model, inputs = make_model(num_key_heads, "chunk"), make_inputs("right")
-    query, key, value, _ = model.layers[0].attention.mixer(torch.randn(2, LENGTH, 16, dtype=torch.float64)).inputs
+    hidden = torch.randn(2, LENGTH, 16, dtype=torch.float64)
+    query, key, value, _ = model.layers[0].attention.mixer(hidden, Layout()).inputs
     assert query.shape == key.shape == (2, 4, LENGTH, 16 // num_key_heads) and value.shape == (2, 4, LENGTH, 4)
     weights = model(**inputs, output_attentions=True).attentions[0]
     model.set_attn_implementation("eager")
