@@ -136,6 +136,7 @@ class ConfigChecks:
         Args:
             only_near: whether to accept names that are not similar to any field.
         """
+        all_fields = [*cls.__annotations__, *(field for mixer in MIXERS.values() for field in mixer.fields)]
         for name in names:
             hint = OTHER_NAMES.get(name)
             is_known = name.startswith("_") or name.endswith("_token_id") or name in KNOWN_NAMES
@@ -143,11 +144,11 @@ class ConfigChecks:
                 continue
             if hint is None:
                 words = set(name.split("_"))
-                near = [field for field in cls.__annotations__ if words < set(field.split("_"))]
+                near = [field for field in all_fields if words < set(field.split("_"))]
                 if len(near) != 1:  # a part of several fields, such as "size": take the most similar one
-                    near = get_close_matches(name, cls.__annotations__, n=1, cutoff=0.66)
+                    near = get_close_matches(name, all_fields, n=1, cutoff=0.66)
                 if not near:  # a misspelt first word
-                    first = {field.split("_")[0]: field for field in reversed(cls.__annotations__)}
+                    first = {field.split("_")[0]: field for field in reversed(all_fields)}
                     near = [first[word] for word in get_close_matches(name, first, n=1, cutoff=0.85)]
                 hint = f"did you mean `{near[0]}`?" if near else None
             if hint or not only_near:

@@ -140,8 +140,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     published.add_argument(
         "--image_size", type=int, nargs="+", metavar="PIXELS", help="one number, or height and width"
     )
+    published.add_argument("--mixer_type", choices=_choices(InPlaceConfig, "lion_mixer"))
     for name in FIELDS[2:]:
-        if name != "feature_map":
+        if name not in ("mixer_type", "feature_map"):
             published.add_argument(f"--{name}", choices=_choices(LionConfig, name))
 
 

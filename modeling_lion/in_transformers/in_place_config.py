@@ -70,7 +70,8 @@ class InPlaceConfig(PreTrainedConfig):
         # In the place of an `auto_map` of the source, whose classes would compute softmax.
         saved = self.architectures or ()
         chosen = {name: next((x for x in found if x in saved), found[0]) for name, found in self.auto_classes.items()}
-        self.auto_map = {name: f"modeling_lion.{model}" for name, model in chosen.items()}
+        file = "modeling_lion" if self.write_code is not None else type(self).__module__.rpartition(".")[2]
+        self.auto_map = {name: f"{file}.{model}" for name, model in chosen.items()}
         if self.write_code is not None:
             parts = [FEATURE_MAPS[self.lion_feature_map].function] if self.lion_feature_map in FEATURE_MAPS else []
             self.auto_map = self.write_code(save_directory, parts, self.auto_map)
