@@ -5,6 +5,7 @@ LION for transformers. Importing this package registers LION with the Auto class
 
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import transformers
 from tokenization_lion import IMAGE_PROCESSORS, LionTokenizer, lion_image_processor
@@ -49,7 +50,11 @@ for models in AUTO_MODELS.values():
         getattr(transformers, auto_class).register(LionConfig, getattr(modeling_lion, model_name), exist_ok=True)
 
 
-def __getattr__(name: str):
+if TYPE_CHECKING:
+    from configuration_lion import lion_preset
+
+
+def __getattr__(name: str) -> Any:
     if name == "lion_preset":  # lazily: configuration_lion imports this package
         from configuration_lion import lion_preset
 
@@ -68,7 +73,7 @@ __all__ = [
     "encode_passages",
     "linearize",
     "lion_image_processor",
-    "lion_preset",  # noqa: F405 (see `__getattr__`)
+    "lion_preset",
     "register_feature_map",
     "register_mixer",
     "split_passages",

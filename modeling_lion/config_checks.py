@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -17,6 +18,10 @@ from .mixers.registry import MIXERS, find_feature_map, find_mixer
 from .private_apis import default_generation_parameters
 
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig as ConfigPart
+else:
+    ConfigPart = object  # what LionConfig inherits from besides
 logger = logging.get_logger(__name__)
 
 # The types of layers, by transformers' names: with the mixer of `mixer_type`, or with softmax attention.
@@ -117,7 +122,7 @@ OTHER_NAMES = {
 }
 
 
-class ConfigChecks:
+class ConfigChecks(ConfigPart):
     """The checks of `LionConfig`."""
 
     @classmethod

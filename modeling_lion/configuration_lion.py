@@ -337,7 +337,9 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         rows, columns = self.patch_grid
         if self.modality == "image":
             return self.num_prefix_tokens + rows * columns
-        return self.max_position_embeddings if self.has_position_table else self.initial_context_length
+        length = self.max_position_embeddings if self.has_position_table else self.initial_context_length
+        assert length is not None  # `set_lengths` has filled it in
+        return length
 
     @property
     def has_position_table(self) -> bool:
@@ -434,7 +436,8 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         self.rope_parameters = copy.deepcopy(self.rope_parameters)
         for layer_type, parameters in self.rope_parameters_by_type.items():
             if isinstance(parameters, dict):
-                super(LionConfig, self.rope_config(layer_type)).convert_rope_params_to_dict()  # in place
+                config = self.rope_config(layer_type)
+                super(LionConfig, config).convert_rope_params_to_dict()  # type: ignore[misc]  # in place
         return kwargs
 
     @property

@@ -12,14 +12,20 @@ from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from transformers import PreTrainedConfig
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 
+from .config_checks import ConfigPart
 from .mixers.registry import find_feature_map, find_mixer
 
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel as ModelPart
+else:
+    ModelPart = object  # what LionPreTrainedModel inherits from besides
 # The model class of each Auto class, by modality. It is saved in config.json (`auto_map`) for processes without this
 # package. If several Auto classes have the same model, the last one is the usual one.
 AUTO_MODELS = {
@@ -44,7 +50,7 @@ AUTO_MODELS = {
 QUIET = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
 
 
-class SavedWithCode:
+class SavedWithCode(ConfigPart):
     """Saves a configuration with the code that loads it."""
 
     # Writes the code of the model into a folder; `None` if the code itself was loaded from such a folder.
@@ -67,7 +73,7 @@ class SavedWithCode:
         super().save_pretrained(save_directory, **kwargs)
 
 
-def check_config(model_class: type, config: PreTrainedConfig, config_class: type) -> None:
+def check_config(model_class: Any, config: Any, config_class: Any) -> None:
     """Raise a ValueError for a configuration that `model_class` does not support."""
     if isinstance(config, PreTrainedConfig) and type(config).model_type != config_class.model_type:
         raise ValueError(
@@ -117,13 +123,13 @@ def explain_damaged_weights(name: str) -> Iterator[None]:
         ) from error
 
 
-def is_index(content) -> bool:
+def is_index(content: Any) -> bool:
     """Whether the content of an index of weights is valid."""
     weight_map, metadata = (
         content.get(key) if isinstance(content, dict) else None for key in ("weight_map", "metadata")
     )
     has_both = isinstance(weight_map, dict) and isinstance(metadata, dict)
-    return has_both and all(isinstance(file, str) for file in weight_map.values())
+    return has_both and all(isinstance(file, str) for file in content["weight_map"].values())
 
 
 def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[str], missing: list[str]) -> None:
@@ -147,8 +153,10 @@ def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[st
         )
 
 
-class LoadedModel:
+class LoadedModel(ModelPart):
     """The steps of transformers' loading that LION overrides."""
+
+    pooler: Any
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

@@ -114,7 +114,7 @@ class LionAttention(nn.Module):
         if "attention_mask" in kwargs:
             raise ValueError("Layers take no `attention_mask`: give `layout`, or call the model.")
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        name = self.mixer.attention_name(output_attentions)
+        name = self.mixer.attention_name(bool(output_attentions))
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, self.mixer.eager_attention)
         call = self.mixer(hidden_states, layout, memory, attention)
         output = call.attention(*call.inputs)
@@ -187,12 +187,12 @@ class LionPreTrainedModel(LoadedModel, SequenceParallelModel, PreTrainedModel):
     config: LionConfig
     base_model_prefix = "lion"
     supports_gradient_checkpointing = True
-    input_modalities = ("text", "image")
+    input_modalities: tuple[str, ...] = ("text", "image")
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": LionLayer, "attentions": LionAttention}
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = SupportsSoftmax()
     # The modalities that the class supports.
-    _modalities = ("text", "image")
+    _modalities: tuple[str, ...] = ("text", "image")
 
     def __init__(self, config: LionConfig, *inputs, **kwargs):
         check_config(type(self), config, LionConfig)
@@ -268,7 +268,7 @@ class LionModel(LionPreTrainedModel):
         self.rotary_embeddings = rotary_embeddings(config)
         self.layers = nn.ModuleList([LionLayer(config, i) for i in range(config.num_hidden_layers)])
         self.norm = make_norm(config) if config.norm_position == "pre" else None
-        self.pooler = LionPooler(config) if add_pooling_layer else None
+        self.pooler: LionPooler | None = LionPooler(config) if add_pooling_layer else None
         self.keep_decays_in_float32()
         self.gradient_checkpointing = False
         self.sequence_group = None

@@ -87,9 +87,9 @@ class Module:
     def module_of(self, node: ast.ImportFrom) -> str:
         """The dotted name of the module that a relative import reads."""
         parent = self.name.split(".")[: -node.level]
-        return ".".join([*parent, node.module])
+        return ".".join([*parent, node.module or ""])
 
-    def relative_imports(self, nodes: list[ast.AST] | None = None) -> Iterator[ast.ImportFrom]:
+    def relative_imports(self, nodes: Iterable[ast.AST] | None = None) -> Iterator[ast.ImportFrom]:
         """All relative imports, or those among `nodes`, such as the statements at the top level."""
         for node in ast.walk(self.tree) if nodes is None else nodes:
             if isinstance(node, ast.ImportFrom) and node.level:
@@ -137,7 +137,8 @@ def portable_code() -> dict[str, str]:
 
 def joined(group: str, modules: dict[str, tuple[Module, str]]) -> str:
     """The text of the file of a group."""
-    order, seen = [], set()
+    order: list[Module] = []
+    seen: set[str] = set()
 
     def visit(name: str) -> None:
         if name in seen or modules[name][1] != group:
@@ -150,9 +151,10 @@ def joined(group: str, modules: dict[str, tuple[Module, str]]) -> str:
 
     for name in sorted(modules):
         visit(name)
-    imports, others, bodies, defined = {}, {}, [], {}
-    for module in order:
-        bodies.append(body_of(module, group, modules, imports, others, defined))
+    imports: dict[str, set[str]] = {}
+    others: dict[str, set[str]] = {}
+    defined: dict[str, str] = {}
+    bodies = [body_of(module, group, modules, imports, others, defined) for module in order]
     others = {f".{other}": names for other, names in others.items()}
     head = [*map(import_statement, sorted(imports.items())), "", *map(import_statement, sorted(others.items()))]
     if group == "configuration_lion":
@@ -168,7 +170,7 @@ def traits_of_own_parts() -> str:
         if is_own(mixer):
             lines.append(f"MIXERS[{name!r}] = {MixerTraits(**{x: getattr(mixer, x) for x in names})!r}")
     for name, feature_map in FEATURE_MAPS.items():
-        if is_own(feature_map.function):
+        if feature_map.function is not None and is_own(feature_map.function):
             lines.append(f"FEATURE_MAPS[{name!r}] = {feature_map._replace(function=None)!r}")
     return "\n".join([*lines, ""])
 
@@ -197,8 +199,8 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
     lines = module.source.splitlines()
     replaced: dict[int, str | None] = {}
 
-    def replace(node: ast.AST, line: str | None) -> None:
-        replaced.update(dict.fromkeys(range(node.lineno, node.end_lineno + 1)))
+    def replace(node: ast.stmt, line: str | None) -> None:
+        replaced.update(dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1)))
         replaced[node.lineno] = line
 
     def define(name: str, statement: str) -> None:
@@ -215,12 +217,12 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
         elif isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
                 what = alias.name + (f" as {alias.asname}" if alias.asname else "")
-                origin = node.module if isinstance(node, ast.ImportFrom) else ""
+                origin = node.module or "" if isinstance(node, ast.ImportFrom) else ""
                 imports.setdefault(origin, set()).add(what)
                 define(alias.asname or alias.name, f"{origin} {what}")
             replace(node, None)
         else:
-            statement = ast.get_source_segment(module.source, node)
+            statement = ast.get_source_segment(module.source, node) or ""
             names = names_of(node)
             if names and all(defined.get(name) == statement for name in names):
                 replace(node, None)  # the same statement again, such as a logger
@@ -233,8 +235,8 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
             target = modules[module.module_of(node)][1]
             if target == group:
                 raise ValueError(f"{module.path}:{node.lineno} imports from its own group inside a function.")
-            names = ", ".join(alias.name for alias in node.names)
-            replace(node, " " * node.col_offset + f"from .{target} import {names}")
+            imported = ", ".join(alias.name for alias in node.names)
+            replace(node, " " * node.col_offset + f"from .{target} import {imported}")
     kept = [replaced.get(number, line) for number, line in enumerate(lines, 1)]
     text = "\n".join(line for line in kept if line is not None).removeprefix(LICENCE)
     return f"\n\n# {'/'.join(module.name.split('.'))}.py\n{text.strip()}\n"
@@ -284,7 +286,7 @@ def write_portable_code(
             auto_map = {name: f"{entry}.{reference.split('.')[-1]}" for name, reference in (auto_map or {}).items()}
     os.makedirs(folder, exist_ok=True)
     for name, text in texts.items():
-        with tempfile.NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as file:
+        with tempfile.NamedTemporaryFile("w", dir=os.fspath(folder), encoding="utf-8", delete=False) as file:
             file.write(text)
         os.chmod(file.name, 0o644)
         os.replace(file.name, Path(folder, name))
@@ -322,15 +324,17 @@ def portable_source(path: Path) -> str:
             continue
         if node.level:
             raise ValueError(f"{path}:{node.lineno} is not saved: it may import no file beside it.")
-        if node.module.partition(".")[0] not in OWN_NAMES:
+        package = node.module or ""
+        if package.partition(".")[0] not in OWN_NAMES:
             continue
         by_group: dict[str, list[str]] = {}
         for alias in node.names:
             what = alias.name + (f" as {alias.asname}" if alias.asname else "")
-            by_group.setdefault(group_of(alias.name, node.module, modules, path), []).append(what)
+            by_group.setdefault(group_of(alias.name, package, modules, path), []).append(what)
         imports = (f"from .{group} import {', '.join(names)}" for group, names in by_group.items())
         indent = " " * node.col_offset
-        lines[node.lineno - 1 : node.end_lineno] = [None] * (node.end_lineno - node.lineno + 1)
+        for number in range(node.lineno, node.end_lineno or node.lineno):
+            lines[number] = None
         lines[node.lineno - 1] = "\n".join(indent + line for line in imports)
     return "\n".join(line for line in lines if line is not None) + "\n"
 

@@ -109,7 +109,7 @@ def complete_metadata(model: PreTrainedModel, metadata: dict, encoder: str | Non
     class of sentence-transformers that loads the files, if one does.
     """
     library = "sentence-transformers" if encoder else "transformers"
-    tag = ENCODER_TAGS.get(encoder) if traits_of(model).modality == "text" else None
+    tag = ENCODER_TAGS.get(encoder) if encoder and traits_of(model).modality == "text" else None
     defaults = {"library_name": library, "pipeline_tag": tag or pipeline_tag(model)}
     merged = defaults | {k: v for k, v in metadata.items() if v}
     merged["tags"] = list(dict.fromkeys([*(metadata.get("tags") or []), *TAGS, *([library] if encoder else [])]))
@@ -152,7 +152,7 @@ def model_card(
     mixer, kind = attention_in_words(model)
     card = ModelCard.from_template(
         ModelCardData(**metadata),
-        template_path=TEMPLATE,
+        template_path=str(TEMPLATE),
         name=name,
         title=name.split("/")[-1],
         modality=traits.modality,
@@ -180,7 +180,7 @@ def model_card(
 
 
 def training_facts(metadata: dict, state: dict) -> dict:
-    facts = {}
+    facts: dict[str, object] = {}
     for key, title in (("datasets", "data"), ("base_model", "started from")):
         values = metadata.get(key) or []
         facts[title] = ", ".join(map(str, values if isinstance(values, list) else [values]))

@@ -158,7 +158,9 @@ def push_folder(
         state = unchanged
         files = {path.relative_to(folder).as_posix(): path for path in bundle_files(folder)}
         held = api.list_repo_files(repo_id, revision=parent)
-        operations = [CommitOperationAdd(name, str(path)) for name, path in files.items()]
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            CommitOperationAdd(name, str(path)) for name, path in files.items()
+        ]
         operations += [CommitOperationDelete(name) for name in held if is_weights(name) and name not in files]
         try:
             # Until the Hub answers, the commit may or may not have been made.
@@ -171,7 +173,8 @@ def push_folder(
                 revision=revision,
                 parent_commit=parent,
             )
-            arrived_at, url = commit.pr_revision or commit.oid, commit.pr_url or commit.commit_url
+            arrived_at: str | None = commit.pr_revision or commit.oid
+            url = commit.pr_url or commit.commit_url
         except Exception as error:
             # The answer to a commit may be lost although the commit was made.
             if create_pr:

@@ -111,8 +111,11 @@ class InPlaceHead(nn.Module):
             self.query_map, self.key_map = FEATURE_MAPS[config.lion_feature_map].function, None
         self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
         self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
-        kinds = {"decay": lambda: FixedDecay(num_heads), "selective": lambda: KeyDecay(num_heads, head_dim)}
-        self.decay = kinds[config.lion_mixer]() if config.lion_mixer in kinds else None
+        self.decay: FixedDecay | KeyDecay | None = None
+        if config.lion_mixer == "decay":
+            self.decay = FixedDecay(num_heads)
+        elif config.lion_mixer == "selective":
+            self.decay = KeyDecay(num_heads, head_dim)
 
     @torch.no_grad()
     def start(self, scaling: float | None = None) -> None:

@@ -4,10 +4,11 @@ How transformers spreads a model over processes. It reads these plans from the c
 `tp_plan` or FSDP2.
 """
 
+from ..config_checks import ConfigPart
 from ..mixers.registry import find_feature_map, find_mixer
 
 
-class ProcessPlans:
+class ProcessPlans(ConfigPart):
     """The plans of `LionConfig`."""
 
     @property

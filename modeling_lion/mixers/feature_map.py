@@ -38,9 +38,9 @@ def register_feature_map(function: Callable, *, name: str | None = None, is_posi
         ValueError: if another function has the name.
     """
     name = function.__name__ if name is None else name
-    known = FEATURE_MAPS.get(name)
-    if known is not None and getattr(known.function, "__qualname__", None) not in (None, function.__qualname__):
-        raise ValueError(f"The feature map {name!r} is {known.function.__qualname__}: give another `name`.")
+    known = FEATURE_MAPS[name].function if name in FEATURE_MAPS else None
+    if known is not None and known.__qualname__ != function.__qualname__:
+        raise ValueError(f"The feature map {name!r} is {known.__qualname__}: give another `name`.")
     FEATURE_MAPS[name] = FeatureMap(function, is_positive, isinstance(function, type))
     return function
 
