@@ -61,6 +61,7 @@ test-extras: $(VENV)/installed
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m mypy
 
 # pip would compile with one core, which is two thirds of its time; some libraries have files that do not compile.
 $(VENV)/installed: pyproject.toml constraints.txt

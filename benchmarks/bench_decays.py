@@ -18,8 +18,9 @@ import torch
 from bench_quality import SCALES, chosen_tasks, common_arguments, load_data, models_of, train_once
 from report import write_pages
 
-from modeling_lion import LionConfig, initialization
-from modeling_lion.mixers.linear_decay import initial_decay_logits
+from modeling_lion import LionConfig
+from modeling_lion.mixers import decay
+from modeling_lion.mixers.decay import initial_decay_logits
 
 
 def normal(config: LionConfig) -> torch.Tensor:
@@ -48,7 +49,7 @@ def main(args: list[str] | None = None) -> None:
         for model in models_of(data, args.models):
             for name, initial in INITIAL_DECAYS.items():
                 for seed in args.seeds:
-                    with patch.object(initialization, "initial_decay_logits", initial):
+                    with patch.object(decay, "initial_decay_logits", initial):
                         train_once(task, model, seed, data, args, initial_decays=name)
     write_pages(args.output_dir, args.scale)
 

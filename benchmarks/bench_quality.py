@@ -48,7 +48,7 @@ from modeling_lion import (  # noqa: E402
     LionForSequenceClassification,
     LionForTokenClassification,
 )
-from modeling_lion.mixers.linear import LinearMixer  # noqa: E402
+from modeling_lion.mixers.mixer import Mixer  # noqa: E402
 
 
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
@@ -68,7 +68,6 @@ MODELS = {
     "LION-S": {"mixer_type": "selective"},
     "LION-D♮": {"mixer_type": "decay", "patch_order": "snake"},
     "LION-S♮": {"mixer_type": "selective", "patch_order": "snake"},
-    "diagonal": {"mixer_type": "diagonal"},
     "Luna": {"mixer_type": "luna"},
     # The backbone of LION-S; mamba_peers.py replaces its attention.
     "Hydra": {"mixer_type": "selective"},
@@ -399,12 +398,12 @@ def half_lives(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[t
         log_decay = output.inputs[3].forward  # the same backward
         if log_decay is not None:
             log_decay = log_decay.double().cpu()
-            # From (heads,), (batch, heads, length) or (batch, heads, length, head_dim). λ = 1 is padding, or CLS.
+            # From (heads,) or (batch, heads, length). λ = 1 is padding, or CLS.
             rows = log_decay[:, None] if log_decay.dim() == 1 else log_decay.transpose(0, 1).flatten(1)
             found.append((math.log(0.5) / rows.clamp(max=-1e-12)).masked_fill(rows == 0, math.nan))
 
     for module in model.modules():
-        if isinstance(module, LinearMixer):
+        if isinstance(module, Mixer) and module.is_linear:
             hooks.append(module.register_forward_hook(keep))
     is_training = model.training
     model.eval()
@@ -418,7 +417,7 @@ def half_lives(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[t
 def quantiles(layers: list[torch.Tensor]) -> list[list[list[float]]]:
     """By layer and head the `QUANTILES` of the half-lives."""
     points = torch.tensor(QUANTILES, dtype=torch.float64)
-    # A layer of diagonal decays has millions: a sample of them has the same quantiles.
+    # A layer may have millions of decays: a sample of them has the same quantiles.
     step = lambda rows: max(1, rows.shape[1] // 100_000)
     return [torch.nanquantile(rows[:, :: step(rows)], points, dim=1).T.tolist() for rows in layers]
 

@@ -34,7 +34,7 @@ from modeling_lion import LionConfig
 from modeling_lion.attention.decay import LogDecay
 from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.attention.numerics import accumulation_dtype
-from modeling_lion.layout.layout import PLAIN_LAYOUT, Layout
+from modeling_lion.layout.layout import Layout
 
 
 SMALL_STEP = 2048  # numbers of a step, up to which Vim's inference scans in chunks
@@ -191,7 +191,7 @@ class BidirectionalMamba(nn.Module):
         self.mixer, self.reverse_mixer = mixer, reverse_mixer
 
     def forward(
-        self, hidden_states: Tensor, layout: Layout = PLAIN_LAYOUT, memory: None = None, **kwargs
+        self, hidden_states: Tensor, layout: Layout, memory: None = None, **kwargs
     ) -> tuple[Tensor, None, None]:
         """
         Args:

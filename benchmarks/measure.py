@@ -60,7 +60,6 @@ COLORS = {
     "LION-S": "#2563a8",
     "LION-D♮": "#86c79a",
     "LION-S♮": "#7fb2e5",
-    "diagonal": "#7a4fb5",
     "Luna": "#c9a227",
     "Hydra": "#c43c3c",
     "Vim": "#d977a8",
@@ -71,15 +70,14 @@ def attention_inputs(
     mixer: str, batch: int, length: int, heads: int = 12, dim: int = 64, dtype=torch.float32, device: str = "cpu"
 ) -> list[Tensor]:
     """
-    For LION-LIT, -D, -S or -diagonal, in the model's layout: query, key and value `(batch, heads, length, dim)` and,
+    For LION-LIT, -D or -S, in the model's layout: query, key and value `(batch, heads, length, dim)` and,
     unless for LIT, the log decay in float32, half-lives from 1 to 1000 tokens. "LION" has the inputs of LION-S.
     """
     torch.manual_seed(length)
     rand = lambda *shape: torch.rand(*shape, device=device)
     query, key, value = (rand(batch, length, heads, dim).to(dtype).transpose(1, 2) for _ in range(3))
     of_token = (batch, heads, length)
-    shapes = {"LION-D": (heads,), "LION-S": of_token, "LION": of_token, "LION-diagonal": (batch, heads, length, dim)}
-    shape = shapes.get(mixer)
+    shape = {"LION-D": (heads,), "LION-S": of_token, "LION": of_token}.get(mixer)
     log_decay = [] if shape is None else [-(10.0 ** (-3 * rand(*shape)))]
     return [query, key, value - 0.5, *log_decay]
 

@@ -1,12 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Configurations by name: recommended ones, and the published ones (arXiv 2502.16249)."""
 
+from typing import Any
+
 from modeling_lion.configuration_lion import LionConfig, published_fields
 
 
 # Sizes of the published MLPs. Recommended MLPs are gated and have three matrices instead of two: with two thirds of
 # the size, they have as many parameters.
-SIZES = {
+SIZES: dict[str, dict[str, Any]] = {
     "image-tiny": {"modality": "image", "hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768},
     "image-small": {"modality": "image", "hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536},
     "image-base": {"modality": "image", "intermediate_size": 3072},
@@ -27,7 +29,7 @@ PUBLISHED = {"mixer_initializer_range": 0.02}
 PUBLISHED_SIZES = ("image-tiny", "image-small", "image-base", "text-base", "text-large")
 MIXERS = {"lit": "lit", "d": "decay", "s": "selective"}
 # Everything else is a default of LionConfig; docs/research/ablations.md has the gain of each part of that recipe.
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     f"lion-{size}": SIZES[size] | {"intermediate_size": GATED_SIZES[SIZES[size]["intermediate_size"]]}
     for size in RECOMMENDED_SIZES
 }

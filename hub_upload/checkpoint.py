@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
+from typing import Any, Literal, overload
 
 import torch
 from tokenization_lion.tokenization_lion import knows_words
@@ -55,8 +56,9 @@ def find_checkpoint(folder: str | Path) -> Path:
         ValueError: if there are no safetensors weights.
     """
     folder = Path(folder)
-    steps = {p: re.fullmatch(r"checkpoint-(\d+)", p.name) for p in folder.iterdir() if p.is_dir()}
-    newest_first = sorted((p for p, match in steps.items() if match), key=lambda p: -int(steps[p][1]))
+    matches = ((p, re.fullmatch(r"checkpoint-(\d+)", p.name)) for p in folder.iterdir() if p.is_dir())
+    steps = {p: int(match[1]) for p, match in matches if match}
+    newest_first = sorted(steps, key=lambda p: -steps[p])
     for candidate in (folder, *newest_first):
         if (candidate / "config.json").is_file() and any((candidate / name).is_file() for name in WEIGHTS):
             return candidate
@@ -121,7 +123,8 @@ def load_complete(model_class: type[PreTrainedModel], source: str | Path, **opti
     with no_progress_bars():
         model, info = model_class.from_pretrained(source, output_loading_info=True, **options)
         of_pooler = {name for name in model.state_dict() if re.search(r"(^|\.)pooler\.", name)}
-        has_option = any("add_pooling_layer" in signature(x.__init__).parameters for x in type(model).__mro__)
+        makers = (vars(x)["__init__"] for x in type(model).__mro__ if "__init__" in vars(x))
+        has_option = any("add_pooling_layer" in signature(maker).parameters for maker in makers)
         if of_pooler and set(info["missing_keys"]) == of_pooler and has_option:
             options["add_pooling_layer"] = False
             model, info = model_class.from_pretrained(source, output_loading_info=True, **options)
@@ -150,8 +153,20 @@ def no_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+@overload
 def load_preprocessor(
-    modality: str, *sources: str | Path, required: bool = True, **hub
+    modality: str, *sources: str | Path, required: Literal[True] = True, **hub: Any
+) -> PreTrainedTokenizerBase | BaseImageProcessor | FeatureExtractionMixin: ...
+
+
+@overload
+def load_preprocessor(
+    modality: str, *sources: str | Path, required: bool, **hub: Any
+) -> PreTrainedTokenizerBase | BaseImageProcessor | FeatureExtractionMixin | None: ...
+
+
+def load_preprocessor(
+    modality: str, *sources: str | Path, required: bool = True, **hub: Any
 ) -> PreTrainedTokenizerBase | BaseImageProcessor | FeatureExtractionMixin | None:
     """
     The tokenizer (`modality="text"`), image processor (`"image"`) or feature extractor (`"audio"`) in the first of

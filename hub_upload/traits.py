@@ -47,7 +47,9 @@ class Traits:
         self.modality = config.modality
         self.forms = {name: name for name in attention_names(config)}
         self.has_linear_layers = config.has_linear_layers
-        self.paddings = ("none", "right", "left", "interior") if self.modality == "text" else ("none",)
+        self.paddings: tuple[str, ...] = (
+            ("none", "right", "left", "interior") if self.modality == "text" else ("none",)
+        )
         self.chunk_size = config.chunk_size
         self.longest_text = config.longest_text
         self.image_shape = (config.num_channels, *config.image_shape)

@@ -21,8 +21,7 @@ from transformers import PreTrainedModel
 from modeling_lion.attention.reference import reference_attention
 from modeling_lion.in_transformers.in_place_head import InPlaceHead, KeptAttention
 from modeling_lion.layout.layout import Layout
-from modeling_lion.mixers.linear import LinearMixer
-from modeling_lion.mixers.linear_decay import FixedDecay
+from modeling_lion.mixers.decay import FixedDecay
 from modeling_lion.modeling_lion import LionAttention
 
 from .checkpoint import find_checkpoint, load_model
@@ -180,7 +179,8 @@ def verify_checkpoint(
     scale = max(float(x.abs().max()) for x in reference)
     paddings, kernels = traits.paddings, traits.forms
 
-    measured, are_exact = {}, []
+    measured: dict = {}
+    are_exact: list[bool] = []
     for dtype in dict.fromkeys((*dtypes, "float32")):
         model = load_model(checkpoint, dtype=getattr(torch, dtype), revision=revision)
         for kernel in dict.fromkeys((traits.reference, *(kernels if dtype in dtypes else ()))):
@@ -228,7 +228,8 @@ def equals_softmax(model: PreTrainedModel, sample: Tensor) -> bool | None:
 @torch.no_grad()
 def encode(model: PreTrainedModel, samples: list[Tensor], padding: str) -> list[Tensor]:
     """The encoder's outputs at the real tokens of every sample: float64 hidden states, then pooled vectors."""
-    hidden_states, pooled = [], []
+    hidden_states: list[Tensor] = []
+    pooled: list[Tensor] = []
     for inputs in model_batches(model, samples, padding):
         outputs = model.base_model(**inputs)
         rows = outputs.last_hidden_state.double()
@@ -262,7 +263,7 @@ def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
     bad_modules = []
 
     def look(module, args, kwargs, output):
-        if isinstance(module, LionAttention) and isinstance(module.mixer, LinearMixer):
+        if isinstance(module, LionAttention) and module.mixer.is_linear:
             reports.setdefault(module, []).append(head_numbers(module, *args, **kwargs))
         elif isinstance(module, InPlaceHead):
             reports.setdefault(module, []).append(in_place_numbers(module, *args, output=output[0]))
@@ -291,7 +292,7 @@ def numerics_report(model: PreTrainedModel, samples: list[Tensor]) -> Numerics:
 def head_numbers(attention: LionAttention, hidden_states: Tensor, layout: Layout, *args, **kwargs) -> Tensor:
     """`(heads, 3)`: the smallest λ, the smallest |denominator|, the first token that is not finite (inf if none)."""
     query, key, value, log_decays = attention.mixer(hidden_states, layout).inputs
-    reference = layout.along(partial(reference_attention, head_directions=attention.config.head_directions))
+    reference = layout.along(partial(reference_attention, head_directions=attention.config.head_directions or "both"))
     _, weights = reference(query, key, value, log_decays, normalization="none")
     log_decay = log_decays.forward  # the same backward
     denominators = weights[0].sum(-1) * query.shape[-1] ** 0.5  # (heads, length)
@@ -299,7 +300,6 @@ def head_numbers(attention: LionAttention, hidden_states: Tensor, layout: Layout
     if log_decay is None:
         decays = torch.ones_like(denominators)
     else:
-        log_decay = log_decay.amin(-1) if log_decay.dim() == 4 else log_decay
         decays = log_decay.exp().reshape(-1, heads, length if log_decay.dim() == 3 else 1)  # (scans, heads, length)
         decays = decays.amin(0).expand(heads, length)
     bad = ~(denominators.isfinite() & decays.isfinite())

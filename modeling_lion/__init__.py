@@ -5,6 +5,7 @@ LION for transformers. Importing this package registers LION with the Auto class
 
 from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import transformers
 from tokenization_lion import IMAGE_PROCESSORS, LionTokenizer, lion_image_processor
@@ -22,11 +23,16 @@ from .in_transformers.in_place_config import InPlaceConfig
 from .in_transformers.linearize import linearize
 from .in_transformers.local_attention import register_lion_local
 from .layout.passages import EncodedPassages, encode_passages, split_passages
+from .mixers.feature_map import register_feature_map
+from .mixers.mixer import register_mixer
 from .modeling_lion import *  # noqa: F403 (the names in its `__all__`)
 from .portable_code import write_portable_code
 
 
-# Hand-written kernels register themselves on import; without these folders, plain torch operations compute.
+# Mixers register themselves on import.
+for mixer in ("linear", "decay", "softmax", "luna"):
+    import_module(f"{__name__}.mixers.{mixer}")
+# So do hand-written kernels; without these folders, plain torch operations compute.
 for kernels in ("cpu", "triton"):
     if find_spec(f"{__name__}.{kernels}"):
         import_module(f"{__name__}.{kernels}")
@@ -44,7 +50,11 @@ for models in AUTO_MODELS.values():
         getattr(transformers, auto_class).register(LionConfig, getattr(modeling_lion, model_name), exist_ok=True)
 
 
-def __getattr__(name: str):
+if TYPE_CHECKING:
+    from configuration_lion import lion_preset
+
+
+def __getattr__(name: str) -> Any:
     if name == "lion_preset":  # lazily: configuration_lion imports this package
         from configuration_lion import lion_preset
 
@@ -63,6 +73,8 @@ __all__ = [
     "encode_passages",
     "linearize",
     "lion_image_processor",
-    "lion_preset",  # noqa: F405 (see `__getattr__`)
+    "lion_preset",
+    "register_feature_map",
+    "register_mixer",
     "split_passages",
 ]

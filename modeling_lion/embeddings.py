@@ -4,6 +4,7 @@
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
+from transformers import initialization as init
 
 from .blocks import make_norm
 from .layout.input_checks import check_ids
@@ -79,6 +80,13 @@ class LionImageEmbeddings(nn.Module):
         if config.position_embedding_type == "absolute":
             self.position_embeddings = nn.Parameter(torch.zeros(1, config.context_length, config.hidden_size))
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        for parameter in (self.cls_token, self.position_embeddings):
+            if parameter is not None:
+                init.trunc_normal_(parameter, std=config.initializer_range)
+        if self.mask_token is not None:
+            init.zeros_(self.mask_token)
 
     def forward(
         self, pixel_values: Tensor, bool_masked_pos: Tensor | None = None, interpolate_pos_encoding: bool | None = None

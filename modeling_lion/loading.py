@@ -1,22 +1,79 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Checks of the configuration and the weights when a model is constructed or loaded."""
+"""
+What LION adds to transformers' loading and saving: the code beside the weights, by `auto_map`; errors that say what is
+wrong with a configuration or with weights; and steps of loading that would go wrong otherwise, with the reason of
+each.
+"""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from transformers import PreTrainedConfig
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 
+from .config_checks import ConfigPart
+from .mixers.registry import find_feature_map, find_mixer
 
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel as ModelPart
+else:
+    ModelPart = object  # what LionPreTrainedModel inherits from besides
+# The model class of each Auto class, by modality. It is saved in config.json (`auto_map`) for processes without this
+# package. If several Auto classes have the same model, the last one is the usual one.
+AUTO_MODELS = {
+    "text": {
+        "AutoModelForPreTraining": "LionForMaskedLM",
+        "AutoModelForTextEncoding": "LionModel",
+        "AutoModel": "LionModel",
+        "AutoModelForMaskedLM": "LionForMaskedLM",
+        "AutoModelForMultipleChoice": "LionForMultipleChoice",
+        "AutoModelForQuestionAnswering": "LionForQuestionAnswering",
+        "AutoModelForSequenceClassification": "LionForSequenceClassification",
+        "AutoModelForTokenClassification": "LionForTokenClassification",
+    },
+    "image": {
+        "AutoBackbone": "LionBackbone",
+        "AutoModel": "LionModel",
+        "AutoModelForImageClassification": "LionForImageClassification",
+        "AutoModelForMaskedImageModeling": "LionForMaskedImageModeling",
+        "AutoModelForSemanticSegmentation": "LionForSemanticSegmentation",
+    },
+}
 QUIET = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
 
 
-def check_config(model_class: type, config: PreTrainedConfig, config_class: type) -> None:
+class SavedWithCode(ConfigPart):
+    """Saves a configuration with the code that loads it."""
+
+    # Writes the code of the model into a folder; `None` if the code itself was loaded from such a folder.
+    write_code = None
+
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs):
+        """
+        `PreTrainedConfig.save_pretrained`, with an `auto_map` of all classes for this modality and, from the installed
+        package, with the code that it refers to.
+        """
+        ours = {"AutoConfig": "configuration_lion.LionConfig"}
+        ours |= {name: f"modeling_lion.{model}" for name, model in AUTO_MODELS[self.modality].items()}
+        given = getattr(self, "auto_map", {})
+        if self.write_code is not None:
+            parts = find_mixer(self.mixer_type), find_feature_map(self.feature_map).function
+            ours = self.write_code(save_directory, parts, ours)
+            given = {k: v for k, v in given.items() if v.split(".")[-1] != ours.get(k, "").split(".")[-1]}
+        # Keep other classes. "user/repo--modeling_lion.X", from a download, now refers to the code that is saved here.
+        self.auto_map = ours | {k: v for k, v in given.items() if v.split("--")[-1] != ours.get(k)}
+        super().save_pretrained(save_directory, **kwargs)
+
+
+def check_config(model_class: Any, config: Any, config_class: Any) -> None:
     """Raise a ValueError for a configuration that `model_class` does not support."""
     if isinstance(config, PreTrainedConfig) and type(config).model_type != config_class.model_type:
         raise ValueError(
@@ -66,13 +123,13 @@ def explain_damaged_weights(name: str) -> Iterator[None]:
         ) from error
 
 
-def is_index(content) -> bool:
+def is_index(content: Any) -> bool:
     """Whether the content of an index of weights is valid."""
     weight_map, metadata = (
         content.get(key) if isinstance(content, dict) else None for key in ("weight_map", "metadata")
     )
     has_both = isinstance(weight_map, dict) and isinstance(metadata, dict)
-    return has_both and all(isinstance(file, str) for file in weight_map.values())
+    return has_both and all(isinstance(file, str) for file in content["weight_map"].values())
 
 
 def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[str], missing: list[str]) -> None:
@@ -94,3 +151,47 @@ def check_mixer_weights(name: str, config: PreTrainedConfig, unexpected: list[st
             "they were saved with. To initialise these on purpose, make the model from the configuration and call "
             "load_state_dict(state_dict, strict=False)."
         )
+
+
+class LoadedModel(ModelPart):
+    """The steps of transformers' loading that LION overrides."""
+
+    pooler: Any
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        # FSDP2 gives a sharded model a new class, defined in a file of torch; transformers would save that file as the
+        # code of the model, and its name as the class to load.
+        first, *others = cls.__bases__
+        if others and first.__module__.startswith("torch.distributed"):
+            cls.__name__, cls.__module__ = others[0].__name__, others[0].__module__
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
+        """`PreTrainedModel.from_pretrained`, with clear errors for damaged weights and for those of another mixer."""
+        name = pretrained_model_name_or_path
+        with explain_damaged_weights(name):
+            model, info = super().from_pretrained(name, *args, output_loading_info=True, **kwargs)
+        check_mixer_weights(name, model.config, info["unexpected_keys"], info["missing_keys"])
+        return (model, info) if output_loading_info else model
+
+    def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
+        """Load an encoder that was saved without a pooler without one: a new pooler would give random vectors."""
+        super()._adjust_missing_and_unexpected_keys(loading_info)
+        if getattr(self, "pooler", None) is None:
+            return
+        of_pooler = {name for name in self.state_dict() if name.startswith("pooler.")}
+        was_encoder = {"LionModel", "LionBackbone"} & {*(self.config.architectures or ())}
+        if was_encoder and of_pooler and of_pooler <= loading_info.missing_keys:
+            loading_info.missing_keys -= of_pooler
+            self.pooler = None
+
+    def keep_decays_in_float32(self) -> None:
+        """Tell transformers which modules stay float32 if the model is loaded in half precision (SPEC §5)."""
+        parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
+        self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}
+        # Modules that quantisers skip; some match these patterns with names of modules, some with names of parameters.
+        # The gate of a window has one output per head, fewer than 4-bit blocks need on a CPU.
+        self._keep_in_fp32_modules = {
+            f".*{part}" for part in self._keep_in_fp32_modules_strict | {"window_gate"} & parts
+        }

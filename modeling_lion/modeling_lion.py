@@ -52,38 +52,26 @@ from .attention.tracing import is_readable
 from .blocks import LionMaskedLMHead, LionMLP, LionPooler, make_norm
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid
-from .initialization import init_own_weights, start_by_fan_in
 from .layout.input_checks import check_inputs
-from .layout.layout import PLAIN_LAYOUT, Layout
+from .layout.layout import Layout
 from .layout.rotary import rotary_embeddings, rotary_tables
 from .layout.scans import image_layout
 from .layout.segments import SEGMENT_LENGTH, encode_in_segments, goes_in_segments
 from .layout.sequence_parallel import SequenceParallelModel, shared_layout
 from .layout.text import real_tokens, text_layout
 from .layout.tiles import is_faster_in_tiles
-from .loading import check_config, check_mixer_weights, explain_damaged_weights
-from .mixers.linear import LinearMixer
-from .mixers.linear_decay import DecayMixer, DiagonalMixer, SelectiveMixer
-from .mixers.luna import LunaMixer
-from .mixers.mixer import Mixer
+from .loading import LoadedModel, check_config
+from .mixers.mixer import Mixer, init_own_weights, start_by_fan_in
+from .mixers.registry import find_mixer
 from .mixers.softmax import SlidingMixer, SoftmaxMixer
-
-
-MIXERS = {
-    "lit": LinearMixer,
-    "decay": DecayMixer,
-    "selective": SelectiveMixer,
-    "diagonal": DiagonalMixer,
-    "softmax": SoftmaxMixer,
-    "luna": LunaMixer,
-}
 
 
 def mixer_class(config: LionConfig, layer_type: str) -> type[Mixer]:
     """The mixer of a layer: that of `mixer_type`, or of softmax for the layer types that name it."""
     if layer_type == "sliding_attention":
         return SlidingMixer
-    return SoftmaxMixer if config.layer_types and layer_type == "full_attention" else MIXERS[config.mixer_type]
+    is_softmax = config.layer_types and layer_type == "full_attention"
+    return SoftmaxMixer if is_softmax else find_mixer(config.mixer_type)
 
 
 # LION's own interface: no other model in the process can be given one of these names by mistake. "eager",
@@ -109,7 +97,7 @@ class LionAttention(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: Layout = PLAIN_LAYOUT,
+        layout: Layout,
         memory: Tensor | None = None,
         output_attentions: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -126,7 +114,7 @@ class LionAttention(nn.Module):
         if "attention_mask" in kwargs:
             raise ValueError("Layers take no `attention_mask`: give `layout`, or call the model.")
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        name = self.mixer.attention_name(output_attentions)
+        name = self.mixer.attention_name(bool(output_attentions))
         attention = ALL_ATTENTION_FUNCTIONS.get_interface(name, self.mixer.eager_attention)
         call = self.mixer(hidden_states, layout, memory, attention)
         output = call.attention(*call.inputs)
@@ -162,7 +150,7 @@ class LionLayer(GradientCheckpointingLayer):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: Layout = PLAIN_LAYOUT,
+        layout: Layout,
         memory: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:
@@ -195,24 +183,16 @@ class LionLayer(GradientCheckpointingLayer):
 
 
 @auto_docstring(custom_intro="What all LION models share: configuration, loading, kernels by name.")
-class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
+class LionPreTrainedModel(LoadedModel, SequenceParallelModel, PreTrainedModel):
     config: LionConfig
     base_model_prefix = "lion"
     supports_gradient_checkpointing = True
-    input_modalities = ("text", "image")
+    input_modalities: tuple[str, ...] = ("text", "image")
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": LionLayer, "attentions": LionAttention}
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = SupportsSoftmax()
     # The modalities that the class supports.
-    _modalities = ("text", "image")
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        # FSDP2 gives a sharded model a new class, defined in a file of torch; transformers would save that file as the
-        # code of the model, and its name as the class to load.
-        first, *others = cls.__bases__
-        if others and first.__module__.startswith("torch.distributed"):
-            cls.__name__, cls.__module__ = others[0].__name__, others[0].__module__
+    _modalities: tuple[str, ...] = ("text", "image")
 
     def __init__(self, config: LionConfig, *inputs, **kwargs):
         check_config(type(self), config, LionConfig)
@@ -257,15 +237,6 @@ class LionPreTrainedModel(SequenceParallelModel, PreTrainedModel):
         """
         return attention_report(self, tokens, **inputs)
 
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path, *args, output_loading_info: bool = False, **kwargs):
-        """`PreTrainedModel.from_pretrained`, with clear errors for damaged weights and for those of another mixer."""
-        name = pretrained_model_name_or_path
-        with explain_damaged_weights(name):
-            model, info = super().from_pretrained(name, *args, output_loading_info=True, **kwargs)
-        check_mixer_weights(name, model.config, info["unexpected_keys"], info["missing_keys"])
-        return (model, info) if output_loading_info else model
-
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
@@ -297,27 +268,11 @@ class LionModel(LionPreTrainedModel):
         self.rotary_embeddings = rotary_embeddings(config)
         self.layers = nn.ModuleList([LionLayer(config, i) for i in range(config.num_hidden_layers)])
         self.norm = make_norm(config) if config.norm_position == "pre" else None
-        self.pooler = LionPooler(config) if add_pooling_layer else None
-        # SPEC §5: decays stay float32 if the model is loaded in half precision or quantised.
-        parts = {part for name, _ in self.named_parameters() for part in name.split(".")}
-        self._keep_in_fp32_modules_strict = {part for part in parts if part.startswith("decay")}
-        # Modules that quantisers skip; some match these patterns with names of modules, some with names of parameters.
-        # The gate of a window has one output per head, fewer than 4-bit blocks need on a CPU.
-        self._keep_in_fp32_modules = {
-            f".*{part}" for part in self._keep_in_fp32_modules_strict | {"window_gate"} & parts
-        }
+        self.pooler: LionPooler | None = LionPooler(config) if add_pooling_layer else None
+        self.keep_decays_in_float32()
         self.gradient_checkpointing = False
         self.sequence_group = None
         self.post_init()
-
-    def _adjust_missing_and_unexpected_keys(self, loading_info) -> None:
-        """Load an encoder that was saved without a pooler without one: a new pooler would give random vectors."""
-        super()._adjust_missing_and_unexpected_keys(loading_info)
-        of_pooler = {name for name in self.state_dict() if name.startswith("pooler.")}
-        was_encoder = {"LionModel", "LionBackbone"} & {*(self.config.architectures or ())}
-        if was_encoder and of_pooler and of_pooler <= loading_info.missing_keys:
-            loading_info.missing_keys -= of_pooler
-            self.pooler = None
 
     def get_input_embeddings(self) -> nn.Module:
         return self.embeddings.word_embeddings if self.is_text else self.embeddings.patch_embeddings

@@ -11,18 +11,28 @@ modules of a group are joined into one file, in the order of their imports, with
 
 Imports within a group are dropped, and imports of another group are changed to its file. Imports inside functions stay
 where they are, so that they stay lazy.
+
+A mixer or a feature map from elsewhere goes beside these files, in the file that defines it, whose imports of this
+package are changed to imports of theirs. config.json then names that file, so that it is loaded first.
 """
 
 import ast
+import inspect
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 
 import tokenization_lion
+from transformers.utils import logging
 
+from .mixers.registry import FEATURE_MAPS, MIXERS, MixerTraits
+
+
+logger = logging.get_logger(__name__)
 
 PACKAGES = {"modeling_lion": Path(__file__).parent, "tokenization_lion": Path(tokenization_lion.__file__).parent}
 # Modules of another package that are shipped, and their groups.
@@ -36,7 +46,14 @@ NOT_SHIPPED = (
     "modeling_lion.layout.passages",
     "modeling_lion.portable_code",
 )
-CONFIGURATION = ("modeling_lion.configuration_lion", "modeling_lion.private_apis")
+CONFIGURATION = (
+    "modeling_lion.config_checks",
+    "modeling_lion.configuration_lion",
+    "modeling_lion.layout.process_plans",
+    "modeling_lion.loading",
+    "modeling_lion.mixers.registry",
+    "modeling_lion.private_apis",
+)
 GROUPS = ("configuration_lion", "modeling_lion", "triton_lion")
 LICENCE = "# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.\n"
 HEADER = (
@@ -44,6 +61,19 @@ HEADER = (
     + """# Generated from the package lion-transformers {version}, module by module: change it there, not here.
 """
 )
+# The packages that a file from elsewhere may import from.
+OWN_NAMES = ("configuration_lion", *PACKAGES)
+ENTRY = """
+
+# Added where a model was saved. Its config.json names these classes as those of this file, so that the code above is
+# loaded with them, and saved again.
+{imports}
+
+
+for saved_class in (
+{names}):
+    saved_class.__module__ = __name__
+"""
 
 
 class Module:
@@ -57,9 +87,9 @@ class Module:
     def module_of(self, node: ast.ImportFrom) -> str:
         """The dotted name of the module that a relative import reads."""
         parent = self.name.split(".")[: -node.level]
-        return ".".join([*parent, node.module])
+        return ".".join([*parent, node.module or ""])
 
-    def relative_imports(self, nodes: list[ast.AST] | None = None) -> Iterator[ast.ImportFrom]:
+    def relative_imports(self, nodes: Iterable[ast.AST] | None = None) -> Iterator[ast.ImportFrom]:
         """All relative imports, or those among `nodes`, such as the statements at the top level."""
         for node in ast.walk(self.tree) if nodes is None else nodes:
             if isinstance(node, ast.ImportFrom) and node.level:
@@ -107,7 +137,8 @@ def portable_code() -> dict[str, str]:
 
 def joined(group: str, modules: dict[str, tuple[Module, str]]) -> str:
     """The text of the file of a group."""
-    order, seen = [], set()
+    order: list[Module] = []
+    seen: set[str] = set()
 
     def visit(name: str) -> None:
         if name in seen or modules[name][1] != group:
@@ -120,12 +151,33 @@ def joined(group: str, modules: dict[str, tuple[Module, str]]) -> str:
 
     for name in sorted(modules):
         visit(name)
-    imports, others, bodies, defined = {}, {}, [], {}
-    for module in order:
-        bodies.append(body_of(module, group, modules, imports, others, defined))
+    imports: dict[str, set[str]] = {}
+    others: dict[str, set[str]] = {}
+    defined: dict[str, str] = {}
+    bodies = [body_of(module, group, modules, imports, others, defined) for module in order]
     others = {f".{other}": names for other, names in others.items()}
     head = [*map(import_statement, sorted(imports.items())), "", *map(import_statement, sorted(others.items()))]
+    if group == "configuration_lion":
+        bodies.append(traits_of_own_parts())
     return HEADER.format(version=version("lion-transformers")) + "\n".join([*head, *bodies])
+
+
+def traits_of_own_parts() -> str:
+    """What a configuration asks of the package's mixers and feature maps, for processes that load nothing else."""
+    names = [field.name for field in fields(MixerTraits)]
+    lines = ["", "", "# modeling_lion.py replaces these with the classes and functions."]
+    for name, mixer in MIXERS.items():
+        if is_own(mixer):
+            lines.append(f"MIXERS[{name!r}] = {MixerTraits(**{x: getattr(mixer, x) for x in names})!r}")
+    for name, feature_map in FEATURE_MAPS.items():
+        if feature_map.function is not None and is_own(feature_map.function):
+            lines.append(f"FEATURE_MAPS[{name!r}] = {feature_map._replace(function=None)!r}")
+    return "\n".join([*lines, ""])
+
+
+def is_own(part: Callable) -> bool:
+    """Whether a mixer or a feature map is a part of this package."""
+    return part.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def import_statement(names_of_origin: tuple[str, set[str]]) -> str:
@@ -147,8 +199,8 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
     lines = module.source.splitlines()
     replaced: dict[int, str | None] = {}
 
-    def replace(node: ast.AST, line: str | None) -> None:
-        replaced.update(dict.fromkeys(range(node.lineno, node.end_lineno + 1)))
+    def replace(node: ast.stmt, line: str | None) -> None:
+        replaced.update(dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1)))
         replaced[node.lineno] = line
 
     def define(name: str, statement: str) -> None:
@@ -165,12 +217,12 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
         elif isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
                 what = alias.name + (f" as {alias.asname}" if alias.asname else "")
-                origin = node.module if isinstance(node, ast.ImportFrom) else ""
+                origin = node.module or "" if isinstance(node, ast.ImportFrom) else ""
                 imports.setdefault(origin, set()).add(what)
                 define(alias.asname or alias.name, f"{origin} {what}")
             replace(node, None)
         else:
-            statement = ast.get_source_segment(module.source, node)
+            statement = ast.get_source_segment(module.source, node) or ""
             names = names_of(node)
             if names and all(defined.get(name) == statement for name in names):
                 replace(node, None)  # the same statement again, such as a logger
@@ -183,8 +235,8 @@ def body_of(module: Module, group: str, modules: dict, imports: dict, others: di
             target = modules[module.module_of(node)][1]
             if target == group:
                 raise ValueError(f"{module.path}:{node.lineno} imports from its own group inside a function.")
-            names = ", ".join(alias.name for alias in node.names)
-            replace(node, " " * node.col_offset + f"from .{target} import {names}")
+            imported = ", ".join(alias.name for alias in node.names)
+            replace(node, " " * node.col_offset + f"from .{target} import {imported}")
     kept = [replaced.get(number, line) for number, line in enumerate(lines, 1)]
     text = "\n".join(line for line in kept if line is not None).removeprefix(LICENCE)
     return f"\n\n# {'/'.join(module.name.split('.'))}.py\n{text.strip()}\n"
@@ -206,11 +258,103 @@ def names_of(node: ast.stmt) -> list[str]:
     return [x.id for target in targets for x in ast.walk(target) if isinstance(x, ast.Name)]
 
 
-def write_portable_code(folder: str | os.PathLike) -> None:
-    """Write the generated files into a folder, each one atomically."""
+def write_portable_code(
+    folder: str | os.PathLike, parts: Iterable[Callable] = (), auto_map: dict[str, str] | None = None
+) -> dict[str, str] | None:
+    """
+    Write the generated files into a folder, each one atomically.
+
+    Args:
+        parts: the mixer and the feature map of the model; the files of those from elsewhere are written, too.
+        auto_map: of the configuration, `"file.Class"` by Auto class.
+
+    Returns:
+        The `auto_map` that loads the parts as well.
+    """
+    texts = dict(portable_code())
+    if others := [part for part in parts if not is_own(part)]:
+        try:
+            files = {Path(source_file(part)).name: Path(source_file(part)) for part in others}
+            found = {name: portable_source(path) for name, path in files.items()}
+        except ValueError as error:
+            logger.warning_once(f"{error} What is saved loads only where this file is imported before.")
+        else:
+            first, *_ = found
+            entry, names = Path(first).stem, {(Path(source_file(part)).name, part.__name__) for part in others}
+            found[first] += entry_code(sorted(x for x in names if x[0] != first), auto_map or {})
+            texts |= found
+            auto_map = {name: f"{entry}.{reference.split('.')[-1]}" for name, reference in (auto_map or {}).items()}
     os.makedirs(folder, exist_ok=True)
-    for name, text in portable_code().items():
-        with tempfile.NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as file:
+    for name, text in texts.items():
+        with tempfile.NamedTemporaryFile("w", dir=os.fspath(folder), encoding="utf-8", delete=False) as file:
             file.write(text)
         os.chmod(file.name, 0o644)
         os.replace(file.name, Path(folder, name))
+    return auto_map
+
+
+def source_file(part: Callable) -> str:
+    """The file of a mixer or a feature map from elsewhere; a ValueError if it cannot go beside weights."""
+    root = part.__module__.partition(".")[0]
+    try:
+        path = inspect.getsourcefile(part)
+    except (OSError, TypeError):
+        path = None
+    if path is None or root in ("__main__", "torch", "transformers"):
+        raise ValueError(f"{part.__name__} is not saved: define it in a file of its own, and import that.")
+    if not (name := Path(path).stem).isidentifier() or name in GROUPS:
+        raise ValueError(f"{part.__name__} is not saved: {path} needs another name.")
+    return path
+
+
+def portable_source(path: Path) -> str:
+    """
+    The source of a file from elsewhere, with imports from this package changed to imports from the generated files.
+
+    Raises:
+        ValueError: if it imports something that is not in these files.
+    """
+    modules = shipped_modules()
+    source = path.read_text(encoding="utf-8")
+    lines: list[str | None] = list(source.splitlines())
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import) and any(alias.name.partition(".")[0] in OWN_NAMES for alias in node.names):
+            raise ValueError(f"{path}:{node.lineno} is not saved: write `from package import name`.")
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        if node.level:
+            raise ValueError(f"{path}:{node.lineno} is not saved: it may import no file beside it.")
+        package = node.module or ""
+        if package.partition(".")[0] not in OWN_NAMES:
+            continue
+        by_group: dict[str, list[str]] = {}
+        for alias in node.names:
+            what = alias.name + (f" as {alias.asname}" if alias.asname else "")
+            by_group.setdefault(group_of(alias.name, package, modules, path), []).append(what)
+        imports = (f"from .{group} import {', '.join(names)}" for group, names in by_group.items())
+        indent = " " * node.col_offset
+        for number in range(node.lineno, node.end_lineno or node.lineno):
+            lines[number] = None
+        lines[node.lineno - 1] = "\n".join(indent + line for line in imports)
+    return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def group_of(name: str, imported_from: str, modules: dict[str, tuple[Module, str]], path: Path) -> str:
+    """The generated file with what is imported as `from imported_from import name`."""
+    if imported_from in modules:
+        return modules[imported_from][1]
+    for module, group in modules.values():
+        if any(name in names_of(node) for node in module.tree.body):
+            return group
+    raise ValueError(f"{path} is not saved: it imports {name} of {imported_from}, which models do not need.")
+
+
+def entry_code(others: list[tuple[str, str]], auto_map: dict[str, str]) -> str:
+    """The end of the file that config.json names: it imports the other files, and the classes under their names."""
+    names = {f".{Path(file).stem}": {name} for file, name in others}
+    for reference in auto_map.values():
+        module, name = reference.split(".")
+        names.setdefault(f".{module}", set()).add(name)
+    classes = sorted({reference.split(".")[1] for reference in auto_map.values()})
+    imports = "\n".join(map(import_statement, sorted(names.items())))
+    return ENTRY.format(imports=imports, names="".join(f"    {name},\n" for name in classes))

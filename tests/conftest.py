@@ -20,14 +20,15 @@ import transformers
 import modeling_lion
 from modeling_lion import LionConfig
 from modeling_lion.attention.implementation_names import attention_names
+from modeling_lion.mixers import registry
 
 
-LINEAR_MIXERS = ["lit", "decay", "selective"]
-MIXERS = [*LINEAR_MIXERS, "diagonal", "softmax", "luna", "hybrid"]
+LINEAR_MIXERS = [name for name, mixer in registry.MIXERS.items() if mixer.is_linear]
+MIXERS = [*registry.MIXERS, "hybrid"]
 KERNELS = ["parallel", "chunk", "rnn"]
-# Mixers in the kernels that compute them. Decays per channel go through the same code as those of "selective".
+# Mixers in the kernels that compute them.
 PAIRS = [(mixer, kernel) for mixer in LINEAR_MIXERS for kernel in KERNELS]
-PAIRS += [("diagonal", "chunk"), ("softmax", "sdpa"), ("luna", "sdpa"), ("hybrid", "chunk")]
+PAIRS += [(name, "sdpa") for name in registry.MIXERS if name not in LINEAR_MIXERS] + [("hybrid", "chunk")]
 BATCH, LENGTH, CHOICES, LABELS = 3, 9, 4, 3
 # Weights large enough for a mistake to show, several chunks per sequence, a grid that is not square.
 TINY = {

@@ -10,8 +10,8 @@ from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
 from configuration_lion import LionConfig
 from modeling_lion import LionForImageClassification, LionForMaskedLM, LionForSequenceClassification
-from modeling_lion.in_transformers.in_place_config import IN_PLACE_FEATURE_MAPS, InPlaceConfig
-from modeling_lion.mixers.feature_map import FEATURE_MAPS
+from modeling_lion.in_transformers.in_place_config import InPlaceConfig, in_place_feature_maps
+from modeling_lion.mixers.registry import FEATURE_MAPS
 
 from ..checkpoint import fit_length, load_preprocessor, new_folder
 from ..verify import Verification, print_table, verification_table, verify_checkpoint
@@ -110,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("source", help="a folder or Hub name of an encoder; or a .pt, .pth, .bin or .safetensors file")
     parser.add_argument("folder", help="folder to create")
-    choices = {*FEATURE_MAPS, *IN_PLACE_FEATURE_MAPS}
+    choices = {*FEATURE_MAPS, *in_place_feature_maps()}
     parser.add_argument("--feature_map", choices=sorted(choices), help='of an encoder "hedgehog" by default')
     encoder = parser.add_argument_group("of an encoder (as in modeling_lion.linearize)")
     encoder.add_argument(
@@ -140,8 +140,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     published.add_argument(
         "--image_size", type=int, nargs="+", metavar="PIXELS", help="one number, or height and width"
     )
+    published.add_argument("--mixer_type", choices=_choices(InPlaceConfig, "lion_mixer"))
     for name in FIELDS[2:]:
-        if name != "feature_map":
+        if name not in ("mixer_type", "feature_map"):
             published.add_argument(f"--{name}", choices=_choices(LionConfig, name))
 
 

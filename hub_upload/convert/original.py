@@ -306,16 +306,18 @@ def shown_by_layers(
 ) -> dict:
     """The fields that the layers determine; `up`, `bias`, `decay` and `gate` are names in the first layer."""
     numbers = {int(name.removeprefix(layers).split(".")[0]) for name in state_dict if name.startswith(layers)}
-    up, decay, gate = (state_dict.get(f"{layers}0.{name}") for name in (up, decay, gate))
+    up_weight, decays, gates = (state_dict.get(f"{layers}0.{name}") for name in (up, decay, gate))
     shown = {
-        "mixer_type": "decay" if decay is not None else "lit" if gate is None else "selective",
+        "mixer_type": "decay" if decays is not None else "lit" if gates is None else "selective",
         "hidden_size": hidden_size,
         "num_hidden_layers": max(numbers, default=-1) + 1,
-        "intermediate_size": up.shape[0] if up is not None else 4 * hidden_size,
+        "intermediate_size": up_weight.shape[0] if up_weight is not None else 4 * hidden_size,
         "qkv_bias": f"{layers}0.{bias}" in state_dict,
     }
-    if shown["mixer_type"] != "lit":
-        shown["num_attention_heads"] = decay.numel() if shown["mixer_type"] == "decay" else gate.shape[0]
+    if decays is not None:
+        shown["num_attention_heads"] = decays.numel()
+    elif gates is not None:
+        shown["num_attention_heads"] = gates.shape[0]
     return shown
 
 
@@ -330,7 +332,7 @@ def shown_by_image_model(state_dict: Mapping[str, Tensor]) -> tuple[dict, dict]:
         "position_embedding_type": "absolute" if "pos_embed" in state_dict else "none",
         "num_labels": state_dict["head.weight"].shape[0] if "head.weight" in state_dict else 0,
     }
-    recipe = {"feature_map": "elu", "normalization": "sum"}
+    recipe: dict[str, object] = {"feature_map": "elu", "normalization": "sum"}
     recipe |= dict.fromkeys(("num_attention_heads", "pooling", "image_size"))
     if shown["mixer_type"] != "lit":
         recipe["feature_map"] = "silu_norm"

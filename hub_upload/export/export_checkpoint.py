@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
@@ -111,8 +111,6 @@ def check_exportable(model: PreTrainedModel, attn_implementation: str) -> None:
         raise ValueError(f"A {name} cannot be exported: {REFUSED[name]}.")
     if traits_of(model).modality == "audio":
         raise ValueError(f"A {name} cannot be exported: it reads sounds, and graphs are of texts and images.")
-    if getattr(model.config, "mixer_type", None) == "diagonal" and attn_implementation == "parallel":
-        raise ValueError('`attn_implementation="parallel"` has no graph with `mixer_type` \'diagonal\': use "chunk".')
 
 
 def save_modules(source: Path, folder: Path) -> str | None:
@@ -203,7 +201,7 @@ class Attention(torch.nn.Module):
         return self.choice(*inputs)
 
 
-def add_choices(model, choices: list[Choice | InPlaceChoice], opset_version: int | None) -> None:
+def add_choices(model, choices: Sequence[Choice | InPlaceChoice], opset_version: int | None) -> None:
     """Add the functions to an ONNX model that it calls where it chooses (`choosing_graphs`)."""
     import onnx_ir
 
@@ -404,7 +402,7 @@ def run(args: argparse.Namespace) -> None:
     ms = lambda seconds: "" if seconds is None else f"{seconds * 1e3:.1f}"
     rows = [["input", "largest output", "largest error", "ms", "ms in torch", "ratio"]]
     for row in found:
-        ratio = "" if row.seconds is None else f"{row.seconds / row.torch_seconds:.2f}"
+        ratio = "" if row.seconds is None or row.torch_seconds is None else f"{row.seconds / row.torch_seconds:.2f}"
         cells = [f"{row.scale:.3g}", f"{row.error:.1e}", ms(row.seconds), ms(row.torch_seconds), ratio]
         rows.append([row.inputs, *cells])
     print_table(rows)

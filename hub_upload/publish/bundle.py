@@ -111,7 +111,7 @@ def create_bundle(
         else:
             text = f"---\n{ModelCardData(**metadata).to_yaml()}\n---\n\n{card.strip()}\n"
         (folder / "README.md").write_text(text, encoding="utf-8")
-        if results:
+        if results and eval_results is not None:
             path = folder / ".eval_results" / f"{Path(eval_results).stem}.yaml"
             path.parent.mkdir()
             path.write_text(yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False), encoding="utf-8")
@@ -134,13 +134,14 @@ def left_out(source: Path, checkpoint: Path, files: Collection[str]) -> tuple[st
     Names of the files in `source` that a bundle with `files` lacks, and of the folders of which it has no file.
     Weights in `checkpoint` are never listed, since a bundle may split them into other files.
     """
-    taken, lost = set(), []
+    taken: set[Path] = set()
+    lost: list[Path] = []
     for path in sorted(source.rglob("*")):
         if path.is_file():
             name = path.relative_to(checkpoint if path.is_relative_to(checkpoint) else source).as_posix()
             is_taken = name in files or is_weights(name) or name == TOKENIZER_CODE
             taken.update(path.parents) if is_taken else lost.append(path)
-    names = {}
+    names: dict[str, None] = {}
     for path in lost:
         whole = [parent for parent in path.parents if parent not in taken and parent.is_relative_to(source)]
         name = (whole[-1] if whole and whole[-1] != source else path).relative_to(source).as_posix()
@@ -200,14 +201,14 @@ def own_card(source: Path) -> str | None:
 def check_kernels(folder: Path, file: str | Path | None, source: Path | None = None) -> Verification:
     """Return what `verify_checkpoint` finds; raise a ValueError about `source` if kernels disagree or compute NaN."""
     verification = verify_checkpoint(folder, file=file)
-    if verification.passed:
-        return verification
-    reasons = ["Its kernels do not agree with the float64 reference."]
-    if verification.numerics.first_nan is not None:
-        reasons.append(f"The first number that is not finite: {verification.numerics.first_nan}.")
-    header, *rows = verification_table(verification)
-    reasons += ["  ".join(row) for row in (header, *(row for row in rows if row[-1] == "FAILED"))]
-    refuse(source or folder, [*reasons, "`lion verify` shows more."])
+    if not verification.passed:
+        reasons = ["Its kernels do not agree with the float64 reference."]
+        if verification.numerics.first_nan is not None:
+            reasons.append(f"The first number that is not finite: {verification.numerics.first_nan}.")
+        header, *rows = verification_table(verification)
+        reasons += ["  ".join(row) for row in (header, *(row for row in rows if row[-1] == "FAILED"))]
+        refuse(source or folder, [*reasons, "`lion verify` shows more."])
+    return verification
 
 
 def file_sizes(folder: str | Path) -> dict[str, int]:

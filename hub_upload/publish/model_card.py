@@ -20,6 +20,7 @@ from huggingface_hub import (
 from transformers import PreTrainedModel
 
 from modeling_lion.in_transformers.in_place_config import PREFIX
+from modeling_lion.mixers.registry import find_mixer
 
 from ..traits import InPlaceTraits, traits_of
 from ..verify import Verification
@@ -27,14 +28,6 @@ from ..verify import Verification
 
 TEMPLATE = Path(__file__).with_name("model_card.md")
 TAGS = ("lion", "linear-attention", "custom_code")
-MIXERS = {
-    "lit": ("LION-LIT", "without decay, the Linear Transformer read both ways"),
-    "decay": ("LION-D", "with one learnt decay per head, as RetNet has fixed ones"),
-    "selective": ("LION-S", "with a decay per head computed from each token, as in Mamba-2"),
-    "diagonal": ("LION with diagonal decays", "with a decay for each channel of the keys, computed from each token"),
-    "luna": ("Luna in the backbone of LION", "through a memory of fixed length, in linear time"),
-    "softmax": ("Softmax attention in the backbone of LION", "as in BERT and ViT, to compare LION with"),
-}
 GROWTH = "time and memory grow with"
 # By form of linear attention: what it does, and what its cost grows with.
 FORMS = {
@@ -116,7 +109,7 @@ def complete_metadata(model: PreTrainedModel, metadata: dict, encoder: str | Non
     class of sentence-transformers that loads the files, if one does.
     """
     library = "sentence-transformers" if encoder else "transformers"
-    tag = ENCODER_TAGS.get(encoder) if traits_of(model).modality == "text" else None
+    tag = ENCODER_TAGS.get(encoder) if encoder and traits_of(model).modality == "text" else None
     defaults = {"library_name": library, "pipeline_tag": tag or pipeline_tag(model)}
     merged = defaults | {k: v for k, v in metadata.items() if v}
     merged["tags"] = list(dict.fromkeys([*(metadata.get("tags") or []), *TAGS, *([library] if encoder else [])]))
@@ -159,7 +152,7 @@ def model_card(
     mixer, kind = attention_in_words(model)
     card = ModelCard.from_template(
         ModelCardData(**metadata),
-        template_path=TEMPLATE,
+        template_path=str(TEMPLATE),
         name=name,
         title=name.split("/")[-1],
         modality=traits.modality,
@@ -187,7 +180,7 @@ def model_card(
 
 
 def training_facts(metadata: dict, state: dict) -> dict:
-    facts = {}
+    facts: dict[str, object] = {}
     for key, title in (("datasets", "data"), ("base_model", "started from")):
         values = metadata.get(key) or []
         facts[title] = ", ".join(map(str, values if isinstance(values, list) else [values]))
@@ -209,13 +202,14 @@ def attention_in_words(model: PreTrainedModel) -> tuple[str, str]:
     config, traits = model.config, traits_of(model)
     if not isinstance(traits, InPlaceTraits):
         is_softmax = config.mixer_is_linear and not config.has_linear_layers  # whatever `mixer_type` would be
-        name, how = MIXERS["softmax" if is_softmax else config.mixer_type]
-        return name, f"{'linear ' if config.has_linear_layers else ''}attention {how}"
-    name, how = MIXERS[config.lion_mixer]
+        mixer = find_mixer("softmax" if is_softmax else config.mixer_type)
+        what = f"{'linear ' if config.has_linear_layers else ''}attention {mixer.description}".strip()
+        return mixer.title or f"The mixer {mixer.name} in the backbone of LION", what
+    mixer = find_mixer(config.lion_mixer)
     window = f" and softmax over {config.lion_window} tokens on each side" if config.lion_window else ""
     source = config.model_type.removeprefix(PREFIX)
-    attention = f"linear attention {how},{window} where an input has more than {config.lion_exact_length} tokens"
-    return f"{name} inside of an encoder of type {source!r}", attention
+    what = f"linear attention {mixer.description},{window} where an input has more than"
+    return f"{mixer.title} inside of an encoder of type {source!r}", f"{what} {config.lion_exact_length} tokens"
 
 
 def rows_of_lion(model: PreTrainedModel) -> dict[str, object]:

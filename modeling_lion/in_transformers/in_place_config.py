@@ -8,12 +8,15 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from ..mixers.feature_map import FEATURE_MAPS
+from ..mixers.registry import FEATURE_MAPS
 
 
-# Positive ones, and one that only heads inside other encoders have (in_place_head.py).
-IN_PLACE_FEATURE_MAPS = (*(name for name in FEATURE_MAPS if name != "identity"), "scaled_hedgehog")
 PREFIX = "lion-"  # of `model_type`
+
+
+def in_place_feature_maps() -> list[str]:
+    """Positive ones, and one that only heads inside other encoders have (in_place_head.py)."""
+    return [*(name for name, feature_map in FEATURE_MAPS.items() if feature_map.is_positive), "scaled_hedgehog"]
 
 
 def is_lion(config: PreTrainedConfig) -> bool:
@@ -52,8 +55,8 @@ class InPlaceConfig(PreTrainedConfig):
     lion_position_table: list | tuple | None = None
 
     def validate_lion(self):
-        if self.lion_feature_map not in IN_PLACE_FEATURE_MAPS:
-            names = ", ".join(map(repr, IN_PLACE_FEATURE_MAPS))
+        if self.lion_feature_map not in in_place_feature_maps():
+            names = ", ".join(map(repr, in_place_feature_maps()))
             raise ValueError(f"`feature_map` is {self.lion_feature_map!r}; give a positive one: {names}.")
         for name in ("lion_window", "lion_exact_length"):
             if getattr(self, name) < 0:
@@ -67,9 +70,11 @@ class InPlaceConfig(PreTrainedConfig):
         # In the place of an `auto_map` of the source, whose classes would compute softmax.
         saved = self.architectures or ()
         chosen = {name: next((x for x in found if x in saved), found[0]) for name, found in self.auto_classes.items()}
-        self.auto_map = {name: f"modeling_lion.{model}" for name, model in chosen.items()}
+        file = "modeling_lion" if self.write_code is not None else type(self).__module__.rpartition(".")[2]
+        self.auto_map = {name: f"{file}.{model}" for name, model in chosen.items()}
         if self.write_code is not None:
-            self.write_code(save_directory)
+            parts = [FEATURE_MAPS[self.lion_feature_map].function] if self.lion_feature_map in FEATURE_MAPS else []
+            self.auto_map = self.write_code(save_directory, parts, self.auto_map)
         super().save_pretrained(save_directory, **kwargs)
 
 

@@ -22,10 +22,12 @@ from ..attention.lion_attention import lion_attention
 from ..attention.numerics import accumulation_dtype, divide, without_autocast
 from ..attention.softmax_window import dense_window_mask, window_places
 from ..layout.tiles import can_be_cut, cut_into_tiles, in_tiles
-from ..mixers.feature_map import FEATURE_MAPS, Hedgehog
-from ..mixers.linear_decay import FixedDecay
+from ..mixers.decay import FixedDecay
+from ..mixers.feature_map import Hedgehog
 from ..mixers.local_window import LocalWindow
+from ..mixers.mixer import init_own_weights
 from ..mixers.padding import make_padding_absent
+from ..mixers.registry import FEATURE_MAPS
 from .far_sums import far_sums
 
 
@@ -65,10 +67,6 @@ class KeyFeatures(Hedgehog):
         return super().forward(x) * bounded_exp(size).unsqueeze(-1)
 
 
-# Features of queries and of keys, by `lion_feature_map`. "scaled_hedgehog" is only for heads inside other encoders.
-LEARNT_MAPS = {"hedgehog": (Hedgehog, Hedgehog), "scaled_hedgehog": (QueryFeatures, KeyFeatures)}
-
-
 class KeyDecay(nn.Module):
     """Log decays log λ_j = logsigmoid(w_h·k_j + b_h) from the keys, as the attention interface gets them: rotated."""
 
@@ -106,18 +104,20 @@ class InPlaceHead(nn.Module):
         self.config = config
         self.window = config.lion_window
         self.branches = "both"  # of `BRANCHES`
-        if config.lion_feature_map in LEARNT_MAPS:  # different weights for queries and keys
-            self.query_map, self.key_map = (
-                features(num_heads, head_dim) for features in LEARNT_MAPS[config.lion_feature_map]
-            )
+        if config.lion_feature_map == "scaled_hedgehog":
+            self.query_map, self.key_map = QueryFeatures(num_heads, head_dim), KeyFeatures(num_heads, head_dim)
+        elif FEATURE_MAPS[config.lion_feature_map].is_learnt:  # different weights for queries and keys
+            learnt = FEATURE_MAPS[config.lion_feature_map].function
+            self.query_map, self.key_map = learnt(num_heads, head_dim), learnt(num_heads, head_dim)
         else:
-            feature_map = FEATURE_MAPS[config.lion_feature_map]
-            is_module = isinstance(feature_map, type)
-            self.query_map, self.key_map = feature_map(num_heads, head_dim) if is_module else feature_map, None
+            self.query_map, self.key_map = FEATURE_MAPS[config.lion_feature_map].function, None
         self.gate = nn.Parameter(torch.empty(num_heads, head_dim)) if self.window else None
         self.gate_bias = nn.Parameter(torch.empty(num_heads)) if self.window else None
-        kinds = {"decay": lambda: FixedDecay(num_heads), "selective": lambda: KeyDecay(num_heads, head_dim)}
-        self.decay = kinds[config.lion_mixer]() if config.lion_mixer in kinds else None
+        self.decay: FixedDecay | KeyDecay | None = None
+        if config.lion_mixer == "decay":
+            self.decay = FixedDecay(num_heads)
+        elif config.lion_mixer == "selective":
+            self.decay = KeyDecay(num_heads, head_dim)
 
     @torch.no_grad()
     def start(self, scaling: float | None = None) -> None:
@@ -136,7 +136,7 @@ class InPlaceHead(nn.Module):
                 if isinstance(features, KeyFeatures):
                     init.zeros_(features.size)
             elif isinstance(features, nn.Module):
-                init.copy_(features.projection, features.random_projection())
+                init_own_weights(features, self.config)
         if self.decay is not None:
             shortest, longest = torch.tensor(HALF_LIVES, dtype=torch.float64).log2()
             half_life = torch.logspace(longest, shortest, len(self.decay.bias), base=2.0, dtype=torch.float64)

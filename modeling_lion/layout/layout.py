@@ -112,9 +112,6 @@ class Layout:
         return move(self)
 
 
-PLAIN_LAYOUT = Layout()  # no padding, no packing, no positions
-
-
 @dataclass
 class PackedLayout(Layout):
     """

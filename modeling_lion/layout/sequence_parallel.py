@@ -358,7 +358,7 @@ class SequenceParallelModel:
         if self._has_labels_per_token:
             self.__dict__.pop("_loss_function", None)  # set by an earlier call
             if group is not None:
-                self.loss_function = partial(shared_loss, self.loss_function, group)
+                self.loss_function: Callable = partial(shared_loss, self.loss_function, group)
 
     def shard_inputs(self, inputs: dict) -> dict:
         """

@@ -1,20 +1,51 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The feature maps φ of queries and keys, applied to the vector of each head (SPEC §1). To add one: a function, a line in
-the table below, and its name in `LionConfig.feature_map`.
+The feature maps φ of queries and keys, applied to the vector of each head (SPEC §1). Mixers call them with autocast
+off.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
+from transformers import initialization as init
 
 from ..attention.kernels import KERNELS, backend_of
-from ..attention.numerics import accumulation_dtype
 from ..attention.tracing import is_compiling
+from .registry import FEATURE_MAPS, FeatureMap
 
 
+def register_feature_map(function: Callable, *, name: str | None = None, is_positive: bool = True) -> Callable:
+    """
+    Make a feature map known by its name: in `LionConfig.feature_map`, in saved models and in the tests. Where a model
+    with it is saved, the file of the function goes beside the weights.
+
+    Args:
+        function: φ of vectors of the heads, `(..., head_dim)`, with a last dimension of any size; or a class of
+            modules with weights, constructed with the number of heads and their dimension. Of a class, queries and
+            keys have an instance each, whose `forward` takes `(batch, length, heads, head_dim)`; its initial weights
+            are those that a method `init_own_weights(config)` sets, by functions of `transformers.initialization`.
+        name: its name; by default that of the function or class.
+        is_positive: whether no score φ(q)·φ(k) is 0 or below. Others need `normalization="none"`.
+
+    Returns:
+        The function, so that this may be a decorator.
+
+    Raises:
+        ValueError: if another function has the name.
+    """
+    name = function.__name__ if name is None else name
+    known = FEATURE_MAPS[name].function if name in FEATURE_MAPS else None
+    if known is not None and known.__qualname__ != function.__qualname__:
+        raise ValueError(f"The feature map {name!r} is {known.__qualname__}: give another `name`.")
+    FEATURE_MAPS[name] = FeatureMap(function, is_positive, isinstance(function, type))
+    return function
+
+
+@register_feature_map
 def silu_norm(x: Tensor) -> Tensor:
     """u / ‖u‖₂ with u = SiLU(x) + 0.5. Every u is above 0.22, so the norm is never 0."""
     if is_compiling():  # the compiler fuses the plain form
@@ -56,52 +87,25 @@ class SiluNorm(torch.autograd.Function):
         return torch.ops.aten.silu_backward(du, x), None
 
 
+@register_feature_map
 def elu(x: Tensor) -> Tensor:
     """ELU(x) + 1, as exp(x) for x < 0: (exp(x) - 1) + 1 would lose the digits of small values."""
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
+@partial(register_feature_map, is_positive=False)
 def identity(x: Tensor) -> Tensor:
     """x; needs `normalization="none"`, since scores of either sign may sum to 0."""
     return x
 
 
+@register_feature_map
 def relu(x: Tensor) -> Tensor:
     """ReLU(x) + 0.001, as in the Performer's generalised attention; no score is 0."""
     return F.relu(x) + 1e-3
 
 
-def softmax(x: Tensor) -> Tensor:
-    """exp(x) / Σ exp(x) over the head (Shen et al., Efficient Attention, 2018)."""
-    return x.softmax(-1)
-
-
-class PositiveRandomFeatures(nn.Module):
-    """
-    The Performer's estimate of softmax attention (Choromanski et al., 2020): φ(x) = exp(w·x' - ‖x'‖²/2) / √m with
-    x' = x / D^¼, where the mean of φ(q)·φ(k) over random w is exp(q·k / √D). There are as many orthogonal rows w as
-    the head has dimensions; they are drawn once and saved with the weights.
-    """
-
-    def __init__(self, num_heads: int, head_dim: int):
-        super().__init__()
-        self.register_buffer("projection", torch.empty(head_dim, head_dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        dtype = accumulation_dtype(x.dtype)
-        scaled = x.to(dtype) * x.shape[-1] ** -0.25
-        exponent = F.linear(scaled, self.projection.to(dtype)) - (scaled * scaled).sum(-1, keepdim=True) / 2
-        features = exponent.exp() * len(self.projection) ** -0.5
-        return features.clamp(max=torch.finfo(x.dtype).max).to(x.dtype)
-
-    def random_projection(self) -> Tensor:
-        """Orthogonal rows with the lengths of independent normal rows, `(head_dim, head_dim)`, float32."""
-        normal, other = torch.randn(2, *self.projection.shape)
-        directions, triangle = torch.linalg.qr(normal)
-        directions = directions * triangle.diagonal().sign()  # otherwise they would not be random
-        return directions.T * other.norm(dim=1, keepdim=True)
-
-
+@partial(register_feature_map, name="hedgehog")
 class Hedgehog(nn.Module):
     """
     Learnt features that can imitate softmax attention (Zhang et al., 2024): φ(x) = [softmax(W x), softmax(-W x)], with
@@ -113,20 +117,11 @@ class Hedgehog(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_heads, head_dim, head_dim))
 
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        init.copy_(self.weight, torch.eye(self.weight.shape[-1]).expand_as(self.weight))
+
     def forward(self, x: Tensor) -> Tensor:
         """`(batch, length, heads, head_dim)` to `(batch, length, heads, 2 * head_dim)`."""
         weight = self.weight.to(x.dtype)
         scores = x.transpose(1, 2) @ torch.cat((weight, -weight), dim=-1)
         return scores.unflatten(-1, (2, -1)).softmax(-1).flatten(-2).transpose(1, 2)
-
-
-# Functions, or modules constructed with the number of heads and their dimension. Mixers call them with autocast off.
-FEATURE_MAPS = {
-    "silu_norm": silu_norm,
-    "elu": elu,
-    "relu": relu,
-    "softmax": softmax,
-    "performer": PositiveRandomFeatures,
-    "hedgehog": Hedgehog,
-    "identity": identity,
-}

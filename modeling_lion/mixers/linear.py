@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Linear mixers make the queries, keys, values and log decays of `lion_attention`. `LinearMixer` itself is LION-LIT; its
-subclasses have decays (mixers/linear_decay.py).
+Linear mixers make the queries, keys, values and log decays of `lion_attention`. LION-LIT is here; those with decays
+are in mixers/decay.py.
 """
 
 from collections.abc import Callable
@@ -17,13 +17,13 @@ from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
 from ..layout.border_taps import BorderTaps
 from ..layout.halo import Surrounded, reach_of
-from ..layout.layout import PLAIN_LAYOUT, Layout, PositionEmbeddings
+from ..layout.layout import Layout, PositionEmbeddings
 from ..layout.rotary import rotate
 from ..layout.tiles import TokenTile
-from .feature_map import FEATURE_MAPS, Hedgehog
 from .local_window import LocalWindow
-from .mixer import AttentionCall, Mixer
+from .mixer import AttentionCall, Mixer, register_mixer
 from .padding import absent, make_padding_absent
+from .registry import find_feature_map
 from .short_conv import ShortConv
 
 
@@ -32,23 +32,23 @@ logger = logging.get_logger(__name__)
 
 class LinearMixer(Mixer):
     """
-    LION-LIT, the bidirectional Linear Transformer without decays (SPEC §2), and the base of all linear mixers.
+    The base of all linear mixers, which differ in `log_decay`. Names of learnt decays begin with "decay": these stay
+    in float32, also in half precision and under quantisers.
 
-    Padding is folded into keys and log decays here (mixers/padding.py): attention does not know of it. A subclass
-    with decays overrides `log_decay` and has "decay" in the names of its parameters.
+    Padding is folded into keys and log decays here (mixers/padding.py): attention does not know of it.
     """
 
-    has_heads_first = True
+    is_linear = has_decays = has_heads_first = True
     eager_attention = staticmethod(partial(lion_attention, form="eager"))
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
         self.key_dim, self.heads_per_key = config.key_dim, config.key_dim // config.head_dim
-        feature_map = FEATURE_MAPS[config.feature_map]
+        feature_map = find_feature_map(config.feature_map)
         sizes = config.num_attention_heads // self.heads_per_key, config.key_dim
-        self.feature_map = feature_map(*sizes) if isinstance(feature_map, type) else feature_map
         # A learnt map has different weights for queries and keys.
-        self.key_feature_map = Hedgehog(*sizes) if feature_map is Hedgehog else None
+        self.feature_map = feature_map.function(*sizes) if feature_map.is_learnt else feature_map.function
+        self.key_feature_map = feature_map.function(*sizes) if feature_map.is_learnt else None
         self.head_directions = config.head_directions
         self.window = config.local_window
         self.window_gate = nn.Linear(config.hidden_size, config.num_attention_heads) if self.window else None
@@ -63,7 +63,7 @@ class LinearMixer(Mixer):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: Layout = PLAIN_LAYOUT,
+        layout: Layout,
         memory: Tensor | None = None,
         attention: Callable | None = None,
     ) -> AttentionCall:
@@ -163,6 +163,26 @@ class LinearMixer(Mixer):
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """
-        log λ of each token, for both directions, in a shape of `LogDecay`, float32 or float64; `None` without decays.
+        log λ of each token, for both directions, in a shape of `LogDecay`, float32 or float64, at most 0; `None` where
+        nothing decays.
+
+        Args:
+            hidden_states: `(batch, length, hidden_size)`.
         """
+        raise TypeError(f"{type(self).__name__} has no log_decay.")
+
+
+@register_mixer
+class LitMixer(LinearMixer):
+    """
+    LION-LIT, the bidirectional Linear Transformer without decays (SPEC §2). Take it for speed, and for models that are
+    converted from softmax.
+    """
+
+    name, title = "lit", "LION-LIT"
+    description = "without decay, the Linear Transformer read both ways"
+    has_decays = False
+    tensor_parallel_plan = {}
+
+    def log_decay(self, hidden_states: Tensor) -> None:
         return None

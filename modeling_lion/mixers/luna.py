@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig
+from transformers import initialization as init
 
 from ..attention.numerics import accumulation_dtype, divide, without_autocast
 from ..attention.packing import sequence_of_each_token
 from ..layout.layout import Layout
 from .feature_map import elu
-from .mixer import AttentionCall
+from .mixer import AttentionCall, register_mixer
 from .softmax import SoftmaxMixer, eager_softmax
 
 
@@ -34,11 +35,16 @@ class LunaMasks(NamedTuple):
     unpack: Tensor | None
 
 
+@register_mixer
 class LunaMixer(SoftmaxMixer):
     """
-    `q_proj`, `k_proj` and `v_proj` belong to the unpack attention, the same names with `pack_` to the pack attention.
+    Luna, to compare LION with it; its training steps are the shortest. `q_proj`, `k_proj` and `v_proj` belong to the
+    unpack attention, the same names with `pack_` to the pack attention.
     """
 
+    name, title = "luna", "Luna in the backbone of LION"
+    description = "through a memory of fixed length, in linear time"
+    has_memory = True
     attention_functions = ("eager", "sdpa")  # others do not support these masks
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
@@ -53,6 +59,10 @@ class LunaMixer(SoftmaxMixer):
         is_first, is_last = layer_idx == 0, layer_idx == config.num_hidden_layers - 1
         self.memory = nn.Parameter(torch.empty(config.luna_length, config.hidden_size)) if is_first else None
         self.memory_norm = None if is_last else nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        if self.memory is not None:
+            init.normal_(self.memory, std=1.0)  # as large as after the LayerNorms of the other layers
 
     @staticmethod
     def layer_mask(config, hidden_states, is_real, cu_seqlens) -> "LunaMasks":

@@ -6,14 +6,16 @@ A mixer projects hidden states to queries, keys and values, and says how attenti
 mixer (mixers/linear.py) also computes the decays. Attention does not depend on mixers.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
+from transformers import initialization as init
 
-from ..layout.layout import PLAIN_LAYOUT, Layout
+from ..layout.layout import Layout
 from .local_window import LocalWindow
+from .registry import MIXERS
 
 
 class AttentionCall(NamedTuple):
@@ -35,9 +37,19 @@ class AttentionCall(NamedTuple):
 
 class Mixer(nn.Module):
     """
-    The projections to queries, keys and values.
+    The projections to queries, keys and values. Whatever else the package has to know of a mixer is an attribute of
+    its class. Initial values of a module's own weights are set by its method `init_own_weights(config)`, with
+    functions of `transformers.initialization`: until then they are empty memory.
 
     Attributes:
+        name: the mixer's `LionConfig.mixer_type`.
+        title, description: the mixer's line on a model card: a name, and a phrase that follows the word "attention".
+        fields: fields of `LionConfig` that only this mixer has, with their defaults, which JSON can hold.
+        is_linear: whether it is linear attention: `forward` then returns the inputs of `lion_attention`.
+        has_decays: whether order matters without positions.
+        has_memory: whether it passes a second stream of hidden states from layer to layer.
+        tensor_parallel_plan: how transformers splits the parts that this mixer has besides its projections; `None` if
+            attention cannot be split by heads.
         layer_type: the type of its layer.
         reach: how many tokens on each side of a segment of a longer sequence it needs (layout/halo.py).
         window: how many tokens on each side a softmax window sees; 0 without a window.
@@ -46,6 +58,12 @@ class Mixer(nn.Module):
         eager_attention: the form of attention that returns its weights.
     """
 
+    name: str
+    title: str | None = None
+    description = ""
+    fields: dict[str, Any] = {}
+    is_linear = has_decays = has_memory = False
+    tensor_parallel_plan: dict[str, str] | None = None
     reach = window = 0
     has_heads_first = False
     eager_attention: Callable
@@ -66,7 +84,7 @@ class Mixer(nn.Module):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: Layout = PLAIN_LAYOUT,
+        layout: Layout,
         memory: Tensor | None = None,
         attention: Callable | None = None,
     ) -> AttentionCall:
@@ -86,3 +104,51 @@ class Mixer(nn.Module):
     def split_heads(self, x: Tensor) -> Tensor:
         """`(batch, length, hidden_size)` to `(batch, heads, length, head_dim)`."""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+
+MixerClass = TypeVar("MixerClass", bound=type[Mixer])
+
+
+def register_mixer(mixer: MixerClass) -> MixerClass:
+    """
+    Make a mixer known by its `name`: in `LionConfig.mixer_type`, in saved models, in the tests and the benchmarks.
+    Where a model with it is saved, the file of the class goes beside the weights.
+
+    Args:
+        mixer: a subclass of `Mixer`, for linear attention of `modeling_lion.mixers.linear.LinearMixer`.
+
+    Returns:
+        The class, so that this may be a decorator.
+
+    Raises:
+        ValueError: if the class has no name, or another class has it.
+    """
+    name = getattr(mixer, "name", None)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{mixer.__name__} has no `name`: give the class one, which `mixer_type` is to be.")
+    known = MIXERS.get(name)
+    if isinstance(known, type) and known.__qualname__ != mixer.__qualname__:
+        raise ValueError(f"The mixer {name!r} is {known.__qualname__}: give {mixer.__name__} another `name`.")
+    MIXERS[name] = mixer
+    return mixer
+
+
+def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTrainedConfig) -> None:
+    """
+    Mark the projections in a mixer and the one after it, whose weights have their own initial scale (SPEC §12). The
+    mark is an attribute of the linear layer, which `init_own_weights` reads. A subclass of `nn.Linear` would be missed
+    by torch's dynamic quantization; and their parent could only set the weights a second time, since transformers
+    initialises children first, which would change the random numbers of all weights that follow.
+    """
+    std = config.mixer_initializer_range
+    for name, module in projections:
+        if isinstance(module, nn.Linear) and not name.startswith("decay"):
+            module.initializer_range = config.hidden_size**-0.5 if std is None else std
+
+
+def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:
+    """Initialise one module, without its children; modules that are not LION's are left unchanged."""
+    if hasattr(module, "initializer_range"):
+        init.normal_(module.weight, std=module.initializer_range)
+    elif hasattr(module, "init_own_weights"):
+        module.init_own_weights(config)

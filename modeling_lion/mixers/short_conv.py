@@ -13,6 +13,8 @@ So the results of a sequence do not depend on padding or packing.
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
+from transformers import initialization as init
 
 from ..attention.numerics import has_native_product, without_autocast
 from ..attention.tracing import is_compiling
@@ -26,6 +28,10 @@ class ShortConv(nn.Module):
     def __init__(self, channels: int, kernel: int):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, 1, kernel))
+
+    def init_own_weights(self, config: PreTrainedConfig) -> None:
+        bound = self.weight.shape[-1] ** -0.5  # as nn.Conv1d
+        init.uniform_(self.weight, -bound, bound)
 
     def forward(self, x: Tensor, borders: BorderTaps | None = None) -> Tensor:
         """`x`: `(batch, length, channels)`, 0 at padded tokens (`absent`). Returns the same shape."""

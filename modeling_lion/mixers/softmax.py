@@ -23,10 +23,10 @@ from ..attention.packing import sequence_of_each_token
 from ..attention.softmax_window import dense_window_mask, sliding_attention, window_positions
 from ..attention.tracing import is_readable
 from ..layout.halo import reach_of
-from ..layout.layout import PLAIN_LAYOUT, Layout
+from ..layout.layout import Layout
 from ..layout.rotary import rotate
 from ..layout.tiles import TokenTile
-from .mixer import AttentionCall, Mixer
+from .mixer import AttentionCall, Mixer, register_mixer
 
 
 logger = logging.get_logger(__name__)
@@ -79,9 +79,15 @@ def check_mask_function(implementation: str) -> None:
         )
 
 
+@register_mixer
 class SoftmaxMixer(Mixer):
-    """y_i = Σ_j softmax_j(q_i·k_j / √D) v_j over all tokens, in quadratic time."""
+    """
+    y_i = Σ_j softmax_j(q_i·k_j / √D) v_j over all tokens, in quadratic time. Take it to compare LION with BERT or ViT
+    in the same backbone.
+    """
 
+    name, title = "softmax", "Softmax attention in the backbone of LION"
+    description = "as in BERT and ViT, to compare LION with"
     eager_attention = staticmethod(eager_softmax)
     attention_functions = None  # those of transformers that can compute it; `None` for all
     sliding_window = None  # tokens seen on each side; `None` for all
@@ -134,7 +140,7 @@ class SoftmaxMixer(Mixer):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: Layout = PLAIN_LAYOUT,
+        layout: Layout,
         memory: Tensor | None = None,
         attention: Callable | None = None,
     ) -> AttentionCall:
@@ -235,7 +241,7 @@ class SlidingMixer(SoftmaxMixer):
     def forward(
         self,
         hidden_states: Tensor,
-        layout: Layout = PLAIN_LAYOUT,
+        layout: Layout,
         memory: Tensor | None = None,
         attention: Callable | None = None,
     ) -> AttentionCall:

@@ -16,6 +16,7 @@ from modeling_lion.attention.decay import LogDecay
 from modeling_lion.attention.lion_attention import lion_attention
 from modeling_lion.attention.reference import reference_attention
 from modeling_lion.attention.softmax_window import dense_window_mask, sliding_attention
+from modeling_lion.layout.layout import Layout
 from modeling_lion.mixers.feature_map import Hedgehog
 from modeling_lion.mixers.local_window import LocalWindow
 
@@ -251,7 +252,7 @@ def test_learnt_features():
     expected = torch.cat((turned.softmax(-1), (-turned).softmax(-1)), dim=-1)
     torch.testing.assert_close(mixer.feature_map(x), expected)
     hidden_states = torch.randn(2, 7, 16)
-    query, key, *_ = mixer(hidden_states).inputs
+    query, key, *_ = mixer(hidden_states, Layout()).inputs
     query_heads, key_heads = (proj(hidden_states).unflatten(-1, (2, 8)) for proj in (mixer.q_proj, mixer.k_proj))
     torch.testing.assert_close(query.transpose(1, 2), mixer.feature_map(query_heads))
     torch.testing.assert_close(key.transpose(1, 2), torch.cat((key_heads.softmax(-1), (-key_heads).softmax(-1)), -1))
@@ -292,7 +293,6 @@ def test_weights_without_the_window(tmp_path):
             "`local_window` is 4, and no layer is linear.*`sliding_window`",
         ),
         ({"local_window": 4, "normalization": "none"}, "`local_window` is 4 with `normalization` 'none'"),
-        ({"feature_map": "hedgehog", "mixer_type": "diagonal"}, "`feature_map` is 'hedgehog' with `mixer_type` 'diag"),
         ({"position_embedding_type": "cyclic", "modality": "image"}, "'cyclic' with `modality` 'image'"),
     ],
 )

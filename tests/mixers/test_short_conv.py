@@ -12,12 +12,12 @@ from modeling_lion.layout.layout import Layout
 from modeling_lion.layout.scans import image_layout
 from modeling_lion.layout.without_gaps import WithoutGaps, take
 from modeling_lion.mixers import short_conv
-from modeling_lion.mixers.linear import LinearMixer
+from modeling_lion.mixers.linear import LitMixer
 from modeling_lion.mixers.padding import absent
 from modeling_lion.mixers.short_conv import ShortConv, convolve, sum_of_shifted
 
 
-LINEAR_MIXERS = ["lit", "decay", "selective", "diagonal"]
+LINEAR_MIXERS = ["lit", "decay", "selective"]
 BORDERS = {"none": None, "one sequence": [0, 11], "far": [0, 5, 11], "close": [0, 1, 2, 4, 5, 10, 11]}
 
 
@@ -140,12 +140,12 @@ def test_channels_are_never_mixed_with_the_cls_token(find_case, equal):
     states = torch.randn(2, 13, 16, dtype=torch.float64)
     taps = BorderTaps.of(case.config(conv_kernel=3), states, None)
     *whole, log_decay = convolved(states, Layout(border_taps=taps)).inputs
-    parts = [convolved(part).inputs[:3] for part in (states[:, :1], states[:, 1:])]
+    parts = [convolved(part, Layout()).inputs[:3] for part in (states[:, :1], states[:, 1:])]
     for x, first, others in zip(whole, *parts, strict=True):
         equal(x, torch.cat((first, others), dim=2))
     plain = case.model("selective", patch_order="snake").layers[0].attention.mixer
     plain.load_state_dict(convolved.state_dict(), strict=False)
-    equal(log_decay.forward, plain(states).inputs[3].forward)
+    equal(log_decay.forward, plain(states, Layout()).inputs[3].forward)
 
 
 @pytest.mark.parametrize(("use_cls_token", "lengths"), [(True, [1, 11]), (False, [12])])
@@ -331,5 +331,5 @@ def test_names_shapes_and_initial_weights(find_case, tmp_path, equal):
     inputs = case.inputs(model.config)
     model.save_pretrained(tmp_path)
     equal(LionForMaskedLM.from_pretrained(tmp_path, dtype=torch.float64)(**inputs).logits, model(**inputs).logits)
-    mixer = LinearMixer(LionConfig(mixer_type="lit", conv_kernel=0))
+    mixer = LitMixer(LionConfig(mixer_type="lit", conv_kernel=0))
     assert not [name for name in mixer.state_dict() if "_conv" in name]

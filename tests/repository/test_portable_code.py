@@ -3,8 +3,6 @@
 
 import ast
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import torch
 import transformers
 from conftest import CASES, TINY, TINY_IMAGE
 from hub_checkpoints import linear_encoder, text_tokenizer
+from processes import run_without_package
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, BertConfig, ModernBertConfig, ModernBertModel
 from transformers.dynamic_module_utils import get_imports, get_relative_imports
@@ -25,7 +24,6 @@ from modeling_lion.portable_code import PACKAGES, Module, body_of, portable_code
 FILES = ["configuration_lion.py", "modeling_lion.py", "triton_lion.py"]
 # Names that transformers looks for before it runs a file from the Hub, and what those need themselves.
 REQUIREMENTS = {"torch", "transformers", "safetensors", "huggingface_hub", "numpy"}
-PACKAGE_NAMES = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion", "training_lion")
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +31,6 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("code")
     write_portable_code(folder)
     return folder
-
-
-def run(code: str, folder: Path, **environment: str) -> str:
-    """Run code where none of this package's names can be imported."""
-    hide = f"import sys\nsys.modules.update(dict.fromkeys({PACKAGE_NAMES}))\n"
-    environment = os.environ | {"HF_MODULES_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"} | environment
-    command = [sys.executable, "-W", "error", "-c", hide + code]
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 def test_three_files_and_always_the_same(folder):
@@ -143,7 +131,7 @@ for source in ("saved", "again"):
     model.save_pretrained("again")
 print(type(model).__module__)
 """
-    assert run(code, tmp_path).strip().endswith(".modeling_lion")
+    assert run_without_package(code, tmp_path).strip().endswith(".modeling_lion")
     assert sorted(path.name for path in (tmp_path / "again").glob("*.py")) == FILES
 
 
@@ -220,7 +208,7 @@ del config["auto_map"]
 json.dump(config, open("bert/config.json", "w"))
 refuses(transformers.AutoModel.from_pretrained, "`lion-bert` but Transformers does not recognize this architecture")
 """
-    run(code, tmp_path)
+    run_without_package(code, tmp_path)
     assert sorted(path.name for path in (tmp_path / "again").glob("*.py")) == FILES
 
 
@@ -228,7 +216,7 @@ refuses(transformers.AutoModel.from_pretrained, "`lion-bert` but Transformers do
 def test_without_hand_written_kernels_plain_operations_compute(tmp_path):
     """Kernels enter themselves; with their folders taken away, the model computes the same."""
     torch.manual_seed(0)
-    configs = [{"mixer_type": mixer} for mixer in ("lit", "decay", "selective", "diagonal")]
+    configs = [{"mixer_type": mixer} for mixer in ("lit", "decay", "selective")]
     configs.append({"layer_types": ["linear_attention", "sliding_attention"], "sliding_window": 2})
     configs += [{"local_window": 2, "conv_kernel": 3, "feature_map": "relu"}, {"num_key_heads": 1}]
     ids, expected = torch.randint(1, 40, (2, 70)), []
@@ -260,4 +248,4 @@ for n, logits in enumerate(expected):
         model.set_attn_implementation(form)
         torch.testing.assert_close(model(ids).logits, logits, atol=1e-4, rtol=1e-4)
 """
-    run(code, tmp_path)
+    run_without_package(code, tmp_path)

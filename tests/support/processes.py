@@ -1,0 +1,20 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Processes in which this package does not exist."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+PACKAGE_NAMES = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion", "training_lion")
+
+
+def run_without_package(code: str, folder: Path, **environment: str) -> str:
+    """Run code where none of this package's names can be imported; what it prints."""
+    hide = f"import sys\nsys.modules.update(dict.fromkeys({PACKAGE_NAMES}))\n"
+    environment = os.environ | {"HF_MODULES_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"} | environment
+    command = [sys.executable, "-W", "error", "-c", hide + code]
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
