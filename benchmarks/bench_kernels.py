@@ -152,7 +152,7 @@ def compiled_plain(device: str) -> Callable[..., Tensor]:
 
     def plain(query, key, value, log_decay):
         decay = finite_log_decay(LogDecay(log_decay, log_decay), query)
-        form = fastest_form(query, value, decay.forward, 64, "plain")
+        form = fastest_form(query, value, decay.forward is not None, 64, "plain")
         return run_plain(PLAIN_BODIES[form], query, key, value, *decay, 64, "sum", "both")[0]
 
     return torch.compile(plain, backend="aot_eager" if device == REHEARSAL else "inductor", dynamic=False)

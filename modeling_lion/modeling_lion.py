@@ -47,8 +47,9 @@ from .attention.implementation_names import (
     name_of_softmax_attention,
 )
 from .attention.lion_attention import lion_attention
+from .attention.plan import CallPlan
 from .attention.report import AttentionReport, attention_report
-from .attention.tracing import is_readable
+from .attention.tracing import is_compiling, is_readable
 from .blocks import LionMaskedLMHead, LionMLP, LionPooler, make_norm
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid
@@ -164,9 +165,12 @@ class LionLayer(GradientCheckpointingLayer):
         hidden_states = hidden_states + self.dropout(mixed)
         if not self.is_pre_norm:
             hidden_states = self.attention_norm(hidden_states)
-        hidden_states = hidden_states + self.dropout(
+        fed_forward = (
             apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
+            if self.chunk_size_feed_forward
+            else self.feed_forward(hidden_states)
         )
+        hidden_states = hidden_states + self.dropout(fed_forward)
         return hidden_states if self.is_pre_norm else self.mlp_norm(hidden_states)
 
     def computed_in_tiles(self) -> list[nn.Module]:
@@ -330,6 +334,7 @@ class LionModel(LionPreTrainedModel):
         for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
             layout.masks[layer_type] = layout.mask(mixer_class(self.config, layer_type), self.config, hidden_states)
         layout.has_tiles = is_faster_in_tiles(self, hidden_states)
+        layout.plan = None if is_compiling() else CallPlan()
         memory = None
         for layer in self.layers:
             # Tensors that may need gradients go by position: checkpointing would lose those passed by name.

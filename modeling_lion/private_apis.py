@@ -95,6 +95,14 @@ def is_transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def is_dispatch_watched() -> bool:
+    """
+    Whether a mode sees every operator before it computes, such as one that counts them, traces them or computes shapes
+    only. torch has no public way to ask.
+    """
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
 def is_batched_by_vmap(x: Tensor) -> bool:
     """Whether `torch.func.vmap` wraps a tensor, so that its values cannot be read. (Under `grad` they can.)"""
     functorch = torch._C._functorch

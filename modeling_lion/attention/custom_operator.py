@@ -21,13 +21,16 @@ the gradients of the decays would lose most of their digits); otherwise it is em
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
-from .numerics import accumulation_dtype, save_for_backward, saved_for_backward, without_autocast
+from ..private_apis import is_dispatch_watched
+from .numerics import accumulation_dtype, needs_grad, save_for_backward, saved_for_backward, without_autocast
 from .plain import run_plain
+from .plan import CallPlan
 
 
 # Of the operators. Code that was loaded from beside weights has a namespace of its own: torch takes an operator that
@@ -48,6 +51,7 @@ def attention_operator(
     allocate_saved: Callable,
     num_saved: int,
     empty_like: Callable = torch.empty_like,
+    is_direct: bool = False,
 ) -> Callable:
     """
     The operator `lion::<name>`, described above.
@@ -62,6 +66,11 @@ def attention_operator(
         allocate_saved: allocates `saved`, from the arguments of `compute`.
         num_saved: how many tensors `saved` has.
         empty_like: allocates the output and the gradients of queries, keys and values.
+        is_direct: whether to call `compute` and `compute_gradients` without the dispatcher, which takes as long as a
+            short text, where nobody follows which operators compute. They then take a `plan` by name.
+
+    Returns:
+        A function that takes the arguments of the operator and a `plan` (attention/plan.py).
     """
     results = ", ".join(["Tensor"] * (2 + num_saved))
     schema = f"({INPUTS}, int chunk_size, str division, str head_directions) -> ({results})"
@@ -97,7 +106,7 @@ def attention_operator(
     def differentiate(ctx, grad, grad_denominator, *_):
         saved = saved_for_backward(ctx)
         inputs, results = saved[:5], saved[5:]
-        needs = ctx.needs_input_grad[:5]
+        needs = ctx.needs_input_grad[-8:-3]
         has_sums = ctx.division == "later"
         if not has_sums:
             grad_denominator = None
@@ -112,15 +121,44 @@ def attention_operator(
         grad = torch.zeros_like(output) if grad is None else grad
         if has_sums and grad_denominator is None:
             grad_denominator = torch.zeros_like(denominator)
+        compute_them = backward_operator
+        if is_direct and not is_followed(grad):
+            compute_them = partial(compute_gradients, plan=getattr(ctx, "plan", None))
         with without_autocast(grad):
-            grads = backward_operator(
+            grads = compute_them(
                 grad, grad_denominator, *inputs, output, denominator, saved, ctx.chunk_size, ctx.division,
                 ctx.head_directions, any(needs[3:]),
             )  # fmt: skip
         return *[g if needed else None for g, needed in zip(grads, needs, strict=True)], None, None, None
 
     operator.register_autograd(differentiate, setup_context=setup_context)
-    return operator
+
+    # The operator without the dispatcher. Tools that draw graphs show the names of such classes.
+    def forward(ctx, plan, *inputs):
+        ctx.plan = plan
+        results = compute(*inputs, plan=plan)
+        setup_context(ctx, inputs, results)
+        return results
+
+    def backward(ctx, *grads):
+        return None, *differentiate(ctx, *grads)
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    function = type(f"lion_{name}", (torch.autograd.Function,), methods)
+
+    def run(*inputs, plan: CallPlan | None = None):
+        if not is_direct or is_followed(inputs[0]):
+            return operator(*inputs)
+        if torch.is_grad_enabled() and needs_grad(*inputs):
+            return function.apply(plan, *inputs)
+        return compute(*inputs, plan=plan)
+
+    return run
+
+
+def is_followed(x: Tensor) -> bool:
+    """Whether anybody follows which operators compute: a subclass of tensors, a compiler, or a mode."""
+    return type(x) is not Tensor or torch.compiler.is_compiling() or is_dispatch_watched()
 
 
 def gradients_of_plain(

@@ -123,6 +123,9 @@ def finite_log_decay(
             return log_decay
         either = query.new_zeros(1, 1, length)
     floor = log_decay_floor(dtype)
+    if log_decay.forward is log_decay.backward and cu_seqlens is None and not closes:
+        forward = either.to(dtype).clamp(min=floor)
+        return LogDecay(forward, forward)
 
     def finite(x):  # no annotation: torch.compile of torch 2.9 cannot make unions of types on Python 3.10
         return (torch.zeros_like(either) if x is None else x).to(dtype).clamp(min=floor)

@@ -1,6 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Bidirectional linear attention: one function checks its inputs, chooses a form and a kernel, and runs it."""
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from .decay import NO_DECAY, LogDecay, finite_log_decay
@@ -10,6 +12,7 @@ from .kernels import KERNELS, backend_of
 from .numerics import accumulation_dtype, without_autocast
 from .packing import check_borders
 from .plain import chunk_body, finish_plain, parallel_body, prepare_plain, rnn_body
+from .plan import CallPlan, planned
 from .reference import reference_attention
 from .tracing import is_exporting, is_symbolic
 
@@ -33,6 +36,7 @@ def lion_attention(
     cu_seqlens: Tensor | None = None,
     head_directions: str = "both",
     returns_sums: bool = False,
+    plan: CallPlan | None = None,
 ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
     """
     SPEC §1 and §2 for every query.
@@ -53,6 +57,7 @@ def lion_attention(
             the log decays of the other direction are ignored.
         returns_sums: return numerators and denominators, for a caller who adds to both before dividing;
             `normalization` then has no effect.
+        plan: what the layers of one call share (attention/plan.py); their inputs are not checked.
 
     Returns:
         The output `(batch, heads, length, value_dim)`, in the dtype of `value`, and the weights `(batch, heads,
@@ -63,7 +68,8 @@ def lion_attention(
     Raises:
         ValueError: if a shape, a dtype or a name is wrong.
     """
-    check_arguments(query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens, head_directions)
+    if plan is None:
+        check_arguments(query, key, value, log_decay, form, normalization, chunk_size, cu_seqlens, head_directions)
     with without_autocast(query):
         if form == "eager":
             inputs = (x.to(accumulation_dtype(x.dtype)) for x in (query, key, value))
@@ -77,27 +83,37 @@ def lion_attention(
             )
             return (output, weights) if returns_sums else (output.to(value.dtype), weights.to(value.dtype))
         forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
-        backend = backend_of(query, value)
-        if form == "auto":
-            form = fastest_form(query, value, forward, chunk_size, backend, head_directions)
+        options = form, forward is not None, chunk_size, head_directions
+        operator, body = planned(plan, choose, query, value, options=options)
         division = "later" if returns_sums else normalization
         inputs = (query, key, value, forward, backward, chunk_size, division, head_directions)
-        operator = KERNELS.get((backend, form))
         if operator is None:
-            is_graph = is_exporting() or is_symbolic(query.shape[2])
-            body = (GRAPH_BODIES if is_graph else PLAIN_BODIES)[form]
             body, prepared = prepare_plain(body, *inputs)
             sums = body(*prepared)  # called from here to keep stack traces short
             output, denominator = finish_plain(*sums, value.dtype, division, query.shape[-1])
         else:
-            output, denominator, *_ = operator(*inputs)
+            output, denominator, *_ = operator(*inputs, plan=plan)
     return (output, denominator.unsqueeze(-1)) if returns_sums else output, None
+
+
+def choose(
+    query: Tensor, value: Tensor, form: str, has_decays: bool, chunk_size: int, head_directions: str
+) -> tuple[Callable | None, Callable | None]:
+    """The kernel that computes a form, or else the body (attention/plain.py)."""
+    backend = backend_of(query, value)
+    if form == "auto":
+        form = fastest_form(query, value, has_decays, chunk_size, backend, head_directions)
+    operator = KERNELS.get((backend, form))
+    if operator is not None:
+        return operator, None
+    is_graph = is_exporting() or is_symbolic(query.shape[2])
+    return None, (GRAPH_BODIES if is_graph else PLAIN_BODIES)[form]
 
 
 def fastest_form(
     query: Tensor,
     value: Tensor,
-    log_decay: Tensor | None,
+    has_decays: bool,
     chunk_size: int,
     backend: str,
     head_directions: str = "both",
@@ -113,11 +129,10 @@ def fastest_form(
     have a limit for each kind of GPU.
 
     Args:
-        log_decay: forward or backward, from `finite_log_decay`.
         backend: which implementation computes (`backend_of`).
     """
     length = query.shape[2]
-    if log_decay is None:
+    if not has_decays:
         return "chunk"
     if is_exporting_a_choice():
         return "auto"

@@ -34,8 +34,13 @@ def has_fast_bfloat16() -> bool:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager:
-    """Turn autocast off on the device of `x`. The meta device, used to count shapes and FLOPs, has no autocast."""
-    return nullcontext() if x.device.type == "meta" else torch.autocast(x.device.type, enabled=False)
+    """
+    Turn autocast off on the device of `x`, where it is on. (The meta device, used to count shapes and FLOPs, has
+    none.)
+    """
+    device = x.device.type
+    is_off = device == "meta" or not torch.is_autocast_enabled(device)
+    return nullcontext() if is_off else torch.autocast(device, enabled=False)
 
 
 def smallest_denominator(dtype: torch.dtype) -> float:

@@ -4,8 +4,9 @@ The chunk form (SPEC §3 "chunk"), a hand-written kernel for the CPU: full atten
 state per direction between them. O(L·C·D + L·D²) time, O(L·C) memory, any length. This is the state-passing algorithm
 of Mamba-2 (SSD), run in both directions around one shared diagonal tile.
 
-Queries and keys are scaled for each direction with the sums of log decays inside a chunk (`ChunkSums`), and every
-chunk adds a sum X to a state S. Both have a column for v = 1, which gives the denominators:
+Queries and keys are scaled for each direction with the sums of log decays inside a chunk (`ChunkSums`,
+attention/decay.py), and every chunk adds a sum X to a state S. Both have a column for v = 1, which gives the
+denominators:
 
     q_F = exp(from_start) q    k_F = exp(to_end) k      X_F = k_Fᵀ [v|1]    S_F[n+1] = X_F[n] + exp(A) S_F[n]
     q_B = exp(from_end) q      k_B = exp(to_start) k    X_B = k_Bᵀ [v|1]    S_B[n-1] = X_B[n] + exp(A') S_B[n]
@@ -19,7 +20,7 @@ from the other end:
     G_ij = (n_i · v_j + d_i) M_ij                       dq = G k + exp(from_start) dq_F + exp(from_end) dq_B
     dv = ((q kᵀ) ∘ M)ᵀ n + k_F dX_F + k_B dX_B          dk = Gᵀ q + exp(to_end) dk_F + exp(to_start) dk_B
 
-`DecayGradient` turns q_F · dq_F, k_F · dk_F, exp(A) dX_F · S_F and R = G ∘ (q kᵀ) into gradients of the decays. The
+`Decays` turns q_F · dq_F, k_F · dk_F, exp(A) dX_F · S_F and R = G ∘ (q kᵀ) into gradients of the decays. The
 backward recomputes the states: saving them would take twice the memory of the queries and save no time.
 
 A head that reads one way (SPEC §11) has only the terms of its direction, F or B.
@@ -28,15 +29,22 @@ Dimensions: bh = (batch, head) pairs, n = chunks, p = those of a part, c = token
 value_dim, w = 2 directions, or 1 where each head has its own.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..attention.decay import LONGEST_CHUNK, cut_evenly, is_per_head
+from ..attention.decay import (
+    LOG2_E,
+    LONGEST_CHUNK,
+    close_directions,
+    cut_evenly,
+    decay_mask,
+    is_per_head,
+    reads_forward,
+)
 from ..attention.kernels import register_kernels
 from ..attention.plain import chunk_body
+from ..attention.plan import planned
 from .common import (
     Scratch,
     allocate_outputs,
@@ -49,14 +57,7 @@ from .common import (
     side_by_side,
     slices_of_all,
 )
-from .decay_mask import (
-    DecayGradient,
-    MaskSums,
-    base2_sums,
-    one_way_base2_sums,
-    one_way_rows,
-    write_mask,
-)
+from .decay_mask import finish_mask, has_cuts, one_way_rows
 from .lit import allocate_state, compute_gradients_without_decay, compute_without_decay
 
 
@@ -66,26 +67,38 @@ TOKENS_AT_ONCE = 3072
 
 class Cut:
     """
-    How the work of a call is cut: into n chunks of c tokens; into slices of `pairs` (batch, head) pairs; and, for long
-    sequences, whose slices are single pairs, into parts of some chunks.
+    How the work is cut: into n chunks of c tokens; into slices of `pairs` (batch, head) pairs; and, for long
+    sequences, whose slices are single pairs, into parts of some chunks. And memory. All of it is the same for all
+    layers of a call.
 
     Attributes:
         ways: how many directions each head reads, 2 or 1; states have them side by side.
         parts: the chunks of each part.
+        summing: a matrix of zeros and log2(e), `(c, 4c)`, float64: steps `(..., c)` times it are the sums of
+            `ChunkSums` (attention/decay.py) in base 2, none of them a difference of others.
     """
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, chunks: tuple[int, int], ways: int):
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, chunk_size: int, head_directions: str):
         self.batch, self.heads, self.length, self.head_dim = query.shape
         self.value_dim = value.shape[-1]
-        self.num_chunks, self.chunk = chunks
-        self.ways = ways
+        # In longer chunks, exponents would be differences of long sums, with few digits left.
+        self.num_chunks, self.chunk = cut_evenly(self.length, min(chunk_size, LONGEST_CHUNK))
+        self.head_directions, self.ways = head_directions, 1 if head_directions == "alternate" else 2
         self.pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, self.length), query, key, value)
         step = self.num_chunks if self.length <= TOKENS_AT_ONCE else max(1, TOKENS_AT_ONCE // max(1, self.chunk))
         self.parts = [slice(n, min(n + step, self.num_chunks)) for n in range(0, self.num_chunks, step)]
+        self.scratch = Scratch(query)
+        step, token = torch.arange(self.chunk).unsqueeze(1), torch.arange(self.chunk)
+        is_added = (step < token, step >= token, step > token, step <= token)
+        self.summing = torch.cat(is_added, dim=1).double().mul_(LOG2_E)
 
-    def read(self, tensors: tuple[Tensor, ...], scratch: Scratch) -> list[Tensor]:
+    def take(self, chunks: slice, *tensors: Tensor | None) -> list[Tensor | None] | tuple[Tensor | None, ...]:
+        """The rows of a part of tensors `(bh * n, ...)`."""
+        return tensors if len(self.parts) == 1 else [x if x is None else x[chunks] for x in tensors]
+
+    def read(self, *tensors: Tensor) -> list[Tensor]:
         """Query, key and value `(bh, length, d)` as operands `(bh * n, c, d)`, padded with zeros."""
-        padded, operands = self.num_chunks * self.chunk, []
+        padded, scratch, operands = self.num_chunks * self.chunk, self.scratch, []
         for name, x in zip("qkv", tensors, strict=True):
             bh, length, dim = x.shape
             is_one_block = x.is_contiguous() or bh == 1 and not scratch.is_mixed
@@ -98,433 +111,344 @@ class Cut:
             operands.append(copy.view(-1, self.chunk, dim))
         return operands
 
-    def target(self, out: Tensor, scratch: Scratch, name: str) -> tuple[Tensor, Tensor]:
+    def target(self, out: Tensor, name: str) -> tuple[Tensor, Tensor]:
         """
         Memory `(bh * n, c, d)` for the values of `out`, `(bh, length, d)`, and a view of it without the padding. The
         memory is that of `out` if matrix products can write there.
         """
-        dim = out.shape[-1]
-        if self.num_chunks * self.chunk == self.length and out.is_contiguous() and out.dtype == scratch.dtype:
+        dim, padded = out.shape[-1], self.num_chunks * self.chunk
+        if padded == self.length and out.is_contiguous() and out.dtype == self.scratch.dtype:
             return out.view(-1, self.chunk, dim), out
-        memory = scratch(name, len(out), self.num_chunks * self.chunk, dim)
+        memory = self.scratch(name, len(out), padded, dim)
         return memory.view(-1, self.chunk, dim), memory[:, : self.length]
 
-
-class Part:
-    """
-    Some chunks of a slice, p of its n, and memory for what is computed from them. All parts share the same memory.
-
-    Attributes:
-        shape: (batch, head) pairs, p and c.
-        scores: `(bh * p, c, c)`.
-        mask: `(bh, p, c, c)`.
-        scaled_query, scaled_key: `(bh * p, c, w d)`.
-        query_by_way, key_by_way: the same by direction, `(bh, p, c, d)` each.
-    """
-
-    def __init__(self, cut: Cut, chunks: slice, pairs: int, scratch: Scratch):
-        self.chunks, self.is_all = chunks, len(cut.parts) == 1
-        self.shape = shape = pairs, chunks.stop - chunks.start, cut.chunk
-        rows, width = shape[0] * shape[1], cut.ways * cut.head_dim
-        self.scores = scratch("scores", rows, cut.chunk, cut.chunk)
-        self.mask = scratch("mask", *shape, cut.chunk)
-        self.scaled_query = scratch("scaled query", rows, cut.chunk, width)
-        self.scaled_key = scratch("scaled key", rows, cut.chunk, width)
-        self.query_by_way = self.scaled_query.view(*shape, cut.ways, cut.head_dim).unbind(3)
-        self.key_by_way = self.scaled_key.view(*shape, cut.ways, cut.head_dim).unbind(3)
-
-    def of(self, *tensors: Tensor | None) -> list[Tensor | None] | tuple[Tensor | None, ...]:
-        """The rows of this part of tensors `(bh * n, ...)`."""
-        return tensors if self.is_all else [x if x is None else x[self.chunks] for x in tensors]
-
-
-def scale(x: Tensor, factors: list[Tensor], outs: list[Tensor], scratch: Scratch) -> None:
-    """`x`, `(bh * p, c, d)`, times the factors of each way, `(bh, p, c, 1 or d)`, into `(bh, p, c, d)` each."""
-    x = x if x.dtype == scratch.dtype else scratch("wide", *x.shape).copy_(x)
-    x = x.view(outs[0].shape)
-    for factor, out in zip(factors, outs, strict=True):
-        torch.mul(x, factor, out=out)
-
-
-class States:
-    """
-    A sum or a state for every chunk and direction.
-
-    Attributes:
-        matrix: `(bh * n, w d, e)`.
-        column: the column for v = 1, `(bh * n, w d, 1)`; `None` without denominators.
-        by_chunk: by direction, the matrices and columns of all chunks, `(bh, d, e)` and `(bh, d, 1)`.
-    """
-
-    def __init__(self, cut: Cut, directions: list[tuple], pairs: int, scratch: Scratch, name: str, divides: bool):
-        rows, width = pairs * cut.num_chunks, cut.ways * cut.head_dim
-        self.matrix = scratch(name, rows, width, cut.value_dim)
-        self.column = scratch(f"{name} of ones", rows, width, 1) if divides else None
-        self.by_chunk = [[] for _ in directions]
-        for x in (self.matrix, self.column) if divides else (self.matrix,):
-            by_way = x.view(pairs, cut.num_chunks, cut.ways, cut.head_dim, x.shape[-1])
-            for (rows, way, _), of_direction in zip(directions, self.by_chunk, strict=True):
-                of_direction.append(by_way[rows, :, way].unbind(1))
-
-    def add_up(self, scaled: Tensor, x: Tensor, ones: Tensor | None, part: Part, scratch: Scratch) -> None:
-        """Write scaledᵀ [x | ones] for the chunks of a part; `ones` are all 1 if `None`."""
-        matrix, column = part.of(self.matrix, self.column)
-        scratch.product(scaled.transpose(1, 2), x, matrix)
-        if column is not None and ones is None:
-            torch.sum(scaled, 1, out=column.squeeze(-1))
-        elif column is not None:
-            torch.bmm(ones.transpose(1, 2), scaled, out=column.transpose(1, 2))
-
-
-class Workspace:
-    """
-    Memory that slices share: those with the same number of (batch, head) pairs that begin with the same direction.
-
-    Attributes:
-        first_head: 1 for slices that begin with an odd head, if heads read one way; otherwise 0.
-        directions: for each direction, the (batch, head) pairs that read it, its index among the ways of a state, and
-            whether it is backward.
-        parts: the parts that slices are cut into.
-        denominator: `(bh * n, c, 1)`; `None` without denominators.
-        states: memory for sums, states and, in a backward, gradients of states; empty if there is only one chunk.
-    """
-
-    def __init__(
-        self, cut: Cut, first_head: int, pairs: int, scratch: Scratch, divides: bool, has_gradients: bool = False
-    ):
-        self.scratch, self.first_head = scratch, first_head
-        self.parts = [Part(cut, chunks, pairs, scratch) for chunks in cut.parts]
-        self.denominator = scratch("denominator", pairs * cut.num_chunks, cut.chunk, 1) if divides else None
-        self.directions = [(slice(None), 0, False), (slice(None), 1, True)]
-        if cut.ways == 1:
-            self.directions = [(heads, 0, bool(n)) for n, heads in enumerate(one_way_rows(first_head))]
-        names = ("sums", "states", "gradients of states") if has_gradients else ("sums", "states")
-        names = names if cut.num_chunks > 1 else ()
-        self.states = [States(cut, self.directions, pairs, scratch, name, divides) for name in names]
-
-    def pass_states(self, keep: list[tuple[Tensor, ...]], sums: States, states: States, turned: bool = False) -> None:
+    def states(self, name: str, pairs: int, divides: bool) -> tuple[Tensor, Tensor | None]:
         """
-        `pass_states` (attention/plain.py) in each direction; `turned` starts at the other end, as the backward does.
-
-        Args:
-            keep: by direction, the factor of a state that passes each chunk, `(bh, 1 or d, 1)`.
+        Memory for a sum or a state of every chunk, `(bh * n, w d, e)`, and for its column for v = 1, `(bh * n, w d,
+        1)`, or `None`.
         """
-        by_direction = zip(self.directions, keep, sums.by_chunk, states.by_chunk, strict=True)
-        for (_, _, is_backward), factors, added, passed in by_direction:
-            order = slice(None, None, -1) if is_backward != turned else slice(None)
-            for add, state in zip(added, passed, strict=True):  # of the matrix and of the column
-                state = state[order]
-                state[0].zero_()
-                for x, before, factor, following in zip(add[order], state, factors[order], state[1:], strict=False):
-                    torch.addcmul(x, before, factor, out=following)
+        shape = pairs * self.num_chunks, self.ways * self.head_dim
+        column = self.scratch(f"{name} of ones", *shape, 1) if divides else None
+        return self.scratch(name, *shape, self.value_dim), column
 
 
-class Workspaces:
-    """The workspaces of a call: few, since all slices but the last are alike."""
+class Decays:
+    """The decays of a layer, inside its chunks and between them."""
 
-    def __init__(self, cut: Cut, *args):
-        self.cut, self.args = cut, args
-        self.made: dict[tuple[int, int], Workspace] = {}
+    def __init__(self, cut: Cut, forward: Tensor, backward: Tensor):
+        self.cut, self.is_fixed, self.is_one_way = cut, is_per_head(forward), cut.ways == 1
+        # An operator gets other objects than its caller passes, even for one tensor.
+        backward = forward if backward is forward or backward.is_set_to(forward) else backward
+        has_cut = has_cuts(forward, backward)
+        steps = self.in_chunks(forward)
+        sums = self.sums(steps, steps if backward is forward else self.in_chunks(backward))
+        self.is_forward = reads_forward(cut.heads).view(-1, 1, 1, 1)
+        # What queries and keys are scaled with, (b, h, n, 2, w, c).
+        factors = self.own(sums).exp2().expand(cut.batch, cut.heads, cut.num_chunks, 2, cut.ways, cut.chunk)
+        if has_cut:
+            closed = close_directions(forward, backward, cut.heads, cut.head_directions)
+            for_mask = [self.in_chunks(x) for x in closed]
+        else:
+            x = torch.stack((sums[..., 0, 0, :], -sums[..., 1, 1, :]), dim=-2)
+            if self.is_one_way:
+                x = x[..., :1, :].where(self.is_forward, x[..., 1:, :])
+            for_mask = [x]
+        self.tables = None
+        if self.is_fixed:
+            self.tables = self.write_mask([x[0] for x in for_mask], 0, "tables").split(cut.pairs)
+        by_slice = slices_of_all(cut.pairs, factors, *() if self.is_fixed else for_mask)
+        self.by_slice = [(x[0].unsqueeze(-1), x[1:]) for x in by_slice]
+        self.d_sums: Tensor | None = None
 
-    def __call__(self, s: int, pairs: int) -> Workspace:
+    def in_chunks(self, x: Tensor) -> Tensor:
+        """Log decays as `(b, h, n, c)`, or `(1, h, 1, c)` if they are the same in every chunk."""
         cut = self.cut
-        kind = first_head(s, cut.pairs, cut.heads) % 2 if cut.ways == 1 else 0, pairs
-        if kind not in self.made:
-            self.made[kind] = Workspace(cut, *kind, *self.args)
-        return self.made[kind]
+        if self.is_fixed:
+            return x.view(1, -1, 1, 1).expand(-1, -1, -1, cut.chunk)
+        x, padding = x.expand(cut.batch, cut.heads, -1), cut.num_chunks * cut.chunk - cut.length
+        return (pad(x, (0, padding)) if padding else x).unflatten(2, (cut.num_chunks, cut.chunk))
 
-
-class TokenDecays:
-    """
-    The decays of tokens or heads in the chunk form.
-
-    Attributes:
-        cut: how the work is cut.
-    """
-
-    def __init__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        forward: Tensor,
-        backward: Tensor,
-        chunk_size: int,
-        head_directions: str,
-    ):
-        batch, heads, length, _ = query.shape
-        # In longer chunks, exponents would be differences of long sums, with few digits left.
-        chunks = cut_evenly(length, min(chunk_size, LONGEST_CHUNK))
-        is_one_way = head_directions == "alternate"
-        self.cut = cut = Cut(query, key, value, chunks, ways=1 if is_one_way else 2)
-        is_fixed = is_per_head(forward)
-        if is_fixed:  # the same sums in every chunk
-            forward, backward = [x.view(1, -1, 1, 1).expand(-1, -1, -1, cut.chunk) for x in (forward, backward)]
+    def sums(self, forward: Tensor, backward: Tensor) -> Tensor:
+        """
+        `(..., 2, 2, c)`: forward from the start of the chunk and to its end, backward from the end and to the start.
+        """
+        matrix, half = self.cut.summing, 2 * self.cut.chunk
+        if backward is forward:
+            sums = forward.double() @ matrix
         else:
-            if forward.shape[:2] != (batch, heads):
-                forward, backward = forward.expand(batch, heads, -1), backward.expand(batch, heads, -1)
-            padding = (0, chunks[0] * chunks[1] - length)
-            forward, backward = pad(forward, padding).unflatten(2, chunks), pad(backward, padding).unflatten(2, chunks)
-        if is_one_way:
-            sums, for_mask, is_forward = one_way_base2_sums(forward, backward)
-            by_way = (sums.from_start.where(is_forward, sums.from_end), sums.to_end.where(is_forward, sums.to_start))
-        else:
-            sums, for_mask = base2_sums(forward, backward)
-            by_way = (sums.from_start, sums.from_end, sums.to_end, sums.to_start)
-        # By slice: the factors of queries in each direction, then those of keys, (bh, n, c, 1) each.
-        factors = torch.stack(by_way, dim=2).exp2_().unsqueeze(-1).expand(batch, heads, -1, *chunks, 1)
-        by_slice = slices_of_all(cut.pairs, factors, *() if is_fixed else for_mask.tensors())
-        self.factors = [of_slice[0].unbind(1) for of_slice in by_slice]
-        self.gradient: DecayGradient | None = None
-        self.tables = self.mask_sums = None
-        if is_fixed:
-            tables = factors.new_empty(heads, 1, cut.chunk, cut.chunk)
-            write_mask(tables, MaskSums(*(x[0] for x in for_mask.tensors())), Scratch(query))
-            self.tables = tables.split(cut.pairs)
-        else:
-            self.mask_sums = [MaskSums(*of_slice[1:]) for of_slice in by_slice]
+            sums = torch.cat((forward.double() @ matrix[:, :half], backward.double() @ matrix[:, half:]), dim=-1)
+        return sums.to(forward.dtype).unflatten(-1, (2, 2, -1))
 
-    def start_gradient(self, like: Tensor) -> None:
-        """From now on, collect the gradients of the log decays."""
+    def own(self, sums: Tensor) -> Tensor:
+        """Of both directions, `(..., 2, 2, c)`, those that heads read, `(..., 2, w, c)`."""
+        if not self.is_one_way:
+            return sums.transpose(-3, -2)
+        return sums[..., 0, :, :].where(self.is_forward, sums[..., 1, :, :]).unsqueeze(-2)
+
+    def write_mask(self, x: list[Tensor], first_head: int, name: str = "mask") -> Tensor:
+        """
+        The diagonal tiles of M, `(bh, n, c, c)`, from sums in base 2, `(bh, n, w, c)`, or, where there are cuts, from
+        the log decays of both directions, `(bh, n, c)`.
+        """
+        if len(x) == 2:
+            return decay_mask(*x)
+        queries, keys = x[0].unsqueeze(-1).unbind(2), x[0].unsqueeze(-2).unbind(2)
+        shape = *queries[0].shape[:3], self.cut.chunk
+        exponents = [
+            torch.sub(query, key, out=self.cut.scratch(of_way, *shape))
+            for of_way, query, key in zip((name, "mask above"), queries, keys, strict=False)
+        ]
+        finish_mask(*exponents, *[None] * self.is_one_way, first_head)
+        return exponents[0]
+
+    def start_gradient(self) -> None:
+        """From now on, collect the gradients of the sums."""
         cut = self.cut
-        self.gradient = DecayGradient(like, cut.batch, cut.heads, cut.num_chunks, cut.chunk, cut.ways == 1)
-        self.shares = self.gradient.slices(cut.pairs)
+        shape = cut.batch, cut.heads, cut.num_chunks, 2, cut.ways, cut.chunk
+        self.d_sums = torch.zeros(shape, dtype=cut.scratch.dtype)
+        self.d_by_slice = [d for (d,) in slices_of_all(cut.pairs, self.d_sums)]
 
     def gradients(self, forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of the log decays, in the shapes of `forward` and `backward`."""
-        return self.gradient.result(self.cut.length, forward, backward)
+        """
+        The gradients of the log decays, in the shapes of `forward` and `backward`: of what crosses each step inside a
+        chunk, never of sums over the whole sequence, which would cancel.
+        """
+        cut, d_sums = self.cut, self.d_sums.double()
+        if self.is_fixed:
+            d_sums = d_sums.sum((0, 2), keepdim=True)
+        gradients = []
+        for way, x in enumerate((forward, backward)):
+            half = slice(2 * cut.chunk * way, 2 * cut.chunk * (way + 1))
+            d = d_sums[..., way % cut.ways, :].flatten(-2) @ cut.summing[:, half].T / LOG2_E
+            if self.is_one_way:
+                d = d.where(self.is_forward.squeeze(-1) == (way == 0), 0)
+            d = d.sum(-1).flatten() if self.is_fixed else d.flatten(2)[..., : cut.length].sum_to_size(x.shape)
+            gradients.append(d.to(x.dtype).contiguous())
+        return tuple(gradients)
 
-    def of_slice(self, s: int, work: Workspace) -> "TokenDecaysOfSlice":
-        return TokenDecaysOfSlice(self, s, work)
 
+class Slice:
+    """
+    The decays of some (batch, head) pairs, and what is passed from chunk to chunk.
 
-class TokenDecaysOfSlice:
-    """The decays of slice s, inside its chunks and between them, as factors in [0, 1]."""
+    Attributes:
+        directions: the pairs that read in a direction, its index among the ways of a state, and whether it is
+            backward.
+        factors: what queries and keys are scaled with, `(bh, n, 2, w, c, 1)`, in [0, 1].
+    """
 
-    def __init__(self, decays: TokenDecays, s: int, work: Workspace):
-        cut, self.scratch, self.first_head = decays.cut, work.scratch, work.first_head
-        self.directions = work.directions
-        self.query_factors, self.key_factors = decays.factors[s][: cut.ways], decays.factors[s][cut.ways :]
+    def __init__(self, decays: Decays, s: int):
+        self.cut, self.scratch, self.decays = decays.cut, decays.cut.scratch, decays
+        self.factors, self.for_mask = decays.by_slice[s]
         self.table = None if decays.tables is None else decays.tables[s % len(decays.tables)]
-        self.sums = None if decays.mask_sums is None else decays.mask_sums[s]
-        self.shares = None if decays.gradient is None else decays.shares[s]
-        self.gradient, self.has_gradient = decays.gradient, decays.gradient is not None
+        self.first_head = first_head(s, self.cut.pairs, self.cut.heads)
+        self.directions = [(slice(None), 0, False), (slice(None), 1, True)]
+        if decays.is_one_way:
+            self.directions = [(heads, 0, bool(n)) for n, heads in enumerate(one_way_rows(self.first_head))]
+        self.d_sums = None if decays.d_sums is None else decays.d_by_slice[s]
 
-    def factors(self, part: Part) -> tuple[list[Tensor], list[Tensor]]:
-        """What queries and keys of a part are scaled with, by direction, `(bh, p, c, 1)` each."""
-        if part.is_all:
-            return self.query_factors, self.key_factors
-        return [x[:, part.chunks] for x in self.query_factors], [x[:, part.chunks] for x in self.key_factors]
+    def by_chunk(self, x: Tensor) -> Tensor:
+        """`(bh * p, ...)` as `(bh, p, ...)`."""
+        return x.view(len(self.factors), -1, *x.shape[1:])
 
-    def keep(self) -> list[tuple[Tensor, ...]]:
-        """
-        By direction, the factor of a state that passes each chunk, `(bh, 1, 1)`; call it after `weights` of all parts.
-        """
-        return [
-            self.key_factors[way][pairs, :, -1 if is_backward else 0, None].unbind(1)
-            for pairs, way, is_backward in self.directions
-        ]
-
-    def mask(self, part: Part) -> Tensor:
+    def mask(self, chunks: slice) -> Tensor:
         """The diagonal tiles of M, `(h, 1, c, c)` or `(bh, p, c, c)`."""
         if self.table is not None:
             return self.table
-        sums = self.sums if part.is_all else self.sums.of_chunks(part.chunks)
-        write_mask(part.mask, sums, self.scratch, self.first_head)
-        return part.mask
+        return self.decays.write_mask([x[:, chunks] for x in self.for_mask], self.first_head)
 
-    def weights(self, q: Tensor, k: Tensor, part: Part) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """(q kᵀ) ∘ M inside chunks, `(bh * p, c, c)`, and `factors`."""
-        scores = self.scratch.product(q, k.transpose(1, 2), part.scores)
-        mask = self.mask(part)
-        scores.view(-1, len(mask), part.shape[1], *mask.shape[2:]).mul_(mask)
-        return scores, *self.factors(part)
+    def multiply_(self, x: Tensor, mask: Tensor) -> Tensor:
+        """`(bh * p, c, c)` times the mask."""
+        x.view(-1, len(mask), len(x) // len(self.factors), *mask.shape[2:]).mul_(mask)
+        return x
 
-    def inside_gradients(
-        self, q: Tensor, k: Tensor, g: Tensor, dq: Tensor, dk: Tensor, part: Part
-    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """
-        The gradients from inside chunks: write dq and dk, `(bh * p, c, d)`, collect those of the decays, and return
-        the results of `weights`. `g`, the gradient of the weights, is overwritten.
-        """
-        scratch, mask = self.scratch, self.mask(part)
-        by_mask = (-1, len(mask), part.shape[1], *mask.shape[2:])
-        scores = scratch.product(q, k.transpose(1, 2), part.scores)
-        g.view(by_mask).mul_(mask)
-        g_operand = scratch.operand("g", g)
-        scratch.product(g_operand, k, dq)
-        scratch.product(g_operand.transpose(1, 2), q, dk)
-        if self.gradient is not None:
-            r = g.mul_(scores).view(*part.shape, part.shape[-1])
-            self.gradient.add_inside_chunks(self.shares.of_chunks(part.chunks), r, scratch)
-        scores.view(by_mask).mul_(mask)
-        return scores, *self.factors(part)
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        """q kᵀ inside chunks, `(bh * p, c, c)`."""
+        return self.scratch.product(q, k.transpose(1, 2), self.scratch("scores", *q.shape[:2], q.shape[1]))
 
-    def add_between(self, d_scaled_query: Tensor, d_scaled_key: Tensor, through: Tensor, part: Part) -> None:
+    def scale(self, name: str, x: Tensor, chunks: slice) -> Tensor:
+        """Queries, "q", or keys, "k", of a part, `(bh * p, c, d)`, scaled in each direction, `(bh * p, c, w d)`."""
+        out = self.scratch(f"scaled {name}", *x.shape[:2], self.cut.ways * x.shape[2])
+        by_way = self.by_chunk(out.unflatten(2, (self.cut.ways, -1)).transpose(1, 2))
+        x = self.by_chunk(self.scratch.wide("wide", x)).unsqueeze(2)
+        torch.mul(x, self.factors[:, chunks, "qk".index(name)], out=by_way)
+        return out
+
+    def keep(self, pairs: slice, way: int, is_backward: bool, chunks: slice = slice(None)) -> Tensor:
+        """The factor of a state that passes each chunk in a direction, `(bh, p, 1)`."""
+        return self.factors[pairs, chunks, 1, way, -1 if is_backward else 0]
+
+    def pass_states(self, sums: tuple, states: tuple, from_other_end: bool = False) -> None:
+        """`pass_states` (attention/plain.py) in each direction, or from the other end, as gradients pass."""
+        for pairs, way, is_backward in self.directions:
+            order = slice(None, None, -1 if is_backward != from_other_end else None)
+            keep = self.keep(pairs, way, is_backward).unsqueeze(-1).unbind(1)[order]
+            for x in zip(sums, states, strict=True):  # the matrix, and the column
+                if x[0] is None:
+                    continue
+                by_way = (self.by_chunk(y.unflatten(1, (self.cut.ways, -1)))[pairs, :, way] for y in x)
+                added, passed = (y.unbind(1)[order] for y in by_way)
+                passed[0].zero_()
+                for add, before, factor, following in zip(added, passed, keep, passed[1:], strict=False):
+                    torch.addcmul(add, before, factor, out=following)
+
+    def add_gradient_inside(self, r: Tensor, chunks: slice) -> None:
         """
-        Collect the gradients of the decays that come through the states.
+        Collect the gradients of the sums from R, `(bh * p, c, c)`, which is overwritten. (The diagonal cancels.)
+        """
+        d_query, d_key = self.d_sums[:, chunks].unbind(2)
+        r = self.by_chunk(r)
+        if self.decays.is_one_way:
+            d_query[:, :, 0].add_(r.sum(-1).sub_(r.sum(-2)))
+            return
+        below = torch.tril(r, -1, out=self.scratch("below", *r.shape))
+        above = r.sub_(below)
+        d_query[:, :, 0].add_(below.sum(-1).sub_(below.sum(-2)))
+        d_key[:, :, 1].add_(above.sum(-2).sub_(above.sum(-1)))
+
+    def add_gradient_between(self, by_scaled: list[tuple[Tensor, Tensor]], through: Tensor, chunks: slice) -> None:
+        """
+        Collect the gradients of the sums that come through the states.
 
         Args:
-            d_scaled_query, d_scaled_key: the gradients of scaled queries and keys, `(bh * p, c, w d)`; overwritten.
+            by_scaled: scaled queries and their gradients, then the same of keys, `(bh * p, c, w d)`; the gradients are
+                overwritten.
             through: products of states and their gradients, `(bh * p, w d)`.
         """
-        pairs, chunks, _ = part.shape
-        ways = len(self.key_factors)
-        shares = self.shares.of_chunks(part.chunks)
-        for d_scaled, scaled, share in (
-            (d_scaled_query, part.scaled_query, shares.query),
-            (d_scaled_key, part.scaled_key, shares.key),
-        ):
-            share.add_(d_scaled.mul_(scaled).view(*part.shape, ways, -1).sum(-1).movedim(3, 2))
-        through = through.view(pairs, chunks, ways, -1).sum(-1)
-        for rows, way, is_backward in self.directions:
-            keep = self.key_factors[way][rows, part.chunks, -1 if is_backward else 0, 0]
-            torch.mul(through[rows, :, way], keep, out=shares.through[rows, :, way])
+        d_sums = self.d_sums[:, chunks]
+        for share, (scaled, d_scaled) in zip(d_sums.unbind(2), by_scaled, strict=True):
+            d = d_scaled.mul_(scaled).unflatten(2, (self.cut.ways, -1)).sum(-1).transpose(1, 2)
+            share.add_(self.by_chunk(d))
+        through = self.by_chunk(through.unflatten(1, (self.cut.ways, -1)).sum(-1))
+        for pairs, way, is_backward in self.directions:
+            keep = self.keep(pairs, way, is_backward, chunks).squeeze(-1)
+            d_sums[pairs, :, 1, way, -1 if is_backward else 0].addcmul_(through[pairs, :, way], keep)
 
 
-def compute_in_chunks(query, key, value, forward, backward, chunk_size, division, head_directions):
+def add_up(scaled: Tensor, x: Tensor, ones: Tensor | None, matrix: Tensor, column: Tensor | None, scratch: Scratch):
+    """Write scaledᵀ [x | ones] for the chunks of a part; `ones` are all 1 if `None`."""
+    scratch.product(scaled.transpose(1, 2), x, matrix)
+    if column is not None and ones is None:
+        torch.sum(scaled, 1, out=column.squeeze(-1))
+    elif column is not None:
+        torch.bmm(ones.transpose(1, 2), scaled, out=column.transpose(1, 2))
+
+
+def compute_in_chunks(query, key, value, forward, backward, chunk_size, division, head_directions, plan=None):
     given, (query, key, value) = value, side_by_side(forward, query, key, value)
+    cut = planned(plan, Cut, query, key, value, options=(chunk_size, head_directions))
     if forward is None:
-        pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
-        return compute_without_decay(query, key, value, pairs, division, given)
-    scratch, output, denominator = allocate_outputs(query, value, division)
-    decays_of_all = TokenDecays(query, key, value, forward, backward, chunk_size, head_directions)
-    cut, has_denominators = decays_of_all.cut, division != "none"
-    workspaces = Workspaces(cut, scratch, has_denominators)
+        return compute_without_decay(query, key, value, cut.pairs, cut.scratch, division, given)
+    scratch, divides, has_states = cut.scratch, division != "none", cut.num_chunks > 1
+    output, denominator = allocate_outputs(scratch, query, value, division)
+    decays = Decays(cut, forward, backward)
     for s, (*inputs, out, den_out) in enumerate(slices_of_all(cut.pairs, query, key, value, output, denominator)):
-        work = workspaces(s, len(out))
-        decays = decays_of_all.of_slice(s, work)
-        q, k, v = cut.read(inputs, scratch)
-        numerator, unpadded = cut.target(out, scratch, "numerator")
-        sums, states = work.states or (None, None)
-        for part in work.parts:
-            q_n, k_n, v_n, num, den = part.of(q, k, v, numerator, work.denominator)
-            weights, query_factors, key_factors = decays.weights(q_n, k_n, part)
+        some, pairs = Slice(decays, s), len(out)
+        q, k, v = cut.read(*inputs)
+        numerator, unpadded = cut.target(out, "numerator")
+        den = scratch("denominator", len(q), cut.chunk, 1) if divides else None
+        sums, states = (
+            (cut.states(name, pairs, divides) for name in ("sums", "states")) if has_states else (None, None)
+        )
+        for n in cut.parts:
+            q_n, k_n, v_n, num, den_n = cut.take(n, q, k, v, numerator, den)
+            weights = some.multiply_(some.scores(q_n, k_n), some.mask(n))
             scratch.product(weights, v_n, num)
-            if has_denominators:
-                torch.sum(weights, -1, keepdim=True, out=den)
-            if sums is not None:
-                scale(k_n, key_factors, part.key_by_way, scratch)
-                sums.add_up(part.scaled_key, v_n, None, part, scratch)
-        if sums is not None:
-            work.pass_states(decays.keep(), sums, states)
-            for part in work.parts:
-                if not part.is_all:
-                    query_factors, _ = decays.factors(part)
-                q_n, num, den, matrix, column = part.of(q, numerator, work.denominator, states.matrix, states.column)
-                scale(q_n, query_factors, part.query_by_way, scratch)
-                scratch.product(part.scaled_query, matrix, num, adds=True)
-                if has_denominators:
-                    den.transpose(1, 2).baddbmm_(column.transpose(1, 2), part.scaled_query.transpose(1, 2))
-        if has_denominators:
-            den_out.copy_(work.denominator.view(len(out), -1)[:, : cut.length])
+            if divides:
+                torch.sum(weights, -1, keepdim=True, out=den_n)
+            if has_states:
+                add_up(some.scale("k", k_n, n), v_n, None, *cut.take(n, *sums), scratch)
+        if has_states:
+            some.pass_states(sums, states)
+            for n in cut.parts:
+                q_n, num, den_n, matrix, column = cut.take(n, q, numerator, den, *states)
+                scaled = some.scale("q", q_n, n)
+                scratch.product(scaled, matrix, num, adds=True)
+                if divides:
+                    den_n.transpose(1, 2).baddbmm_(column.transpose(1, 2), scaled.transpose(1, 2))
+        if divides:
+            den_out.copy_(den.view(pairs, -1)[:, : cut.length])
         finish(out, unpadded, den_out, division, cut.head_dim)
     return rounded(output, denominator, given, division, denominator.new_empty(0))
 
 
-class Operands(NamedTuple):
-    """
-    Inputs of a slice or a part, the gradients n and d of numerators and denominators, and memory for the results.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    n: Tensor
-    d: Tensor | None
-    dq: Tensor
-    dk: Tensor
-    dv: Tensor
-
-
 def compute_gradients_in_chunks(
     grad, grad_denominator, query, key, value, forward, backward, output, denominator, saved, chunk_size, division,
-    head_directions, needs_decay,
+    head_directions, needs_decay, plan=None,
 ):  # fmt: skip
-    scratch = Scratch(query)
+    cut = planned(plan, Cut, query, key, value, options=(chunk_size, head_directions))
+    scratch, divides, has_states = cut.scratch, division != "none", cut.num_chunks > 1
     gradients = [torch.empty_like(x) for x in (query, key, value)]
     grad_denominator = denominator if grad_denominator is None else grad_denominator  # in slices, but not read
     tensors = (query, key, value, grad, grad_denominator, output, denominator, *gradients)
     if forward is None:
-        pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
-        compute_gradients_without_decay(slices_of_all(pairs, *tensors, *saved), division, scratch)
+        compute_gradients_without_decay(slices_of_all(cut.pairs, *tensors, *saved), division, scratch)
         return *gradients, grad.new_empty(0), grad.new_empty(0)
-    decays_of_all = TokenDecays(query, key, value, forward, backward, chunk_size, head_directions)
+    decays = Decays(cut, forward, backward)
     if needs_decay:
-        decays_of_all.start_gradient(denominator)
-    cut, chunks = decays_of_all.cut, (decays_of_all.cut.num_chunks, decays_of_all.cut.chunk)
-    workspaces = Workspaces(cut, scratch, division != "none", True)
-    for s, (q, k, v, dy, d_denominator, y, den, *outs) in enumerate(slices_of_all(cut.pairs, *tensors)):
-        work = workspaces(s, len(dy))
-        decays = decays_of_all.of_slice(s, work)
-        n, d = output_gradients(dy, d_denominator, y, den, division, chunks, scratch)
-        results, unpadded = zip(*map(cut.target, outs, [scratch] * 3, ("dq", "dk", "dv")), strict=True)
-        of_all = Operands(*cut.read((q, k, v), scratch), scratch.operand("n", n), d, *results)
-        sums, states, d_states = work.states or (None, None, None)
-        for part in work.parts:
-            x = Operands(*part.of(*of_all))
-            g = scratch.product(x.n, x.v.transpose(1, 2), scratch("g", *part.scores.shape))
+        decays.start_gradient()
+    for s, (*inputs, dy, d_den, y, den, dq, dk, dv) in enumerate(slices_of_all(cut.pairs, *tensors)):
+        some, pairs = Slice(decays, s), len(dy)
+        n, d = output_gradients(dy, d_den, y, den, division, (cut.num_chunks, cut.chunk), scratch)
+        targets, unpadded = zip(*map(cut.target, (dq, dk, dv), ("dq", "dk", "dv")), strict=True)
+        of_all = *cut.read(*inputs), scratch.operand("n", n), d, *targets
+        names = ("sums", "states", "gradients of states")
+        sums, states, d_states = (cut.states(name, pairs, divides) for name in names) if has_states else [None] * 3
+        for chunks in cut.parts:
+            q, k, v, n, d, *d_qkv = cut.take(chunks, *of_all)
+            g = scratch.product(n, v.transpose(1, 2), scratch("g", *q.shape[:2], cut.chunk))
             if d is not None:
-                g.add_(x.d)
-            weights, *scales = decays.inside_gradients(x.q, x.k, g, x.dq, x.dk, part)
-            scratch.product(weights.transpose(1, 2), x.n, x.dv)
-            if sums is not None:
-                scale_both(x, *scales, part, scratch)
-                sums.add_up(part.scaled_key, x.v, None, part, scratch)
-                d_states.add_up(part.scaled_query, x.n, x.d, part, scratch)
-        if sums is not None:
-            work.pass_states(decays.keep(), sums, states)
-            work.pass_states(decays.keep(), d_states, sums, turned=True)  # in the memory of the sums
-            for part in work.parts:
-                x = Operands(*part.of(*of_all))
-                if not part.is_all:
-                    scales = decays.factors(part)
-                    scale_both(x, *scales, part, scratch)
-                add_between_chunks(x, *scales, states, sums, decays, part, scratch)
-        scratch.deliver(unpadded, outs)
+                g.add_(d)
+            mask, scores = some.mask(chunks), some.scores(q, k)
+            g_operand = scratch.operand("g", some.multiply_(g, mask))
+            scratch.product(g_operand, k, d_qkv[0])
+            scratch.product(g_operand.transpose(1, 2), q, d_qkv[1])
+            if needs_decay:
+                some.add_gradient_inside(g.mul_(scores), chunks)
+            scratch.product(some.multiply_(scores, mask).transpose(1, 2), n, d_qkv[2])
+            if has_states:
+                add_up(some.scale("k", k, chunks), v, None, *cut.take(chunks, *sums), scratch)
+                add_up(some.scale("q", q, chunks), n, d, *cut.take(chunks, *d_states), scratch)
+        if has_states:
+            some.pass_states(sums, states)
+            some.pass_states(d_states, sums, from_other_end=True)  # in the memory of the sums
+            for chunks in cut.parts:
+                add_between_chunks(some, chunks, cut.take(chunks, *of_all), *cut.take(chunks, *states, *sums))
+        scratch.deliver(unpadded, (dq, dk, dv))
     if not needs_decay:
         return *gradients, grad.new_empty(0), grad.new_empty(0)
-    return *gradients, *decays_of_all.gradients(forward, backward)
+    return *gradients, *decays.gradients(forward, backward)
 
 
-def scale_both(x: Operands, query_factors: list[Tensor], key_factors: list[Tensor], part: Part, scratch: Scratch):
-    """Scale queries and keys into the memory of a part."""
-    scale(x.q, query_factors, part.query_by_way, scratch)
-    scale(x.k, key_factors, part.key_by_way, scratch)
-
-
-def add_between_chunks(
-    x: Operands,
-    query_factors: list[Tensor],
-    key_factors: list[Tensor],
-    states: States,
-    d_sums: States,
-    decays: TokenDecaysOfSlice,
-    part: Part,
-    scratch: Scratch,
-) -> None:
+def add_between_chunks(some: Slice, chunks: slice, tensors, state, column, d_sum, d_column) -> None:
     """
-    Add what comes through the states to dq, dk, dv and the gradients of the decays; `part` holds scaled operands.
+    Add what comes through the states to dq, dk, dv and the gradients of the decays.
+
+    Args:
+        tensors: query, key, value, n, d, dq, dk and dv of a part.
+        state, column: the states of its chunks.
+        d_sum, d_column: the gradients of their sums.
     """
-    state, column, d_sum, d_column = part.of(states.matrix, states.column, d_sums.matrix, d_sums.column)
+    scratch = some.scratch
+    q, k, v, n, d, dq, dk, dv = tensors
+    scaled_query, scaled_key = some.scale("q", q, chunks), some.scale("k", k, chunks)
     d_sum_operand = scratch.operand("d sums", d_sum)
-    d_query = scratch.product(x.n, state.transpose(1, 2), scratch("d query", *part.scaled_query.shape))
-    d_key = scratch.product(x.v, d_sum_operand.transpose(1, 2), scratch("d key", *part.scaled_key.shape))
-    scratch.product(part.scaled_key, d_sum_operand, x.dv, adds=True)
+    d_query = scratch.product(n, state.transpose(1, 2), scratch("d query", *scaled_query.shape))
+    d_key = scratch.product(v, d_sum_operand.transpose(1, 2), scratch("d key", *scaled_key.shape))
+    scratch.product(scaled_key, d_sum_operand, dv, adds=True)
     if column is not None:
-        d_query.addcmul_(x.d, column.transpose(1, 2))
+        d_query.addcmul_(d, column.transpose(1, 2))
         d_key.add_(d_column.transpose(1, 2))
-    for out, d_scaled, factors in ((x.dq, d_query, query_factors), (x.dk, d_key, key_factors)):
-        out = out.view(*part.shape, -1)
-        by_way = d_scaled.view(*part.shape, len(factors), -1).unbind(3)
-        for d, factor in zip(by_way, factors, strict=True):
-            out.addcmul_(d, factor)
-    if not decays.has_gradient:
+    for out, d_scaled, factors in zip((dq, dk), (d_query, d_key), some.factors[:, chunks].unbind(2), strict=True):
+        by_way = some.by_chunk(d_scaled.unflatten(2, (some.cut.ways, -1))).unbind(3)
+        for d_way, factor in zip(by_way, factors.unbind(2), strict=True):
+            some.by_chunk(out).addcmul_(d_way, factor)
+    if some.d_sums is None:
         return
     through = torch.mul(state, d_sum, out=scratch("product of states", *state.shape)).sum(-1)
     if column is not None:
         through += (column * d_column).squeeze(-1)
-    decays.add_between(d_query, d_key, through, part)
+    some.add_gradient_between([(scaled_query, d_query), (scaled_key, d_key)], through, chunks)
 
 
 cpu_chunk = cpu_operator("chunk", compute_in_chunks, compute_gradients_in_chunks, chunk_body, allocate_state)

@@ -73,8 +73,10 @@ class Scratch:
         """`x` in the scratch dtype, where all its digits are needed: itself, or a copy."""
         return x if x.dtype == self.dtype else self(name, *x.shape).copy_(x)
 
-    def operands(self, *tensors: Tensor) -> list[Tensor]:
+    def operands(self, *tensors: Tensor) -> Sequence[Tensor]:
         """Query, key and value as operands of matrix products."""
+        if not self.is_mixed and tensors[0].dtype == self.dtype:
+            return tensors
         return [self.operand(name, x) for name, x in zip("qkv", tensors, strict=True)]
 
     def product(self, first: Tensor, second: Tensor, out: Tensor, adds: bool = False) -> Tensor:
@@ -140,9 +142,12 @@ def laid_out_as(like: Tensor, x: Tensor) -> Tensor:
     return x if is_same else torch.empty_like(like, dtype=x.dtype).copy_(x)
 
 
-def slices_of_all(pairs: int, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+def slices_of_all(pairs: int, *tensors: Tensor) -> list[Sequence[Tensor]]:
     """The slices `(bh, ...)` of tensors `(b, h, ...)`, all of them views; `pairs` from `pairs_per_slice`."""
-    if pairs > tensors[0].shape[1] or len(tensors[0]) == 1:
+    batch, heads = tensors[0].shape[:2]
+    if pairs >= batch * heads:
+        return [[x.flatten(0, 1) for x in tensors]]
+    if pairs > heads or batch == 1:
         return list(zip(*[x.flatten(0, 1).split(pairs) for x in tensors], strict=True))
     by_sequence = zip(*tensors, strict=True)
     return [part for some in by_sequence for part in zip(*[x.split(pairs) for x in some], strict=True)]
@@ -153,9 +158,8 @@ def first_head(s: int, pairs: int, heads: int) -> int:
     return s % -(-heads // pairs) * pairs
 
 
-def allocate_outputs(query: Tensor, value: Tensor, division: str) -> tuple[Scratch, Tensor, Tensor]:
-    """Scratch memory, and memory for outputs and denominators. Warns once of a dtype that this CPU is slow at."""
-    scratch = Scratch(query)
+def allocate_outputs(scratch: Scratch, query: Tensor, value: Tensor, division: str) -> tuple[Tensor, Tensor]:
+    """Memory for outputs and denominators. Warns once of a dtype that this CPU is slow at."""
     if query.dtype != scratch.dtype and not has_native_product(query.dtype):
         logger.warning_once(
             f"This CPU has no matrix product in {query.dtype}: LION's kernels compute in float32, as fast as for "
@@ -164,7 +168,7 @@ def allocate_outputs(query: Tensor, value: Tensor, division: str) -> tuple[Scrat
     # With operands in bfloat16, a wider output would not make the gradients more exact.
     is_narrow = scratch.is_mixed and division != "later"
     output = torch.empty_like(value, dtype=value.dtype if is_narrow else scratch.dtype)
-    return scratch, output, query.new_empty(query.shape[:3], dtype=scratch.dtype)
+    return output, query.new_empty(query.shape[:3], dtype=scratch.dtype)
 
 
 def finish(output: Tensor, numerator: Tensor, denominator: Tensor, division: str, head_dim: int) -> None:
@@ -188,7 +192,8 @@ def rounded(output: Tensor, denominator: Tensor, value: Tensor, division: str, *
     What an operator returns (`attention_operator`): the output in the dtype and the layout of its values, and the
     wider output it was rounded from, if any.
     """
-    output = laid_out_as(value, output)  # it has another layout after `side_by_side`
+    if output.stride() != value.stride():  # it has another layout after `side_by_side`
+        output = laid_out_as(value, output)
     if output.dtype == value.dtype or division == "later":
         return output, denominator, denominator.new_empty(0), *more
     return output.to(value.dtype), denominator, output, *more
@@ -246,11 +251,11 @@ def cpu_operator(
             value and forward log decay.
     """
 
-    def gradients_laid_out(grad, grad_denominator, query, key, value, forward, backward, output, *others):
+    def gradients_laid_out(grad, grad_denominator, query, key, value, forward, backward, output, *others, **plan):
         inputs = query, key, value
         *copies, grad, output = side_by_side(forward, *inputs, grad, output)
         *gradients, d_forward, d_backward = compute_gradients(
-            grad, grad_denominator, *copies, forward, backward, output, *others
+            grad, grad_denominator, *copies, forward, backward, output, *others, **plan
         )
         return *map(laid_out_as, inputs, gradients), d_forward, d_backward
 
@@ -262,4 +267,4 @@ def cpu_operator(
         return wider, *more
 
     num_saved = 1 if allocate_more is None else 2
-    return attention_operator(name, compute, gradients_laid_out, plain, allocate_saved, num_saved)
+    return attention_operator(name, compute, gradients_laid_out, plain, allocate_saved, num_saved, is_direct=True)

@@ -23,12 +23,14 @@ def allocate_state(query: Tensor, key: Tensor, value: Tensor, forward: Tensor | 
     return query.new_empty(shape, dtype=accumulation_dtype(query.dtype))
 
 
-def compute_without_decay(query: Tensor, key: Tensor, value: Tensor, pairs: int, division: str, given: Tensor):
+def compute_without_decay(
+    query: Tensor, key: Tensor, value: Tensor, pairs: int, scratch: Scratch, division: str, given: Tensor
+):
     """
     The results of the operator (attention/custom_operator.py), the state last, computed `pairs` at a time; `given` is
     the value before `side_by_side`.
     """
-    scratch, output, denominator = allocate_outputs(query, value, division)
+    output, denominator = allocate_outputs(scratch, query, value, division)
     states = allocate_state(query, key, value, None)
     for q, k, v, out, den, state in slices_of_all(pairs, query, key, value, output, denominator, states):
         q, k, v = scratch.operands(q, k, v)

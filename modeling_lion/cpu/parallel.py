@@ -16,12 +16,15 @@ Some rows of W for a slice of (batch, head) pairs are computed at a time, so tha
 Dimensions: bh = (batch, head) pairs, l = length, r = rows of W in a tile, d = head_dim, e = value_dim.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from ..attention.decay import LONGEST_CHUNK, LogDecay, cut_evenly
+from ..attention.decay import LONGEST_CHUNK, cut_evenly, is_per_head
 from ..attention.kernels import register_kernels
 from ..attention.plain import parallel_body
+from ..attention.plan import planned
 from .common import (
     Scratch,
     allocate_outputs,
@@ -33,7 +36,7 @@ from .common import (
     side_by_side,
     slices_of_all,
 )
-from .decay_mask import make_mask
+from .decay_mask import ToeplitzMask, TokenMask
 
 
 # Elements of W at a time: some megabytes, with the mask. With fewer, calls would cost more than the cache saves.
@@ -41,89 +44,106 @@ MATRIX_TILE_ELEMENTS = 400_000
 
 
 class Tiles:
-    """How W is cut: into tiles of some rows for a slice of (batch, head) pairs; and the rows of the mask."""
+    """
+    How W is cut, and memory for it: the same for all layers of a call.
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, log_decay: LogDecay, head_directions: str):
-        batch, heads, length, _ = query.shape
-        chunks = num_chunks, chunk = cut_evenly(length, LONGEST_CHUNK)
-        rows = min(length, chunk * max(1, MATRIX_TILE_ELEMENTS // max(1, chunk * length)))
-        starts = range(0, length, max(1, rows))  # with more than one of them, a slice is one head
-        self.rows = [(start, min(start + rows, length)) for start in starts]
-        self.pairs = pairs_per_slice(MATRIX_TILE_ELEMENTS // max(1, rows * length), query, key, value)
-        self.mask = None
-        if log_decay.forward is not None:
-            self.mask = make_mask(log_decay, batch, heads, length, chunks, rows, self.pairs, head_directions)
+    Attributes:
+        chunks: number and size of the chunks that sums of log decays are relative to.
+        rows: first and last query, of each tile; a whole number of chunks.
+        pairs: (batch, head) pairs in a slice; 1 if a slice has several tiles.
+        steps: of a `ToeplitzMask`.
+    """
 
-    def slices(self, *tensors: Tensor):
-        """Slices of tensors `(b, h, ...)`, numbered."""
-        return enumerate(slices_of_all(self.pairs, *tensors))
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor):
+        self.batch, self.heads, self.length, _ = query.shape
+        self.chunks = _, chunk = cut_evenly(self.length, LONGEST_CHUNK)
+        most = MATRIX_TILE_ELEMENTS // max(1, chunk * self.length)
+        rows = min(self.length, chunk * max(1, most))
+        self.rows = [(start, min(start + rows, self.length)) for start in range(0, self.length, max(1, rows))]
+        self.pairs = pairs_per_slice(MATRIX_TILE_ELEMENTS // max(1, rows * self.length), query, key, value)
+        self.scratch, self.steps = Scratch(query), None
 
-    def mask_rows(self, s: int, start: int, stop: int, scratch: Scratch) -> Tensor | None:
-        return None if self.mask is None else self.mask.rows(s, start, stop, scratch)
+    def mask(self, forward: Tensor | None, backward: Tensor | None, head_directions: str):
+        """M of a layer; `None` without decays."""
+        if forward is None:
+            return None
+        backward = forward if backward is forward or backward.is_set_to(forward) else backward
+        kind = ToeplitzMask if is_per_head(forward) else TokenMask
+        return kind(self, forward, backward, head_directions)
+
+    def part(self, rows: tuple[int, int], *tensors: Tensor | None) -> Sequence[Tensor | None]:
+        """The rows of a tile of tensors `(bh, l, ...)`."""
+        if len(self.rows) == 1:
+            return tensors
+        return [x if x is None else x[:, slice(*rows)] for x in tensors]
 
 
 def multiply_(x: Tensor, mask: Tensor | None) -> Tensor:
     """Multiply `(bh, r, l)` in place with a mask for all pairs, or for the heads of one sequence."""
     if mask is not None:
-        x.view(-1, *mask.shape).mul_(mask)
+        (x if len(x) == len(mask) else x.view(-1, *mask.shape)).mul_(mask)
     return x
 
 
-def compute_full_form(query, key, value, forward, backward, chunk_size, division, head_directions):
+def compute_full_form(query, key, value, forward, backward, chunk_size, division, head_directions, plan=None):
     given, (query, key, value) = value, side_by_side(forward, query, key, value)
-    scratch, output, denominator = allocate_outputs(query, value, division)
-    tiles = Tiles(query, key, value, LogDecay(forward, backward), head_directions)
-    length = query.shape[2]
-    for s, (q, k, v, out, den) in tiles.slices(query, key, value, output, denominator):
+    tiles = planned(plan, Tiles, query, key, value)
+    scratch = tiles.scratch
+    output, denominator = allocate_outputs(scratch, query, value, division)
+    mask = tiles.mask(forward, backward, head_directions)
+    slices = slices_of_all(tiles.pairs, query, key, value, output, denominator)
+    for s, (q, k, v, out, den) in enumerate(slices):
         q, k, v = scratch.operands(q, k, v)
-        for start, stop in tiles.rows:
-            weights = scratch("weights", len(q), stop - start, length)
-            scratch.product(q[:, start:stop], k.transpose(1, 2), weights)
-            multiply_(weights, tiles.mask_rows(s, start, stop, scratch))
+        for rows in tiles.rows:
+            q_rows, out_rows, den_rows = tiles.part(rows, q, out, den)
+            weights = scratch("weights", *q_rows.shape[:2], tiles.length)
+            scratch.product(q_rows, k.transpose(1, 2), weights)
+            if mask is not None:
+                multiply_(weights, mask.rows(s, *rows))
             if division != "none":
-                torch.sum(weights, -1, out=den[:, start:stop])
-            numerator = scratch("numerator", *weights.shape[:2], v.shape[-1])
-            scratch.product(weights, v, numerator)
-            finish(out[:, start:stop], numerator, den[:, start:stop], division, query.shape[-1])
+                torch.sum(weights, -1, out=den_rows)
+            numerator = scratch.product(weights, v, scratch("numerator", *out_rows.shape))
+            finish(out_rows, numerator, den_rows, division, query.shape[-1])
     return rounded(output, denominator, given, division)
 
 
 def compute_gradients_of_full_form(
     grad, grad_denominator, query, key, value, forward, backward, output, denominator, saved, chunk_size, division,
-    head_directions, needs_decay,
+    head_directions, needs_decay, plan=None,
 ):  # fmt: skip
-    scratch = Scratch(query)
+    tiles = planned(plan, Tiles, query, key, value)
+    scratch = tiles.scratch
     gradients = [torch.empty_like(x) for x in (query, key, value)]
-    tiles = Tiles(query, key, value, LogDecay(forward, backward), head_directions)
-    length = query.shape[2]
+    mask = tiles.mask(forward, backward, head_directions)
     grad_denominator = denominator if grad_denominator is None else grad_denominator  # in slices, but not read
     tensors = (query, key, value, grad, grad_denominator, output, denominator, *gradients)
-    for s, (q, k, v, dy, d_denominator, y, den, *outs) in tiles.slices(*tensors):
+    for s, (q, k, v, dy, d_denominator, y, den, *outs) in enumerate(slices_of_all(tiles.pairs, *tensors)):
         q, k, v = scratch.operands(q, k, v)
-        all_n, all_d = output_gradients(dy, d_denominator, y, den, division, (1, length), scratch)
+        all_n, all_d = output_gradients(dy, d_denominator, y, den, division, (1, tiles.length), scratch)
         all_n = scratch.operand("n", all_n)
         dq = scratch.target("dq", outs[0])
         dk, dv = (
             scratch.target(name, out, is_sum=len(tiles.rows) > 1)
             for name, out in zip(("dk", "dv"), outs[1:], strict=True)
         )
-        for start, stop in tiles.rows:
-            n, q_rows = all_n[:, start:stop], q[:, start:stop]
-            shape = (len(q), stop - start, length)
-            scores = scratch.product(q_rows, k.transpose(1, 2), scratch("scores", *shape))
-            g = scratch.product(n, v.transpose(1, 2), scratch("g", *shape))
-            if all_d is not None:
-                g.add_(all_d[:, start:stop])
-            mask = tiles.mask_rows(s, start, stop, scratch)
-            multiply_(g, mask)
+        for rows in tiles.rows:
+            n, d, q_rows, dq_rows = tiles.part(rows, all_n, all_d, q, dq)
+            adds, shape = rows[0] > 0, (*q_rows.shape[:2], tiles.length)
+            scores, g = scratch("scores", *shape), scratch("g", *shape)
+            scratch.product(q_rows, k.transpose(1, 2), scores)
+            scratch.product(n, v.transpose(1, 2), g)
+            if d is not None:
+                g.add_(d)
+            mask_rows = None if mask is None else mask.rows(s, *rows)
+            multiply_(g, mask_rows)
             g_operand = scratch.operand("g", g)
-            scratch.product(g_operand, k, dq[:, start:stop])
-            scratch.product(g_operand.transpose(1, 2), q_rows, dk, adds=start > 0)
+            scratch.product(g_operand, k, dq_rows)
+            scratch.product(g_operand.transpose(1, 2), q_rows, dk, adds)
             if needs_decay:
-                tiles.mask.add_gradient(g.mul_(scores), s, start, stop, scratch)
-            scratch.product(multiply_(scores, mask).transpose(1, 2), n, dv, adds=start > 0)
+                mask.add_gradient(g.mul_(scores), s, *rows)
+            scratch.product(multiply_(scores, mask_rows).transpose(1, 2), n, dv, adds)
         scratch.deliver([dq, dk, dv], outs)
-    decays = tiles.mask.gradient(forward, backward) if needs_decay else (grad.new_empty(0), grad.new_empty(0))
+    decays = mask.gradient(forward, backward) if needs_decay else (grad.new_empty(0), grad.new_empty(0))
     return *gradients, *decays
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
+from ..attention.plan import CallPlan
 from .border_taps import BorderTaps
 from .halo import Surrounded
 from .tiles import ALL_TOKENS, TokenTile, cut_into_tiles, in_tiles
@@ -41,6 +42,7 @@ class Layout:
         border_taps: for short convolutions at borders inside rows; `None` if there are none.
         without_gaps: for short convolutions, with padding between real tokens; `None` without such padding.
         has_tiles: whether to compute token by token in tiles (layout/tiles.py).
+        plan: what attention of all layers shares (attention/plan.py); `None` if the layout is not of one call.
     """
 
     is_real: Tensor | None = None
@@ -51,6 +53,7 @@ class Layout:
     border_taps: BorderTaps | None = None
     without_gaps: WithoutGaps | None = None
     has_tiles: bool = False
+    plan: CallPlan | None = None
 
     cu_seqlens = None  # borders of packed sequences
     is_segment = False  # whether mixers see tokens outside of this layout
@@ -67,6 +70,8 @@ class Layout:
 
     def by_token(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
         """`function` of tensors `(batch, length, ...)`, which it computes token by token."""
+        if not self.has_tiles:
+            return function(*tensors)
         (found,) = self.by_tile(lambda tile: [function(*map(tile.of, tensors))], tensors[0])
         return found
 

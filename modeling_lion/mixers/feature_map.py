@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..attention.kernels import KERNELS, backend_of
+from ..attention.numerics import needs_grad
 from ..attention.tracing import is_compiling
 from .registry import FEATURE_MAPS, FeatureMap
 
@@ -51,7 +52,19 @@ def silu_norm(x: Tensor) -> Tensor:
     if is_compiling():  # the compiler fuses the plain form
         return plain_silu_norm(x)
     backend = backend_of(x, x)
-    return plain_silu_norm(x) if backend == "plain" else SiluNorm.apply(x, KERNELS.get((backend, "silu_norm")))
+    if backend == "plain":
+        return plain_silu_norm(x)
+    kernel = KERNELS.get((backend, "silu_norm"))
+    if not needs_grad(x):
+        return silu_and_norm(x)[0] if kernel is None else kernel(x)
+    return SiluNorm.apply(x, kernel)
+
+
+def silu_and_norm(x: Tensor) -> tuple[Tensor, Tensor]:
+    """`plain_silu_norm` in place, and ‖u‖."""
+    u = F.silu(x).add_(0.5)
+    norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True)
+    return u.div_(norm), norm
 
 
 def plain_silu_norm(x: Tensor) -> Tensor:
@@ -68,9 +81,7 @@ class SiluNorm(torch.autograd.Function):
         if kernel is not None:
             ctx.save_for_backward(x)
             return kernel(x)
-        u = F.silu(x).add_(0.5)
-        norm = torch.linalg.vector_norm(u, dim=-1, keepdim=True)
-        y = u.div_(norm)
+        y, norm = silu_and_norm(x)
         ctx.save_for_backward(x, y, norm)
         return y
 

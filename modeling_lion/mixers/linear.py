@@ -4,7 +4,7 @@ Linear mixers make the queries, keys, values and log decays of `lion_attention`.
 are in mixers/decay.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from torch import Tensor, nn
@@ -49,6 +49,8 @@ class LinearMixer(Mixer):
         # A learnt map has different weights for queries and keys.
         self.feature_map = feature_map.function(*sizes) if feature_map.is_learnt else feature_map.function
         self.key_feature_map = feature_map.function(*sizes) if feature_map.is_learnt else None
+        # Each look into a configuration takes as long as a small operation.
+        self.normalization, self.chunk_size = config.normalization, config.chunk_size
         self.head_directions = config.head_directions
         self.window = config.local_window
         self.window_gate = nn.Linear(config.hidden_size, config.num_attention_heads) if self.window else None
@@ -100,11 +102,12 @@ class LinearMixer(Mixer):
         """
         return partial(
             layout.along(attention),
-            normalization=self.config.normalization,
-            chunk_size=self.config.chunk_size,
+            normalization=self.normalization,
+            chunk_size=self.chunk_size,
             cu_seqlens=layout.cu_seqlens,
             head_directions=self.head_directions,
             returns_sums=self.window > 0,
+            plan=layout.plan,
         )
 
     def weights(self, call: AttentionCall, layout: Layout) -> Tensor:
@@ -137,28 +140,32 @@ class LinearMixer(Mixer):
         self, around: Surrounded, border_taps: BorderTaps | None, tables: PositionEmbeddings | None
     ) -> list[Tensor]:
         """`features`, of tokens with as many around as the convolution reaches."""
-        projected = [around.own(x) for x in self.project(around, border_taps)]
-        widths = self.key_dim, self.key_dim, self.head_dim
-        query, key, value = [x.unflatten(-1, (-1, width)) for x, width in zip(projected, widths, strict=True)]
+        query, key, value = self.project(around, border_taps)
+        if around.before or around.after:
+            query, key, value = map(around.own, (query, key, value))
+        query, key = query.unflatten(-1, (-1, self.key_dim)), key.unflatten(-1, (-1, self.key_dim))
+        value = value.unflatten(-1, (-1, self.head_dim))
         with without_autocast(around.hidden_states):  # on a GPU it would widen queries and keys only
-            query, key = near = rotate(query, key, tables, heads_dim=2)
+            query, key = near = (query, key) if tables is None else rotate(query, key, tables, heads_dim=2)
             query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
         if self.heads_per_key > 1:
             query, key = (x.repeat_interleave(self.heads_per_key, dim=2) for x in (query, key))
         return [query, key, value, *(near if self.window else ())]
 
-    def project(self, around: Surrounded, border_taps: BorderTaps | None) -> list[Tensor]:
+    def project(self, around: Surrounded, border_taps: BorderTaps | None) -> Sequence[Tensor]:
         """Queries, keys and values, convolved if configured, `(batch, tokens, hidden_size)` each."""
         without_gaps = None if self.q_conv is None else around.without_gaps
         hidden_states, is_real = around.hidden_states, around.is_real
         if without_gaps is not None:  # before the projections, to reorder one tensor instead of three
             hidden_states, is_real = without_gaps.reorder(hidden_states), without_gaps.is_real
-        projected = [proj(hidden_states) for proj in (self.q_proj, self.k_proj, self.v_proj)]
+        projected = self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)
         if self.q_conv is None:
             return projected
+        if is_real is not None:
+            projected = [absent(x, is_real) for x in projected]
         pairs = zip(projected, (self.q_conv, self.k_conv, self.v_conv), strict=True)
         # By name, since hooks expect positional arguments to be tensors.
-        convolved = [conv(absent(x, is_real), borders=border_taps) for x, conv in pairs]
+        convolved = [conv(x, borders=border_taps) for x, conv in pairs]
         return convolved if without_gaps is None else [without_gaps.restore(x) for x in convolved]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:

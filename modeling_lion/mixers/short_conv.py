@@ -35,7 +35,7 @@ class ShortConv(nn.Module):
 
     def forward(self, x: Tensor, borders: BorderTaps | None = None) -> Tensor:
         """`x`: `(batch, length, channels)`, 0 at padded tokens (`absent`). Returns the same shape."""
-        if has_backward_hooks(self) and self.training and borders is not None:
+        if borders is not None and self.training and has_backward_hooks(self):
             raise ValueError(
                 "A library reads gradients per example by hooks (as opacus does), which see no borders of a short "
                 "convolution, of images or of packed rows, and would be wrong: set `conv_kernel=0`, or take them by "

@@ -594,12 +594,14 @@ def test_numerators_and_denominators(mixer, form, dtype):
 def test_full_form_for_short_inputs_that_decay():
     """Wider heads make states dearer, heads that read one way have fewer, and without decays one state serves all."""
     empty = lambda length, dim: torch.empty(1, 2, length, dim)
-    choose = lambda length, dim, decay, *way: fastest_form(*(empty(length, dim),) * 2, decay, 64, "cpu", *way)
+    choose = lambda length, dim, decay, *way: fastest_form(
+        *(empty(length, dim),) * 2, decay is not None, 64, "cpu", *way
+    )
     assert [choose(n, 64, torch.zeros(2)) for n in (1, 128, 512, 16384)] == ["parallel"] * 2 + ["chunk"] * 2
     assert [choose(256, dim, torch.zeros(1, 2, 1)) for dim in (32, 128)] == ["chunk", "parallel"]
     assert [choose(n, 64, torch.zeros(2), "alternate") for n in (128, 197)] == ["parallel", "chunk"]
     assert choose(1, 64, None) == "chunk"
-    wide = [fastest_form(empty(n, 768), empty(n, 64), torch.zeros(2), 64, "cpu", "alternate") for n in (128, 400)]
+    wide = [fastest_form(empty(n, 768), empty(n, 64), True, 64, "cpu", "alternate") for n in (128, 400)]
     assert wide == ["parallel", "chunk"]  # keys that heads share
 
 

@@ -255,12 +255,11 @@ def test_which_inputs_the_triton_kernels_take(change, expected, fake_gpu, monkey
 
 
 def test_gpus_have_a_choice_of_their_own(fake_gpu):
-    decay = torch.empty(3, device="cuda")
     for length in (100, 500, 600):
         query, *_ = fake_inputs(length=length)
         limit = triton_config.PARALLEL_UP_TO["sm_80"]
-        assert fastest_form(query, query, decay, 64, "triton") == ("parallel" if length <= limit else "chunk")
-        assert fastest_form(query, query, None, 64, "triton") == "chunk"
+        assert fastest_form(query, query, True, 64, "triton") == ("parallel" if length <= limit else "chunk")
+        assert fastest_form(query, query, False, 64, "triton") == "chunk"
 
 
 @pytest.mark.slow

@@ -1,0 +1,32 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What the layers of one call of a model share, since their inputs have the same shapes."""
+
+from collections.abc import Callable, Hashable
+
+from torch import Tensor
+
+
+class CallPlan:
+    """
+    Made once per call of the model. Layers that pass it to `lion_attention` are trusted to pass inputs that fit, and
+    kernels find how they cut such inputs, and the memory for it, where the first layer has left them.
+    """
+
+    def __init__(self):
+        self.made: dict[Hashable, object] = {}
+
+    def share(self, make: Callable, *tensors: Tensor, options: tuple = ()):
+        """`make(*tensors, *options)`, which depends on nothing but shapes, strides and dtypes of the tensors."""
+        key = [make, options]
+        for x in tensors:
+            key += x.shape, x.stride(), x.dtype
+        key = tuple(key)
+        found = self.made.get(key)
+        if found is None:
+            found = self.made[key] = make(*tensors, *options)
+        return found
+
+
+def planned(plan: CallPlan | None, make: Callable, *tensors: Tensor, options: tuple = ()):
+    """`CallPlan.share`, or, without a plan, what is for this call alone."""
+    return make(*tensors, *options) if plan is None else plan.share(make, *tensors, options=options)
