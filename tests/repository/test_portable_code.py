@@ -25,7 +25,14 @@ from modeling_lion.portable_code import PACKAGES, Module, body_of, portable_code
 FILES = ["configuration_lion.py", "modeling_lion.py", "triton_lion.py"]
 # Names that transformers looks for before it runs a file from the Hub, and what those need themselves.
 REQUIREMENTS = {"torch", "transformers", "safetensors", "huggingface_hub", "numpy"}
-PACKAGE_NAMES = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion", "training_lion")
+PACKAGE_NAMES = (
+    "configuration_lion",
+    "hub_upload_lion",
+    "modeling_lion",
+    "retrieval_lion",
+    "tokenization_lion",
+    "training_lion",
+)
 
 
 @pytest.fixture(scope="module")
