@@ -34,6 +34,7 @@ PACKAGES = {
     "configuration_lion": "configuration_lion",
     "hub_upload_lion": "hub_upload",
     "modeling_lion": "modeling_lion",
+    "retrieval_lion": "retrieval",
     "tokenization_lion": "tokenization",
     "training_lion": "training",
 }
