@@ -7,7 +7,7 @@ import importlib.util
 import os
 import re
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
 HEAD = 3000  # characters of a text, among which a heading is its name
 LONGEST_DOCUMENT = 40_000  # characters, as benchmarks/bench_passages.py measures; of longer texts parts are documents
+BATCH_CHARACTERS = 40_000  # read together; some seconds, behind which reading can stop
 
 
 def printable(path: str | Path) -> str:
@@ -60,13 +61,13 @@ class Document(NamedTuple):
     What is read at once.
 
     Attributes:
-        name: stands in front of each passage.
+        name: stands in front of each passage; `None` if nothing does.
         text: of all passages.
         spans: of each passage the first character, and the one behind its last.
         places: of each passage, for people: `file:line`.
     """
 
-    name: str
+    name: str | None
     text: str
     spans: tuple[tuple[int, int], ...]
     places: tuple[str, ...]
@@ -100,6 +101,20 @@ def documents_of_text(text: str, path: str) -> Iterator[Document]:
             of_part = tuple((first - start, last - start) for first, last in spans[begin : n + 1])
             yield Document(name, text[start:end], of_part, tuple(places[begin : n + 1]))
             begin = n + 1
+
+
+def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """In their order, as many as have `BATCH_CHARACTERS` together."""
+    batch: list[Document] = []
+    size = 0
+    for document in documents:
+        if batch and size + len(document.text) > BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+        batch.append(document)
+        size += len(document.text)
+    if batch:
+        yield batch
 
 
 def files_of_package(package: str) -> tuple[list[str], str]:

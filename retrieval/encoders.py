@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -95,12 +96,29 @@ class SentenceEncoder:
         return unit_vectors(self.encoder, list(texts))
 
     def encode_documents(self, documents: Sequence[Document]) -> list[Tensor]:
-        lengths = [len(document.spans) for document in documents]
-        names, texts, spans, _ = zip(*documents, strict=True)
         if self.in_pieces:
-            texts = [f"{x.name}: {x.text[first:end]}" for x in documents for first, end in x.spans]
+            pieces = [
+                x.text[first:end] if x.name is None else f"{x.name}: {x.text[first:end]}"
+                for x in documents
+                for first, end in x.spans
+            ]
             if not self.can_pack:
-                return list(unit_vectors(self.encoder, texts).split(lengths))
-            spans, names = [[(0, len(text))] for text in texts], None
-        vectors = torch.from_numpy(encode_passages(self.encoder, texts, spans, names=names).vectors)
-        return list(torch.nn.functional.normalize(vectors, dim=-1).split(lengths))
+                vectors = unit_vectors(self.encoder, pieces)
+            else:
+                # The mean of all tokens, [CLS] and [SEP] too, as sentence-transformers pools.
+                vectors = unit(encode_passages(self.encoder, pieces, [[]] * len(pieces)).document_vectors)
+            return list(vectors.split([len(document.spans) for document in documents]))
+        found: dict[int, Tensor] = {}
+        for is_named in (True, False):
+            chosen = {n: x for n, x in enumerate(documents) if (x.name is not None) == is_named}
+            if chosen:
+                names, texts, spans, _ = zip(*chosen.values(), strict=True)
+                names = names if is_named else None
+                vectors = unit(encode_passages(self.encoder, texts, spans, names=names).vectors)
+                found |= zip(chosen, vectors.split([len(x) for x in spans]), strict=True)
+        return [found[n] for n in range(len(documents))]
+
+
+def unit(vectors: np.ndarray) -> Tensor:
+    """Vectors scaled to length 1."""
+    return torch.nn.functional.normalize(torch.from_numpy(vectors), dim=-1)

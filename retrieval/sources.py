@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Where encoders are: the default one, the base of an adapter, and the files of both. Nothing here imports torch."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -55,3 +56,13 @@ def files_of_model(model: str) -> list[tuple[str, int, int]]:
     base = base_of_adapter(model)
     found = sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
     return found + ([] if base is None else files_of_model(base))
+
+
+def hash_of_model(model: str) -> str:
+    """The contents of a model's files, and of its base if it is an adapter; of one on the Hub only its name."""
+    if not Path(model).is_dir():
+        return model
+    found = hashlib.sha256()
+    for name, *_ in files_of_model(model):
+        found.update(Path(name).name.encode("utf-8", "surrogateescape") + Path(name).read_bytes())
+    return found.hexdigest()

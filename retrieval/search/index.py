@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..documents import Document
+from ..documents import Document, batches
 from ..encoders import Encoder
 from .vectors import Vectors
 
 
-BATCH_CHARACTERS = 40_000  # read together; some seconds, behind which reading can stop
 SIGNS = " #=-~*`"  # of headings
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 WORD = re.compile(r"\w+")
@@ -91,18 +90,6 @@ class Index:
             name, text, spans, places = self.documents[key]
             answers.append(Answer(score, name, places[n], text[slice(*spans[n])]))
         return answers
-
-
-def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """In their order, as many as have `BATCH_CHARACTERS` together."""
-    batch: list[Document] = []
-    for document in documents:
-        if batch and sum(len(x.text) for x in (*batch, document)) > BATCH_CHARACTERS:
-            yield batch
-            batch = []
-        batch.append(document)
-    if batch:
-        yield batch
 
 
 def by_words(query: str, documents: list[Document]) -> list[Document]:

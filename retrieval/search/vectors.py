@@ -1,10 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Vectors of passages: in memory, in files, or in an index of usearch, and the nearest to a query."""
 
-import contextlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +11,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from ..files import replaced
 
 
 MOST_PARTS = 64  # files of vectors, which are joined then
@@ -194,17 +194,3 @@ class UsearchVectors:
 
 VECTORS = {"file": FileVectors, "usearch": UsearchVectors}
 SavedVectors = FileVectors | UsearchVectors
-
-
-@contextlib.contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """A file to write, which takes the place of another when all of it is on the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        yield unfinished
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)

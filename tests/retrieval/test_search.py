@@ -131,7 +131,7 @@ def test_files_as_people_have_them(bag, folder, capsys):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_what_was_read_before_a_run_was_stopped_is_kept(error, kind, bag, folder, monkeypatch):
     """Ctrl-C ends the reading, and an error nobody foresaw: what was read before is there for the next run."""
-    monkeypatch.setattr(indices, "BATCH_CHARACTERS", 1)
+    monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)
 
     def encode_documents(documents, encode=bag.encode_documents):
         if bag.count == 2:
@@ -377,15 +377,15 @@ def test_passages_are_read_with_their_names(in_pieces, tmp_path):
     assert encoder.encode_texts(["lion"]).shape == (1, found.shape[1])
 
 
-def test_an_encoder_that_cuts_texts_off_does_so_here(tmp_path):
+def test_an_encoder_that_cuts_texts_off_does_so_here_too(tmp_path):
     encoder = SentenceTransformer(str(text_checkpoint(tmp_path / "model", "LionModel", pooling="mean")))
     document = Document("lion", "A lion sleeps in the shade, and it roars at night.", ((0, 50),), ())
     whole, cut = [], []
-    for found, length in ((whole, 128), (cut, 6)):
+    for found, length in ((whole, 4096), (cut, 6)):
         encoder.max_seq_length = length
         found += encoders.SentenceEncoder(encoder, in_pieces=True).encode_documents([document])
-    expected = encoder.encode(["lion: " + document.text], normalize_embeddings=True)
-    torch.testing.assert_close(cut[0], torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
+        expected = encoder.encode(["lion: " + document.text], normalize_embeddings=True)
+        torch.testing.assert_close(found[0], torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
     assert (whole[0] - cut[0]).abs().max() > 1e-3
 
 
@@ -471,7 +471,7 @@ def test_a_searcher_opens_only_files_that_have_changed(bag, folder, monkeypatch)
 
 
 def test_reading_stops_and_goes_on(bag, folder, monkeypatch, capsys):
-    monkeypatch.setattr(indices, "BATCH_CHARACTERS", 1)  # one text a batch
+    monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)  # one text a batch
     found = run(capsys, folder, "anything", "--seconds", "-1")
     assert len(found["answers"]) == 1 and not found["complete"]
     assert "Searched 1 of 4 passages; call again to read on." in found["said"]
@@ -482,7 +482,7 @@ def test_reading_stops_and_goes_on(bag, folder, monkeypatch, capsys):
 
 def test_first_answers_come_from_documents_with_the_words_of_the_query(bag, folder, monkeypatch, capsys):
     """They are printed while reading goes on, and the last answers are of everything."""
-    monkeypatch.setattr(indices, "BATCH_CHARACTERS", 1)
+    monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)
     monkeypatch.setattr(searcher, "FIRST_ANSWER", -1)
     options = ["--model", str(folder.parent / "model"), "--cache_dir", str(folder.parent / "cache")]
     assert cli.main(["search", str(folder), "archive", *options, "--keep_minutes", "0"]) == 0
