@@ -28,7 +28,9 @@ from statistics import median
 
 import torch
 from measure import append_rows, interleaved, is_measured, make_parser
+from peft import PeftModel
 from report import write_pages
+from retrieval_lion.sources import base_of_adapter
 from torch import nn
 from transformers import AutoModel, AutoTokenizer
 
@@ -64,7 +66,7 @@ TRAINING_PACKAGES = (
 MANUALS = Path("/usr/share/man")
 MAX_MANUALS = 700
 HELD_OUT = 100  # of the training documents, to choose by
-ALL, NAMED = list(passages.READINGS), ["pieces with names", "one pass with names"]
+ALL = list(passages.READINGS)
 PIECES = [name for name in ALL if name.startswith("pieces")]
 # What is measured without a training here, by the name of the encoder.
 UNTRAINED = {"all-MiniLM-L6-v2": PIECES, "lion-minilm-l6": ALL, "lion-minilm-l6-passages": ALL}
@@ -130,8 +132,11 @@ def train(args, name: str, reading: str, seed: int, teacher: str) -> str:
 
 
 def load(folder: str) -> tuple[nn.Module, passages.PreTrainedTokenizerBase]:
-    model = AutoModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32).eval()
-    return model, AutoTokenizer.from_pretrained(folder)
+    base = base_of_adapter(folder)
+    model = AutoModel.from_pretrained(base or folder, add_pooling_layer=False, dtype=torch.float32)
+    if base is not None:
+        model = PeftModel.from_pretrained(model, folder).merge_and_unload()
+    return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 
 def time_readings(folder: str, documents: list[passages.Document], readings: list[str]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from .panels import Served
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
 
 # The page's own model, in a clone of the repository.
-CHECKPOINT = Path("checkpoints", "lion-minilm-l6-passages")
+CHECKPOINT = Path("checkpoints", "lion-minilm-l6")
 # Packages that the page needs.
 NEEDED = ("gradio", "matplotlib", "sentence_transformers", "PIL")
 CSS = """

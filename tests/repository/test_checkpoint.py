@@ -9,43 +9,58 @@ import torch
 from hub_upload_lion import ExportedModel, create_bundle
 from hub_upload_lion.cli import main
 from hub_upload_lion.publish.clean_process import run_in_clean_process
+from retrieval_lion.documents import Document
+from retrieval_lion.encoders import SentenceEncoder, load_encoder
 from safetensors import safe_open
 from sentence_transformers import SentenceTransformer
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel
 
 import modeling_lion
-from configuration_lion import LionConfig
 
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
-FOLDERS = [CHECKPOINTS / "lion-minilm-l6", CHECKPOINTS / "lion-minilm-l6-passages"]
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
+FOLDER, ADAPTER = CHECKPOINTS / "lion-minilm-l6", CHECKPOINTS / "lion-minilm-l6-passages"
 
 
-@pytest.fixture(scope="module", params=FOLDERS, ids=lambda folder: folder.name)
+@pytest.fixture(scope="module", params=[FOLDER, ADAPTER], ids=lambda folder: folder.name)
 def sentences(request) -> SentenceTransformer:
-    return SentenceTransformer(str(request.param), device="cpu", local_files_only=True)
+    return load_encoder(request.param).float()
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_what_is_in_the_folder(folder):
-    """Half the space on disk, float32 in memory, no code, all layers linear beyond 512 tokens or always."""
-    with safe_open(folder / "model.safetensors", "pt") as weights:
+def test_what_is_in_the_folder():
+    """Half the space on disk, float32 in memory, no code, all layers linear beyond 512 tokens."""
+    with safe_open(FOLDER / "model.safetensors", "pt") as weights:
         assert {weights.get_slice(name).get_dtype() for name in weights.keys()} == {"F16"}  # noqa: SIM118
-    assert sum(file.stat().st_size for file in folder.rglob("*")) < 50e6
-    assert not list(folder.rglob("*.py"))
-    config = AutoConfig.from_pretrained(folder)
-    if isinstance(config, LionConfig):
-        assert config.layer_types_in_use == {"linear_attention"} and config.longest_text is None
-    else:
-        assert config.lion_exact_length == 512 and config.lion_positions == "cyclic"
-        assert len(config.lion_layers) == 6 and all(config.lion_layers.values())
+    assert sum(file.stat().st_size for file in FOLDER.rglob("*")) < 50e6
+    assert sum(file.stat().st_size for file in ADAPTER.rglob("*")) < 5e6
+    assert not list(CHECKPOINTS.rglob("*.py"))
+    config = AutoConfig.from_pretrained(FOLDER)
+    assert config.lion_exact_length == 512 and config.lion_positions == "cyclic"
+    assert len(config.lion_layers) == 6 and all(config.lion_layers.values())
+
+
+def test_the_adapter_loads_by_transformers_and_sentence_transformers(monkeypatch):
+    """By the name of its encoder, seen from the top of the repository; merged weights give the same."""
+    monkeypatch.chdir(CHECKPOINTS.parent)
+    text = "gunicorn: By default the port is 8000."
+    encoder = SentenceTransformer("checkpoints/lion-minilm-l6-passages", device="cpu", local_files_only=True)
+    vector = encoder.encode(text)
+    np.testing.assert_allclose(load_encoder(ADAPTER).float().encode(text), vector, atol=1e-2)  # it may be in bfloat16
+    model = AutoModel.from_pretrained("checkpoints/lion-minilm-l6-passages", add_pooling_layer=False).eval()
+    tokenizer = AutoTokenizer.from_pretrained("checkpoints/lion-minilm-l6-passages")
+    with torch.no_grad():
+        states = model(**tokenizer(text, return_tensors="pt")).last_hidden_state
+    np.testing.assert_allclose(F.normalize(states.mean(1)[0], dim=0), vector, atol=1e-5)
+    base = SentenceTransformer(str(FOLDER), device="cpu").encode(text)
+    assert 0.5 < float(base @ vector) < 0.98  # it is another encoder
 
 
 @torch.no_grad()
 def test_short_texts_are_those_of_bert():
     """Its weights are those of a BERT, which gives the same up to 512 tokens, to the bit."""
-    model = AutoModel.from_pretrained(FOLDERS[0]).eval()
+    model = AutoModel.from_pretrained(FOLDER).eval()
     weights = {name: x for name, x in model.state_dict().items() if ".lion." not in name}
     config = {name: x for name, x in model.config.to_dict().items() if not name.startswith("lion_")}
     source = BertModel(BertConfig(**config | {"model_type": "bert"})).eval()
@@ -58,7 +73,7 @@ def test_short_texts_are_those_of_bert():
 
 def test_near_texts_are_near(sentences):
     model = sentences[0].auto_model
-    assert type(model).__name__ in ("LionBertModel", "LionModel") and model.dtype == torch.float32
+    assert type(model).__name__ == "LionBertModel"
     pairs = {
         "How do I read a zip file?": "Open an archive and extract its members.",
         "The cat sleeps on the sofa.": "A kitten is taking a nap on the couch.",
@@ -73,13 +88,12 @@ def test_near_texts_are_near(sentences):
 def test_passages_know_their_document():
     """The same sentences in documents with two names: queries that name the document find its passages."""
     sentence = "By default the port is 8000. Set the variable PORT to listen on another one, as root only below 1024."
-    filler = "Logs go to the standard output, one line for each request, with the time that it took.\n\n" * 5
-    documents, names = [f"{filler}{sentence}\n\n{filler}"] * 2, ["gunicorn", "redis"]
-    spans = [[(len(filler), len(filler) + len(sentence))]] * 2
-    encoded = modeling_lion.encode_passages(str(FOLDERS[1]), documents, spans, names=names)
-    encoder = SentenceTransformer(str(FOLDERS[1]), device="cpu", local_files_only=True)
-    queries = encoder.encode([f"{name}: which port does it listen on?" for name in names])
-    assert ((queries @ encoded.vectors.T).argmax(1) == [0, 1]).all()
+    encoder = SentenceEncoder(load_encoder(ADAPTER), in_pieces=True)
+    names = ["gunicorn", "redis"]
+    documents = [Document(name, sentence, ((0, len(sentence)),), ("",)) for name in names]
+    vectors = torch.cat(encoder.encode_documents(documents))
+    queries = encoder.encode_texts([f"{name}: which port does it listen on?" for name in names])
+    assert ((queries @ vectors.T).argmax(1) == torch.tensor([0, 1])).all()
 
 
 @pytest.mark.slow
@@ -116,9 +130,9 @@ def answer_encodings(request: dict) -> dict:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # exporters use what torch calls deprecated
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_vectors_are_the_same_on_every_road(folder, tmp_path):
+def test_vectors_are_the_same_on_every_road(tmp_path):
     """Texts, and passages in one pass: by transformers, sentence-transformers, a bundle without this package, ONNX."""
+    folder = FOLDER
     tokenizer, texts = AutoTokenizer.from_pretrained(folder), [*DOCUMENTS.values(), *SENTENCES]
     assert main(["export", str(folder), str(tmp_path / "onnx"), "--lengths"]) == 0
     bundle = create_bundle(folder, tmp_path / "bundle", license="apache-2.0").folder
