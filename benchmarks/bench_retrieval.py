@@ -47,9 +47,10 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 from distill import find_teacher, pooled  # noqa: E402
-from docstrings import docstrings, is_prose, module_name, split_paragraphs  # noqa: E402
+from docstrings import is_prose  # noqa: E402
 from documents import guides_of_packages  # noqa: E402
 from passages import mean_and_error  # noqa: E402
+from retrieval_lion.docstrings import docstrings, module_name, split_paragraphs  # noqa: E402
 from search import MODEL, PASSAGE_MODEL, check_encoder, files_of_package  # noqa: E402
 
 import modeling_lion  # noqa: E402, F401  (the Auto classes know LION from here on)

@@ -62,7 +62,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 import distill  # noqa: E402
 from datasets import Dataset  # noqa: E402
-from docstrings import docstrings, module_name  # noqa: E402
+from retrieval_lion.docstrings import docstrings, module_name  # noqa: E402
 from search import MODEL, check_encoder, files_of_package  # noqa: E402
 
 from modeling_lion import linearize  # noqa: E402

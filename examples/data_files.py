@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow
 from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset, IterableDatasetDict, List, load_dataset
 from datasets.exceptions import DatasetsError
-from hub_upload_lion.app.search import read_text
 from PIL import Image, ImageOps
 from pyarrow import parquet
+from retrieval_lion.documents import read_text
 from transformers import TrainingArguments
 from transformers.utils import logging
 

@@ -26,10 +26,13 @@ import pictures
 import psutil
 import run_image_classification
 import run_mlm
-import search
 import torch
 from docstrings import write_docstrings
 from PIL import Image
+from retrieval_lion.documents import STANDARD_LIBRARY
+from retrieval_lion.search.command import lines_of
+from retrieval_lion.search.searcher import Searcher
+from retrieval_lion.sources import check_source, default_model
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from transformers import Trainer, pipeline
@@ -152,16 +155,18 @@ def held_out_sentences(file: str, count: int, seed: int = 1) -> list[tuple[str, 
     return chosen
 
 
-def search_part(output: Path, model: Path, seconds: float) -> dict:
+def search_part(output: Path, model: str | Path, seconds: float) -> dict:
     heading("0  Search the docstrings of the standard library with a trained LION")
-    files, folder = search.files_of_package(None)
-    index = search.make_index(files, folder, search.FileVectors(output / "search"))
-    encoder = search.load_encoder(model, in_pieces=True)
-    search.read(index, encoder, seconds)
-    answers = {query: search.ask(query, index, encoder, top=3) for query in QUERIES}
+    request = {"folder": None, "package": STANDARD_LIBRARY, "top": 3, "seconds": seconds, "one_pass": False}
+    request |= {"index": "file", "cache_dir": str(output / "search")}
+    searcher, found = Searcher(str(model)), {}
+    for query in QUERIES:
+        *_, last = searcher.answers(request | {"query": query})
+        print("\n".join(["", *lines_of(query, last["answers"])]))
+        found[query] = last["answers"]
+        request["seconds"] = 0  # the first query has read
     print("\nyour own queries: python examples/search.py")
-    found = {query: [answer._asdict() for answer in found] for query, found in answers.items()}
-    return {"texts": len(index.vectors.keys), "answers": found}
+    return {"texts": last["progress"][0], "answers": found}
 
 
 def text_part(output: Path, effort: Effort) -> tuple[dict, Trainer]:
@@ -289,12 +294,12 @@ def main(args: list[str] | None = None) -> dict:
     )
     parser.add_argument("--digits_epochs", type=int, help=f"passes over the digits (default: {SHORT.digits_epochs})")
     parser.add_argument("--max_bytes", type=int, help=f"bytes of docstrings (default: {SHORT.max_bytes:,})")
-    parser.add_argument("--search_model", type=Path, default=search.MODEL, help="folder of the encoder that searches")
+    parser.add_argument("--search_model", default=default_model(), help="folder of the encoder that searches")
     parser.add_argument("--search_seconds", type=float, default=25, help="for reading texts to search, at most")
     arguments = parser.parse_args(args)
     given = {name: x for name, x in vars(arguments).items() if name in Effort._fields and x is not None}
     effort = (FULL if arguments.full else SHORT)._replace(**given)
-    search.check_encoder(arguments.search_model)
+    check_source(arguments.search_model)
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # the one request that reading local images would make
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # else it warns when part 3 starts its process
     start = time.perf_counter()

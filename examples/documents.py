@@ -25,8 +25,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from docstrings import docstrings, module_name, split_paragraphs
-from hub_upload_lion.app.search import TEXT_FILES, name_of, read_text
+from retrieval_lion.docstrings import docstrings, module_name, split_paragraphs
+from retrieval_lion.documents import TEXT_FILES, files_of_folder, files_of_package, name_of, read_text
 from tqdm import tqdm
 
 
@@ -46,14 +46,12 @@ class Document(NamedTuple):
 
 def documents_of_folder(folder: str | Path) -> Iterator[Document]:
     """
-    Text files in a folder and below, as examples/search.py finds them, by their headings or names.
+    Text files in a folder and below, as `lion search` finds them, by their headings or names.
 
     Raises:
         FileNotFoundError: if there is no such folder.
         ValueError: if it has no such files.
     """
-    from search import files_of_folder  # needs sentence-transformers, as little else here does
-
     for path in map(Path, files_of_folder(folder)[0]):
         if path.suffix.lower() in TEXT_FILES and not NO_GUIDES.search(path.name):
             try:
@@ -71,8 +69,6 @@ def documents_of_package(package: str) -> Iterator[Document]:
     Raises:
         ValueError: if no Python files of that import name are installed.
     """
-    from search import files_of_package
-
     files, folder = files_of_package(package)
     for file in files:
         module = module_name(file, folder)

@@ -23,6 +23,9 @@ COMMANDS = {
         ".convert.convert_checkpoint",
         "give an encoder of transformers linear attention, or convert published weights",
     ),
+    "serve": ("retrieval_lion.serve.command", "serve an encoder, a classifier or a reranker over HTTP"),
+    "search": ("retrieval_lion.search.command", "find passages of your files by meaning, offline"),
+    "embed": ("retrieval_lion.embed.command", "write the vectors of a corpus, in one process or on a cluster (Ray)"),
 }
 
 
@@ -37,7 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
         The exit code: 0 for success, 1 for a failure that was explained, 130 after Ctrl-C.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(prog="lion", description="Publish, check, export and convert LION checkpoints.")
+    parser = argparse.ArgumentParser(
+        prog="lion", description="Search, serve, embed, convert, check, export and publish."
+    )
     versions = ", ".join(f"{name} {version(name)}" for name in ("lion-transformers", "torch", "transformers"))
     parser.add_argument("--version", action="version", version=versions)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

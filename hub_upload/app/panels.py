@@ -14,6 +14,10 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from retrieval_lion.documents import documents_of_text, read_text
+from retrieval_lion.encoders import SentenceEncoder, unit_vectors
+from retrieval_lion.search.index import Answer, Index
+from retrieval_lion.search.vectors import MemoryVectors
 from torch import Tensor
 from transformers import AutoModel, BertConfig, PreTrainedModel, pipeline
 from transformers.utils import cached_file
@@ -25,7 +29,6 @@ from ..publish.model_card import attention_in_words
 from ..sentence_modules import MODULES, encoder_class
 from ..timing import cpu_seconds
 from ..traits import InPlaceTraits, Traits, traits_of
-from .search import Answer, Index, MemoryVectors, SentenceEncoder, documents_of_text, read_text, unit_vectors
 
 
 if TYPE_CHECKING:
@@ -240,7 +243,7 @@ def search_texts(
     top: int = 5,
 ) -> Iterator[Found]:
     """
-    The passages of a pasted text and of files that are most similar to a query, the best first, as examples/search.py
+    The passages of a pasted text and of files that are most similar to a query, the best first, as `lion search`
     finds them.
 
     Vectors are kept until others are searched, even if the iterator is stopped.
@@ -269,8 +272,7 @@ def search_texts(
     documents = [document for name, text in texts for document in documents_of_text(text, name)]
     index = Index(documents, served.vectors[encoder.in_pieces])
     (of_query,) = encoder.encode_texts([query])
-    for _ in index.read(encoder):
-        read, every = index.passages()
+    for read, every in index.read(encoder):
         if read < every:
             yield Found(read / every, index.search(of_query, top), left_out)
     yield Found(1, index.search(of_query, top), left_out)

@@ -46,6 +46,8 @@ class ExportedModel(nn.Module):
         ValueError: if there is neither file in the folder.
         ImportError: if the runtime is not installed.
 
+    `cancel()` makes a forward pass that another thread runs end with an error of the runtime.
+
     Example:
 
     ```python
@@ -66,7 +68,8 @@ class ExportedModel(nn.Module):
             )
         check_installed("export", [PACKAGES[formats[0]]])
         open_session = {"onnx": open_onnx, "openvino": open_openvino}[formats[0]]
-        self.input_names, self.output_names, self.compute = open_session(folder / FILES[formats[0]], threads)
+        opened = open_session(folder / FILES[formats[0]], threads)
+        self.input_names, self.output_names, self.compute, self.cancel = opened
 
     def forward(
         self,
@@ -125,7 +128,13 @@ def open_onnx(path: Path, threads: int):
     options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     inputs, outputs = ([x.name for x in both] for both in (session.get_inputs(), session.get_outputs()))
-    return inputs, outputs, lambda feeds: session.run(outputs, feeds)
+    run = onnxruntime.RunOptions()
+
+    def compute(feeds: dict) -> list:
+        run.terminate = False
+        return session.run(outputs, feeds, run)
+
+    return inputs, outputs, compute, lambda: setattr(run, "terminate", True)
 
 
 @cache
@@ -155,4 +164,4 @@ def open_openvino(path: Path, threads: int):
         found = request.infer(feeds)
         return [found[i].copy() for i in range(len(outputs))]
 
-    return inputs, outputs, compute
+    return inputs, outputs, compute, request.cancel

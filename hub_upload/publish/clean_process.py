@@ -19,7 +19,14 @@ from ..traits import traits_of
 from .model_card import auto_class_of, pipeline_of
 
 
-HIDDEN = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion", "training_lion")
+HIDDEN = (
+    "configuration_lion",
+    "hub_upload_lion",
+    "modeling_lion",
+    "retrieval_lion",
+    "tokenization_lion",
+    "training_lion",
+)
 CODE = """
 import sys
 import torch

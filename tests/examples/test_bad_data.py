@@ -624,11 +624,13 @@ def test_images_whose_names_are_not_utf8(tmp_path):
     )
 
 
-def test_search_takes_names_that_are_not_utf8_and_counts_lines_as_editors_do(tmp_path, capsys):
+def test_search_takes_names_that_are_not_utf8_and_counts_lines_as_editors_do(tmp_path):
     """A form feed and other characters at which `str.splitlines` cuts are no ends of lines."""
-    from hub_upload_lion.app.search import MemoryVectors, documents_of_text
+    from retrieval_lion.documents import documents_of_text
+    from retrieval_lion.search.index import Index, nearest_line
+    from retrieval_lion.search.searcher import Texts
+    from retrieval_lion.search.vectors import MemoryVectors
 
-    module = import_module("search")
     text = "Tales\n\nOne\x0ctwo\u2028three.\nAn owl hunts\x85at night.\nA lion roars.\n"
     (tmp_path / "caf\udce9.txt").write_text(text, encoding="utf-8")
 
@@ -640,14 +642,16 @@ def test_search_takes_names_that_are_not_utf8_and_counts_lines_as_editors_do(tmp
         def encode_documents(self, documents):
             return [self.encode_texts([x.text[a:b] for a, b in x.spans]) for x in documents]
 
-    files, folder = module.files_of_folder(tmp_path)
-    index = module.make_index(files, folder, MemoryVectors())
+    documents, left_out = Texts(str(tmp_path), None).documents()
+    assert not left_out
+    index = Index(documents, MemoryVectors())
     assert all(
         document.name.encode() and place.encode() for document in index.documents.values() for place in document.places
     )
     list(index.read(Letters()))
-    module.ask("a lion roars", index, Letters(), 1)
-    assert "caf\ufffd.txt:5" in capsys.readouterr().out
+    (query,) = Letters().encode_texts(["a lion roars"])
+    (answer,) = index.search(query, 1)
+    assert nearest_line(Letters(), query, answer) == ("A lion roars.", "caf\ufffd.txt:5")
     (document,) = documents_of_text(text, "caf\udce9.txt")
     assert document.places == ("caf\ufffd.txt:1",)
 

@@ -13,11 +13,11 @@ import torch
 from hub_checkpoints import image_checkpoint, linear_checkpoint, text_checkpoint
 from hub_upload_lion.app import page as app
 from hub_upload_lion.app import panels as app_panels
-from hub_upload_lion.app import search
 from hub_upload_lion.app.figures import mask_figure, reach_figure, similarity_figure, time_figure
 from hub_upload_lion.app.panels import load_served
 from hub_upload_lion.cli import main
 from PIL import Image
+from retrieval_lion.search import index as search
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from torch.testing import assert_close
@@ -147,7 +147,7 @@ def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monk
     assert [x.score for x in last.answers] == sorted((x.score for x in last.answers), reverse=True)
     (_,) = find(encoder, "zebra", "A zebra.", files)
     assert len(read) == 3
-    # As examples/search.py does: passages of one document, read with its name.
+    # As `lion search --one_pass` does: passages of one document, read with its name.
     text = f"# Lions\n\n{texts[0]}\n\n{texts[1]}"
     if not in_pieces:
         expected = encode_passages(

@@ -27,6 +27,7 @@ PACKAGES = {
     "configuration_lion": ROOT / "configuration_lion",
     "hub_upload_lion": ROOT / "hub_upload",
     "modeling_lion": ROOT / "modeling_lion",
+    "retrieval_lion": ROOT / "retrieval",
     "tokenization_lion": ROOT / "tokenization",
     "training_lion": ROOT / "training",
 }
@@ -100,11 +101,11 @@ def test_wheel_works_away_from_the_checkout_and_without_pillow(unpacked, tmp_pat
     be imported first: LionConfig lives in modeling_lion, which imports it, too. Text needs no Pillow.
     """
     save = """
-import configuration_lion, modeling_lion, tokenization_lion, hub_upload_lion, training_lion
+import configuration_lion, modeling_lion, tokenization_lion, hub_upload_lion, retrieval_lion, training_lion
 import json, pathlib, torch, transformers, warnings
 assert configuration_lion.LionConfig is modeling_lion.LionConfig
 assert configuration_lion.lion_preset is modeling_lion.lion_preset
-packages = (configuration_lion, hub_upload_lion, modeling_lion, tokenization_lion, training_lion)
+packages = (configuration_lion, hub_upload_lion, modeling_lion, retrieval_lion, tokenization_lion, training_lion)
 print(json.dumps([str(pathlib.Path(p.__file__).parent.parent) for p in packages]))
 warnings.simplefilter("default")
 transformers.logging.disable_progress_bar()

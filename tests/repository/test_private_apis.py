@@ -12,7 +12,16 @@ from modeling_lion import private_apis
 
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("modeling_lion", "configuration_lion", "tokenization", "training", "hub_upload", "examples", "benchmarks")
+FOLDERS = (
+    "modeling_lion",
+    "configuration_lion",
+    "tokenization",
+    "training",
+    "retrieval",
+    "hub_upload",
+    "examples",
+    "benchmarks",
+)
 # What libraries ask subclasses to define, to override, or to read of themselves.
 EXTENSION_POINTS = {
     "_adjust_missing_and_unexpected_keys": "transformers: which weights may be missing from a checkpoint",

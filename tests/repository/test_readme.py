@@ -134,6 +134,7 @@ def test_pages_that_code_names_exist():
         "examples",
         "hub_upload",
         "modeling_lion",
+        "retrieval",
         "tests",
         "tokenization",
         "training",
@@ -154,7 +155,7 @@ def test_quoted_errors_exist():
     ]
     files = [
         path
-        for folder in ("modeling_lion", "hub_upload", "training", "examples")
+        for folder in ("modeling_lion", "hub_upload", "retrieval", "training", "examples")
         for path in (ROOT / folder).rglob("*.py")
     ]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]

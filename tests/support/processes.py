@@ -7,7 +7,14 @@ import sys
 from pathlib import Path
 
 
-PACKAGE_NAMES = ("configuration_lion", "hub_upload_lion", "modeling_lion", "tokenization_lion", "training_lion")
+PACKAGE_NAMES = (
+    "configuration_lion",
+    "hub_upload_lion",
+    "modeling_lion",
+    "retrieval_lion",
+    "tokenization_lion",
+    "training_lion",
+)
 
 
 def run_without_package(code: str, folder: Path, **environment: str) -> str:

@@ -34,6 +34,7 @@ PACKAGES = {
     "configuration_lion": "configuration_lion",
     "hub_upload_lion": "hub_upload",
     "modeling_lion": "modeling_lion",
+    "retrieval_lion": "retrieval",
     "tokenization_lion": "tokenization",
     "training_lion": "training",
 }
@@ -524,7 +525,7 @@ TILES = [
     ),
     Mutant(
         "search: files of vectors are deleted before the one that joins them is written",
-        "examples/search.py",
+        "retrieval/search/vectors.py",
         "        with replaced(part) as unfinished:\n            save_file",
         "        [x.unlink(missing_ok=True) for x in self.parts if is_whole]\n"
         "        with replaced(part) as unfinished:\n            save_file",
@@ -532,7 +533,7 @@ TILES = [
     ),
     Mutant(
         "search: vectors that were joined come back when their files could not be deleted",
-        "examples/search.py",
+        "retrieval/search/vectors.py",
         'if about["is_whole"]:',
         'if about["is_whole"] and False:',
         "test_search.py::test_a_save_writes_what_is_new",

@@ -1,0 +1,177 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Texts of files as documents with passages."""
+
+import codecs
+import hashlib
+import importlib.util
+import os
+import re
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from modeling_lion import split_passages
+from modeling_lion.layout.passages import LONGEST
+
+from .docstrings import docstrings, module_name, python_files, split_paragraphs
+
+
+STANDARD_LIBRARY = "stdlib"
+TEXT_FILES = (".txt", ".md", ".rst")
+MOST_BYTES = 100_000_000  # of a file
+# Bytes that no text has; beside white space there is the escape, of colours.
+CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+# Markdown's and reStructuredText's.
+HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
+HEAD = 3000  # characters of a text, among which a heading is its name
+LONGEST_DOCUMENT = 40_000  # characters, as benchmarks/bench_passages.py measures; of longer texts parts are documents
+BATCH_CHARACTERS = 40_000  # read together; some seconds, behind which reading can stop
+
+
+def printable(path: str | Path) -> str:
+    """A path for people, and for tokenizers, which take no bytes that are not UTF-8."""
+    return os.fsencode(path).decode(errors="replace")
+
+
+def read_text(path: str | Path) -> str:
+    """
+    The text in a file: UTF-8, UTF-16 with a byte order mark, or otherwise Windows' Latin-1.
+
+    Raises:
+        ValueError: if the file is binary or too large.
+    """
+    size, name = Path(path).stat().st_size, printable(Path(path).name)
+    if size > MOST_BYTES:
+        raise ValueError(f"{name} has {size:,} bytes, and up to {MOST_BYTES:,} are read: split it.")
+    data = Path(path).read_bytes()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", errors="replace")
+    if b"\0" not in data:
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            if not CONTROL.search(data):
+                return data.decode("cp1252", errors="replace")
+    raise ValueError(f"{name} is no text: give text files, such as .txt, .md or .py.")
+
+
+class Document(NamedTuple):
+    """
+    What is read at once.
+
+    Attributes:
+        name: stands in front of each passage; `None` if nothing does.
+        text: of all passages.
+        spans: of each passage the first character, and the one behind its last.
+        places: of each passage, for people: `file:line`.
+    """
+
+    name: str | None
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    places: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Changes with what is read, and with nothing else."""
+        return hashlib.sha256(repr(self[:3]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def name_of(text: str, path: str | Path) -> str:
+    """The first heading of a text in Markdown or reStructuredText, else the name of its file, as words."""
+    found = HEADING.search(text[:HEAD])
+    if found:
+        return (found[1] or found[2]).strip("`* ")
+    return Path(printable(path)).stem.replace("_", " ").replace("-", " ")
+
+
+def documents_of_text(text: str, path: str) -> Iterator[Document]:
+    """A text with its passages, in parts if it is long. Places begin with the path of its file."""
+    name, spans, path = name_of(text, path), split_passages(text), printable(path)
+    places, line, end = [], 1, 0
+    for first, _ in spans:
+        line += text.count("\n", end, first)
+        end = first
+        places.append(f"{path}:{line}")
+    begin = 0
+    for n, (_, end) in enumerate(spans):
+        start = spans[begin][0]
+        if n + 1 == len(spans) or spans[n + 1][1] - start > LONGEST_DOCUMENT:
+            of_part = tuple((first - start, last - start) for first, last in spans[begin : n + 1])
+            yield Document(name, text[start:end], of_part, tuple(places[begin : n + 1]))
+            begin = n + 1
+
+
+def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """In their order, as many as have `BATCH_CHARACTERS` together."""
+    batch: list[Document] = []
+    size = 0
+    for document in documents:
+        if batch and size + len(document.text) > BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+        batch.append(document)
+        size += len(document.text)
+    if batch:
+        yield batch
+
+
+def files_of_package(package: str) -> tuple[list[str], str]:
+    """
+    The Python files of a package or module, or of the standard library (`STANDARD_LIBRARY`), and the folder that it is
+    imported from.
+
+    Raises:
+        ValueError: if there is no such package, or it has no Python files.
+    """
+    if package == STANDARD_LIBRARY:
+        folder = os.path.realpath(sysconfig.get_path("stdlib"))
+        return python_files([folder]), folder
+    found = importlib.util.find_spec(package) if package.isidentifier() else None
+    if found is None or found.origin is None or not found.origin.endswith(".py"):
+        raise ValueError(f"--package {package}: this Python has no Python files under that name; give an import name.")
+    origin = Path(found.origin)
+    if not found.submodule_search_locations:
+        return [str(origin)], str(origin.parent)
+    return python_files([str(origin.parent)]), str(origin.parents[1])
+
+
+def files_of_folder(folder: str | Path) -> tuple[list[str], str]:
+    """
+    The Python and text files in a folder and below, without hidden ones and links that lead out of it, and the folder.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+        ValueError: if it has no such files.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        fault = "is a file" if folder.exists() else "does not exist"
+        raise FileNotFoundError(f"{folder} {fault}: give a folder with files to search.")
+    visible = (
+        path for path in folder.rglob("*") if not any(x.startswith(".") for x in path.relative_to(folder).parts)
+    )
+    root = folder.resolve()
+    own = (path for path in visible if path.is_file() and path.resolve().is_relative_to(root))
+    files = sorted(str(path) for path in own if path.suffix.lower() in (".py", *TEXT_FILES))
+    if not files:
+        raise ValueError(f"{folder} has no files to search: none ends with .py, {', '.join(TEXT_FILES)}.")
+    return files, str(folder)
+
+
+def documents_of(file: str, folder: str) -> Iterator[Document]:
+    """
+    What is read of a file: a text with its passages, or each public name of a Python file with a docstring.
+
+    Raises:
+        ValueError, OSError: if the text cannot be read.
+    """
+    if not file.lower().endswith(".py"):
+        yield from documents_of_text(read_text(file), os.path.relpath(file, folder))
+        return
+    for docstring in docstrings(file, module_name(file, folder)):
+        paragraphs = split_paragraphs(docstring.text)
+        if paragraphs and not any(part.startswith("_") for part in docstring.name.split(".")):
+            text = paragraphs[0][:LONGEST]
+            yield Document(docstring.name, text, ((0, len(text)),), (docstring.name,))

@@ -1,0 +1,87 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The command `lion embed`: a corpus in Parquet, JSONL or text files becomes Parquet or Lance with vectors."""
+
+import argparse
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..sources import check_source, default_model
+
+
+LANCE = ".lance"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", help="Parquet, JSONL or text files, or folders of them")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for Parquet files, or a data set whose name ends with .lance"
+    )
+    parser.add_argument("--model", help="encoder, as `lion search` takes it (default: the same)")
+    parser.add_argument("--text_column", default="text", help="column or field of the texts (default: %(default)s)")
+    parser.add_argument("--id_column", default="id", help="of the ids (default: %(default)s, else file and place)")
+    parser.add_argument(
+        "--name_column",
+        default="name",
+        help="of names, which stand in front of passages (default: %(default)s, or none)",
+    )
+    parser.add_argument("--one_pass", action="store_true", help="read each text in one pass, as `lion search` does")
+    parser.add_argument("--whole_texts", action="store_true", help="one vector for each text, which is not divided")
+    parser.add_argument("--with_text", action="store_true", help="write the text of each passage, too")
+    parser.add_argument(
+        "--shard_bytes",
+        type=int,
+        default=1_000_000,
+        help="text of one file of vectors, which is what a killed worker loses (default: %(default)s)",
+    )
+    parser.add_argument("--ray", action="store_true", help="work on a Ray cluster, else in this process")
+
+
+def run(args: argparse.Namespace) -> None:
+    packages = {"pyarrow": "embed"} | ({"ray": "ray"} if args.ray else {})
+    for package, extra in packages.items():
+        if find_spec(package) is None:
+            raise ImportError(f'{package} is not installed: pip install "lion-transformers[{extra}]".')
+    is_lance = args.out.suffix == LANCE
+    if is_lance and find_spec("lance") is None:
+        raise ImportError(f"{args.out} is a data set of Lance, which is not installed: pip install pylance.")
+    if is_lance and args.out.exists():
+        raise FileExistsError(f"{args.out} exists: delete it, or give another --out.")
+    model = args.model or default_model()
+    check_source(model)
+    model = str(Path(model).resolve()) if Path(model).is_dir() else model
+
+    from tqdm import tqdm
+
+    from .corpus import Columns
+    from .job import begin_job, finish, work, work_on_cluster
+
+    columns = Columns(args.text_column, args.id_column, args.name_column)
+    settings = {name: getattr(args, name) for name in ("one_pass", "whole_texts", "with_text", "shard_bytes")}
+    out = args.out.resolve()
+    folder = out.with_name(f"{out.name}.parts") if is_lance else out
+    job = begin_job(args.files, folder, model, columns, **settings)
+    print(f"Encoder: {model}", file=sys.stderr)
+    total, missing = len(job.shards), len(job.missing())
+    options = {"desc": "Embedding", "unit": " files", "mininterval": 0.5 if sys.stderr.isatty() else 10}
+    with tqdm(total=total, initial=total - missing, **options) as progress:
+        for count in work_on_cluster(job) if args.ray else work(job):
+            progress.update()
+            progress.set_postfix_str(f"{count:,} passages in the last")
+    files, passages = finish(job)
+    if is_lance:
+        write_lance(folder, out)
+    print(f"Wrote {passages:,} vectors to {args.out}{'' if is_lance else f' ({files:,} Parquet files)'}.")
+
+
+def write_lance(folder: Path, out: Path) -> None:
+    """Turn a folder of Parquet files into a data set of Lance, which is there as a whole or not at all."""
+    import lance
+    import pyarrow.dataset
+
+    unfinished = out.with_name(f"_{out.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    lance.write_dataset(pyarrow.dataset.dataset(folder).scanner().to_reader(), unfinished)
+    unfinished.rename(out)
+    shutil.rmtree(folder)

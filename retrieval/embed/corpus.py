@@ -1,0 +1,173 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""A corpus in Parquet, JSONL or text files, and its shards: what one worker reads at once, and writes as one file."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+
+from ..documents import TEXT_FILES, name_of, printable, read_text
+
+
+PARQUET, LINES = (".parquet", ".pq"), (".jsonl", ".ndjson")
+
+
+class Columns(NamedTuple):
+    """Names of the columns of Parquet, or the fields of JSONL; the last two may be missing in the files."""
+
+    text: str = "text"
+    id: str = "id"
+    name: str = "name"
+
+
+class Text(NamedTuple):
+    """A text of a corpus, its id, and the name that stands in front of its passages, if it has one."""
+
+    id: str
+    name: str | None
+    text: str
+
+
+class Shard(NamedTuple):
+    """
+    A part of a corpus.
+
+    Attributes:
+        files: one of Parquet or JSONL, or some text files; each the folder that it was found in, and its path there.
+        first, end: rows of Parquet; bytes of JSONL, in which lines begin; 0 for text files.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    first: int = 0
+    end: int = 0
+
+
+def find_files(sources: Sequence[str | Path]) -> list[tuple[str, str]]:
+    """
+    The files that are given, and those in folders and below without hidden ones: of each its folder and path there.
+
+    Raises:
+        FileNotFoundError: if a source is neither.
+        ValueError: if there is nothing to read.
+    """
+    kinds = (*PARQUET, *LINES, *TEXT_FILES)
+    found = []
+    for source in map(Path, sources):
+        if source.is_file():
+            if source.suffix.lower() not in kinds:
+                raise ValueError(f"{source} has none of the endings {', '.join(kinds)}.")
+            found.append((str(source.resolve().parent), source.name))
+        elif source.is_dir():
+            paths = (path.relative_to(source) for path in source.rglob("*") if path.suffix.lower() in kinds)
+            visible = (x for x in paths if not any(part.startswith((".", "_")) for part in x.parts))
+            found += [(str(source.resolve()), str(x)) for x in sorted(visible) if (source / x).is_file()]
+        else:
+            raise FileNotFoundError(f"{source} is neither a file nor a folder.")
+    if not found:
+        raise ValueError(f"There is nothing to read: no file ends with {', '.join(kinds)}.")
+    return found
+
+
+def make_shards(files: Sequence[tuple[str, str]], columns: Columns, shard_bytes: int) -> list[Shard]:
+    """
+    Divide a corpus into parts of about `shard_bytes` of text. The same files always give the same shards.
+
+    Raises:
+        ValueError: if a Parquet file has no column of texts under that name.
+    """
+    shards, texts, size = [], [], 0
+    for file in files:
+        path = Path(*file)
+        suffix = path.suffix.lower()
+        if suffix in PARQUET:
+            shards += [Shard((file,), *rows) for rows in rows_of_shards(path, columns, shard_bytes)]
+        elif suffix in LINES:
+            end = path.stat().st_size
+            borders = [*range(0, end, shard_bytes), end]
+            shards += [Shard((file,), *pair) for pair in zip(borders, borders[1:], strict=False)]
+        else:
+            texts.append(file)
+            size += path.stat().st_size
+            if size >= shard_bytes:
+                shards.append(Shard(tuple(texts)))
+                texts, size = [], 0
+    return [*shards, Shard(tuple(texts))] if texts else shards
+
+
+def rows_of_shards(path: Path, columns: Columns, shard_bytes: int) -> Iterator[tuple[int, int]]:
+    """The first row and the one behind the last of each shard of a Parquet file, none over two row groups."""
+    with pq.ParquetFile(path) as file:
+        schema, about = file.schema_arrow, file.metadata
+        if columns.text not in schema.names or "string" not in str(schema.field(columns.text).type):
+            raise ValueError(
+                f"{path} has no texts {columns.text!r}; it has {', '.join(schema.names)}: give --text_column."
+            )
+        number = schema.names.index(columns.text) if len(schema.names) == about.num_columns else None
+        first = 0
+        for group in map(about.row_group, range(about.num_row_groups)):
+            size = group.total_byte_size if number is None else group.column(number).total_uncompressed_size
+            step = max(1, shard_bytes * group.num_rows // max(1, size))
+            for begin in range(0, group.num_rows, step):
+                yield first + begin, first + min(begin + step, group.num_rows)
+            first += group.num_rows
+
+
+def read_shard(shard: Shard, columns: Columns) -> Iterator[Text]:
+    """
+    The texts of a shard; those without a letter or sign are left out. A text without an id gets the name of its file,
+    and of Parquet its row, of JSONL the byte at which its line begins.
+
+    Raises:
+        ValueError: if a line of JSONL is no object with a text, or a file is no text.
+    """
+    for folder, inside in shard.files:
+        path, suffix = Path(folder, inside), Path(inside).suffix.lower()
+        if suffix in PARQUET:
+            texts = rows_of_parquet(path, shard, columns)
+        elif suffix in LINES:
+            texts = lines_of_jsonl(path, shard, columns)
+        else:
+            text = read_text(path)
+            texts = [(None, {columns.text: text, columns.name: name_of(text, path)})]
+        for place, fields in texts:
+            if not str(fields[columns.text] or "").strip():
+                continue
+            own = fields.get(columns.id)
+            default = printable(inside) + ("" if place is None else f":{place}")
+            name = fields.get(columns.name)
+            yield Text(default if own is None else str(own), None if name is None else str(name), fields[columns.text])
+
+
+def rows_of_parquet(path: Path, shard: Shard, columns: Columns) -> Iterator[tuple[int, dict]]:
+    with pq.ParquetFile(path) as file:
+        first = group = 0
+        while first + file.metadata.row_group(group).num_rows <= shard.first:
+            first += file.metadata.row_group(group).num_rows
+            group += 1
+        present = [name for name in columns if name in file.schema_arrow.names]
+        table = file.read_row_group(group, columns=present).slice(shard.first - first, shard.end - shard.first)
+    yield from enumerate(table.to_pylist(), start=shard.first)
+
+
+def lines_of_jsonl(path: Path, shard: Shard, columns: Columns) -> Iterator[tuple[int, dict]]:
+    """Lines that begin in a shard, with the bytes at which they do."""
+    with path.open("rb") as file:
+        if shard.first:
+            file.seek(shard.first - 1)
+            file.readline()  # the end of a line of the shard before
+        while (place := file.tell()) < shard.end:
+            line = file.readline()
+            if not line.strip():
+                continue
+            try:
+                fields = json.loads(line)
+                if not isinstance(fields[columns.text], str | None):
+                    raise TypeError("it is no text")
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{path}, byte {place}: give a JSON object with a text {columns.text!r} (--text_column) in each "
+                    f"line; got {line[:80]!r}."
+                ) from error
+            yield place, fields

@@ -1,0 +1,121 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What answers the requests of `lion search`: an encoder, and the indices of the folders that it has read."""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..documents import Document, documents_of, files_of_folder, files_of_package
+from ..encoders import SentenceEncoder, load_encoder
+from ..sources import files_of_model
+from .index import Index, nearest_line
+from .vectors import VECTORS, SavedVectors
+
+
+FIRST_ANSWER = 10.0  # seconds, after which answers from what has been read are given, while reading goes on
+
+
+class Texts:
+    """
+    The documents in a folder or of a package, of which only those files are opened again that have changed.
+
+    Args:
+        folder: to search with what is below it, if `package` is `None`.
+        package: an import name, or `STANDARD_LIBRARY`.
+    """
+
+    def __init__(self, folder: str | None, package: str | None):
+        self.folder, self.package = folder, package
+        self.found: dict[str, tuple[tuple[int, int], list[Document], str | None]] = {}
+
+    def documents(self) -> tuple[list[Document], list[str]]:
+        """
+        What to read, the outermost names first, and why files were left out.
+
+        Raises:
+            FileNotFoundError, ValueError: if there is nothing to search.
+        """
+        files, root = files_of_folder(self.folder) if self.package is None else files_of_package(self.package)
+        before, self.found = self.found, {}
+        for file in files:
+            try:
+                stat = os.stat(file)
+                state = (stat.st_mtime_ns, stat.st_size)
+                if before.get(file, ((), [], None))[0] == state:
+                    self.found[file] = before[file]
+                else:
+                    self.found[file] = (state, list(documents_of(file, root)), None)
+            except (ValueError, OSError) as error:
+                self.found[file] = ((), [], str(error))
+        documents = [document for _, of_file, _ in self.found.values() for document in of_file]
+        if not documents:
+            raise ValueError(f"There is nothing to search in {root}: no text, and no docstring of a public name.")
+        left_out = [error for *_, error in self.found.values() if error]
+        return sorted(documents, key=lambda document: (document.places[0].count("."), document)), left_out
+
+
+class Searcher:
+    """
+    Answers requests with one encoder, which is loaded by the first.
+
+    Args:
+        model: as `load_encoder` takes it.
+    """
+
+    def __init__(self, model: str):
+        self.model, self.files = model, files_of_model(model)
+        self.encoder = None
+        self.sources: dict[Path, tuple[Texts, SavedVectors]] = {}
+
+    def answers(self, request: dict) -> Iterator[dict]:
+        """
+        Read what has not been read, and answer.
+
+        Args:
+            request: `query` (may be empty: nothing but reading), `folder` or `package`, `top`, `seconds` or `None`,
+                `one_pass`, `index` (a name in `VECTORS`) and `cache_dir`.
+
+        Yields:
+            Dicts with one key, and a last one with two: `message` to show, `progress` (passages that have been read,
+            and all), `first` (answers from what has been read after `FIRST_ANSWER` seconds), and at the end `answers`
+            with `progress`. An answer is a dict of `score`, `document`, `place`, `text` and `line`, the nearest line.
+
+        Raises:
+            ValueError, OSError, ImportError: whose message is for people.
+        """
+        begin = time.monotonic()
+        folder, package = request["folder"], request["package"]
+        source = folder if package is None else f"package {package}"
+        about = repr((source, self.model, self.files, request["one_pass"]))
+        path = Path(request["cache_dir"]) / hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        key = path.with_suffix(f".{request['index']}")
+        if key not in self.sources:
+            self.sources[key] = Texts(folder, package), VECTORS[request["index"]](path)
+        texts, vectors = self.sources[key]
+        documents, left_out = texts.documents()
+        yield from ({"message": f"Left out: {reason}"} for reason in left_out)
+        if self.encoder is None:
+            self.encoder = load_encoder(self.model)
+        encoder = SentenceEncoder(self.encoder, in_pieces=not request["one_pass"])
+        index, query = Index(documents, vectors), request["query"]
+        is_first_given = False
+        yield {"progress": index.passages()}
+        for progress in index.read_and_save(encoder, query, request["seconds"]):
+            yield {"progress": progress}
+            if query and not is_first_given and time.monotonic() - begin > FIRST_ANSWER and progress[0] < progress[1]:
+                is_first_given = True
+                yield {"first": best(query, index, encoder, request["top"])}
+        found = best(query, index, encoder, request["top"]) if query else []
+        yield {"answers": found, "progress": index.passages()}
+
+
+def best(query: str, index: Index, encoder: SentenceEncoder, top: int) -> list[dict]:
+    """The answers to a query, from what has been read."""
+    (of_query,) = encoder.encode_texts([query])
+    found = []
+    for answer in index.search(of_query, top):
+        line, place = nearest_line(encoder, of_query, answer)
+        found.append(answer._asdict() | {"place": place, "line": line})
+    return found

@@ -1,0 +1,196 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Vectors of passages: in memory, in files, or in an index of usearch, and the nearest to a query."""
+
+import json
+import os
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..files import replaced
+
+
+MOST_PARTS = 64  # files of vectors, which are joined then
+
+
+class Vectors(Protocol):
+    """Vectors of documents by their keys."""
+
+    keys: set[str]
+
+    def add(self, key: str, vectors: Tensor) -> None:
+        """Those of a document's passages, `(passages, size)`."""
+
+    def remove(self, key: str) -> None: ...
+
+    def search(self, query: Tensor, top: int) -> list[tuple[float, str, int]]:
+        """The most similar passages, the best first: cosine, key, and index of the passage in its document."""
+
+
+class MemoryVectors:
+    """One matrix, all of which is compared with a query."""
+
+    def __init__(self):
+        self.vectors: dict[str, Tensor] = {}
+        self.matrix: Tensor | None = None
+
+    @property
+    def keys(self) -> set[str]:
+        return set(self.vectors)
+
+    def add(self, key: str, vectors: Tensor) -> None:
+        self.vectors[key], self.matrix = vectors, None
+
+    def remove(self, key: str) -> None:
+        del self.vectors[key]
+        self.matrix = None
+
+    def search(self, query: Tensor, top: int) -> list[tuple[float, str, int]]:
+        if not self.vectors:
+            return []
+        if self.matrix is None:
+            lengths = {key: len(rows) for key, rows in self.vectors.items()}
+            self.matrix = torch.cat(list(self.vectors.values()))
+            self.vectors = dict(zip(lengths, self.matrix.split(list(lengths.values())), strict=True))  # its memory
+            self.places = [(key, n) for key, length in lengths.items() for n in range(length)]
+        best = (self.matrix @ query).topk(min(top, len(self.matrix)))
+        return [(score, *self.places[n]) for score, n in zip(*map(Tensor.tolist, best), strict=True)]
+
+
+class FileVectors(MemoryVectors):
+    """
+    One matrix, all of which is compared with a query, and files of what was added and removed between two saves.
+
+    Many files, or files with more removed vectors than others, are joined into one. A process that ends in between
+    leaves what was saved before.
+    """
+
+    save_every = 0.0
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.folder = path.with_suffix(".vectors")
+        self.added: dict[str, Tensor] = {}
+        self.removed: set[str] = set()
+        self.saved_rows = 0
+        self.parts = []
+        for part in sorted(self.folder.glob("*.safetensors")):
+            try:
+                with safe_open(part, "pt") as file:
+                    about = json.loads(file.metadata()["about"])
+                    rows = file.get_tensor("vectors").split(list(about["lengths"].values()))
+            except SafetensorError:  # of a machine that went down: its documents are read again
+                part.unlink()
+                continue
+            self.parts.append(part)
+            if about["is_whole"]:  # the parts before it are about to be deleted
+                self.vectors, self.saved_rows = {}, 0
+            for key in about["removed"]:
+                self.vectors.pop(key, None)
+            self.vectors |= zip(about["lengths"], rows, strict=True)
+            self.saved_rows += sum(about["lengths"].values())
+
+    def add(self, key: str, vectors: Tensor) -> None:
+        super().add(key, vectors)
+        self.added[key] = vectors
+
+    def remove(self, key: str) -> None:
+        super().remove(key)
+        self.added.pop(key, None)
+        self.removed.add(key)
+
+    def save(self) -> None:
+        if not self.added and not self.removed:
+            return
+        rows = sum(map(len, self.vectors.values()))
+        is_whole = len(self.parts) + 1 >= MOST_PARTS or self.saved_rows > 2 * rows
+        written = self.vectors if is_whole else self.added
+        about = {"lengths": {key: len(x) for key, x in written.items()}, "removed": [], "is_whole": is_whole}
+        if not is_whole:
+            about["removed"] = sorted(self.removed)
+        number = int(self.parts[-1].stem.split("-")[0]) + 1 if self.parts else 0
+        part = self.folder / f"{number:09}-{os.getpid()}.safetensors"
+        vectors = torch.cat(list(written.values())) if written else torch.zeros(0, 1)
+        with replaced(part) as unfinished:
+            save_file({"vectors": vectors}, unfinished, {"about": json.dumps(about)})
+        if is_whole:
+            for other in self.parts:
+                other.unlink(missing_ok=True)
+        self.parts = [part] if is_whole else [*self.parts, part]
+        self.saved_rows = rows if is_whole else self.saved_rows + len(vectors)
+        self.added, self.removed = {}, set()
+
+
+class UsearchVectors:
+    """
+    An index of usearch, which compares a query with few of its vectors. It is saved as a whole.
+
+    Raises:
+        ImportError: if usearch is not installed.
+    """
+
+    save_every = 15.0
+
+    def __init__(self, path: Path):
+        try:
+            from usearch.index import Index as UsearchIndex
+        except ImportError as error:
+            raise ImportError("--index usearch needs usearch: pip install usearch") from error
+        self.make_index = UsearchIndex
+        self.folder, self.names = path.parent, path.with_suffix(".usearch.json")
+        self.labels: dict[str, list[int]] = {}
+        self.index, self.file, self.next_label = None, None, 0
+        if self.names.is_file():
+            saved = json.loads(self.names.read_text())
+            self.labels, self.next_label, self.file = saved["labels"], saved["next_label"], saved["file"]
+            self.index = UsearchIndex.restore(self.folder / self.file)
+        self.places = {label: (key, n) for key, labels in self.labels.items() for n, label in enumerate(labels)}
+        self.is_saved = True
+
+    @property
+    def keys(self) -> set[str]:
+        return set(self.labels)
+
+    def add(self, key: str, vectors: Tensor) -> None:
+        if self.index is None:
+            self.index = self.make_index(ndim=vectors.shape[1], metric="cos", dtype="f32")
+        labels = list(range(self.next_label, self.next_label + len(vectors)))
+        self.next_label += len(vectors)
+        self.index.add(np.array(labels, "uint64"), vectors.numpy())
+        self.labels[key], self.is_saved = labels, False
+        self.places |= {label: (key, n) for n, label in enumerate(labels)}
+
+    def remove(self, key: str) -> None:
+        self.is_saved = False
+        for label in self.labels.pop(key):
+            self.index.remove(label)
+            del self.places[label]
+
+    def save(self) -> None:
+        if self.is_saved:
+            return
+        # Under a new name, so that the list of names is of one file at every moment.
+        before, self.file = self.file, f"{self.names.stem}-{self.next_label}-{os.getpid()}"
+        with replaced(self.folder / self.file) as unfinished:
+            self.index.save(str(unfinished))
+        with replaced(self.names) as unfinished:
+            saved = {"labels": self.labels, "next_label": self.next_label, "file": self.file}
+            unfinished.write_text(json.dumps(saved))
+        if before not in (None, self.file):
+            (self.folder / before).unlink(missing_ok=True)
+        self.is_saved = True
+
+    def search(self, query: Tensor, top: int) -> list[tuple[float, str, int]]:
+        if not self.places:
+            return []
+        found = self.index.search(query.numpy(), min(top, len(self.places)))
+        return [(1 - float(x.distance), *self.places[int(x.key)]) for x in found]
+
+
+VECTORS = {"file": FileVectors, "usearch": UsearchVectors}
+SavedVectors = FileVectors | UsearchVectors

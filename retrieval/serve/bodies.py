@@ -1,0 +1,101 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Bodies of requests: those of OpenAI, of text-embeddings-inference (TEI), of vLLM and of Cohere.
+
+`null` is the same as a field that is not there, and unknown fields are ignored, as these servers do.
+"""
+
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from starlette.requests import Request
+
+from .errors import error_of_body
+
+
+Texts: TypeAlias = str | list[str]
+TextsOrIds: TypeAlias = str | list[str] | list[int] | list[list[int]]
+T = TypeVar("T", bound="Body")
+
+
+class Body(BaseModel):
+    """What all have in common."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def without_nulls(cls, data: Any) -> Any:
+        return {name: x for name, x in data.items() if x is not None} if isinstance(data, dict) else data
+
+    @classmethod
+    async def read(cls: type[T], request: Request) -> T:
+        """Read the body of a request; raises an `ApiError` if it does not fit."""
+        try:
+            return cls.model_validate_json(await request.body())
+        except ValidationError as error:
+            raise error_of_body(error) from None
+
+
+class Truncating(Body):
+    """Fields of TEI for texts that are too long."""
+
+    truncate: bool = False
+    truncation_direction: Literal["left", "right"] = "right"
+
+    @field_validator("truncation_direction", mode="before")
+    @classmethod
+    def in_lower_case(cls, value: Any) -> Any:  # TEI writes "Left"
+        return value.lower() if isinstance(value, str) else value
+
+    @property
+    def side(self) -> str | None:
+        """Which end of a text that is too long is cut off; `None` to refuse it."""
+        return self.truncation_direction if self.truncate else None
+
+
+class OpenAIEmbeddings(Truncating):
+    """The body of /v1/embeddings."""
+
+    input: TextsOrIds
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+    prompt_name: str | None = None
+    input_type: str | None = None
+
+
+class TeiEmbed(Truncating):
+    """The body of /embed."""
+
+    inputs: TextsOrIds
+    normalize: bool = True
+    prompt_name: str | None = None
+    dimensions: int | None = None
+
+
+class Rerank(Truncating):
+    """The body of /rerank and /v1/rerank: `texts` as TEI has it, or `documents` as Cohere, Jina and vLLM."""
+
+    query: str
+    texts: list[str] | None = None
+    documents: list[str | dict[str, Any]] | None = None
+    model: str | None = None
+    raw_scores: bool = False
+    return_text: bool = False
+    return_documents: bool = False
+    top_n: int | None = Field(None, ge=1)
+
+
+class TeiPredict(Truncating):
+    """The body of /predict: a text, a pair of texts, or a list of texts and pairs, each a list of its own."""
+
+    inputs: str | list[str] | list[list[str]]
+    raw_scores: bool = False
+
+
+class Classify(Truncating):
+    """The body of /classify, as of vLLM."""
+
+    input: Texts
+    model: str | None = None

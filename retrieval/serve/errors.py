@@ -1,0 +1,73 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What a client is told of a request that cannot be served: always in the format of OpenAI's errors."""
+
+from http import HTTPStatus
+
+import orjson
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+
+class JsonResponse(Response):
+    """JSON, also of NumPy arrays: float32 numbers with as many digits as they need."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+class ApiError(HTTPException):
+    """
+    A request that is not served.
+
+    Args:
+        status: of HTTP.
+        message: a sentence that names the field, its value and the fix.
+        field: the field of the body that it is about.
+        code: a word for programs, such as `"context_length_exceeded"`.
+        retry_after: seconds after which the same request may be served.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        field: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+        headers: dict[str, str] | None = None,
+    ):
+        headers = dict(headers or {}) | ({} if retry_after is None else {"Retry-After": str(retry_after)})
+        super().__init__(status, message, headers)
+        self.field, self.code = field, code
+
+    def response(self) -> JsonResponse:
+        kind = "invalid_request_error" if self.status_code < 500 else "server_error"
+        error = {"message": self.detail, "type": kind, "param": self.field, "code": self.code}
+        return JsonResponse({"error": error}, self.status_code, headers=self.headers)
+
+
+def error_of_body(error: ValidationError) -> ApiError:
+    """400 for what is no JSON, else 422 with the first field that is wrong."""
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    if problem["type"] == "json_invalid":
+        reason = problem["msg"].removeprefix("Invalid JSON: ")
+        return ApiError(400, f"The body is no JSON in UTF-8: {reason}.", code="invalid_json")
+    field = str(problem["loc"][0]) if problem["loc"] else None
+    return ApiError(422, f"{'The body' if field is None else f'`{field}`'}: {problem['msg']}.", field)
+
+
+async def handle_http_error(request: Request, error: HTTPException) -> JsonResponse:
+    """`ApiError`, and what the router raises: 404 and 405."""
+    if not isinstance(error, ApiError):
+        where = f"{request.method} {request.url.path}"
+        error = ApiError(error.status_code, f"{where}: {HTTPStatus(error.status_code).phrase}.", headers=error.headers)
+    return error.response()
+
+
+async def handle_failure(request: Request, error: Exception) -> JsonResponse:
+    """A mistake of the server itself; its traceback goes to the log."""
+    return ApiError(500, f"The server failed ({type(error).__name__}): its log says more.").response()

@@ -1,0 +1,236 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+Two lanes of work: one for short requests, and one for all others, which the system runs at a lower priority.
+
+A long text, or a thousand short ones, would otherwise make every short request wait until it ends. The lanes are
+threads of one process and share the weights. torch and the runtimes leave Python's lock while they compute, so the
+scheduler of the operating system divides the cores: as soon as a short request arrives, its thread goes first.
+"""
+
+import asyncio
+import ctypes
+import math
+import os
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .cost import Cost
+from .engines import Dropped, Engine, Row
+from .errors import ApiError
+from .metrics import Metrics
+
+
+TRIM_EVERY = 10  # seconds between two times that free memory goes back to the system
+# Seconds of work that the short lane takes at once: a request that has just missed a batch waits for that one.
+AT_ONCE = 0.25
+# Added to the niceness of the second lane: beside a short lane that never rests it still gets a quarter of a core.
+NICER = 5
+
+
+def go_second() -> None:
+    """Lower the priority of the calling thread, where the system has one for each thread."""
+    if sys.platform == "linux":
+        me = threading.get_native_id()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, me, min(19, os.getpriority(os.PRIO_PROCESS, me) + NICER))
+
+
+@dataclass(eq=False)
+class Job:
+    """
+    The texts of a request in a lane.
+
+    Attributes:
+        outputs: what was computed, in the order of `rows`.
+        done: resolved, with nothing, once `outputs` are complete or there is an `error`.
+        is_gone: nobody waits for it any more.
+    """
+
+    rows: Sequence[Row]
+    done: asyncio.Future
+    seconds: float
+    outputs: list[np.ndarray | None] = field(default_factory=list)
+    error: Exception | None = None
+    taken: int = 0
+    missing: int = 0
+    is_gone: bool = False
+
+    def __post_init__(self):
+        self.outputs, self.missing = [None] * len(self.rows), len(self.rows)
+
+    @property
+    def seconds_left(self) -> float:
+        return self.seconds * self.missing / len(self.rows)
+
+
+class Lane:
+    """
+    Requests that wait, in the order of their arrival, and the thread that computes them.
+
+    Args:
+        name: "short" or "long".
+        make_engine: called in the thread of the lane, so that threads of a runtime have its priority.
+        max_batch_tokens: tokens that are computed at once; a longer text is a batch of its own.
+        max_wait: seconds of work that may wait; a request that finds more is refused, unless nothing waits.
+        at_once: seconds of work that are computed at once.
+        is_second: whether it has a lower priority.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_engine: Callable[[], Engine],
+        max_batch_tokens: int,
+        max_wait: float,
+        metrics: Metrics,
+        at_once: float = math.inf,
+        is_second: bool = False,
+        cost: Cost | None = None,
+    ):
+        self.name, self.metrics = name, metrics
+        self.max_batch_tokens, self.max_wait, self.at_once = max_batch_tokens, max_wait, at_once
+        self.cost = cost or Cost()
+        self.jobs: deque[Job] = deque()  # also those that are computed just now
+        self.running: list[Job] = []
+        self.changed = threading.Condition()
+        self.is_closed, self.trimmed = False, time.monotonic()
+        prepare = go_second if is_second else lambda: None
+        # Texts are cut into tokens while others are computed, and as urgently.
+        self.tokenizer = ThreadPoolExecutor(1, f"{name}-tokens", prepare)
+        self.computer = ThreadPoolExecutor(1, f"{name}-compute", prepare)
+        self.engine = self.computer.submit(make_engine).result()
+        self.ended = self.computer.submit(self.work)
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.ended.done()
+
+    def put(self, rows: Sequence[Row]) -> Job:
+        """Let texts wait; raises an `ApiError` if too much waits already. To be called in the event loop."""
+        job = Job(rows, asyncio.get_running_loop().create_future(), self.cost.seconds([len(row) for row in rows]))
+        with self.changed:
+            waiting = sum(other.seconds_left for other in self.jobs)
+            if self.jobs and waiting + job.seconds > self.max_wait:
+                retry = max(1, math.ceil(waiting + job.seconds - self.max_wait))
+                message = (
+                    f"The server has {waiting:.0f} seconds of work waiting, and this request would add "
+                    f"{job.seconds:.1f}; it keeps {self.max_wait:g} at most: try again in {retry} seconds."
+                )
+                raise ApiError(429, message, code="queue_full", retry_after=retry)
+            self.jobs.append(job)
+            self.changed.notify()
+        self.count()
+        return job
+
+    def drop(self, job: Job) -> None:
+        """Forget a request, also in the midst of its computation, unless that is for others, too."""
+        with self.changed:
+            job.is_gone = True
+            self.forget(job)
+            if self.running and all(other.is_gone for other in self.running):
+                self.engine.cancel()
+        self.count()
+
+    def close(self) -> None:
+        """End the threads; what still waits is not computed."""
+        with self.changed:
+            self.is_closed = True
+            for job in self.jobs:
+                job.is_gone = True
+            self.engine.cancel()
+            self.changed.notify()
+        self.computer.shutdown()
+        self.tokenizer.shutdown(cancel_futures=True)
+
+    def count(self) -> None:
+        seconds = sum(job.seconds_left for job in list(self.jobs))
+        self.metrics.waiting.labels(self.name).set(seconds)
+
+    def forget(self, job: Job) -> None:
+        with suppress(ValueError):
+            self.jobs.remove(job)
+
+    def next_batch(self) -> list[tuple[Job, int]]:
+        """Texts of the requests that have waited longest: each with its place in its request."""
+        batch, tokens, seconds = [], 0, 0.0
+        for job in self.jobs:
+            while job.taken < len(job.rows):
+                length = len(job.rows[job.taken])
+                tokens += length
+                seconds += self.cost.seconds([length])
+                if batch and (tokens > self.max_batch_tokens or seconds > self.at_once):
+                    return batch
+                batch.append((job, job.taken))
+                job.taken += 1
+        return batch
+
+    def work(self) -> None:
+        """Compute what waits, until the lane is closed."""
+        while True:
+            with self.changed:
+                while not self.is_closed and not (batch := self.next_batch()):
+                    self.changed.wait()
+                if self.is_closed:
+                    return
+            self.compute(batch)
+            self.count()
+            if time.monotonic() - self.trimmed > TRIM_EVERY:
+                self.trimmed = time.monotonic()
+                trim_memory()
+
+    def compute(self, batch: list[tuple[Job, int]]) -> None:
+        """Compute a batch. Where that fails, each text by itself, so that one request fails and not all."""
+        with self.changed:
+            batch = [(job, n) for job, n in batch if not job.is_gone]
+            if not batch:
+                return
+            self.running = [job for job, _ in batch]
+            self.engine.resume()
+        rows = [job.rows[n] for job, n in batch]
+        lengths, begin = [len(row) for row in rows], time.perf_counter()
+        self.metrics.batches.labels(self.name).observe(sum(lengths))
+        try:
+            outputs = self.engine.compute(rows)
+        except Dropped:
+            return
+        except Exception as error:
+            if len(batch) > 1:
+                for one in batch:
+                    self.compute([one])
+                return
+            traceback.print_exception(error)
+            batch[0][0].error = error
+            self.finish(batch[0][0])
+            return
+        finally:
+            with self.changed:
+                self.running = []
+        self.cost.learn(lengths, time.perf_counter() - begin)
+        for (job, n), output in zip(batch, outputs, strict=True):
+            job.outputs[n] = output
+            job.missing -= 1
+            if not job.missing:
+                self.finish(job)
+
+    def finish(self, job: Job) -> None:
+        """Wake the one who waits. A request that failed leaves the queue with its other texts."""
+        with self.changed:
+            job.is_gone = True
+            self.forget(job)
+        with suppress(RuntimeError):  # the event loop has ended
+            job.done.get_loop().call_soon_threadsafe(lambda: job.done.done() or job.done.set_result(None))
+
+
+def trim_memory() -> None:
+    """Give free memory back: batches of all sizes leave gaps between what glibc still uses, which else add up."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL("libc.so.6").malloc_trim(0)

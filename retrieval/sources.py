@@ -1,0 +1,68 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Where encoders are: the default one, the base of an adapter, and the files of both. Nothing here imports torch."""
+
+import hashlib
+import json
+from pathlib import Path
+
+
+ADAPTER = "adapter_config.json"
+CHECKPOINT = Path("checkpoints", "lion-minilm-l6-passages")  # in a clone of the repository
+ON_THE_HUB = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def default_model() -> str:
+    """
+    The encoder to take if none is named: the checkpoint in a clone of the repository, the current folder or that of
+    this package, else `ON_THE_HUB`, whose vectors of texts up to 256 tokens are those of `lion-minilm-l6`.
+    """
+    for root in (Path.cwd(), Path(__file__).resolve().parents[1]):
+        if (root / CHECKPOINT).is_dir():
+            return str(root / CHECKPOINT)
+    return ON_THE_HUB
+
+
+def check_source(source: str | Path) -> None:
+    """Raise a FileNotFoundError if an encoder is no folder, nor named like a repository on the Hub."""
+    if not Path(source).is_dir() and str(source).count("/") != 1:
+        raise FileNotFoundError(
+            f"{source} is no folder: give that of a sentence encoder, or a name on the Hub such as {ON_THE_HUB}. The "
+            "checkpoints of LION are in a clone of the repository, not in the package."
+        )
+
+
+def base_of_adapter(folder: str | Path) -> str | None:
+    """
+    The model that a folder with an adapter of PEFT changes: a folder, seen from the current one, the adapter's or
+    those above it, or else a name on the Hub. `None` if the folder has no adapter.
+
+    Raises:
+        ValueError: if its configuration is damaged.
+    """
+    path = Path(folder) / ADAPTER
+    if not path.is_file():
+        return None
+    try:
+        name = json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        places = [Path(name), *(place / name for place in path.resolve().parents)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} names no `base_model_name_or_path`: save the adapter again.") from error
+    return next((str(place) for place in places if place.is_dir()), name)
+
+
+def files_of_model(model: str) -> list[tuple[str, int, int]]:
+    """Names, times and sizes of a model's files, and of its base if it is an adapter; none if it is on the Hub."""
+    files = [path for path in Path(model).rglob("*") if path.is_file()] if Path(model).is_dir() else []
+    base = base_of_adapter(model)
+    found = sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
+    return found + ([] if base is None else files_of_model(base))
+
+
+def hash_of_model(model: str) -> str:
+    """The contents of a model's files, and of its base if it is an adapter; of one on the Hub only its name."""
+    if not Path(model).is_dir():
+        return model
+    found = hashlib.sha256()
+    for name, *_ in files_of_model(model):
+        found.update(Path(name).name.encode("utf-8", "surrogateescape") + Path(name).read_bytes())
+    return found.hexdigest()

@@ -1,0 +1,289 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""`lion embed` loses nothing and writes nothing twice, whoever dies; vectors are those of sentence-transformers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hub_checkpoints import text_checkpoint
+from hub_upload_lion import cli
+from retrieval_lion.embed import corpus, job
+from retrieval_lion.files import replaced
+from sentence_transformers import SentenceTransformer
+
+from modeling_lion import LionTokenizer, encode_passages, split_passages
+
+
+WORDS = ["lion", "sleeps", "in", "shade", "and", "roars", "at", "night", "hunts", "dawn", "its", "pride"]
+
+
+def sentence(number: int, words: int = 9) -> str:
+    generator = np.random.default_rng(number)
+    return " ".join(generator.choice(WORDS, words)).capitalize() + "."
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = text_checkpoint(tmp_path_factory.mktemp("encoder") / "model", "LionModel", pooling="mean")
+    LionTokenizer.from_pretrained(folder, model_max_length=4096).save_pretrained(folder)  # so that texts are packed
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def float32(monkeypatch):
+    monkeypatch.setattr("retrieval_lion.encoders.has_fast_bfloat16", lambda: False)
+
+
+def write_lines(path: Path, rows) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def embed(model: Path, out: Path, *files, options=()) -> list[dict]:
+    """The rows that a call writes, in the order of ids and passages."""
+    arguments = ["embed", *map(str, files), "--out", str(out), "--model", str(model), *map(str, options)]
+    assert cli.main(arguments) == 0
+    return sorted(pq.read_table(out).to_pylist(), key=lambda row: (row["id"], row["passage"]))
+
+
+def test_vectors_are_those_of_sentence_transformers(model, tmp_path):
+    """Passages and whole texts, with names and without; long texts have several passages."""
+    rows = [{"id": f"{n:02}", "text": sentence(n), "name": "lion" if n % 3 else None} for n in range(20)]
+    rows.append({"id": "long", "text": "\n\n".join(sentence(n, 100) for n in range(5))})
+    file = write_lines(tmp_path / "rows.jsonl", rows)
+    encoder = SentenceTransformer(str(model))
+    found = embed(model, tmp_path / "out", file, options=["--with_text", "--shard_bytes", 700])
+    texts = {row["id"]: row for row in rows}
+    for row in found:
+        text, name = texts[row["id"]]["text"], texts[row["id"]].get("name")
+        assert (row["first"], row["end"]) == split_passages(text)[row["passage"]]
+        assert row["text"] == text[row["first"] : row["end"]]
+        expected = encoder.encode(f"{name}: {row['text']}" if name else row["text"], normalize_embeddings=True)
+        np.testing.assert_allclose(row["vector"], expected, atol=1e-5)
+    assert {row["id"] for row in found} == set(texts) and sum(row["id"] == "long" for row in found) > 1
+    whole = embed(model, tmp_path / "whole", file, options=["--whole_texts", "--name_column", "none"])
+    expected = encoder.encode([texts[row["id"]]["text"] for row in whole], normalize_embeddings=True)
+    np.testing.assert_allclose([row["vector"] for row in whole], expected, atol=1e-5)
+    assert len(whole) == len(rows) and all(row["first"] == row["passage"] == 0 for row in whole)
+
+
+def test_texts_are_read_in_one_pass(model, tmp_path):
+    text = "\n\n".join(sentence(n, 100) for n in range(4))
+    rows = [{"id": "a", "text": text, "name": "lion"}, {"id": "b", "text": text}, {"id": "c", "text": "", "name": "x"}]
+    found = embed(model, tmp_path / "out", write_lines(tmp_path / "a.jsonl", rows), options=["--one_pass"])
+    for own, names in (("a", ["lion"]), ("b", None)):
+        expected = encode_passages(str(model), [text], names=names).vectors
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose([row["vector"] for row in found if row["id"] == own], expected, atol=1e-5)
+    assert {row["id"] for row in found} == {"a", "b"}
+
+
+def test_all_kinds_of_files_are_read(model, tmp_path):
+    folder = tmp_path / "corpus"
+    (folder / "deep").mkdir(parents=True)
+    texts = pa.table({"body": [sentence(n) for n in range(50)], "number": range(50)})
+    pq.write_table(texts, folder / "deep" / "rows.parquet", row_group_size=20)
+    write_lines(folder / "lines.jsonl", [{"body": sentence(n), "number": n} for n in range(50, 60)])
+    (folder / "note.md").write_text("# A heading\n\nA lion sleeps.")
+    for ignored in (".hidden.txt", "_part.txt", "data.bin"):
+        (folder / ignored).write_text("no")
+    options = ["--text_column", "body", "--id_column", "number", "--with_text", "--shard_bytes", 200]
+    found = {row["id"]: row["text"] for row in embed(model, tmp_path / "out", folder, options=options)}
+    assert found.pop("note.md") == "# A heading\n\nA lion sleeps."
+    assert found == {str(n): sentence(n) for n in range(60)}
+    options[3] = "none"
+    found = {row["id"]: row["text"] for row in embed(model, tmp_path / "again", folder, options=options)}
+    assert len(found) == 61 and found[str(Path("deep", "rows.parquet")) + ":33"] == sentence(33)
+    assert found["lines.jsonl:0"] == sentence(50)
+
+
+@pytest.mark.parametrize("shard_bytes", [1, 7, 50, 99, 10_000])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
+def test_every_line_is_in_one_shard(shard_bytes, end, tmp_path):
+    """Wherever the borders of shards are: within lines, at their ends, and behind the last, which may have no end."""
+    file = tmp_path / "a.jsonl"
+    lines = [json.dumps({"text": "é" * n, "id": n}, ensure_ascii=False) for n in range(1, 30)]
+    file.write_bytes(end.join(lines).encode())
+    columns = corpus.Columns()
+    shards = corpus.make_shards(corpus.find_files([file]), columns, shard_bytes)
+    found = [text.text for shard in shards for text in corpus.read_shard(shard, columns)]
+    assert found == ["é" * n for n in range(1, 30)]
+
+
+@pytest.mark.parametrize("rows_of_group", [1, 7, 30])
+@pytest.mark.parametrize("shard_bytes", [1, 60, 10_000])
+def test_every_row_is_in_one_shard(rows_of_group, shard_bytes, tmp_path):
+    table = pa.table({"text": [None if n == 5 else sentence(n) for n in range(30)], "other": [[1, 2]] * 30})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=rows_of_group)
+    columns = corpus.Columns()
+    shards = corpus.make_shards(corpus.find_files([tmp_path]), columns, shard_bytes)
+    found = {text.id: text.text for shard in shards for text in corpus.read_shard(shard, columns)}
+    assert found == {f"a.parquet:{n}": sentence(n) for n in range(30) if n != 5}
+
+
+def test_it_goes_on_with_what_is_missing(model, tmp_path, monkeypatch):
+    file = write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n)} for n in range(60)])
+    options = ["--shard_bytes", 500]
+    expected = embed(model, tmp_path / "whole", file, options=options)
+    out, made = tmp_path / "out", []
+
+    def make(worker, number, make=job.Worker.make):
+        made.append(number)
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return make(worker, number)
+
+    monkeypatch.setattr(job.Worker, "make", make)
+    arguments = ["embed", str(file), "--out", str(out), "--model", str(model), *map(str, options)]
+    assert cli.main(arguments) == 130
+    (out / "_part-000002.parquet.1234").write_bytes(b"half of a file")  # of a process that was killed
+    kept = {path: path.stat().st_mtime_ns for path in out.glob("part-*")}
+    assert len(kept) == 2
+    assert embed(model, out, file, options=options) == expected
+    assert made == [0, 1, 2, *range(2, len(list(out.glob("part-*"))))]
+    assert all(path.stat().st_mtime_ns == time for path, time in kept.items()) and not list(out.glob("_part*"))
+
+
+def test_other_settings_and_other_files_are_refused(model, tmp_path, capsys):
+    file, out = write_lines(tmp_path / "a.jsonl", [{"text": "A lion."}]), tmp_path / "out"
+    embed(model, out, file)
+    arguments = ["embed", str(file), "--model", str(model), "--out"]
+    assert cli.main([*arguments, str(out), "--whole_texts"]) == 1
+    assert "has vectors with other settings (whole_texts): give the same to go on" in capsys.readouterr().err
+    other = text_checkpoint(tmp_path / "other", "LionModel", pooling="mean", num_hidden_layers=1)
+    assert cli.main([*arguments[:2], "--model", str(other), "--out", str(out)]) == 1
+    assert "other settings (model)" in capsys.readouterr().err
+    file.write_text('{"text": "A lion roars."}')
+    assert cli.main([*arguments, str(out)]) == 1 and "other settings (files)" in capsys.readouterr().err
+    assert cli.main([*arguments, str(tmp_path)]) == 1
+    assert "was not written by `lion embed`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"text": "A lion."}\n{"text": 5}\n', "a.jsonl, byte 20: give a JSON object with a text 'text'"),
+        ("a.jsonl", '{"body": "A lion."}\n', "a.jsonl, byte 0: give a JSON object"),
+        ("a.jsonl", "no JSON", "a.jsonl, byte 0: give a JSON object"),
+        ("a.csv", "text", "a.csv has none of the endings .parquet, .pq, .jsonl"),
+        ("a.parquet", {"body": ["A lion."]}, "a.parquet has no texts 'text'; it has body: give --text_column"),
+        ("a.parquet", {"text": [1]}, "a.parquet has no texts 'text'"),
+    ],
+)
+def test_what_cannot_be_read_is_named(name, content, message, model, tmp_path, capsys):
+    file = tmp_path / name
+    pq.write_table(pa.table(content), file) if isinstance(content, dict) else file.write_text(content)
+    assert cli.main(["embed", str(file), "--model", str(model), "--out", str(tmp_path / "out")]) == 1
+    assert message in capsys.readouterr().err
+    assert cli.main(["embed", str(tmp_path / "gone"), "--model", str(model), "--out", str(tmp_path / "out")]) == 1
+    assert "gone is neither a file nor a folder" in capsys.readouterr().err
+
+
+def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):
+    with pytest.raises(ZeroDivisionError), replaced(tmp_path / "file") as unfinished:
+        unfinished.write_text("half")
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+    with replaced(tmp_path / "file") as unfinished:
+        unfinished.write_text("all")
+        assert not (tmp_path / "file").exists() and unfinished.name.startswith("_")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["all"]
+
+
+def test_lance(model, tmp_path):
+    lance = pytest.importorskip("lance")
+    file = write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n)} for n in range(40)])
+    out = tmp_path / "vectors.lance"
+    arguments = ["embed", str(file), "--model", str(model), "--out", str(out), "--shard_bytes", "500"]
+    assert cli.main(arguments) == 0
+    table = lance.dataset(out).to_table()
+    assert sorted(table["id"].to_pylist(), key=int) == [str(n) for n in range(40)]
+    expected = SentenceTransformer(str(model)).encode([sentence(int(n)) for n in table["id"].to_pylist()])
+    vectors = np.stack(table["vector"].to_numpy())
+    np.testing.assert_allclose(vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.jsonl", "vectors.lance"}
+
+
+# Processes that are killed
+
+
+def start(model: Path, out: Path, file: Path, *options: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "hub_upload_lion.cli", "embed", str(file), "--out", str(out)]
+    command += ["--model", str(model), "--shard_bytes", "4000", *options]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    with (out.parent / "log").open("a") as log:
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+
+def wait_for_files(process: subprocess.Popen, out: Path, count: int) -> None:
+    stop = time.monotonic() + 300
+    while len(list(out.glob("part-*"))) < count:
+        log = (out.parent / "log").read_text()
+        assert process.poll() is None and time.monotonic() < stop, log[-3000:]
+        time.sleep(0.02)
+
+
+def check_all(model: Path, out: Path, count: int) -> None:
+    """Every id once, with the vector of `SentenceTransformer.encode`."""
+    rows = sorted(pq.read_table(out).to_pylist(), key=lambda row: int(row["id"]))
+    assert [int(row["id"]) for row in rows] == list(range(count))
+    expected = SentenceTransformer(str(model)).encode(
+        [sentence(n) for n in range(count)], normalize_embeddings=True, convert_to_numpy=True
+    )
+    # Processes of their own compute in bfloat16 on some CPUs.
+    assert (np.array([row["vector"] for row in rows]) * expected).sum(1).min() > 0.99
+
+
+@pytest.mark.slow
+def test_a_killed_process_goes_on(model, tmp_path):
+    count, out = 3000, tmp_path / "out"
+    file = write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n)} for n in range(count)])
+    for kept in (3, 9):
+        process = start(model, out, file)
+        wait_for_files(process, out, kept)
+        process.kill()
+        process.wait()
+    assert len(list(out.glob("part-*"))) < 40  # of more than that
+    assert start(model, out, file).wait(timeout=300) == 0, (tmp_path / "log").read_text()[-3000:]
+    check_all(model, out, count)
+
+
+def ray_workers() -> list[int]:
+    """Processes that run a worker of Ray."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                name = (process / "cmdline").read_text()
+            except OSError:
+                continue
+            if name.startswith("ray::") and "MapWorker" in name:
+                found.append(int(process.name))
+    return found
+
+
+@pytest.mark.slow
+def test_killed_workers_and_drivers_of_a_cluster_go_on(model, tmp_path):
+    """A local Ray cluster of two workers: one of them is killed, then the process that gives them work."""
+    pytest.importorskip("ray")
+    count, out = int(os.environ.get("LION_RAY_PASSAGES", 4000)), tmp_path / "out"
+    file = write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n)} for n in range(count)])
+    first = start(model, out, file, "--ray")
+    wait_for_files(first, out, 2)
+    (worker, *_) = ray_workers()
+    os.kill(worker, signal.SIGKILL)
+    wait_for_files(first, out, len(list(out.glob("part-*"))) + 3)  # others work on
+    first.kill()
+    first.wait()
+    kept = len(list(out.glob("part-*")))
+    assert start(model, out, file, "--ray").wait(timeout=600) == 0, (tmp_path / "log").read_text()[-3000:]
+    assert kept < len(list(out.glob("part-*")))
+    check_all(model, out, count)

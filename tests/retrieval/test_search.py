@@ -1,0 +1,706 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""`lion search` finds the right text, reads again only what has changed, and says what is missing."""
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors
+import torch
+from hub_checkpoints import text_checkpoint
+from hub_upload_lion import cli
+from retrieval_lion import documents as texts
+from retrieval_lion import encoders, sources
+from retrieval_lion.documents import Document
+from retrieval_lion.search import background, command, searcher, vectors
+from retrieval_lion.search import index as indices
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+from modeling_lion import encode_passages
+
+
+KINDS = list(vectors.VECTORS.values())
+TEXTS = {
+    "zip.txt": "Compressed archives\n\nHow to open and read a zip archive of files.",
+    "deep/dates.md": "# Dates\n\nTurn a date into words and parse a date from words.",
+    "tool.py": '"""Tools."""\n\ndef remove(path):\n    """Delete a folder and everything below it.\n\n    Slowly."""\n'
+    '\ndef _hidden():\n    """Delete a folder and everything, secretly."""\n',
+    ".git/config.txt": "Delete a folder: not to be read.",
+    "data.bin": "Delete a folder: not a text.",
+    "empty.rst": " \n",
+}
+
+
+class BagOfWords:
+    """Unit vectors of the words of passages, and how many passages it was given."""
+
+    def __init__(self):
+        self.count = 0
+
+    def vector(self, text: str) -> torch.Tensor:
+        vector = torch.zeros(4096)
+        for word in re.findall("[a-z]+", text.lower()):
+            vector[zlib.crc32(word.encode()) % 4096] += 1
+        return torch.nn.functional.normalize(vector, dim=0)
+
+    def encode_texts(self, texts):
+        return torch.stack([self.vector(text) for text in texts])
+
+    def encode_documents(self, documents):
+        self.count += sum(len(document.spans) for document in documents)
+        return [torch.stack([self.vector(x.text[first:end]) for first, end in x.spans]) for x in documents]
+
+
+@pytest.fixture
+def bag(monkeypatch):
+    """What `lion search` takes as its encoder."""
+    bag = BagOfWords()
+    monkeypatch.setattr(searcher, "load_encoder", lambda model: bag)
+    monkeypatch.setattr(searcher, "SentenceEncoder", lambda encoder, in_pieces: encoder)
+    return bag
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    for name, text in TEXTS.items():
+        path = tmp_path / "texts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_text("first")
+    return tmp_path / "texts"
+
+
+def run(capsys, folder: Path, query: str, *more: str) -> dict:
+    """What a call prints as JSON, in this process, with the standard error in `said`."""
+    options = ["--model", str(folder.parent / "model"), "--cache_dir", str(folder.parent / "cache")]
+    assert cli.main(["search", str(folder), query, *options, "--keep_minutes", "0", "--json", *more]) == 0
+    printed = capsys.readouterr()
+    return json.loads(printed.out) | {"said": printed.err}
+
+
+def places(found: dict) -> list[str]:
+    return [answer["place"] for answer in found["answers"]]
+
+
+def everything(folder: Path, kind: type = vectors.FileVectors, name: str = "index") -> indices.Index:
+    """The index of a folder."""
+    found, _ = searcher.Texts(str(folder), None).documents()
+    return indices.Index(found, kind(folder.parent / name))
+
+
+def test_files_as_people_have_them(bag, folder, capsys):
+    """Latin-1, binary under the name of a text, links out of the folder, lines of 100 kB and megabytes of text."""
+    (folder / "latin.txt").write_bytes("Où est le café, près de la gare".encode("latin-1"))
+    (folder / "wide.txt").write_text("Un thé au citron", encoding="utf-16")
+    (folder / "broken.md").write_bytes(b"\x00\x01\x02 delete")
+    with (folder / "huge.txt").open("wb") as file:
+        file.truncate(200_000_000)
+    (folder / "LOUD.TXT").write_text("an umbrella in capital letters")
+    (folder.parent / "secret.txt").write_text("the secret umbrella of nobody")
+    (folder / "link.txt").symlink_to(folder.parent / "secret.txt")
+    (folder / "long.txt").write_text("word " * 22_000)
+    pages = [f"Page {n} of the book.\n" + "Nothing happens on it. " * 40 for n in range(600)]
+    (folder / "book.txt").write_text("\n\n".join(pages) + "\n\nThe umbrella is opened at last.")
+    found = run(capsys, folder, "où est le café, près de la gare")
+    best = found["answers"][0]
+    assert (best["place"], best["text"]) == ("latin.txt:1", "Où est le café, près de la gare")
+    assert "Left out: huge.txt has 200,000,000 bytes, and up to 100,000,000 are read: split it." in found["said"]
+    assert "Left out: broken.md is no text" in found["said"]
+    assert places(run(capsys, folder, "un thé au citron"))[0] == "wide.txt:1"
+    best, second, *_ = run(capsys, folder, "the umbrella is opened at last")["answers"]
+    assert best["place"] == "book.txt:1801" and "secret" not in second["text"]
+    assert places(run(capsys, folder, "an umbrella in capital letters"))[0] == "LOUD.TXT:1"
+    found = run(capsys, folder, "word", "--top", "3")
+    assert max(map(len, command.lines_of("word", found["answers"]))) < 150
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_what_was_read_before_a_run_was_stopped_is_kept(error, kind, bag, folder, monkeypatch):
+    """Ctrl-C ends the reading, and an error nobody foresaw: what was read before is there for the next run."""
+    monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)
+
+    def encode_documents(documents, encode=bag.encode_documents):
+        if bag.count == 2:
+            raise error
+        return encode(documents)
+
+    monkeypatch.setattr(bag, "encode_documents", encode_documents)
+    with pytest.raises(error):
+        list(everything(folder, kind).read_and_save(bag))
+    assert len(kind(folder.parent / "index").keys) == 2
+    reading = everything(folder, kind, "closed").read_and_save(bag)
+    monkeypatch.setattr(bag, "encode_documents", BagOfWords().encode_documents)
+    next(reading)
+    reading.close()  # as when nobody listens any more
+    assert len(kind(folder.parent / "closed").keys) == 1
+
+
+def test_an_index_that_was_not_saved_to_its_end_is_the_one_before(tmp_path, monkeypatch):
+    kept = vectors.UsearchVectors(tmp_path / "index")
+    kept.add("first", torch.eye(4)[:2])
+    kept.save()
+    kept.add("second", torch.eye(4)[2:])
+    monkeypatch.setattr(vectors.json, "dumps", lambda saved: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        kept.save()
+    monkeypatch.undo()
+    kept = vectors.UsearchVectors(tmp_path / "index")
+    assert kept.keys == {"first"} and len(kept.search(torch.eye(4)[0], 9)) == 2
+    kept.add("third", torch.eye(4)[2:])
+    kept.save()
+    assert len(vectors.UsearchVectors(tmp_path / "index").search(torch.eye(4)[0], 9)) == 4
+
+
+def test_lines_without_spaces_are_shown():
+    long = command.shown("\u72ee" * 300)
+    assert long.startswith("\u72ee" * 90) and len(long) <= command.WIDTH
+    assert command.shown(" A lion\troars.") == "A lion roars." and command.shown("word " * 50).endswith("word …")
+
+
+def test_the_nearest_line_is_shown_at_its_place():
+    bag = BagOfWords()
+    nearest = lambda query, text, document="Lion", place="a.md:7": indices.nearest_line(
+        bag, bag.vector(query), indices.Answer(0.5, document, place, text)
+    )
+    text = "# Lion\n\nA lion sleeps. It roars at night.\n\n    An owl hunts."
+    assert nearest("roars at night", text) == ("It roars at night.", "a.md:9")
+    assert nearest("an owl", text) == ("An owl hunts.", "a.md:11")
+    assert nearest("lion", "# Lion") == ("Lion", "a.md:7")
+    assert nearest("an owl", "A lion.\nAn owl.", "zoo.lion", "zoo.lion") == ("A lion.", "zoo.lion")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_are_kept(kind, tmp_path):
+    """Added, removed, saved and loaded, in any order; the best are the nearest by cosine."""
+    generator = torch.Generator().manual_seed(0)
+    make = lambda n: torch.nn.functional.normalize(torch.randn(n, 16, generator=generator), dim=-1)
+    documents = {f"document {n}": make(n % 5 + 1) for n in range(100)}
+    added = kind(tmp_path / "deep" / "index")
+    assert added.keys == set()
+    for key, rows in documents.items():
+        added.add(key, rows)
+    for key in ("document 7", "document 60"):
+        added.remove(key)
+        del documents[key]
+    added.save()
+    for kept in (added, kind(tmp_path / "deep" / "index")):
+        kept.add("last", documents.setdefault("last", make(3)))
+        assert kept.keys == set(documents)
+        for key, n in (("last", 2), ("document 3", 1), ("document 99", 4)):
+            query = documents[key][n]
+            (score, *place), *more = kept.search(query, 5)
+            assert place == [key, n] and score == pytest.approx(1, abs=1e-5)
+            (expected, _) = (torch.cat(list(documents.values())) @ query).sort(descending=True)
+            assert [score for score, *_ in more] == pytest.approx(expected[1:5].tolist(), abs=1e-5)
+    assert len(kept.search(query, 10_000)) == sum(map(len, documents.values()))
+    assert len(list((tmp_path / "deep").iterdir())) == (1 if kind is KINDS[0] else 2)
+
+
+# For each place a process of its own saves nine documents and is killed there: it prints what it has saved.
+KILLED = """
+import os, sys
+import torch
+from pathlib import Path
+from retrieval_lion.search import vectors as search
+
+def run(folder, where, count, parts):
+    search.MOST_PARTS = parts
+    save_file, unlink, calls = search.save_file, Path.unlink, []
+
+    def die_in_the_middle(name, target, half):
+        calls.append(name)
+        if where == name and calls.count(name) == count:
+            if half:
+                target.write_bytes(b"half of a file")
+            os.kill(os.getpid(), 9)
+
+    def save(tensors, target, *args):
+        die_in_the_middle("save", target, True)
+        save_file(tensors, target, *args)
+
+    def delete(path, **options):
+        if path.suffix == ".safetensors":
+            die_in_the_middle("delete", path, False)
+        unlink(path, **options)
+
+    search.save_file, Path.unlink = save, delete
+    vectors = search.FileVectors(Path(folder))
+    for n in range(9):
+        vectors.add(f"document {n}", torch.eye(16)[n : n + 1])
+        vectors.save()
+        print(folder, n, flush=True)
+
+for case in sys.argv[1:]:
+    folder, where, count, parts = case.split(",")
+    if os.fork() == 0:
+        run(folder, where, int(count), int(parts))
+    print(folder, "status", os.wait()[1], flush=True)
+"""
+
+
+def test_a_process_that_is_killed_keeps_what_was_saved(tmp_path):
+    """In the middle of a file, in that of a joined file, and between joining files and deleting them."""
+    cases = {"file": "save,4,64", "joined": "save,6,3", "behind": "delete,2,4"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", KILLED, *(f"{tmp_path / name},{x}" for name, x in cases.items())],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert [line[1:] for line in lines if line[1] == "status"] == [["status", "9"]] * 3, result.stderr
+    for name, last in (("file", 2), ("joined", 4), ("behind", 2)):
+        saved = [f"document {n}" for folder, n, *_ in lines if folder == str(tmp_path / name) and n != "status"]
+        assert saved == [f"document {n}" for n in range(last + 1)]
+        kept = vectors.FileVectors(tmp_path / name)
+        # The file that was being written is lost; that of the last case was complete.
+        assert kept.keys == {*saved, *(["document 3"] if name == "behind" else [])}
+        kept.add("later", torch.eye(16)[15:])
+        kept.save()
+        again = vectors.FileVectors(tmp_path / name)
+        assert again.keys == kept.keys and again.search(torch.eye(16)[2], 1)[0][1] == "document 2"
+
+
+def test_a_save_writes_what_is_new(tmp_path, monkeypatch):
+    """Files are joined when there are many, or when most of them is removed; a damaged one is left out."""
+    monkeypatch.setattr(vectors, "MOST_PARTS", 5)
+    written = []
+    save_file = vectors.save_file
+    monkeypatch.setattr(
+        vectors,
+        "save_file",
+        lambda tensors, *args: written.append(len(tensors["vectors"])) or save_file(tensors, *args),
+    )
+    new, expected = vectors.FileVectors(tmp_path / "index"), {}
+    rows = torch.nn.functional.normalize(torch.randn(60, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
+    for n in range(6):
+        for key in (2 * n, 2 * n + 1):
+            expected[str(key)] = rows[5 * key : 5 * key + 5]
+            new.add(str(key), expected[str(key)])
+        new.save()
+        new.save()  # nothing is new
+    assert written == [10, 10, 10, 10, 50, 10]
+    for n in range(9):
+        new.remove(str(n))
+        del expected[str(n)]
+    before = {part: part.read_bytes() for part in new.parts}
+    new.save()
+    assert written[6:] == [15] and len(new.parts) == 1
+    for part, content in before.items():  # as if they had not been deleted
+        part.write_bytes(content)
+    assert vectors.FileVectors(tmp_path / "index").keys == expected.keys()
+    for part in before:
+        part.unlink()
+    new.remove("9")
+    new.add("9", expected["9"])
+    new.save()
+    kept = vectors.FileVectors(tmp_path / "index")
+    assert kept.keys == expected.keys()
+    for key, own in expected.items():
+        assert [x[1:] for x in kept.search(own[3], 1)] == [(key, 3)]
+    kept.parts[-1].write_bytes(b"damaged")
+    assert vectors.FileVectors(tmp_path / "index").keys == expected.keys()
+    assert len(list((tmp_path / "index.vectors").iterdir())) == 1
+
+
+def test_all_vectors_can_be_removed(tmp_path):
+    new = vectors.FileVectors(tmp_path / "index")
+    new.add("document", torch.eye(3))
+    new.save()
+    new.remove("document")
+    new.save()
+    assert vectors.FileVectors(tmp_path / "index").keys == set() and new.search(torch.eye(3)[0], 5) == []
+
+
+def test_encoders_of_other_poolings_read_pieces(tmp_path):
+    folder = text_checkpoint(tmp_path / "model", "LionModel", pooling="cls")
+    modules = [Transformer(str(folder)), Pooling(32, pooling_mode="cls")]
+    encoder = encoders.SentenceEncoder(SentenceTransformer(modules=modules, device="cpu"))
+    assert encoder.in_pieces
+    document = Document("lion", "A lion sleeps.", ((0, 14),), ("lion.txt:1",))
+    (vectors,) = encoder.encode_documents([document])
+    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(1))
+
+
+def test_documents_have_the_names_of_their_headings():
+    heading = "Lions\n=====\n\nThey roar."
+    for text, path, name in (
+        (heading, "a.rst", "Lions"),
+        ("# Big *cats* #\n\nThey roar.", "a.md", "Big *cats"),
+        ("They roar.", "deep/big_cats.txt", "big cats"),
+    ):
+        (found,) = texts.documents_of_text(text, path)
+        assert found.name == name and found.text == text and found.places == (f"{path}:1",)
+    assert list(texts.documents_of_text(" \n\n", "a.txt")) == []
+
+
+def test_documents_of_long_files(tmp_path, monkeypatch):
+    """Parts have all passages, each at its place."""
+    monkeypatch.setattr(texts, "LONGEST_DOCUMENT", 5000)
+    (tmp_path / "book.txt").write_text("\n\n".join(f"Page {n}. " + "Nothing happens. " * 40 for n in range(50)))
+    parts = list(texts.documents_of(str(tmp_path / "book.txt"), str(tmp_path)))
+    assert len(parts) > 5 and all(x.name == "book" and len(x.text) <= 5000 for x in parts)
+    spans = [(x.text, *span) for x in parts for span in x.spans]
+    places = [place for x in parts for place in x.places]
+    assert places == [f"book.txt:{2 * n + 1}" for n in range(50)]
+    assert [text[first:end].split(". ")[0] for text, first, end in spans] == [f"Page {n}" for n in range(50)]
+
+
+@pytest.mark.parametrize("in_pieces", [True, False])
+def test_passages_are_read_with_their_names(in_pieces, tmp_path):
+    folder = text_checkpoint(tmp_path / "model", "LionModel", pooling="mean")
+    encoder = encoders.SentenceEncoder(SentenceTransformer(str(folder)), in_pieces)
+    text = "A lion sleeps. It roars."
+    document = Document("lion", text, ((0, 14), (15, 24)), ())
+    (found,) = encoder.encode_documents([document])
+    if in_pieces:
+        expected = encoder.encoder.encode(["lion: A lion sleeps.", "lion: It roars."], normalize_embeddings=True)
+    else:
+        expected = encode_passages(encoder.encoder, [text], [document.spans], names=["lion"]).vectors
+        expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    torch.testing.assert_close(found, torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
+    assert encoder.encode_texts(["lion"]).shape == (1, found.shape[1])
+
+
+def test_an_encoder_that_cuts_texts_off_does_so_here_too(tmp_path):
+    encoder = SentenceTransformer(str(text_checkpoint(tmp_path / "model", "LionModel", pooling="mean")))
+    document = Document("lion", "A lion sleeps in the shade, and it roars at night.", ((0, 50),), ())
+    whole, cut = [], []
+    for found, length in ((whole, 4096), (cut, 6)):
+        encoder.max_seq_length = length
+        found += encoders.SentenceEncoder(encoder, in_pieces=True).encode_documents([document])
+        expected = encoder.encode(["lion: " + document.text], normalize_embeddings=True)
+        torch.testing.assert_close(found[0], torch.from_numpy(expected), atol=1e-5, rtol=1e-5)
+    assert (whole[0] - cut[0]).abs().max() > 1e-3
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # of PEFT
+def test_an_adapter_is_merged_into_its_base(tmp_path, monkeypatch):
+    """Its base is named as seen from a folder above, and the vectors are those of PEFT's own model."""
+    peft = pytest.importorskip("peft")
+    base = text_checkpoint(tmp_path / "models" / "base", "LionModel", pooling="mean")
+    encoder = SentenceTransformer(str(base))
+    config = peft.LoraConfig(target_modules="all-linear", init_lora_weights=False)
+    changed = peft.get_peft_model(encoder[0].auto_model, config)
+    changed.save_pretrained(tmp_path / "models" / "adapter")
+    settings = tmp_path / "models" / "adapter" / sources.ADAPTER
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"base_model_name_or_path": "models/base"}))
+    expected = torch.from_numpy(encoder.encode(["A lion sleeps."]))  # its layers have been changed in place
+    monkeypatch.chdir(tmp_path / "models")
+    monkeypatch.setattr(encoders, "has_fast_bfloat16", lambda: False)
+    loaded = encoders.load_encoder(tmp_path / "models" / "adapter")
+    torch.testing.assert_close(torch.from_numpy(loaded.encode(["A lion sleeps."])), expected, atol=1e-5, rtol=1e-5)
+    plain = encoders.load_encoder(base).encode(["A lion sleeps."])
+    assert (torch.from_numpy(plain) - expected).abs().max() > 1e-2
+    assert not any("lora" in name for name, _ in loaded.named_parameters())
+    files = {Path(name).parent.name for name, *_ in sources.files_of_model(str(tmp_path / "models" / "adapter"))}
+    assert files == {"adapter", "base"}
+
+
+def test_a_damaged_adapter_is_named(tmp_path):
+    (tmp_path / sources.ADAPTER).write_text("{}")
+    with pytest.raises(ValueError, match="names no `base_model_name_or_path`: save the adapter again"):
+        sources.base_of_adapter(tmp_path)
+
+
+def test_the_right_text_is_found_and_printed(bag, folder, capsys):
+    best = run(capsys, folder, "delete everything in a folder")["answers"][0]
+    assert best["place"] == "tool.remove" and best["text"] == "Delete a folder and everything below it."
+    found = run(capsys, folder, "parse dates: a date from words", "--top", "1")
+    (best,) = found["answers"]
+    assert best["place"] == str(Path("deep") / "dates.md:3") and best["document"] == "Dates"
+    assert found["complete"] and found["searched"] == found["passages"] == 4
+    assert "Searched 4 of 4 passages." in found["said"]
+    assert any(re.search(r"dates\.md:3 +Dates: Turn a date into words", x) for x in command.lines_of("", [best]))
+    found = run(capsys, folder, "everything", "--top", "99")
+    assert set(places(found)) == {"tool", "tool.remove", "zip.txt:1", str(Path("deep") / "dates.md:3")}
+    scores = [answer["score"] for answer in found["answers"]]
+    assert scores == sorted(scores, reverse=True)
+    options = ["--model", str(folder.parent / "model"), "--cache_dir", str(folder.parent / "cache")]
+    cli.main(["search", str(folder), "delete", "a", "folder", *options, "--keep_minutes", "0"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("  delete a folder\n") and re.search(r"0\.\d\d  tool\.remove +Delete a folder", printed)
+
+
+@pytest.mark.parametrize("index", command.INDICES)
+def test_only_what_has_changed_is_read_again(index, bag, folder, capsys):
+    def texts_read(query: str = "zip") -> int:
+        before = bag.count
+        run(capsys, folder, query, "--index", index)
+        return bag.count - before
+
+    assert texts_read() == 4 and texts_read() == 0
+    (folder / "zip.txt").write_text("Now of umbrellas", encoding="utf-8")
+    (folder / "new.txt").write_text("Also of umbrellas, and more", encoding="utf-8")
+    assert texts_read("umbrellas") == 2
+    assert places(run(capsys, folder, "umbrellas"))[0] == "zip.txt:1"
+    (folder / "new.txt").unlink()
+    assert texts_read() == 0 and "new.txt:1" not in places(run(capsys, folder, "umbrellas", "--top", "9"))
+    (folder.parent / "model" / "weights").write_text("others, and more")
+    assert texts_read() == 4
+
+
+def test_a_searcher_opens_only_files_that_have_changed(bag, folder, monkeypatch):
+    opened = []
+    read = texts.read_text
+    monkeypatch.setattr(texts, "read_text", lambda path: opened.append(Path(path).name) or read(path))
+    found = searcher.Texts(str(folder), None)
+    first, _ = found.documents()
+    again, _ = found.documents()
+    assert first == again and sorted(opened) == ["dates.md", "empty.rst", "zip.txt"]
+    (folder / "zip.txt").write_text("Of umbrellas")
+    (folder / "deep" / "dates.md").unlink()
+    changed, _ = found.documents()
+    assert opened[3:] == ["zip.txt"] and [x.text for x in changed if x.name == "zip"] == ["Of umbrellas"]
+    assert "Dates" not in {x.name for x in changed}
+
+
+def test_reading_stops_and_goes_on(bag, folder, monkeypatch, capsys):
+    monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)  # one text a batch
+    found = run(capsys, folder, "anything", "--seconds", "-1")
+    assert len(found["answers"]) == 1 and not found["complete"]
+    assert "Searched 1 of 4 passages; call again to read on." in found["said"]
+    more = run(capsys, folder, "anything", "--seconds", "-1")
+    assert len(more["answers"]) == 2 and set(places(found)) < set(places(more))
+    assert len(run(capsys, folder, "anything")["answers"]) == 4
+
+
+def test_first_answers_come_from_documents_with_the_words_of_the_query(bag, folder, monkeypatch, capsys):
+    """They are printed while reading goes on, and the last answers are of everything."""
+    monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)
+    monkeypatch.setattr(searcher, "FIRST_ANSWER", -1)
+    options = ["--model", str(folder.parent / "model"), "--cache_dir", str(folder.parent / "cache")]
+    assert cli.main(["search", str(folder), "archive", *options, "--keep_minutes", "0"]) == 0
+    printed = capsys.readouterr()
+    first = printed.err.split("First answers; reading goes on:")[1]
+    assert "zip.txt:3" in first and "tool" not in first
+    assert printed.out.count("  archive\n") == 1 and "tool.remove" in printed.out
+    names = [x.name for x in indices.by_words("Delete an ARCHIVE of files", everything(folder).missing())]
+    assert names[:2] == ["zip", "tool.remove"]
+
+
+def test_without_a_query_it_asks(bag, folder, monkeypatch, capsys):
+    queries = iter(["zip archive", "delete", ""])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(queries))
+    options = ["--model", str(folder.parent / "model"), "--cache_dir", str(folder.parent / "cache")]
+    cli.main(["search", str(folder), *options, "--keep_minutes", "0"])
+    printed = capsys.readouterr().out
+    assert printed.index("zip.txt") < printed.index("  delete\n") < printed.rindex("tool.remove")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["missing", "query"], "missing does not exist: give a folder with files to search"),
+        (["hollow", "query"], "hollow has no files to search"),
+        (["silent", "query"], "nothing to search in .*silent"),
+        (["--package", "no_such_package", "query"], "--package no_such_package"),
+        (["--package", "math", "query"], "--package math"),  # or a built-in one
+        (["hollow", "query", "--top", "0"], "--top is 0"),
+        ([], "give a folder to search, or --package NAME"),
+        (["full", "query", "--model", "gone"], "gone is no folder: give that of a sentence encoder"),
+    ],
+)
+def test_what_is_missing_is_said(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("hollow", "silent", "model", "full"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "silent" / "code.py").write_text("x = 1")
+    (tmp_path / "full" / "a.txt").write_text("A lion.")
+    options = ["--model", "model", "--cache_dir", "index", "--keep_minutes", "0"]
+    assert cli.main(["search", *options, *words]) == 1
+    assert re.search(f"lion search: .*{message}", capsys.readouterr().err)
+
+
+def test_a_missing_model_stops_the_demo():
+    with pytest.raises(FileNotFoundError, match="gone is no folder: give that of a sentence encoder"):
+        import_module("demo").main(["--search_model", "gone"])
+
+
+def test_the_default_encoder_is_the_checkpoint_or_one_on_the_hub(tmp_path, monkeypatch):
+    assert Path(sources.default_model()) == Path(__file__).resolve().parents[2] / sources.CHECKPOINT
+    monkeypatch.setattr(sources, "__file__", str(tmp_path / "retrieval_lion" / "sources.py"))
+    monkeypatch.chdir(tmp_path)
+    assert sources.default_model() == sources.ON_THE_HUB
+    sources.check_source(sources.ON_THE_HUB)
+    (tmp_path / sources.CHECKPOINT).mkdir(parents=True)
+    assert sources.default_model() == str(tmp_path / sources.CHECKPOINT)
+
+
+def test_packages_have_their_import_names():
+    files, folder = texts.files_of_package("json")
+    names = {place for file in files for x in texts.documents_of(file, folder) for place in x.places}
+    assert {"json", "json.dumps", "json.decoder.JSONDecoder.raw_decode"} <= names
+    assert not [name for name in names if "._" in name]
+    files, folder = texts.files_of_package("zipfile")
+    (found,) = [x for file in files for x in texts.documents_of(file, folder) if x.name == "zipfile"]
+    assert found.text == "Read and write ZIP files."
+    files, _ = texts.files_of_package(texts.STANDARD_LIBRARY)
+    assert os.path.realpath(json.__file__) in files
+
+
+def test_the_script_searches_the_documentation_of_python(bag, tmp_path, monkeypatch, capsys):
+    (tmp_path / "model").mkdir()
+    options = ["--package", "zipfile", "--model", str(tmp_path / "model"), "--cache_dir", str(tmp_path / "cache")]
+    assert import_module("search").main(["read a zip file", *options, "--keep_minutes", "0"]) == 0
+    assert "zipfile" in capsys.readouterr().out
+
+
+def test_the_demo_begins_with_a_search(bag, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(searcher, "files_of_package", lambda package, find=searcher.files_of_package: find("zipfile"))
+    (tmp_path / "model").mkdir()
+    summary = import_module("demo").search_part(tmp_path, tmp_path / "model", 60)
+    assert summary["texts"] > 20 and len(summary["answers"]) == 5
+    assert summary["answers"]["how do I read a zip file"][0]["place"].startswith("zipfile")
+    assert "  how do I read a zip file\n" in capsys.readouterr().out
+
+
+# The process in the background
+
+
+class Told:
+    """In the place of a `Searcher`: says what it was asked, slowly if told so, and what became of it."""
+
+    def __init__(self):
+        self.closed = threading.Event()
+        self.running = 0
+
+    def answers(self, request):
+        self.running += 1
+        assert self.running == 1  # one thread at a time
+        try:
+            if "fail" in request:
+                raise ValueError("nothing to search")
+            for n in range(request["steps"]):
+                self.running -= 1
+                yield {"progress": [n, request["steps"]]}
+                self.running += 1
+                time.sleep(0.01)
+            yield {"answers": [request["query"]], "progress": [request["steps"], request["steps"]]}
+        finally:
+            self.closed.set()
+            self.running -= 1
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A server in a thread of this process, where `background.ask("model", …)` finds it."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(background, "connected", connect_only)
+    path = background.socket_path("model")
+    with background.Server(str(path), Told(), 0.3) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def connect_only(path, model, keep_minutes):
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def test_the_server_answers_several_at_a_time(server):
+    events = [background.ask("model", {"query": name, "steps": 5}, 1) for name in "ab"]
+    both = [next(x) for x in events]
+    assert both == [{"progress": [0, 5]}] * 2
+    for name, more in zip("ab", events, strict=True):
+        assert list(more)[-1] == {"answers": [name], "progress": [5, 5]}
+    with pytest.raises(ValueError, match="^nothing to search$"):
+        next(background.ask("model", {"fail": True}, 1))
+
+
+def test_reading_ends_when_nobody_listens(server):
+    events = background.ask("model", {"query": "a", "steps": 100_000}, 1)
+    next(events)
+    events.close()
+    assert server.searcher.closed.wait(20)
+
+
+def test_the_server_ends_when_nobody_asks(server):
+    list(background.ask("model", {"query": "a", "steps": 2}, 1))
+    stop = time.monotonic() + 20
+    while Path(server.server_address).exists():
+        assert time.monotonic() < stop
+        time.sleep(0.02)
+    with pytest.raises(OSError):
+        list(background.ask("model", {"query": "a", "steps": 2}, 1))
+
+
+def test_a_folder_of_others_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    folder = background.socket_path("model").parent
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    with pytest.raises(background.BackgroundError, match="is open to others: delete it"):
+        background.socket_path("model")
+
+
+@pytest.mark.slow
+def test_a_process_in_the_background_keeps_the_encoder(folder, tmp_path):
+    """From the command line: one process answers two calls, is killed while it reads, and loses nothing."""
+    model = text_checkpoint(tmp_path / "lion", "LionModel", pooling="mean")
+    for n in range(3000):
+        (folder / f"{n:04}.txt").write_text(f"# Page {n}\n\n" + "The lion sleeps in the shade. " * 40)
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    call = [sys.executable, "-m", "hub_upload_lion.cli", "search", str(folder), "a lion at night", "--json"]
+    call += ["--model", str(model), "--keep_minutes", "0.2"]
+    options = {"env": environment, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    vectors_dir = tmp_path / "cache" / "lion" / "search"
+    first = subprocess.Popen(call, **options)
+    while not list(vectors_dir.glob("*/*.safetensors")):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    (lock,) = (tmp_path / f"lion-{os.getuid()}").glob("*.lock")
+    killed = holder(lock)
+    os.kill(killed, 9)
+    _, error = first.communicate(timeout=60)
+    assert first.returncode == 1 and "what it read is kept: try again" in error
+    kept = sum(len(safetensors_lengths(path)) for path in vectors_dir.glob("*/*.safetensors"))
+    assert 0 < kept < 3004
+    second = subprocess.run(call, timeout=300, **options)
+    found = json.loads(second.stdout)
+    assert found["complete"] and found["passages"] == 3004 and f"{kept:,}" not in ("3,004",)
+    process = holder(lock)
+    third = subprocess.run(call, timeout=60, **options)
+    assert json.loads(third.stdout)["answers"] == found["answers"] and holder(lock) == process != killed
+    stop = time.monotonic() + 60
+    while Path(f"/proc/{process}").exists():
+        assert time.monotonic() < stop  # it ends, since nobody asks
+        time.sleep(0.2)
+
+
+def holder(lock: Path) -> int:
+    """The process that has a file open."""
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                if any(os.readlink(x) == str(lock) for x in (process / "fd").iterdir()):
+                    return int(process.name)
+    raise AssertionError(f"nobody has {lock} open")
+
+
+def safetensors_lengths(path: Path) -> dict:
+    with safetensors.safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["about"])["lengths"]

@@ -1,0 +1,305 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""No request stalls the others: neither a long one, nor one that fails, nor one whose client has gone."""
+
+import asyncio
+import gc
+import http.client
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+
+import numpy as np
+import pytest
+from hub_checkpoints import linear_checkpoint
+from hub_upload_lion.export.export_checkpoint import export_checkpoint
+from retrieval_lion.serve import lanes, limits
+from retrieval_lion.serve.app import make_app
+from retrieval_lion.serve.cost import Cost
+from retrieval_lion.serve.engines import Dropped
+from retrieval_lion.serve.loading import load_engine
+from retrieval_lion.serve.service import Settings
+from served import Slow, running, sentence_encoder
+from starlette.testclient import TestClient
+
+
+RATE = 0.01  # seconds of a token, as the tests let the lanes believe
+
+
+def until(is_true, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def slow_app(slow, **settings):
+    app = make_app(slow, "slow", Settings(**settings))
+    for lane in (app.state.service.short, app.state.service.long):
+        lane.cost = Cost({5: RATE})
+    return app
+
+
+def words(count: int, **fields) -> dict:
+    return {"inputs": "a " * count, "normalize": False, **fields}
+
+
+def test_costs_are_those_of_the_texts_before():
+    cost = Cost()
+    assert cost.seconds([100]) == 0
+    cost.learn([10], 1.0)
+    assert cost.seconds([10]) == pytest.approx(1) and cost.seconds([1000]) == pytest.approx(100)
+    cost.learn([1000], 10.0)  # the first of its length
+    assert cost.seconds([1000]) == pytest.approx(10) and cost.seconds([10]) == pytest.approx(1)
+    known = Cost({4: 0.1, 10: 0.01})
+    assert known.seconds([10, 1000, 4000]) == pytest.approx(1 + 10 + 40)
+    for _ in range(40):
+        known.learn([10, 1000], 22.0)  # twice as long as expected
+    assert known.seconds([10, 1000]) == pytest.approx(22, rel=1e-3)
+
+
+def test_short_requests_go_before_a_long_one():
+    """The long one is still computed when they are answered; it has a thread of a lower priority."""
+    long_go, slow = threading.Event(), Slow()
+    slow.go.set()
+
+    class Stuck(Slow):
+        def compute(self, rows):
+            self.niceness = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            assert long_go.wait(30)
+            return super().compute(rows)
+
+    stuck = Stuck(slow.batches)
+    stuck.go.set()
+    slow.twin = lambda: stuck
+    with TestClient(slow_app(slow, short_tokens=10, timeout=1000)) as client, ThreadPoolExecutor(2) as pool:
+        long = pool.submit(client.post, "/embed", json=words(11))
+        many = pool.submit(client.post, "/embed", json={"inputs": ["a"] * 11})
+        for count in (1, 2, 10):
+            assert client.post("/embed", json=words(count)).json()[0][0] == count
+        assert slow.batches == [[1], [2], [10]] and not long.done() and not many.done()
+        long_go.set()
+        assert long.result().status_code == many.result().status_code == 200
+    if sys.platform == "linux":
+        assert stuck.niceness == min(19, os.getpriority(os.PRIO_PROCESS, 0) + lanes.NICER)
+
+
+def test_batches_are_full():
+    slow = Slow()
+    app = slow_app(slow, max_batch_tokens=10, timeout=1000)
+    with TestClient(app) as client, ThreadPoolExecutor(8) as pool:
+        first = pool.submit(client.post, "/embed", json=words(1))
+        until(lambda: slow.batches)
+        more = []
+        for count in (4, 6, 3, 12):
+            more.append(pool.submit(client.post, "/embed", json=words(count)))
+            until(lambda: len(app.state.service.short.jobs) == len(more) + 1)
+        slow.go.set()
+        assert first.result().status_code == 200
+        assert [x.result().json()[0][0] for x in more] == [4, 6, 3, 12]
+    assert slow.batches == [[1], [4, 6], [3], [12]]
+
+
+def test_the_short_lane_takes_little_at_once():
+    """As much as takes `AT_ONCE` seconds."""
+    slow = Slow()
+    app = slow_app(slow, timeout=1000)
+    with TestClient(app) as client, ThreadPoolExecutor(8) as pool:
+        first = pool.submit(client.post, "/embed", json=words(1))
+        until(lambda: slow.batches)
+        second = pool.submit(client.post, "/embed", json={"inputs": ["a " * 10] * 5})
+        until(lambda: len(app.state.service.short.jobs) == 2)
+        slow.go.set()
+        assert first.result().status_code == second.result().status_code == 200
+    assert slow.batches == [[1], [10, 10], [10, 10], [10]]
+
+
+def test_the_queue_holds_work_for_half_the_time(caplog):
+    slow = Slow()
+    app = slow_app(slow, timeout=2.0)
+    with TestClient(app) as client, ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(client.post, "/embed", json=words(40))]
+        until(lambda: slow.batches)
+        waiting.append(pool.submit(client.post, "/embed", json=words(50)))
+        until(lambda: len(app.state.service.short.jobs) == 2)
+        assert 'lion_waiting_seconds{lane="short"} 0.9' in client.get("/metrics").text
+        full = client.post("/embed", json=words(30))  # .9 + .3 seconds of 1
+        assert full.status_code == 429 and full.headers["Retry-After"] == "1"
+        assert full.json()["error"]["code"] == "queue_full" and "try again in 1 seconds" in full.text
+        slow.go.set()
+        assert [x.result().status_code for x in waiting] == [200, 200]
+        assert client.post("/embed", json=words(30)).status_code == 200
+
+
+def test_an_empty_queue_takes_what_is_longer_than_it():
+    slow = Slow()
+    slow.go.set()
+    with TestClient(slow_app(slow, timeout=2.0)) as client:
+        assert client.post("/embed", json=words(300)).status_code == 200  # 3 seconds, as is believed
+        answer = client.post("/embed", json={"inputs": ["a " * 100] * 5})
+        assert answer.status_code == 413 and answer.json()["error"]["code"] == "too_much_work"
+
+
+def test_many_clients_at_once_get_429_and_nothing_is_lost(caplog):
+    """No request runs out of time, and the log has no exception that nobody retrieved."""
+
+    class Timed(Slow):
+        def compute(self, rows):
+            time.sleep(sum(len(row) for row in rows) * RATE)
+            return [np.array([len(row), 1.0], dtype=np.float32) for row in rows]
+
+    with caplog.at_level(logging.ERROR), TestClient(slow_app(Timed(), timeout=6.0)) as client:
+        with ThreadPoolExecutor(100) as pool:
+            statuses = list(pool.map(lambda n: client.post("/embed", json=words(10)).status_code, range(100)))
+        gc.collect()
+    assert set(statuses) == {200, 429} and 20 <= statuses.count(200) < 60
+    assert caplog.records == []
+
+
+def test_one_text_that_fails_stops_no_other(capsys):
+    slow = Slow()
+    slow.go.set()
+    with TestClient(slow_app(slow, timeout=1000)) as client:
+        answer = client.post("/embed", json={"inputs": ["a " * 13, "a"]})
+        assert answer.status_code == 500 and "FloatingPointError" in answer.json()["error"]["message"]
+        assert client.post("/embed", json=words(1)).status_code == 200
+        assert slow.batches == [[13, 1], [13], [1]] and "thirteen" in capsys.readouterr().err
+        assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_time_runs_out():
+    slow = Slow()
+    with TestClient(slow_app(slow, timeout=0.3)) as client:
+        answer = client.post("/embed", json=words(1))
+        assert answer.status_code == 504 and "longer than 0.3 seconds" in answer.json()["error"]["message"]
+        until(lambda: slow.is_cancelled.is_set())  # and is dropped in the midst of it
+        assert client.post("/embed", json=words(2)).status_code == 504
+        slow.go.set()
+        assert client.post("/embed", json=words(3)).status_code == 200
+    assert slow.batches == [[1], [2], [3]]
+
+
+def send(port: int, body: bytes, head: str = "") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port))
+    head = head or f"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+def test_who_has_gone_is_not_waited_for():
+    """Neither in the queue, nor in the midst of a computation."""
+    slow = Slow()
+    app = slow_app(slow, timeout=1000)
+    with running(app) as port:
+        computed = send(port, json.dumps(words(7)).encode())
+        until(lambda: slow.batches == [[7]])
+        queued = send(port, json.dumps(words(8)).encode())
+        until(lambda: len(app.state.service.short.jobs) == 2)
+        queued.close()
+        until(lambda: len(app.state.service.short.jobs) == 1)
+        assert not slow.is_cancelled.is_set()
+        computed.close()
+        until(lambda: not app.state.service.short.jobs)
+        slow.go.set()
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request("POST", "/embed", json.dumps(words(9)))
+        assert json.load(connection.getresponse())[0][0] == 9
+        connection.close()
+    assert slow.batches == [[7], [9]]
+
+
+def test_headers_and_bodies_must_end(monkeypatch):
+    monkeypatch.setattr(limits, "SECONDS_FOR_HEADERS", 0.3)
+    monkeypatch.setattr(limits, "SECONDS_FOR_BODY", 0.3)
+    slow = Slow()
+    slow.go.set()
+    with running(slow_app(slow, timeout=1000)) as port:
+        begin = time.monotonic()
+        for head in ("POST /embed HTTP/1.1\r\nHost: a\r\n", ""):
+            connection = socket.create_connection(("127.0.0.1", port))
+            connection.sendall(head.encode())
+            connection.settimeout(30)
+            try:
+                assert connection.recv(100) == b""
+            except ConnectionResetError:
+                pass
+            connection.close()
+        connection = send(port, b"{", "POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
+        answer = connection.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 408") and b"did not end within 0.3 seconds" in answer
+        connection.close()
+        assert time.monotonic() - begin < 20
+        # A connection that is kept open is not cut in the midst of a request.
+        slow.go.clear()
+        connection = send(port, json.dumps(words(3)).encode())
+        time.sleep(0.5)
+        slow.go.set()
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        connection.close()
+
+
+def test_a_long_body_is_not_read():
+    with running(slow_app(Slow(), max_body_bytes=1000, timeout=1000)) as port:
+        for encoding in ("Content-Length: 100000", "Transfer-Encoding: chunked"):
+            head = f"POST /embed HTTP/1.1\r\nHost: a\r\n{encoding}\r\n\r\n"
+            connection = send(port, b"7D0\r\n" + b"a" * 2000 if "chunked" in encoding else b"", head)
+            answer = connection.recv(1000)
+            assert answer.startswith(b"HTTP/1.1 413") and b"more than 1,000 bytes" in answer
+            connection.close()
+
+
+def test_a_computation_ends_when_it_is_cancelled(tmp_path):
+    """Of torch: in the thread that computes, and in no other."""
+    check_cancelling(load_engine(str(sentence_encoder(tmp_path))), "The lion roars at night. " * 3000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["onnx", "openvino"])
+def test_graphs_end_when_they_are_cancelled(to, tmp_path):
+    source = linear_checkpoint(tmp_path / "model", "BertModel", hidden_size=128, num_hidden_layers=6)
+    export_checkpoint(source, tmp_path / "graph", to, lengths=(16,))
+    check_cancelling(load_engine(str(tmp_path / "graph")), "The lion roars at night. " * 4000)
+
+
+def check_cancelling(engine, text: str):
+    rows = engine.tokenize([text] * 8)
+    begin = time.monotonic()
+    engine.compute(rows[:1])
+    whole = time.monotonic() - begin
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(engine.compute, rows)
+        time.sleep(whole / 2)  # in the midst of the first of eight
+        begin = time.monotonic()
+        engine.cancel()
+        with pytest.raises(Dropped):
+            ended.result()
+        assert time.monotonic() - begin < 4 * whole
+        engine.resume()
+        np.testing.assert_array_equal(pool.submit(engine.compute, rows[:1]).result()[0], engine.compute(rows[:1])[0])
+
+
+def test_closing_ends_the_threads():
+    slow = Slow()
+    app = slow_app(slow, timeout=1000)
+    service = app.state.service
+
+    async def ask():
+        service.short.put(slow.tokenize(["a a a"]))
+        while not slow.batches:
+            await asyncio.sleep(0.01)
+        service.close()
+
+    asyncio.run(ask())
+    assert not service.is_alive and not [x for x in threading.enumerate() if x.name.startswith(("short-", "long-"))]
+
+
+def test_a_missing_package_is_named(monkeypatch, capsys):
+    main = import_module("hub_upload_lion.cli").main
+    monkeypatch.setattr("retrieval_lion.serve.command.NEEDED", ("no_such_module",))
+    assert main(["serve", "folder"]) == 1 and "no_such_module cannot be imported" in capsys.readouterr().err
+    assert main(["serve", "folder", "--timeout", "0"]) == 1 and "--timeout is 0.0" in capsys.readouterr().err
