@@ -8,6 +8,7 @@ What every mixer learns: the same backbone, parameters, steps and data, with one
     python benchmarks/bench_quality.py --tasks digits --models LION-S LION-S♮ --seeds 3 4 5    # more seeds
     python benchmarks/bench_quality.py --tasks text --set pooling=mean    # all models, configured otherwise
     python benchmarks/bench_quality.py --tasks recall --set steps=2000    # or trained otherwise
+    python benchmarks/bench_quality.py --mixers retention.py --models LION-S retention    # a mixer of your own
 
 Every training is a row of `quality.csv` and is not repeated while that is there, so that a stopped run goes on where
 it was. `quality_speed.csv` has times and memory, `half_lives.csv` the decays of LION-S before and after training; both
@@ -18,15 +19,27 @@ import argparse
 import difflib
 import json
 import math
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import torch
 from mamba_peers import MAMBA_PEERS, BidirectionalMamba, use_mamba
-from measure import RESULTS, TRAINING_FIELDS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
+from measure import (
+    COLORS,
+    RESULTS,
+    TRAINING_FIELDS,
+    append_rows,
+    in_new_process,
+    interleaved,
+    peak_memory,
+    read_rows,
+    summary,
+)
 from report import write_pages
 from transformers import Trainer, TrainingArguments, set_seed
 
@@ -49,6 +62,7 @@ from modeling_lion import (  # noqa: E402
     LionForTokenClassification,
 )
 from modeling_lion.mixers.mixer import Mixer  # noqa: E402
+from modeling_lion.mixers.registry import MIXERS  # noqa: E402
 
 
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
@@ -73,6 +87,8 @@ MODELS = {
     "Hydra": {"mixer_type": "selective"},
     "Vim": {"mixer_type": "selective"},
 }
+# An environment variable, which processes that this one starts read, too: files of mixers from elsewhere.
+MIXER_FILES = "LION_MIXERS"
 # What peers have in common with LION as recommended, which the models above do not have.
 AS_RECOMMENDED = {name: RECOMMENDED[name] for name in ("use_gated_mlp", "pooling")}
 TEXT_FIELDS, IMAGE_FIELDS = {"rope_parameters"}, {"patch_order"}  # models with these are for one modality
@@ -323,6 +339,17 @@ def pad_with_labels(rows: list[dict]) -> dict[str, torch.Tensor]:
 def images(rows: list[dict], task: Task) -> dict[str, torch.Tensor]:
     pixels = torch.tensor([row["input_ids"] for row in rows], dtype=torch.float32).view(len(rows), 1, *task.grid)
     return {"pixel_values": pixels / 127.5 - 1, "labels": torch.tensor([row["label"] for row in rows])}
+
+
+def add_mixers(files: Iterable[str]) -> None:
+    """Import files that register mixers (`modeling_lion.register_mixer`), whose names are models from then on."""
+    before = set(MIXERS)
+    for file in files:
+        sys.path.insert(0, str(Path(file).resolve().parent))
+        import_module(Path(file).stem)
+    for name in MIXERS.keys() - before:
+        MODELS[name] = {"mixer_type": name}
+        COLORS.setdefault(name, "#6b6b6b")
 
 
 def models_of(data: Data, chosen: list[str]) -> list[str]:
@@ -628,7 +655,16 @@ def chosen_tasks(parser: argparse.ArgumentParser, args: argparse.Namespace) -> l
 
 
 def main(args: list[str] | None = None) -> None:
+    usual = list(MODELS)
+    first = argparse.ArgumentParser(add_help=False)
+    first.add_argument("--mixers", nargs="+", default=[])
+    files = first.parse_known_args(args)[0].mixers
+    if files:
+        os.environ[MIXER_FILES] = os.pathsep.join(str(Path(file).resolve()) for file in files)
+        add_mixers(files)
     parser = common_arguments(__doc__, list(MODELS), [0, 1, 2])
+    parser.set_defaults(models=usual)
+    parser.add_argument("--mixers", nargs="+", metavar="FILE", help="files that register mixers, for `--models`")
     parser.add_argument(
         "--set",
         metavar="FIELD=VALUE",
@@ -664,5 +700,6 @@ def main(args: list[str] | None = None) -> None:
     write_pages(args.output_dir, args.scale)
 
 
+add_mixers(filter(None, os.environ.get(MIXER_FILES, "").split(os.pathsep)))
 if __name__ == "__main__":
     main()

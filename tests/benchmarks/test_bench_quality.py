@@ -3,6 +3,7 @@
 
 import importlib
 import math
+import sys
 
 import pytest
 import torch
@@ -172,3 +173,37 @@ def test_initial_decays_are_what_their_names_say(bench, tmp_path, monkeypatch):
     torch.testing.assert_close(found["16 tokens to 4 contexts"].max(), 4 * context, rtol=1e-3, atol=0)
     rows = bench.read_rows(tmp_path / "quality.csv")
     assert [row["initial_decays"] for row in rows] == list(decays.INITIAL_DECAYS)
+
+
+@pytest.mark.slow
+def test_a_mixer_from_elsewhere_is_a_model(bench, tmp_path, monkeypatch):
+    source = """
+import torch
+from modeling_lion import register_mixer
+from modeling_lion.mixers.linear import LinearMixer
+
+@register_mixer
+class HalfMixer(LinearMixer):
+    name = "half"
+
+    def log_decay(self, hidden_states):
+        return torch.full((self.config.num_attention_heads,), -0.7)
+"""
+    (tmp_path / "half.py").write_text(source)
+    models, mixers = dict(bench.MODELS), dict(bench.MIXERS)
+    monkeypatch.setenv(bench.MIXER_FILES, "")
+    args = ["--quick", "--tasks", "digits", "--models", "softmax", "half", "--mixers", str(tmp_path / "half.py")]
+    try:
+        bench.main([*args, "--output_dir", str(tmp_path / "out"), "--cache_dir", str(tmp_path / "cache")])
+        rows = bench.read_rows(tmp_path / "out" / "quality.csv")
+        assert [row["model"] for row in rows] == ["softmax", "half"] and rows[1]["test_accuracy"] is not None
+        page = (tmp_path / "out" / "quality.md").read_text(encoding="utf-8")
+        assert f"| half | {100 * rows[1]['test_accuracy']:.1f} |" in page
+        speed = bench.read_rows(tmp_path / "out" / "quality_speed.csv")  # its memory is measured in another process
+        assert speed[1]["peak_memory_bytes"] > 2**27
+    finally:
+        bench.COLORS.pop("half", None)
+        for names, before in ((bench.MODELS, models), (bench.MIXERS, mixers)):
+            names.clear()
+            names.update(before)
+        sys.path[:] = [path for path in sys.path if path != str(tmp_path)]

@@ -137,6 +137,7 @@ def test_fields_of_a_mixer(outside, tmp_path):
     assert config.base_model_tp_plan.keys() == lion_preset("lion-text-small").base_model_tp_plan.keys()
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_with_and_without_the_package(outside, tmp_path, equal, log):
     """The files travel beside the weights; in the other process nothing else knows them."""
     model, learnt = make_model(), make_model(LionModel, mixer_type="selective", feature_map="Scaled")

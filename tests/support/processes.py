@@ -6,20 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-
-PACKAGE_NAMES = (
-    "configuration_lion",
-    "hub_upload_lion",
-    "modeling_lion",
-    "retrieval_lion",
-    "tokenization_lion",
-    "training_lion",
-)
+from hub_upload_lion.publish.clean_process import HIDDEN
 
 
 def run_without_package(code: str, folder: Path, **environment: str) -> str:
     """Run code where none of this package's names can be imported; what it prints."""
-    hide = f"import sys\nsys.modules.update(dict.fromkeys({PACKAGE_NAMES}))\n"
+    hide = f"import sys\nsys.modules.update(dict.fromkeys({HIDDEN}))\n"
     environment = os.environ | {"HF_MODULES_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"} | environment
     command = [sys.executable, "-W", "error", "-c", hide + code]
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)

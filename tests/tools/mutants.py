@@ -572,8 +572,8 @@ ROTARY = [
     Mutant(
         "rotary: queries and keys are turned behind the feature map",
         "modeling_lion/mixers/linear.py",
-        "query, key = near = rotate(query, key, tables, heads_dim=2)",
-        "query, key = near = rotate(self.feature_map(query), self.feature_map(key), tables, heads_dim=2)",
+        "else rotate(query, key, tables, heads_dim=2)",
+        "else rotate(self.feature_map(query), self.feature_map(key), tables, heads_dim=2)",
         "test_rotary.py",
     ),
     Mutant(
