@@ -268,10 +268,12 @@ class Slice:
 
     def scale(self, name: str, x: Tensor, chunks: slice) -> Tensor:
         """Queries, "q", or keys, "k", of a part, `(bh * p, c, d)`, scaled in each direction, `(bh * p, c, w d)`."""
-        out = self.scratch(f"scaled {name}", *x.shape[:2], self.cut.ways * x.shape[2])
-        by_way = self.by_chunk(out.unflatten(2, (self.cut.ways, -1)).transpose(1, 2))
-        x = self.by_chunk(self.scratch.wide("wide", x)).unsqueeze(2)
-        torch.mul(x, self.factors[:, chunks, "qk".index(name)], out=by_way)
+        rows, size, dim = x.shape
+        pairs, ways = len(self.factors), self.cut.ways
+        out = self.scratch("scaled " + name, rows, size, ways * dim)
+        x = self.scratch.wide("wide", x).view(pairs, -1, 1, size, dim)
+        factors = self.factors[:, chunks, "qk".index(name)]
+        torch.mul(x, factors, out=out.view(pairs, -1, size, ways, dim).transpose(2, 3))
         return out
 
     def keep(self, pairs: slice, way: int, is_backward: bool, chunks: slice = slice(None)) -> Tensor:
@@ -280,17 +282,18 @@ class Slice:
 
     def pass_states(self, sums: tuple, states: tuple, from_other_end: bool = False) -> None:
         """`pass_states` (attention/plain.py) in each direction, or from the other end, as gradients pass."""
+        shape = len(self.factors), self.cut.num_chunks, self.cut.ways, self.cut.head_dim, -1
         for pairs, way, is_backward in self.directions:
             order = slice(None, None, -1 if is_backward != from_other_end else None)
             keep = self.keep(pairs, way, is_backward).unsqueeze(-1).unbind(1)[order]
-            for x in zip(sums, states, strict=True):  # the matrix, and the column
-                if x[0] is None:
+            for added, passed in zip(sums, states, strict=True):  # the matrix, and the column
+                if added is None:
                     continue
-                by_way = (self.by_chunk(y.unflatten(1, (self.cut.ways, -1)))[pairs, :, way] for y in x)
-                added, passed = (y.unbind(1)[order] for y in by_way)
+                added = added.view(shape)[pairs, :, way].unbind(1)[order]
+                passed = passed.view(shape)[pairs, :, way].unbind(1)[order]
                 passed[0].zero_()
-                for add, before, factor, following in zip(added, passed, keep, passed[1:], strict=False):
-                    torch.addcmul(add, before, factor, out=following)
+                for x, before, factor, following in zip(added, passed, keep, passed[1:], strict=False):
+                    torch.addcmul(x, before, factor, out=following)
 
     def add_gradient_inside(self, r: Tensor, chunks: slice) -> None:
         """
@@ -392,8 +395,9 @@ def compute_gradients_in_chunks(
         n, d = output_gradients(dy, d_den, y, den, division, (cut.num_chunks, cut.chunk), scratch)
         targets, unpadded = zip(*map(cut.target, (dq, dk, dv), ("dq", "dk", "dv")), strict=True)
         of_all = *cut.read(*inputs), scratch.operand("n", n), d, *targets
-        names = ("sums", "states", "gradients of states")
-        sums, states, d_states = (cut.states(name, pairs, divides) for name in names) if has_states else [None] * 3
+        if has_states:
+            names = ("sums", "states", "gradients of states")
+            sums, states, d_states = [cut.states(name, pairs, divides) for name in names]
         for chunks in cut.parts:
             q, k, v, n, d, *d_qkv = cut.take(chunks, *of_all)
             g = scratch.product(n, v.transpose(1, 2), scratch("g", *q.shape[:2], cut.chunk))
