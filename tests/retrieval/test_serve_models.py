@@ -143,7 +143,7 @@ def test_classifiers(kind, tmp_path):
             assert [[x["label"] for x in row] for row in found] == [[x["label"] for x in row] for row in expected]
             scores = [np.array([[x["score"] for x in row] for row in rows]) for rows in (found, expected)]
             np.testing.assert_allclose(*scores, atol=1e-5)
-        assert client.post("/", json={"inputs": TEXTS[1]}).json() == found[1]
+        assert client.post("/", json={"inputs": TEXTS[1]}).json() == [found[1]]
         rows = client.post("/classify", json={"input": TEXTS}).json()["data"]
         assert [row["label"] for row in rows] == [row[0]["label"] for row in expected]
         for row, scores in zip(rows, expected, strict=True):
