@@ -175,7 +175,8 @@ class Routes:
             [{"label": self.about.labels[n], "score": float(row[n])} for n in np.argsort(-row, kind="stable")]
             for row in scores
         ]
-        return JsonResponse(found[0] if is_one else found)
+        # At "/", InferenceClient.text_classification expects a list of lists for one text, too.
+        return JsonResponse(found[0] if is_one and request.url.path != "/" else found)
 
     def text_or_pair(self, one: str | list[str]) -> str | tuple[str, str]:
         if isinstance(one, list) and len(one) not in (1, 2):

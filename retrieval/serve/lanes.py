@@ -30,8 +30,6 @@ from .metrics import Metrics
 
 
 TRIM_EVERY = 10  # seconds between two times that free memory goes back to the system
-# Seconds of work that the short lane takes at once: a request that has just missed a batch waits for that one.
-AT_ONCE = 0.25
 # Added to the niceness of the second lane: beside a short lane that never rests it still gets a quarter of a core.
 NICER = 5
 

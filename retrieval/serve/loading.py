@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from hub_upload_lion.export.exported import FILES, ExportedModel, check_installed
-from hub_upload_lion.sentence_modules import MODEL, MODULES
+from hub_upload_lion.sentence_modules import MODEL, MODULES, read_modules
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -22,7 +22,7 @@ from modeling_lion.in_transformers.model_inputs import BUFFERED_POSITIONS, longe
 from .engines import Description, Engine
 
 
-TASKS = ("embed", "classify", "rerank")
+EXPORTED = "hub_upload_lion.exported_sentence.ExportedTransformer"
 MOST_TOKENS = 32768  # of a text, for a model without a limit of its own
 NO_LIMIT = 10**9  # what tokenizers have for one
 LONGEST_TRIED = 512  # tokens at the start
@@ -149,13 +149,28 @@ class Files:
         if self.has("adapter_config.json") and not self.has(MODULES):
             return self.load_adapted(model_class, options, model_options)
         if self.is_exported and not self.has(MODULES):
-            from hub_upload_lion.exported_sentence import ExportedTransformer
-
-            kind = "feature-extraction" if task == "embed" else "sequence-classification"
-            first = ExportedTransformer(self.source, transformer_task=kind)
-            pooling = [Pooling(first.get_embedding_dimension())] if task == "embed" else []
-            return model_class(modules=[first, *pooling], device="cpu")
+            return self.load_graph(model_class)
+        if self.is_exported:  # its first module is one of this package, for which sentence-transformers asks
+            kinds = {module["type"] for module in read_modules(Path(self.source) / MODULES)}
+            ours = {x for x in kinds if x == EXPORTED or x.startswith("sentence_transformers.")}
+            options = options | {"trust_remote_code": kinds == ours or options["trust_remote_code"]}
         return model_class(self.source, **options, model_kwargs=model_options)
+
+    def load_graph(self, model_class: type) -> SentenceTransformer | CrossEncoder:
+        """A graph without files of sentence-transformers: logits, or the mean of the hidden states."""
+        from hub_upload_lion.exported_sentence import ExportedTransformer
+
+        kind, output, name = "feature-extraction", "last_hidden_state", "token_embeddings"
+        if model_class is CrossEncoder:
+            kind, output, name = "sequence-classification", "logits", "scores"
+        method = {"text": {"method": "forward", "method_output_name": output}}
+        first = ExportedTransformer(
+            self.source, transformer_task=kind, modality_config=method, module_output_name=name
+        )
+        if output not in first.model.output_names:
+            raise ValueError(f"The graph in {self.source} gives {', '.join(first.model.output_names)}, no {output}.")
+        pooling = [Pooling(first.get_embedding_dimension())] if model_class is SentenceTransformer else []
+        return model_class(modules=[first, *pooling], device="cpu")
 
     def load_adapted(self, model_class: type, options: dict, model_options: dict):
         """The base with its tokenizer, pooling and classes, and the adapter merged into its weights."""

@@ -16,6 +16,8 @@ from .lanes import Lane
 from .metrics import Metrics
 
 
+# Seconds of work that the short lane takes at once: a request that has just missed a batch waits for that one.
+AT_ONCE = 0.25
 # Characters that are cut into tokens before anybody looks whether that is enough, and whether the client is there.
 PIECE = 2**16
 SHORT_CHARACTERS = 8  # for each token of a short request, before the tokens are known
@@ -51,9 +53,10 @@ class Service:
         self.about, self.settings, self.metrics = engine.about, settings, Metrics()
         most, wait = settings.max_batch_tokens, settings.timeout / 2
         cost = Cost()
-        self.short = Lane("short", lambda: measured(engine, cost), most, wait, self.metrics, cost=cost)
-        cost = Cost(cost.per_token)
-        self.long = Lane("long", engine.twin, most, wait, self.metrics, is_second=True, cost=cost)
+        self.short = Lane(
+            "short", lambda: measured(engine, cost), most, wait, self.metrics, at_once=AT_ONCE, cost=cost
+        )
+        self.long = Lane("long", engine.twin, most, wait, self.metrics, is_second=True, cost=Cost(cost.per_token))
 
     @property
     def is_alive(self) -> bool:
