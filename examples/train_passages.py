@@ -16,6 +16,9 @@ A step reads some documents, each in one pass; a passage is the mean of its toke
 --reading says how documents are read, in training and evaluation; "pieces" are passages by themselves. A step of any
 length fits into memory: --mini_batch_tokens are in it at a time, and where there are more, all are read twice. The
 output folder loads with SentenceTransformer. --do_eval gives nDCG@10 on a --validation_file.
+
+--lora_rank trains low-rank additions to the matrices and nothing else (pip install ".[adapters]"). The output folder
+then has an adapter of PEFT, some MB, which names its encoder.
 """
 
 import random
@@ -74,6 +77,9 @@ class PassageArguments:
         default=None, metadata={"help": "A sentence encoder for the third loss, which averages its tokens."}
     )
     teacher_weight: float = field(default=1.0, metadata={"help": "Of the third loss."})
+    lora_rank: int | None = field(
+        default=None, metadata={"help": "Of the low-rank additions that are trained; not given: all weights are."}
+    )
     mini_batch_tokens: int = field(default=32768, metadata={"help": "Tokens that are in memory at a time."})
 
 
@@ -178,6 +184,16 @@ def evaluate(
     return metrics
 
 
+def with_adapter(model: nn.Module, rank: int) -> nn.Module:
+    """The model with low-rank additions to its matrices; all other weights are frozen."""
+    import peft
+
+    config = peft.LoraConfig(task_type="FEATURE_EXTRACTION", target_modules="all-linear", r=rank, lora_alpha=2 * rank)
+    model = peft.get_peft_model(model, config)
+    model.print_trainable_parameters()
+    return model
+
+
 def main(args: list[str] | None = None) -> dict[str, float]:
     """Run with these arguments, or those of the command line; returns the metrics of the evaluation."""
     options, training_args = parse_arguments((PassageArguments, PassageTrainingArguments), args)
@@ -192,6 +208,8 @@ def main(args: list[str] | None = None) -> dict[str, float]:
     resumed = find_checkpoint(training_args)
     model = AutoModel.from_pretrained(options.model_name_or_path, add_pooling_layer=False)
     tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
+    if options.lora_rank is not None:
+        model = with_adapter(model, options.lora_rank)
     teacher = None
     if options.teacher_name_or_path is not None:
         teacher = AutoModel.from_pretrained(options.teacher_name_or_path).eval().requires_grad_(False)

@@ -9,6 +9,7 @@ interface.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from ..attention.decay import LogDecay, decay_mask_rows, finite_log_decay, over_
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import accumulation_dtype, divide, without_autocast
 from ..attention.softmax_window import dense_window_mask, window_places
+from ..layout.tiles import can_be_cut, cut_into_tiles, in_tiles
 from ..mixers.feature_map import FEATURE_MAPS, Hedgehog
 from ..mixers.linear_decay import FixedDecay
 from ..mixers.local_window import LocalWindow
@@ -207,7 +209,8 @@ class InPlaceHead(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, is_real: Tensor | None, scaling: float | None
     ) -> tuple[list[Tensor], Tensor | None, LocalWindow | None]:
         """The features of queries and keys, `(batch, heads, length, features)`, the log decays and the window."""
-        features = [f(x.transpose(1, 2)) for f, x in ((self.query_map, query), (self.key_map or self.query_map, key))]
+        maps = (self.query_map, query), (self.key_map or self.query_map, key)
+        features = [features_of(x.transpose(1, 2), feature_map) for feature_map, x in maps]
         log_decay = None
         if self.decay is not None:
             log_decay = self.decay(key.transpose(1, 2) if isinstance(self.decay, FixedDecay) else key)
@@ -242,6 +245,14 @@ class InPlaceHead(nn.Module):
                 return divide(linear, linear.sum(-1, keepdim=True))
             seen = dense_window_mask(window.query, self.window, is_real, None, tokens)
             return window.weights(linear.masked_fill(seen, 0), tokens)
+
+
+def features_of(x: Tensor, feature_map: Callable[[Tensor], Tensor]) -> Tensor:
+    """φ of `(batch, length, heads, head_dim)`; in tiles of tokens, whose intermediate results stay in cache."""
+    if not can_be_cut(x):
+        return feature_map(x)
+    batch, length = x.shape[:2]
+    return in_tiles(lambda tile: [feature_map(tile.of(x))], cut_into_tiles(batch, length), batch, length)[0]
 
 
 def take_tokens(x: Tensor, order: Tensor, dim: int) -> Tensor:

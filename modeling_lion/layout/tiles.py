@@ -85,18 +85,25 @@ def in_tiles(
 
 def is_faster_in_tiles(model: nn.Module, hidden_states: Tensor) -> bool:
     """
-    Whether a model computes these hidden states, `(batch, length, hidden_size)`, in tiles: inference of more than a
-    tile on a CPU, where nothing follows what is computed (autograd, compilers, exporters, `torch.func`) and no hook
-    of a submodule waits for all tokens.
+    Whether a model computes these hidden states, `(batch, length, hidden_size)`, in tiles: where tokens may be cut,
+    and no hook of a submodule waits for all of them.
     """
-    if is_compiling() or torch.is_grad_enabled() or hidden_states.device.type != "cpu":
-        return False
-    batch, length = hidden_states.shape[:2]
-    if is_symbolic(batch) or is_symbolic(length) or not is_readable(hidden_states) or is_transformed():
-        return False
-    if batch * length < 1.5 * most_tokens() or type(hidden_states) is not Tensor:
+    if not can_be_cut(hidden_states):
         return False
     if any(layer.chunk_size_feed_forward for layer in model.layers):  # of all tokens
         return False
     # Of a layer and its attention, hooks get whole results.
     return not any(has_hooks(part) for layer in model.layers for part in layer.computed_in_tiles())
+
+
+def can_be_cut(x: Tensor) -> bool:
+    """
+    Whether `(batch, length, ...)` is worth tiles: inference of more than a tile on a CPU, where nothing follows what
+    is computed (autograd, compilers, exporters, `torch.func`).
+    """
+    if is_compiling() or torch.is_grad_enabled() or x.device.type != "cpu":
+        return False
+    batch, length = x.shape[:2]
+    if is_symbolic(batch) or is_symbolic(length) or not is_readable(x) or is_transformed():
+        return False
+    return type(x) is Tensor and batch * length >= 1.5 * most_tokens()

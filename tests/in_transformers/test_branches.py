@@ -5,8 +5,10 @@ import pytest
 import torch
 from transformers import BertConfig
 
+from modeling_lion.in_transformers import in_place_head
 from modeling_lion.in_transformers.in_place_config import InPlaceConfig
 from modeling_lion.in_transformers.in_place_head import InPlaceHead, bounded_exp
+from modeling_lion.layout import tiles
 
 
 HEADS, DIM, LENGTH = 2, 4, 20
@@ -41,6 +43,22 @@ def test_rows_of_some_tokens_are_those_of_all(mixer, window):
         rows = head.weights_of_tokens(query, key, mask, None, tokens)
         torch.testing.assert_close(rows, weights[:, :, tokens])
         torch.testing.assert_close((rows @ value).transpose(1, 2), output[:, tokens])
+
+
+@pytest.mark.parametrize("feature_map", ["hedgehog", "scaled_hedgehog"])
+def test_features_in_tiles(feature_map, monkeypatch):
+    """Inference of many tokens makes features tile by tile; with gradients they are made at once."""
+    monkeypatch.setattr(tiles, "TILE_TOKENS", 6)
+    head, inputs = make_head(feature_map=feature_map), make_inputs(batch=3)
+    is_real = torch.ones(3, LENGTH, dtype=torch.bool)
+    is_real[1, 15:] = False
+    expected, _ = head(*inputs, is_real)
+    cuts = []
+    monkeypatch.setattr(in_place_head, "in_tiles", lambda *args: cuts.append(args) or tiles.in_tiles(*args))
+    with torch.no_grad():
+        output, _ = head(*inputs, is_real)
+    assert cuts
+    torch.testing.assert_close(output, expected)
 
 
 @pytest.mark.parametrize("form", ["auto", "parallel", "chunk"])
