@@ -19,14 +19,19 @@ encoder's matrices. A trained encoder is used again only for the same start, dat
 
 import hashlib
 import random
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from statistics import median
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
+import documents as sources
+import passages
 import torch
+import train_passages
+from bench_retrieval import GUIDES, weights_hash
+from distill import find_teacher
 from measure import append_rows, interleaved, is_measured, make_parser
 from peft import PeftModel
 from report import write_pages
@@ -36,13 +41,6 @@ from transformers import AutoModel, AutoTokenizer
 
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-
-import documents as sources  # noqa: E402
-import passages  # noqa: E402
-import train_passages  # noqa: E402
-from bench_retrieval import GUIDES, weights_hash  # noqa: E402
-from distill import find_teacher  # noqa: E402
 
 
 CHECKPOINTS = ROOT / "checkpoints"

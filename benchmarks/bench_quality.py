@@ -26,11 +26,13 @@ from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
+import run_mlm
 import torch
-from mamba_peers import MAMBA_PEERS, BidirectionalMamba, use_mamba
+from common import accuracy
+from docstrings import write_docstrings
 from measure import (
-    COLORS,
     RESULTS,
     TRAINING_FIELDS,
     append_rows,
@@ -40,29 +42,25 @@ from measure import (
     read_rows,
     summary,
 )
+from peers.mamba import MAMBA_PEERS, BidirectionalMamba, use_mamba
 from report import write_pages
-from transformers import Trainer, TrainingArguments, set_seed
+from reports.names import COLORS
+from tasks.lra import NO_LABEL, PAD_ID, TASKS, Task, load_task
+from tokenization_lion import LionTokenizer
+from transformers import AutoTokenizer, Trainer, TrainingArguments, set_seed
 
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-
-import run_mlm  # noqa: E402
-from common import accuracy  # noqa: E402
-from docstrings import write_docstrings  # noqa: E402
-from lra import NO_LABEL, PAD_ID, TASKS, Task, load_task  # noqa: E402
-from tokenization_lion import LionTokenizer  # noqa: E402
-from transformers import AutoTokenizer  # noqa: E402
-
-from configuration_lion import LionConfig, published_fields  # noqa: E402
-from modeling_lion import (  # noqa: E402
+from configuration_lion import LionConfig, published_fields
+from modeling_lion import (
     LionForImageClassification,
     LionForMaskedLM,
     LionForSequenceClassification,
     LionForTokenClassification,
 )
-from modeling_lion.mixers.mixer import Mixer  # noqa: E402
-from modeling_lion.mixers.registry import MIXERS  # noqa: E402
+from modeling_lion.mixers.mixer import Mixer
+from modeling_lion.mixers.registry import MIXERS
+
+
+ROOT = Path(__file__).parents[1]
 
 
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
@@ -442,7 +440,7 @@ def half_lives(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[t
 
 
 def quantiles(layers: list[torch.Tensor]) -> list[list[list[float]]]:
-    """By layer and head the `QUANTILES` of the half-lives."""
+    """The `QUANTILES` of the half-lives by layer and head."""
     points = torch.tensor(QUANTILES, dtype=torch.float64)
     # A layer may have millions of decays: a sample of them has the same quantiles.
     step = lambda rows: max(1, rows.shape[1] // 100_000)
@@ -551,7 +549,7 @@ def make_step(model_name: str, experiment: Experiment, data: Data, mode: str) ->
 
 
 def measure_speed(task: str, names: list[str], experiment: Experiment, data: Data, args: argparse.Namespace) -> None:
-    """By model the time of a training step, and time and memory of inference at four times the length."""
+    """Time of a training step, and time and memory of inference at four times the length, by model."""
     rows = {name: {"scale": args.scale, "task": task, "model": name} for name in names}
     for mode in ("train", "infer"):
         functions = {name: make_step(name, experiment, data, mode) for name in names}
@@ -628,7 +626,7 @@ def parse_setting(text: str) -> tuple[str, object]:
 
 
 def training_arguments(description: str, tasks: list[str]) -> argparse.ArgumentParser:
-    """What all benchmarks of trainings ask for."""
+    """Arguments of all benchmarks of trainings."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="cpu")
     parser.add_argument("--tasks", nargs="+", choices=tasks, help="not given: all of the scale")
@@ -639,7 +637,7 @@ def training_arguments(description: str, tasks: list[str]) -> argparse.ArgumentP
 
 
 def common_arguments(description: str, models: list[str], seeds: list[int]) -> argparse.ArgumentParser:
-    """What this script and `bench_decays.py` both ask for."""
+    """Arguments of this script and of `bench_decays.py`."""
     parser = training_arguments(description, ALL_TASKS)
     parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--seeds", type=int, nargs="+", default=seeds)
@@ -648,7 +646,7 @@ def common_arguments(description: str, models: list[str], seeds: list[int]) -> a
 
 
 def chosen_tasks(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[str]:
-    """Those that were asked for; ends with a message if a scale has not all of them."""
+    """The tasks that were asked for; ends with a message if a scale has not all of them."""
     if missing := set(args.tasks or []) - set(SCALES[args.scale]):
         parser.error(f"scale {args.scale} has no {' and no '.join(sorted(missing))}: use --scale gpu")
     return args.tasks or list(SCALES[args.scale])

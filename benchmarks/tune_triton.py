@@ -38,7 +38,8 @@ from types import SimpleNamespace
 
 import torch
 import triton
-from measure import REHEARSAL, attention_inputs, print_table
+from measure import REHEARSAL, attention_inputs
+from reports.cells import print_table
 from triton.backends.compiler import GPUTarget
 from triton.errors import TritonError
 from triton.testing import do_bench
@@ -88,7 +89,7 @@ KERNELS["lit_states"] = "partial_states_kernel"
 
 
 def absent_gpu(architecture: str) -> SimpleNamespace:
-    """What the compiler asks of Triton's driver, for a GPU that is not there."""
+    """A driver for Triton's compiler, of a GPU that is not there."""
     capability = int(architecture.removeprefix("sm_"))
     return SimpleNamespace(
         get_current_device=lambda: capability,
@@ -184,7 +185,7 @@ def compile_case(form: str, mixer: str, dim: int, dtype: str, architecture: str)
 
 
 def faults(result: dict) -> list[str]:
-    """What a compiled kernel must not do."""
+    """Faults of a compiled kernel."""
     found = [result["error"]] if result["error"] else []
     if result["stack_bytes"]:
         found.append(f"spills into {result['stack_bytes']} bytes of stack")
@@ -239,7 +240,7 @@ def fits(key: tuple, group: str, tile: int, kernel: str, option: dict) -> bool:
 
 
 def fitting(key: tuple, cases: list[tuple], deadline: float) -> list[tuple]:
-    """Those of `(group, tile, kernel, option)` that compile without faults and before the deadline."""
+    """The `(group, tile, kernel, option)` that compile without faults and before the deadline."""
     pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
     futures = [pool.submit(fits, key, *case) for case in cases]
     wait(futures, timeout=max(0.0, deadline - time.monotonic()))
