@@ -19,14 +19,15 @@ import difflib
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from mamba_peers import MAMBA_PEERS, BidirectionalMamba, use_mamba
+from mamba_peers import MAMBA_PEERS, BidirectionalMamba
 from measure import RESULTS, TRAINING_FIELDS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
+from peers.auto_classes import OWN_MIXERS, peer_class
 from report import write_pages
 from transformers import Trainer, TrainingArguments, set_seed
 
@@ -359,8 +360,8 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
 
 
 def make_model(name: str, config: LionConfig, data: Data) -> torch.nn.Module:
-    model = data.model_class(config)
-    return use_mamba(model, name) if name in MAMBA_PEERS else model
+    has_others = name in MAMBA_PEERS or name in OWN_MIXERS
+    return (peer_class(name, data.model_class) if has_others else data.model_class)(config)
 
 
 @torch.no_grad()
@@ -601,10 +602,10 @@ def parse_setting(text: str) -> tuple[str, object]:
         return name, value
 
 
-def training_arguments(description: str, tasks: list[str]) -> argparse.ArgumentParser:
+def training_arguments(description: str, tasks: list[str], scales: Iterable[str] = SCALES) -> argparse.ArgumentParser:
     """What all benchmarks of trainings ask for."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=SCALES, default="cpu")
+    parser.add_argument("--scale", choices=scales, default="cpu")
     parser.add_argument("--tasks", nargs="+", choices=tasks, help="not given: all of the scale")
     parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the tables")
     parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")
