@@ -17,24 +17,22 @@ table of positions again, in the teacher, too. Columns of branches.csv:
   embedded. The share of these vectors, less their mean, that are nearest to that of the teacher with the same name.
 """
 
-import sys
 from pathlib import Path
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
+import distill
 import torch
+from bench_retrieval import weights_hash
+from documents import documents_of_pod, without_repeats
 from measure import append_rows, is_measured, make_parser
 from torch import Tensor
 from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
+import modeling_lion  # noqa: F401
+
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-
-import distill  # noqa: E402
-from bench_retrieval import weights_hash  # noqa: E402
-from documents import documents_of_pod, without_repeats  # noqa: E402
-
-import modeling_lion  # noqa: E402, F401
 
 
 POD = Path("/usr/share/perl")

@@ -30,7 +30,6 @@ from pathlib import Path
 
 import torch
 from bench_models import make_model
-from deploy_report import EXACT, LAYERS, MEASURED_LAYERS, PIECES
 from hub_upload_lion.export.export_checkpoint import (
     DTYPES,
     quiet,
@@ -41,7 +40,6 @@ from hub_upload_lion.export.export_checkpoint import (
 )
 from hub_upload_lion.export.exported import FILES, ExportedModel
 from measure import (
-    BASE,
     append_rows,
     forget_peak_memory,
     host_seconds,
@@ -53,6 +51,8 @@ from measure import (
     summary,
 )
 from report import write_pages
+from reports.deploy import EXACT, LAYERS, MEASURED_LAYERS, PIECES
+from reports.names import BASE
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -228,7 +228,7 @@ def encode_alone(case: Case, layers: int | None, lengths: list[int], folder: Pat
 
 
 def times_in_turn(encoders: dict[str, nn.Module], length: int, runtime: str, dtype: str, folders, repeats: int):
-    """By model the columns for the time of a document; `folders` are those of the models."""
+    """Columns for the time of a document, by model; `folders` are those of the models."""
     functions = {
         name: partial(
             hidden_states, reader(name, open_encoder(encoder, runtime, dtype, folders[name])), document(length)

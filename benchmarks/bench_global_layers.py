@@ -19,10 +19,10 @@ import argparse
 import copy
 import math
 import random
-import sys
-from pathlib import Path
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import torch
+from docstrings import collect_docstrings, python_folders
 from measure import append_rows, make_parser
 from report import write_pages
 from tokenization_lion import LionTokenizer
@@ -31,11 +31,6 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForMaskedLM, ModernBertConfig, ModernBertForMaskedLM, PreTrainedModel
 
 from modeling_lion import linearize
-
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
-from docstrings import collect_docstrings, python_folders  # noqa: E402
 
 
 KINDS, VALUES = 8, 8
@@ -114,13 +109,13 @@ def windows_alone(model: ModernBertForMaskedLM) -> ModernBertForMaskedLM:
 
 
 def logits_of(model: PreTrainedModel, ids: Tensor, where: Tensor) -> Tensor:
-    """Of some tokens, `(tokens, vocab_size)`."""
+    """Logits of some tokens, `(tokens, vocab_size)`."""
     states = model.base_model(ids).last_hidden_state[where]
     return model.decoder(model.head(states))
 
 
 def losses(model: PreTrainedModel, texts: Texts, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of masked tokens, of marks, and which marks were right: those of a kind are told from each other."""
+    """Loss of masked tokens, loss of marks, and which marks were right: marks of a kind are told from each other."""
     where = labels != -100
     logits, wanted = logits_of(model, ids, where), labels[where]
     is_mark = wanted >= texts.first_mark

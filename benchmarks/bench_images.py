@@ -22,10 +22,10 @@ from bench_quality import IMAGE, Data, Experiment, sizes
 from bench_search import STAGES
 from common import accuracy
 from datasets import Dataset
-from fashion_mnist import CLASSES, SIDE, load_fashion_mnist
 from gpu.fashion import augmented, normalized
 from rate_search import RateSearch, chosen_contestants, rate_arguments, run_search
 from report import write_pages
+from tasks.fashion_mnist import CLASSES, SIDE, load_fashion_mnist
 from tasks.real_data import Archives
 from torch import Tensor
 

@@ -33,9 +33,6 @@ from pathlib import Path
 
 import torch
 from measure import (
-    LIONS,
-    PASSES,
-    PUBLISHED_LIONS,
     REHEARSAL,
     append_rows,
     attention_inputs,
@@ -48,6 +45,7 @@ from measure import (
     torch_device,
 )
 from report import write_pages
+from reports.names import LIONS, PASSES, PUBLISHED_LIONS
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -159,7 +157,7 @@ def compiled_plain(device: str) -> Callable[..., Tensor]:
 
 
 def contestants(device: str, length: int) -> dict[tuple[str, str], Callable[..., Tensor]]:
-    """By mixer and kernel all that is timed at a length; the feature maps take the query alone."""
+    """All that is timed at a length, by mixer and kernel; the feature maps take the query alone."""
     if device == "cpu":
         forms = ("parallel", "chunk", "auto")
         found = {("softmax", "sdpa"): lambda *inputs: scaled_dot_product_attention(*inputs[:3])}

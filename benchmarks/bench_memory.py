@@ -64,7 +64,7 @@ def random_text(length: int) -> torch.Tensor:
 
 
 def peak_memory_of(series: str, mode: str, length: int, layers: int) -> int:
-    """Of this process and one forward pass without gradients, or one training step with gradient checkpointing."""
+    """Peak bytes of one forward pass without gradients, or of one training step with gradient checkpointing."""
     model = make_model(series, layers, length).train(mode == "training")
     if mode == "training":
         model.gradient_checkpointing_enable()

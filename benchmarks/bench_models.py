@@ -37,13 +37,7 @@ from pathlib import Path
 import torch
 import transformers
 from measure import (
-    BASE,
-    BASE_LAYERS,
-    ENCODER_LAYERS,
-    ENCODERS,
-    LIONS,
     REHEARSAL,
-    WINDOWS,
     append_rows,
     gpu,
     host_seconds,
@@ -57,6 +51,7 @@ from measure import (
     torch_device,
 )
 from report import write_pages
+from reports.names import BASE, BASE_LAYERS, ENCODER_LAYERS, ENCODERS, LIONS, WINDOWS
 
 from configuration_lion import lion_preset, published_fields
 from modeling_lion import (

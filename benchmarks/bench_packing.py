@@ -11,11 +11,11 @@ packing.csv.
 """
 
 import statistics
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import torch
+from docstrings import collect_docstrings, python_folders
 from measure import append_rows, interleaved, is_measured, make_parser, summary
 from report import write_pages
 from tokenization_lion import LionTokenizer
@@ -24,11 +24,6 @@ from transformers import DataCollatorForLanguageModeling
 
 from configuration_lion import LionConfig, published_fields
 from modeling_lion import LionForMaskedLM
-
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
-from docstrings import collect_docstrings, python_folders  # noqa: E402
 
 
 MAX_LENGTH = 512

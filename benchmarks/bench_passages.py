@@ -21,32 +21,30 @@ used again only for the same start, data and arguments.
 
 import hashlib
 import random
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from statistics import median
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
+import documents as sources
+import passages
 import torch
+import train_passages
+from bench_retrieval import GUIDES, weights_hash
+from distill import find_teacher, lion_heads
+from hub_upload_lion.sentence_modules import copy_modules
 from measure import append_rows, interleaved, is_measured, make_parser
 from report import write_pages
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
+from modeling_lion.in_transformers.in_place_config import InPlaceConfig
+from modeling_lion.in_transformers.in_place_head import BRANCHES
+
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-
-import documents as sources  # noqa: E402
-import passages  # noqa: E402
-import train_passages  # noqa: E402
-from bench_retrieval import GUIDES, weights_hash  # noqa: E402
-from distill import find_teacher, lion_heads  # noqa: E402
-from hub_upload_lion.sentence_modules import copy_modules  # noqa: E402
-
-from modeling_lion.in_transformers.in_place_config import InPlaceConfig  # noqa: E402
-from modeling_lion.in_transformers.in_place_head import BRANCHES  # noqa: E402
 
 
 CHECKPOINTS = ROOT / "checkpoints"

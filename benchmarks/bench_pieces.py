@@ -21,16 +21,9 @@ from functools import partial
 import torch
 from bench_deploy import PIECE, InPieces, make_encoder
 from bench_models import make_model
-from measure import (
-    ENCODER_LAYERS,
-    ENCODERS,
-    append_rows,
-    interleaved,
-    is_measured,
-    make_parser,
-    summary,
-)
+from measure import append_rows, interleaved, is_measured, make_parser, summary
 from report import write_pages
+from reports.names import ENCODER_LAYERS, ENCODERS
 from torch import Tensor, nn
 
 
@@ -42,7 +35,7 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 0.25}
 
 
 def make_models(group: str, dtype: str, longest: int) -> dict[str, nn.Module]:
-    """By name, without poolers; "LION" is the recommended preset. Random weights but those of the checkpoint."""
+    """Models by name, without poolers; "LION" is the recommended preset. Only the checkpoint is trained."""
     models = {}
     for name in GROUPS[group]:
         if group == "checkpoint":

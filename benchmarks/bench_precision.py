@@ -21,30 +21,26 @@ class, the ten documents nearest to a query.
 
 import argparse
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import torch
 from bench_deploy import RUNTIMES, open_encoder, write_graphs
 from bench_quality import ROOT, SCALES, load_data, make_config, make_model, make_trainer
 from bench_retrieval import PACKAGES, PIECE, RANGES, batches, collect, encode, mean_of_pieces, ndcg, pieces
+from distill import find_teacher
 from measure import append_rows, make_parser
 from report import write_pages
+from search import MODEL, check_encoder
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 from transformers import AutoModel, AutoTokenizer, set_seed
 
 from modeling_lion import LionModel, LionPreTrainedModel
-
-
-sys.path.insert(0, str(ROOT / "examples"))
-
-from distill import find_teacher  # noqa: E402
-from search import MODEL, check_encoder  # noqa: E402
 
 
 TOP = 10
@@ -112,7 +108,7 @@ TASKS = {"mlm": trained_models, "digits": trained_models, "retrieval": encoders}
 
 
 def share_kept(answers: Tensor, truth: Tensor) -> float:
-    """Of single answers, or of lists of them in any order."""
+    """Share of equal answers, single ones or lists in any order."""
     if answers.dim() == 1:
         return float((answers == truth).float().mean())
     return float((answers[..., None] == truth[:, None]).any(-1).float().mean())

@@ -18,38 +18,35 @@ import argparse
 import difflib
 import json
 import math
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
+import run_mlm
 import torch
-from mamba_peers import MAMBA_PEERS, BidirectionalMamba
+from common import accuracy
+from docstrings import write_docstrings
 from measure import RESULTS, TRAINING_FIELDS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
 from peers.auto_classes import OWN_MIXERS, peer_class
+from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from report import write_pages
-from transformers import Trainer, TrainingArguments, set_seed
+from tasks.lra import NO_LABEL, PAD_ID, TASKS, Task, load_task
+from tokenization_lion import LionTokenizer
+from transformers import AutoTokenizer, Trainer, TrainingArguments, set_seed
 
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-
-import run_mlm  # noqa: E402
-from common import accuracy  # noqa: E402
-from docstrings import write_docstrings  # noqa: E402
-from lra import NO_LABEL, PAD_ID, TASKS, Task, load_task  # noqa: E402
-from tokenization_lion import LionTokenizer  # noqa: E402
-from transformers import AutoTokenizer  # noqa: E402
-
-from configuration_lion import LionConfig, published_fields  # noqa: E402
-from modeling_lion import (  # noqa: E402
+from configuration_lion import LionConfig, published_fields
+from modeling_lion import (
     LionForImageClassification,
     LionForMaskedLM,
     LionForSequenceClassification,
     LionForTokenClassification,
 )
-from modeling_lion.mixers.linear import LinearMixer  # noqa: E402
+from modeling_lion.mixers.linear import LinearMixer
+
+
+ROOT = Path(__file__).parents[1]
 
 
 CONFIG_FIELDS = [field.name for field in fields(LionConfig)]
@@ -69,7 +66,6 @@ MODELS = {
     "LION-S": {"mixer_type": "selective"},
     "LION-D♮": {"mixer_type": "decay", "patch_order": "snake"},
     "LION-S♮": {"mixer_type": "selective", "patch_order": "snake"},
-    "diagonal": {"mixer_type": "diagonal"},
     "Luna": {"mixer_type": "luna"},
     # The backbone of LION-S; mamba_peers.py replaces its attention.
     "Hydra": {"mixer_type": "selective"},
@@ -400,7 +396,7 @@ def half_lives(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[t
         log_decay = output.inputs[3].forward  # the same backward
         if log_decay is not None:
             log_decay = log_decay.double().cpu()
-            # From (heads,), (batch, heads, length) or (batch, heads, length, head_dim). λ = 1 is padding, or CLS.
+            # From (heads,) or (batch, heads, length). λ = 1 is padding, or CLS.
             rows = log_decay[:, None] if log_decay.dim() == 1 else log_decay.transpose(0, 1).flatten(1)
             found.append((math.log(0.5) / rows.clamp(max=-1e-12)).masked_fill(rows == 0, math.nan))
 
@@ -417,9 +413,9 @@ def half_lives(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[t
 
 
 def quantiles(layers: list[torch.Tensor]) -> list[list[list[float]]]:
-    """By layer and head the `QUANTILES` of the half-lives."""
+    """The `QUANTILES` of the half-lives by layer and head."""
     points = torch.tensor(QUANTILES, dtype=torch.float64)
-    # A layer of diagonal decays has millions: a sample of them has the same quantiles.
+    # A layer may have millions of decays: a sample of them has the same quantiles.
     step = lambda rows: max(1, rows.shape[1] // 100_000)
     return [torch.nanquantile(rows[:, :: step(rows)], points, dim=1).T.tolist() for rows in layers]
 
@@ -526,7 +522,7 @@ def make_step(model_name: str, experiment: Experiment, data: Data, mode: str) ->
 
 
 def measure_speed(task: str, names: list[str], experiment: Experiment, data: Data, args: argparse.Namespace) -> None:
-    """By model the time of a training step, and time and memory of inference at four times the length."""
+    """Time of a training step, and time and memory of inference at four times the length, by model."""
     rows = {name: {"scale": args.scale, "task": task, "model": name} for name in names}
     for mode in ("train", "infer"):
         functions = {name: make_step(name, experiment, data, mode) for name in names}
@@ -603,7 +599,7 @@ def parse_setting(text: str) -> tuple[str, object]:
 
 
 def training_arguments(description: str, tasks: list[str], scales: Iterable[str] = SCALES) -> argparse.ArgumentParser:
-    """What all benchmarks of trainings ask for."""
+    """Arguments of all benchmarks of trainings."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=scales, default="cpu")
     parser.add_argument("--tasks", nargs="+", choices=tasks, help="not given: all of the scale")
@@ -614,7 +610,7 @@ def training_arguments(description: str, tasks: list[str], scales: Iterable[str]
 
 
 def common_arguments(description: str, models: list[str], seeds: list[int]) -> argparse.ArgumentParser:
-    """What this script and `bench_decays.py` both ask for."""
+    """Arguments of this script and of `bench_decays.py`."""
     parser = training_arguments(description, ALL_TASKS)
     parser.add_argument("--models", nargs="+", choices=models, default=models)
     parser.add_argument("--seeds", type=int, nargs="+", default=seeds)
@@ -623,7 +619,7 @@ def common_arguments(description: str, models: list[str], seeds: list[int]) -> a
 
 
 def chosen_tasks(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[str]:
-    """Those that were asked for; ends with a message if a scale has not all of them."""
+    """The tasks that were asked for; ends with a message if a scale has not all of them."""
     if missing := set(args.tasks or []) - set(SCALES[args.scale]):
         parser.error(f"scale {args.scale} has no {' and no '.join(sorted(missing))}: use --scale gpu")
     return args.tasks or list(SCALES[args.scale])

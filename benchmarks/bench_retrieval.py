@@ -36,23 +36,20 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import torch
+from distill import find_teacher, pooled
+from docstrings import docstrings, is_prose, module_name, split_paragraphs
+from documents import guides_of_packages
 from measure import append_rows, in_new_process, is_measured, make_parser, peak_memory
+from passages import mean_and_error
 from report import write_pages
+from search import MODEL, PASSAGE_MODEL, check_encoder, files_of_package
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
-from distill import find_teacher, pooled  # noqa: E402
-from docstrings import docstrings, is_prose, module_name, split_paragraphs  # noqa: E402
-from documents import guides_of_packages  # noqa: E402
-from passages import mean_and_error  # noqa: E402
-from search import MODEL, PASSAGE_MODEL, check_encoder, files_of_package  # noqa: E402
-
-import modeling_lion  # noqa: E402, F401  (the Auto classes know LION from here on)
+import modeling_lion  # noqa: F401 (the Auto classes know LION from here on)
 
 
 PACKAGES = ("torch", "transformers", "scipy", "sympy")
@@ -138,7 +135,7 @@ def document_of_guide(name: str, text: str) -> Document | None:
 
 
 def find_documents(packages: Iterable[str], guides: Iterable[str], sources_dir: Path) -> Iterator[Document]:
-    """Of the modules of installed packages, and of guides of packages on PyPI, mixed."""
+    """Documents from modules of installed packages and from guides of packages on PyPI, mixed."""
     makers: list[Callable[[], Document | None]] = []
     for package in packages:
         files, folder = files_of_package(package)

@@ -33,9 +33,9 @@ from bench_quality import (
     training_arguments,
 )
 from measure import append_rows, interleaved, read_rows, summary
+from peers.trials import CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
 from report import write_pages
-from search_report import best_trial
-from trials import CONTESTANTS, SEARCH_SEED, SEEDS, trials_of
+from reports.search import best_trial
 
 from modeling_lion import LionForImageClassification, LionForSequenceClassification
 
@@ -155,7 +155,7 @@ class Search:
         return max(1, round(self.experiment.steps / ratio))
 
     def times(self, choices: dict[str, int]) -> dict[str, float]:
-        """By contestant the time of a training step ÷ `time_of`'s: once measured, always read from the table."""
+        """Time of a training step ÷ `time_of`'s by contestant: once measured, always read from the table."""
         path = self.args.output_dir / f"{self.table}_speed.csv"
         known = {row["contestant"]: row["ratio"] for row in read_rows(path, **self.about)}
         if choices.keys() <= known.keys():

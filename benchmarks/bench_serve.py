@@ -26,16 +26,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
+import serve
 import torch
+import uvicorn
 from measure import append_rows, is_measured, make_parser
 
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-
-import serve  # noqa: E402
-import uvicorn  # noqa: E402
 
 
 MODEL = ROOT / "checkpoints" / "lion-minilm-l6"

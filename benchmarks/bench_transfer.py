@@ -25,7 +25,6 @@ so that another one is trained anew. `right` has a bit for every test example, t
 import argparse
 import math
 import random
-import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -34,11 +33,17 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
+import distill
 import torch
 from bench_quality import ROOT, Data, Experiment, accuracy, docstring_files, load_data, make_trainer
 from bench_retrieval import weights_hash
+from datasets import Dataset
+from docstrings import docstrings, module_name
 from measure import append_rows, make_parser, read_rows
-from report import best_rate, pack_bits, write_pages
+from report import write_pages
+from reports.transfer import best_rate, pack_bits
+from search import MODEL, check_encoder, files_of_package
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import (
@@ -57,15 +62,7 @@ from transformers import (
     set_seed,
 )
 
-
-sys.path.insert(0, str(ROOT / "examples"))
-
-import distill  # noqa: E402
-from datasets import Dataset  # noqa: E402
-from docstrings import docstrings, module_name  # noqa: E402
-from search import MODEL, check_encoder, files_of_package  # noqa: E402
-
-from modeling_lion import linearize  # noqa: E402
+from modeling_lion import linearize
 
 
 Starts = dict[str, Path]

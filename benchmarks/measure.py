@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What the benchmarks share: inputs of attention, interleaved timing, peak memory, tables of results as CSV
-files, names and colours.
+What the benchmarks share: inputs of attention, interleaved timing, peak memory, results as CSV files.
 """
 
 import argparse
@@ -13,7 +12,7 @@ import platform
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import date
@@ -28,58 +27,22 @@ from torch import Tensor
 
 RESULTS = Path(__file__).parent / "results"
 TRAINING_FIELDS = ("steps", "learning_rate")  # of an experiment, which a variant may replace, too
-PUBLISHED_LIONS = ("LION-LIT", "LION-D", "LION-S")
-LIONS = ("LION", *PUBLISHED_LIONS)  # the first is LION as recommended
-# The published ModernBERT, and with linear layers for those that see all tokens; in 22 layers or a period of three.
-BASE = ("ModernBERT-base", "ModernBERT-base, linear")
-BASE_LAYERS = 22
-# The published ModernBERT again, with its windows in linear time.
-WINDOWS = "ModernBERT-base, lion_local"
-# The encoder in checkpoints/, and a BERT of its teacher's size.
-ENCODERS = ("MiniLM", "lion-minilm-l6")
-ENCODER_LAYERS = 6
-PASSES = ("forward", "forward+backward")
 # Runs what is for a GPU on the CPU, to see that it runs: a device beside "cpu" and "cuda".
 REHEARSAL = "rehearsal"
-WIDE = 20  # points of accuracy: a standard deviation above it hides that seeds are of two kinds
-# One colour per model in every picture. Models with softmax attention are dark or grey.
-COLORS = {
-    "softmax": "#30343b",
-    "softmax (rotary)": "#5f6875",
-    "BERT": "#30343b",
-    "ViT": "#30343b",
-    "ModernBERT": "#8a8f98",
-    "ModernBERT-base": "#b5977a",
-    "ModernBERT-base exact": "#8c5a2b",
-    WINDOWS: "#8c5a2b",
-    "BERT in pieces": "#a0a4ab",
-    BASE[1]: "#0f8b8d",
-    "LION": "#101c70",
-    "LION-LIT": "#e07b28",
-    "LION-D": "#2f8f4e",
-    "LION-S": "#2563a8",
-    "LION-D♮": "#86c79a",
-    "LION-S♮": "#7fb2e5",
-    "diagonal": "#7a4fb5",
-    "Luna": "#c9a227",
-    "Hydra": "#c43c3c",
-    "Vim": "#d977a8",
-}
 
 
 def attention_inputs(
     mixer: str, batch: int, length: int, heads: int = 12, dim: int = 64, dtype=torch.float32, device: str = "cpu"
 ) -> list[Tensor]:
     """
-    For LION-LIT, -D, -S or -diagonal, in the model's layout: query, key and value `(batch, heads, length, dim)` and,
+    For LION-LIT, -D or -S, in the model's layout: query, key and value `(batch, heads, length, dim)` and,
     unless for LIT, the log decay in float32, half-lives from 1 to 1000 tokens. "LION" has the inputs of LION-S.
     """
     torch.manual_seed(length)
     rand = lambda *shape: torch.rand(*shape, device=device)
     query, key, value = (rand(batch, length, heads, dim).to(dtype).transpose(1, 2) for _ in range(3))
     of_token = (batch, heads, length)
-    shapes = {"LION-D": (heads,), "LION-S": of_token, "LION": of_token, "LION-diagonal": (batch, heads, length, dim)}
-    shape = shapes.get(mixer)
+    shape = {"LION-D": (heads,), "LION-S": of_token, "LION": of_token}.get(mixer)
     log_decay = [] if shape is None else [-(10.0 ** (-3 * rand(*shape)))]
     return [query, key, value - 0.5, *log_decay]
 
@@ -131,7 +94,7 @@ def summary(seconds: list[float]) -> dict[str, float]:
 
 
 def in_new_process(function: Callable, *args):
-    """What a function at the top of a module returns, in a process of its own with as many threads as this one."""
+    """Call a function at the top of a module in a process of its own with as many threads as this one."""
     context, threads = get_context("spawn"), torch.get_num_threads()
     with ProcessPoolExecutor(1, context, torch.set_num_threads, (threads,)) as pool:
         return pool.submit(function, *args).result()
@@ -157,7 +120,7 @@ def forget_peak_memory() -> None:
 
 
 def limit_memory() -> None:
-    """What this process cannot have from now on is an error in it, and not the end of some process."""
+    """Make lack of memory an error in this process, and not the end of some process."""
     limit = proc_bytes("self/status", "VmSize") + proc_bytes("meminfo", "MemAvailable")
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
@@ -275,7 +238,7 @@ def parse_cell(cell: str) -> int | float | str | None:
 
 
 def latest(rows: list[dict], *columns: str) -> dict[tuple, dict]:
-    """By the values of some columns, the last row that has them."""
+    """The last row with each combination of values of some columns."""
     return {tuple(row[name] for name in columns): row for row in rows}
 
 
@@ -288,58 +251,3 @@ def table_of(args: argparse.Namespace, name: str) -> Path:
     """Where rows go, by the device and the dtype of a run."""
     suffix = "_gpu" if args.device != "cpu" else "" if args.dtype == "float32" else f"_{args.dtype}"
     return args.output_dir / f"{name}{suffix}.csv"
-
-
-def numbers(values: Iterable[float | None]) -> list[float]:
-    """Those that are numbers: a training may have diverged."""
-    return [x for x in values if x is not None and not math.isnan(x)]
-
-
-def mean_std(values: Iterable[float | None], digits: int) -> str:
-    """Of those that are numbers."""
-    values = numbers(values)
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{spread}"
-
-
-def score_name(task: str, split: str = "test") -> str:
-    return "mlm, validation loss" if task == "mlm" else f"{task}, {split} %"
-
-
-def is_wide(task: str, scores: Iterable[float | None]) -> bool:
-    """Whether accuracies differ so much that some seeds learnt the task and others did not."""
-    scores = numbers(scores)
-    return task != "mlm" and len(scores) > 1 and statistics.stdev(scores) > WIDE
-
-
-def score_cell(task: str, scores: Iterable[float | None]) -> str:
-    """Mean and standard deviation, of losses with two decimals and of accuracies with one; or all, if `is_wide`."""
-    scores = numbers(scores)
-    if is_wide(task, scores):
-        return ", ".join(f"{x:.1f}" for x in sorted(scores))
-    return mean_std(scores, 2 if task == "mlm" else 1)
-
-
-def about_cells(cells: Iterable[tuple[str, Iterable[float | None]]]) -> str:
-    """What a table of `score_cell` shows, for the task and scores of each: a sentence without its full stop."""
-    cells = [(task, numbers(scores)) for task, scores in cells]
-    text, counts = "One seed", {len(scores) for _, scores in cells}
-    if several := sorted(counts - {0, 1}):
-        low, high = several[0], several[-1]
-        text = f"Mean ± standard deviation of {low if low == high else f'{low} to {high}'} seeds"
-        text += ", or one seed" * (1 in counts)
-    return text + f"; each seed where the deviation is above {WIDE} points" * any(is_wide(*cell) for cell in cells)
-
-
-def duration(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
-
-
-def markdown_table(header: list[str], rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows))
-
-
-def print_table(header: list[str], rows: list[list[str]]) -> None:
-    print(markdown_table(header, rows))

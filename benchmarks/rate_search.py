@@ -15,7 +15,7 @@ import torch
 from bench_quality import MODELS, ROOT, Experiment, count, make_config, training_arguments
 from bench_search import Search
 from peers.auto_classes import add_mixer
-from trials import RATES
+from peers.trials import RATES
 
 
 TRANSFORMER = "softmax"

@@ -38,7 +38,8 @@ from types import SimpleNamespace
 
 import torch
 import triton
-from measure import REHEARSAL, attention_inputs, print_table
+from measure import REHEARSAL, attention_inputs
+from reports.cells import print_table
 from triton.backends.compiler import GPUTarget
 from triton.errors import TritonError
 from triton.testing import do_bench
@@ -57,16 +58,14 @@ DTYPES = {name: getattr(torch, name) for name in ("bfloat16", "float16", "float3
 DIMS = (64, 128, 32, 256)
 # Form and mixer. The last one is the feature map, which all mixers share.
 CASES = [("chunk", "LIT"), ("chunk", "D"), ("chunk", "S"), ("parallel", "D"), ("parallel", "S")]
-CASES += [("rnn", "LIT"), ("rnn", "S"), ("feature_map", "LIT")]
+CASES += [("feature_map", "LIT")]
 # For scans and segments, which divide by themselves.
-CASES += [("chunk later", "LIT"), ("chunk later", "S"), ("parallel later", "S"), ("rnn later", "S")]
-CASES += [("chunk", "diagonal")]  # which has no options to tune
+CASES += [("chunk later", "LIT"), ("chunk later", "S"), ("parallel later", "S")]
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-RNN_LENGTH = 256
 # The type in which numbers of so many bits are measured.
 MEASURED_DTYPES = {16: torch.bfloat16, 32: torch.float32}
 # Form and mixer in which kernels are measured, by the name of the tile that they share in the configurations.
-GROUPS = {"tile": ("chunk", "S"), "lit_tile": ("chunk", "LIT"), "rnn": ("rnn", "S")}  # rnn has no tile
+GROUPS = {"tile": ("chunk", "S"), "lit_tile": ("chunk", "LIT")}
 # What is tried of each kernel of a group, all combinations that are not larger than tile and head dimension.
 SLICES = (64, 32, 16)
 LAUNCH = {"num_warps": (4, 8), "num_stages": (2, 1)}
@@ -83,7 +82,6 @@ GRIDS = {
         "lit_output": {"value_tile": (256, 128, 64, 32), **LAUNCH},
         "lit_gradient": {"head_tile": (128, 64, 32), "value_tile": (128, 64, 32), **LAUNCH},
     },
-    "rnn": {"rnn": {"value_tile": (32, 16), "num_warps": (1, 2, 4), "num_stages": (1,)}},
 }
 # Names of the kernels in the code, by those in the configurations.
 KERNELS = {name: f"{name}_kernel" for grids in GRIDS.values() for name in grids}
@@ -91,7 +89,7 @@ KERNELS["lit_states"] = "partial_states_kernel"
 
 
 def absent_gpu(architecture: str) -> SimpleNamespace:
-    """What the compiler asks of Triton's driver, for a GPU that is not there."""
+    """A driver for Triton's compiler, of a GPU that is not there."""
     capability = int(architecture.removeprefix("sm_"))
     return SimpleNamespace(
         get_current_device=lambda: capability,
@@ -117,12 +115,10 @@ def make_inputs(mixer: str, length: int, dim: int, dtype: torch.dtype, device: s
 
 
 def run_passes(form: str, inputs: list) -> None:
-    """A forward and a backward pass. The RNN form has only the first."""
+    """A forward and a backward pass."""
     form, *later = form.split()
     division = "later" if later else "sum"
-    if form == "rnn":
-        triton_launch.compute_rnn(*inputs, 0, division, "both")
-    elif form == "feature_map":
+    if form == "feature_map":
         triton_launch.launch_silu_norm(inputs[0])
         triton_launch.launch_silu_norm(inputs[0], inputs[0])
     else:
@@ -189,7 +185,7 @@ def compile_case(form: str, mixer: str, dim: int, dtype: str, architecture: str)
 
 
 def faults(result: dict) -> list[str]:
-    """What a compiled kernel must not do."""
+    """Faults of a compiled kernel."""
     found = [result["error"]] if result["error"] else []
     if result["stack_bytes"]:
         found.append(f"spills into {result['stack_bytes']} bytes of stack")
@@ -214,8 +210,8 @@ def print_results(results: list[dict]) -> None:
 
 def tiles(group: str, bits: int, dim: int) -> list[int]:
     """Tokens of a tile: as many as registers can be expected to hold, and less."""
-    largest = min({"tile": 128, "lit_tile": 64, "rnn": 0}[group], 2**17 // (bits * dim))
-    return [tile for tile in (largest, largest // 2, largest // 4) if tile >= 16] or [0]
+    largest = min({"tile": 128, "lit_tile": 64}[group], 2**17 // (bits * dim))
+    return [tile for tile in (largest, largest // 2, largest // 4) if tile >= 16]
 
 
 def candidates(group: str, kernel: str, dim: int, tile: int) -> list[dict[str, int]]:
@@ -225,8 +221,8 @@ def candidates(group: str, kernel: str, dim: int, tile: int) -> list[dict[str, i
     return [dict(zip(grid, some, strict=True)) for some in itertools.product(*values)]
 
 
-def configure(key: tuple, options: dict[str, dict], group: str = "rnn", tile: int = 0) -> None:
-    """Set the options of some kernels, and the tile if the group has one."""
+def configure(key: tuple, options: dict[str, dict], group: str = "", tile: int = 0) -> None:
+    """Set the options of some kernels and, if given, the tile of their group."""
     triton_config.CONFIGS[key] = triton_config.CONFIGS[key] | options | ({group: tile} if tile else {})
 
 
@@ -244,7 +240,7 @@ def fits(key: tuple, group: str, tile: int, kernel: str, option: dict) -> bool:
 
 
 def fitting(key: tuple, cases: list[tuple], deadline: float) -> list[tuple]:
-    """Those of `(group, tile, kernel, option)` that compile without faults and before the deadline."""
+    """The `(group, tile, kernel, option)` that compile without faults and before the deadline."""
     pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
     futures = [pool.submit(fits, key, *case) for case in cases]
     wait(futures, timeout=max(0.0, deadline - time.monotonic()))
@@ -294,7 +290,7 @@ def tune(key: tuple, deadline: float) -> None:
     before, dtype = triton_config.CONFIGS[key], MEASURED_DTYPES[bits]
     options, cases = {}, []  # what is configured comes first
     for group, grids in GRIDS.items():
-        own = 0 if group == "rnn" else before[group]
+        own = before[group]
         for tile in sorted({own, *tiles(group, bits, dim)}, key=lambda tile: (tile != own, -tile)):
             options[group, tile] = {kernel: [before[kernel]] if tile == own else [] for kernel in grids}
             for kernel, few in options[group, tile].items():
@@ -310,7 +306,7 @@ def tune(key: tuple, deadline: float) -> None:
         configured = triton_config.CONFIGS[key]
         configure(key, {kernel: few[0] for kernel, few in some.items()}, group, tile)
         form, mixer = GROUPS[group]
-        inputs = make_inputs(mixer, RNN_LENGTH if form == "rnn" else LENGTH, dim, dtype, "cuda")
+        inputs = make_inputs(mixer, LENGTH, dim, dtype, "cuda")
         total = sum(fastest(key, kernel, few, deadline, form, inputs) for kernel, few in some.items())
         if total < best[group]:
             best[group] = total

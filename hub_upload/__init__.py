@@ -2,7 +2,7 @@
 """
 Publish, check, export and convert LION checkpoints: the functions of the command `lion` (cli.py).
 
-    publish/    `lion bundle` and `lion upload`: complete repositories for the Hub, model cards, Spaces
+    publish/    `lion bundle` and `lion upload`: complete repositories for the Hub, model cards
     convert/    `lion convert`: encoders of transformers, and the checkpoints of the paper's authors
     export/     `lion export`: graphs for ONNX Runtime and OpenVINO
     app/        `lion app`: a page in the browser, and search by meaning

@@ -101,6 +101,15 @@ DELETED_FIELDS = {
     "num_register_tokens": 0,
 }
 DELETED_POOLINGS = ("late", "cls_mean", "prefix", "attention")
+# Values that fields could have in earlier versions.
+DELETED_VALUES = {
+    "mixer_type": ("diagonal",),
+    "feature_map": ("performer", "softmax"),
+    "patch_order": ("hilbert", "zigzag"),
+    "decay_activation": ("softplus",),
+}
+# Fields that are left over without these values.
+LEFT_OVER_FIELDS = ("decay_activation", "decay_rank")
 CONVERT_AGAIN = (
     "An earlier version made such models of other encoders. Make it again of its source, which stays the encoder that "
     "it is: `lion convert <source> <folder>`."
@@ -131,6 +140,8 @@ OTHER_NAMES = {
     "hidden_activation": "give `hidden_act`.",
     "norm_eps": "give `layer_norm_eps`.",
     "rms_norm_eps": "give `layer_norm_eps`.",
+    "decay_activation": "decays are the sigmoid of their logits: leave it out.",
+    "decay_rank": "no mixer has it any more: leave it out.",
     "dropout": "give `hidden_dropout_prob`, `attention_probs_dropout_prob` or both.",
     "n_layer": "give `num_hidden_layers`.",
     "n_layers": "give `num_hidden_layers`.",
@@ -184,11 +195,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     Args:
         modality (`"text"` or `"image"`, defaults to `"text"`):
             What the encoder reads: `input_ids` or `pixel_values`.
-        mixer_type (`"lit"`, `"decay"`, `"selective"`, `"diagonal"`, `"softmax"` or `"luna"`, defaults to
-            `"selective"`):
+        mixer_type (`"lit"`, `"decay"`, `"selective"`, `"softmax"` or `"luna"`, defaults to `"selective"`):
             How the influence of a token decays with distance: not at all (LION-LIT), by one learnt rate per head
-            (LION-D), by a rate computed from each token (LION-S), or by a rate for each channel of the keys, computed
-            from each token. `"softmax"` is the attention of BERT and ViT, computed by transformers' functions
+            (LION-D), or by a rate computed from each token (LION-S). `"softmax"` is the attention of BERT and ViT,
+            computed by transformers' functions
             (`attn_implementation` `"eager"`, `"sdpa"`, ...) in the same backbone, for comparison, and `"luna"` packs
             the tokens into a memory of a fixed length and unpacks them (Luna, Ma et al. 2021). Both ignore the fields
             of linear attention, `feature_map`, `normalization`, `head_directions`, `patch_order` and
@@ -202,12 +212,11 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             Number of tokens that a layer of type `"sliding_attention"` sees on each side, besides the token itself: |i
             - j| <= `sliding_window`. Padded tokens do not count. In images, tokens are counted along the rows of
             patches, one row after the other, after the CLS token. Defaults to 64 if there are such layers.
-        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"softmax"`, `"performer"`, `"hedgehog"` or `"identity"`,
-            defaults to `"relu"`):
-            The map applied to queries and keys. `"performer"` are positive random features, drawn once per layer and
-            saved with the weights. `"hedgehog"` is learnt, softmax(±W x) with a matrix W for each head and twice as
-            many features as a head has dimensions; it can imitate softmax attention, for models that are converted
-            from it. `"identity"` needs `normalization="none"`.
+        feature_map (`"silu_norm"`, `"elu"`, `"relu"`, `"hedgehog"` or `"identity"`, defaults to `"relu"`):
+            The map applied to queries and keys. `"relu"` is recommended; `"silu_norm"`, `"elu"` and `"identity"`,
+            which needs `normalization="none"`, are for LION as published. `"hedgehog"` is learnt, softmax(±W x) with
+            a matrix W for each head and twice as many features as a head has dimensions; it can imitate softmax
+            attention, for models that are converted from it.
         num_key_heads (`int`, *optional*):
             Heads of queries and keys in linear layers, a divisor of `num_attention_heads`. Each is `hidden_size` /
             `num_key_heads` wide and serves several heads, whose decays and values stay their own. The state of a head
@@ -246,11 +255,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         pooling (`"cls"` or `"mean"`, defaults to `"mean"`):
             How a sequence is reduced to one vector: its first token, which a dense layer and tanh follow in texts
             (BERT), or the mean of all tokens.
-        patch_order (`"raster"`, `"snake"`, `"zigzag"` or `"hilbert"`, defaults to `"raster"`):
-            The order in which patches are scanned. All but `"raster"` average the scan along a curve and the one
-            along its transpose, each with its own decays: `"snake"` follows the rows, alternately to the right and to
-            the left, `"zigzag"` the diagonals, and `"hilbert"` Hilbert's curve. Images only; the mixer `"lit"` ignores
-            it.
+        patch_order (`"raster"` or `"snake"`, defaults to `"raster"`):
+            The order in which patches are scanned. `"snake"` averages the scan along the rows, alternately to the
+            right and to the left, and the one along the columns, each with its own decays, for LION-D♮ and LION-S♮
+            as published. Images only; the mixer `"lit"` ignores it.
         head_directions (`"both"` or `"alternate"`, *optional*):
             Which way the heads of linear attention read. With `"both"`, as published, every head sees all tokens;
             without positions such a model cannot tell left from right. With `"alternate"`, heads 0, 2, … read forward
@@ -260,12 +268,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             Standard deviation of the initial weights of the projections in a mixer and of the one after it. `None` for
             `hidden_size ** -0.5`, which works for models of every width; all other weights use `initializer_range`.
             With BERT's 0.02, queries and keys of small models are so small that the feature map is nearly constant.
-        decay_activation (`"sigmoid"` or `"softplus"`, defaults to `"sigmoid"`):
-            The map from a logit z to a decay, for the mixers `"selective"` and `"diagonal"`: λ = sigmoid(z), or
-            exp(-r softplus(z)) with a learnt r as in Mamba-2. Softplus is unbounded: the authors of LION saw NaN in
-            the loss with such gates and advise against them.
-        decay_rank (`int`, defaults to 16):
-            Rank of the projection that computes the decays of a token, for the mixer `"diagonal"`.
         luna_length (`int`, defaults to 16):
             Number of vectors in the memory of the mixer `"luna"`.
         luna_activation (`"softmax"`, `"softplus"` or `"elu"`, defaults to `"softmax"`):
@@ -346,10 +348,10 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     _out_features: list[str] | None = None
     _out_indices: list[int] | None = None
 
-    mixer_type: Literal["lit", "decay", "selective", "diagonal", "softmax", "luna"] = "selective"
+    mixer_type: Literal["lit", "decay", "selective", "softmax", "luna"] = "selective"
     layer_types: list[str] | None = None
     sliding_window: int | None = None
-    feature_map: Literal["silu_norm", "elu", "relu", "softmax", "performer", "hedgehog", "identity"] = "relu"
+    feature_map: Literal["silu_norm", "elu", "relu", "hedgehog", "identity"] = "relu"
     normalization: Literal["sum", "none"] = "sum"
     attention_layer_norm: bool = False
     position_embedding_type: Literal["none", "absolute", "cyclic"] | None = None
@@ -357,11 +359,9 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     norm_position: Literal["pre", "post"] = "pre"
     use_gated_mlp: bool = True
     pooling: Literal["cls", "mean"] = "mean"
-    patch_order: Literal["raster", "snake", "zigzag", "hilbert"] = "raster"
+    patch_order: Literal["raster", "snake"] = "raster"
     head_directions: Literal["both", "alternate"] | None = None
     mixer_initializer_range: float | int | None = None
-    decay_activation: Literal["sigmoid", "softplus"] = "sigmoid"
-    decay_rank: int = 16
     luna_length: int = 16
     luna_activation: Literal["softmax", "softplus", "elu"] = "softmax"
     luna_tie_kv: bool = False
@@ -457,6 +457,13 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         if "max_position_embeddings" in given:
             given = {"initial_context_length": None} | given
         stored = published_fields((config_dict | given).get("modality", "text")) | config_dict
+        for name, values in DELETED_VALUES.items():
+            if stored.get(name) in values:
+                raise ValueError(
+                    f"The stored configuration has `{name}` {stored[name]!r}, which this version no longer has. "
+                    "The code that was saved beside the weights still computes it: load it with "
+                    "trust_remote_code=True in a process that does not import modeling_lion."
+                )
         if stored["pooling"] in DELETED_POOLINGS:
             raise ValueError(f"The stored configuration has `pooling` {stored['pooling']!r}. {CONVERT_AGAIN}")
         return super().from_dict({"transformers_version": __version__} | stored | given, **kwargs)
@@ -477,6 +484,8 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         Raises:
             ValueError: if one has a value that no model has any more.
         """
+        for name in LEFT_OVER_FIELDS:
+            stored.pop(name, None)
         is_text = self.modality == "text"
         has_dense = is_text and self.pooling == "cls"
         computed = {"embedding_norm": is_text, "pooler_act": "tanh" if has_dense else "none"}
@@ -603,7 +612,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
     @property
     def has_decays(self) -> bool:
         """Whether the influence of tokens decays with distance, so that their order matters without positions."""
-        return self.has_linear_layers and self.mixer_type in ("decay", "selective", "diagonal")
+        return self.has_linear_layers and self.mixer_type in ("decay", "selective")
 
     @property
     def rope_parameters_by_type(self) -> dict[str, dict | None]:
@@ -647,17 +656,16 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         """
         How transformers splits a layer among processes (tensor parallelism): the MLP by its inner features, attention
         by heads, with the decays of each head. Attention is not split unless it is a concatenation of independent
-        heads: not with a LayerNorm over all heads, two scans with their own decays, parameters that heads share, decay
-        rates, or softmax layers; nor with a learnt feature map, a window in the heads or shared keys. Nor with a short
-        convolution: transformers splits one of the last two dimensions of a weight, and the channels of a convolution
-        are the first.
+        heads: not with a LayerNorm over all heads, two scans with their own decays, or softmax layers; nor with a
+        learnt feature map, a window in the heads or shared keys. Nor with a short convolution: transformers splits one
+        of the last two dimensions of a weight, and the channels of a convolution are the first.
         """
         plan = {"layers.*.mlp.up_proj": "colwise", "layers.*.mlp.down_proj": "rowwise"}
         if self.use_gated_mlp:
             plan["layers.*.mlp.gate_proj"] = "colwise"
-        if self.attention_layer_norm or self.num_scans > 1 or self.decay_activation == "softplus":
+        if self.attention_layer_norm or self.num_scans > 1:
             return plan
-        if self.conv_kernel > 0 or self.has_softmax_layers or self.mixer_type == "diagonal":
+        if self.conv_kernel > 0 or self.has_softmax_layers:
             return plan
         if self.local_window > 0 or self.feature_map == "hedgehog" or self.key_dim != self.head_dim:
             return plan
@@ -709,7 +717,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             "initial_context_length",
             "type_vocab_size",
             "num_channels",
-            "decay_rank",
             "luna_length",
             "chunk_size",
             "local_window",
@@ -757,9 +764,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         if self.key_dim == self.head_dim:
             return
         hindrances = {
-            f"`mixer_type` {self.mixer_type!r}, which has a decay for each channel of a head": (
-                self.mixer_type == "diagonal"
-            ),
             f"`local_window` {self.local_window}, whose softmax has a key for each head": self.local_window > 0,
             "`rope_parameters` of linear layers, which turn the channels of a head": (
                 self.rope_parameters_by_type.get("linear_attention") is not None
@@ -798,7 +802,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
         if self.mixer_type == "luna" or "linear_attention" in given and not self.mixer_is_linear:
             raise ValueError(
                 f"`layer_types` is {given} with `mixer_type` {self.mixer_type!r}, which is not linear attention; set "
-                '`mixer_type` to "lit", "decay", "selective" or "diagonal", or leave `layer_types=None`.'
+                '`mixer_type` to "lit", "decay" or "selective", or leave `layer_types=None`.'
             )
 
     def validate_directions(self):
@@ -823,12 +827,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             raise ValueError(
                 '`feature_map="identity"` with `normalization="sum"` divides by numbers of either sign; set '
                 '`normalization="none"`, or a positive `feature_map` ("silu_norm", "elu").'
-            )
-
-        if self.feature_map == "hedgehog" and self.mixer_type == "diagonal":
-            raise ValueError(
-                "`feature_map` is 'hedgehog' with `mixer_type` 'diagonal', which has a decay for each channel of the "
-                'head and none for half of the features: set another `feature_map`, or `mixer_type="selective"`.'
             )
 
     def validate_local_window(self):
@@ -902,19 +900,6 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
                 "another `partial_rotary_factor`."
             )
 
-    def validate_decays(self):
-        if self.decay_activation == "softplus":
-            if self.mixer_type not in ("selective", "diagonal"):
-                raise ValueError(
-                    f"`decay_activation` is 'softplus' with `mixer_type` {self.mixer_type!r}, whose decays are not "
-                    'computed from tokens; leave `decay_activation="sigmoid"`, or set `mixer_type` to "selective" or '
-                    '"diagonal".'
-                )
-            logger.warning_once(
-                '`decay_activation="softplus"` is unbounded. The authors of LION saw NaN in the loss with unbounded '
-                'gates and use "sigmoid": lower the learning rate or clip gradients if training diverges.'
-            )
-
     def validate_short_convolution(self):
         if self.conv_kernel < 0 or self.conv_kernel > 0 and self.conv_kernel % 2 == 0:
             raise ValueError(
@@ -925,7 +910,7 @@ class LionConfig(BackboneConfigMixin, PreTrainedConfig):
             raise ValueError(
                 f"`conv_kernel` is {self.conv_kernel} with `mixer_type` {self.mixer_type!r} and `layer_types` "
                 f"{self.layer_types}, and softmax has no short convolution; set `conv_kernel=0`, or have layers of a "
-                'linear mixer ("lit", "decay", "selective", "diagonal").'
+                'linear mixer ("lit", "decay", "selective").'
             )
 
     def validate_image(self):

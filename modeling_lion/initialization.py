@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from .embeddings import LionImageEmbeddings
-from .mixers.feature_map import Hedgehog, PositiveRandomFeatures
+from .mixers.feature_map import Hedgehog
 from .mixers.linear_decay import DecayGate, FixedDecay, initial_decay_logits
 from .mixers.luna import LunaMixer
 from .mixers.short_conv import ShortConv
@@ -32,19 +32,11 @@ def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:
     """Initialise one module, without its children; modules that are not LION's are left unchanged."""
     if hasattr(module, "initializer_range"):
         init.normal_(module.weight, std=module.initializer_range)
-    elif isinstance(module, FixedDecay):
+    elif isinstance(module, FixedDecay | DecayGate):
         init.copy_(module.bias, initial_decay_logits(config))
-    elif isinstance(module, DecayGate):
-        init.copy_(module.bias, module.bias_of(initial_decay_logits(config)))
-        if module.log_rate_bias is not None:
-            init.zeros_(module.log_rate_bias)
-        if config.mixer_type == "diagonal":  # as large as for a gate that reads the hidden states directly
-            init.normal_(module.weight, std=module.in_features**-0.5)
     elif isinstance(module, ShortConv):
         bound = module.weight.shape[-1] ** -0.5  # as nn.Conv1d
         init.uniform_(module.weight, -bound, bound)
-    elif isinstance(module, PositiveRandomFeatures):
-        init.copy_(module.projection, module.random_projection())
     elif isinstance(module, Hedgehog):
         init.copy_(module.weight, torch.eye(module.weight.shape[-1]).expand_as(module.weight))
     elif isinstance(module, LunaMixer) and module.memory is not None:

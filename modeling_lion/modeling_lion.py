@@ -63,7 +63,7 @@ from .layout.text import real_tokens, text_layout
 from .layout.tiles import is_faster_in_tiles
 from .loading import check_config, check_mixer_weights, explain_damaged_weights
 from .mixers.linear import LinearMixer
-from .mixers.linear_decay import DecayMixer, DiagonalMixer, SelectiveMixer
+from .mixers.linear_decay import DecayMixer, SelectiveMixer
 from .mixers.luna import LunaMixer
 from .mixers.mixer import Mixer
 from .mixers.softmax import SlidingMixer, SoftmaxMixer
@@ -73,7 +73,6 @@ MIXERS = {
     "lit": LinearMixer,
     "decay": DecayMixer,
     "selective": SelectiveMixer,
-    "diagonal": DiagonalMixer,
     "softmax": SoftmaxMixer,
     "luna": LunaMixer,
 }

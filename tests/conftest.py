@@ -23,11 +23,11 @@ from modeling_lion.attention.implementation_names import attention_names
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]
-MIXERS = [*LINEAR_MIXERS, "diagonal", "softmax", "luna", "hybrid"]
+MIXERS = [*LINEAR_MIXERS, "softmax", "luna", "hybrid"]
 KERNELS = ["parallel", "chunk", "rnn"]
-# Mixers in the kernels that compute them. Decays per channel go through the same code as those of "selective".
+# Mixers in the kernels that compute them.
 PAIRS = [(mixer, kernel) for mixer in LINEAR_MIXERS for kernel in KERNELS]
-PAIRS += [("diagonal", "chunk"), ("softmax", "sdpa"), ("luna", "sdpa"), ("hybrid", "chunk")]
+PAIRS += [("softmax", "sdpa"), ("luna", "sdpa"), ("hybrid", "chunk")]
 BATCH, LENGTH, CHOICES, LABELS = 3, 9, 4, 3
 # Weights large enough for a mistake to show, several chunks per sequence, a grid that is not square.
 TINY = {

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the cases of tests/triton/ found: failures first, and of those of a kind the smallest case."""
+"""Results of the cases of tests/triton/: failures first, and the smallest case of each kind."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ def key_of_sources(gpu: str) -> str:
 
 
 def outcomes(file: Path, key: str) -> dict[str, dict]:
-    """By case, of these sources: failed if it ever failed since it was last run, as the last line says."""
+    """The last outcome of each case with these sources; a crash does not replace a failure."""
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     found = {}
     for line in lines:
@@ -36,7 +36,7 @@ def outcomes(file: Path, key: str) -> dict[str, dict]:
 
 
 def size_of(case: str) -> tuple:
-    """Of two cases the smaller one has smaller numbers in its name."""
+    """Sort key: the smaller case has smaller numbers in its name."""
     return sum(int(x) for x in re.findall(r"(?<![a-z\d])\d+(?!\d)", case.partition("[")[2])), case
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import torch
 from bench_models import compile_layers
-from fashion_mnist import CLASSES, SIDE, load_fashion_mnist
-from mamba_peers import MAMBA_PEERS, use_mamba
 from measure import REHEARSAL, append_rows, gpu, is_measured, make_parser, torch_device
+from peers.mamba import MAMBA_PEERS, use_mamba
+from tasks.fashion_mnist import CLASSES, SIDE, load_fashion_mnist
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -91,7 +91,7 @@ def accuracy(model: torch.nn.Module, images: Tensor, labels: Tensor, autocast, s
 
 
 def train(model: torch.nn.Module, splits: dict, args, deadline: float, is_vim: bool) -> dict:
-    """What a row has of a training, or of one that would end after the deadline, whose accuracy is then `None`."""
+    """Columns for a training; accuracy `None` if it would end after the deadline."""
     device = torch_device(args.device)
     model.to(device).train()
     if not is_vim:  # whose scan is a loop over the tokens, which a compiler would unroll

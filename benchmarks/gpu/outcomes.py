@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def first_error(report: pytest.TestReport) -> str:
-    """What went wrong, in a line or two."""
+    """The error in a line or two."""
     crash = getattr(report.longrepr, "reprcrash", None)
     return (crash.message if crash else str(report.longrepr or ""))[:400]
 

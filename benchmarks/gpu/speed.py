@@ -8,7 +8,9 @@ import math
 from pathlib import Path
 
 import matplotlib
-from measure import COLORS, LIONS, PASSES, RESULTS, latest, markdown_table, mean_std, read_rows
+from measure import RESULTS, latest, read_rows
+from reports.cells import markdown_table, mean_std
+from reports.names import COLORS, LIONS, PASSES
 
 
 matplotlib.use("Agg")
@@ -60,7 +62,7 @@ class Kernels:
         return sorted({key[0] for key in self.rows if key[2] != "limit"})
 
     def seconds(self, length: int, direction: str, mixer: str, kernel: str | None = None) -> float | None:
-        """Of one kernel, or of the fastest one."""
+        """Seconds of one kernel, or of the fastest one."""
         times = [
             row["median"]
             for (*case, name), row in self.rows.items()
@@ -101,7 +103,7 @@ def pair(values: list[float | None]) -> str:
 
 
 def eight_numbers(table: Path, lengths: tuple[int, ...]) -> str:
-    """Of each LION at two lengths the time ÷ that of the fastest softmax attention."""
+    """Time ÷ that of the fastest softmax attention, for each LION at two lengths."""
     found = Kernels(table)
     rows = [
         [mixer, *(pair([found.ratio(length, x, mixer) for x in PASSES]) for length in lengths)]

@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from unittest.mock import patch
 
-from mamba_peers import MAMBA_PEERS, use_mamba
 from transformers import AutoModelForImageClassification, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from modeling_lion import (
@@ -22,6 +21,7 @@ from modeling_lion import (
     modeling_lion,
 )
 from modeling_lion.mixers.mixer import Mixer
+from peers.mamba import MAMBA_PEERS, use_mamba
 
 
 OWN_MIXERS: dict[str, type[Mixer]] = {}

@@ -3,10 +3,10 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import combinations
 
-from measure import markdown_table, mean_std
+from reports.cells import markdown_table, mean_std
+from reports.registry import Read, table
 
 
 STAGES = {"equal steps": "Equal steps", "equal time": "Equal time: as many steps as take the Transformer's"}
@@ -24,7 +24,6 @@ TEXTS = {
     "sentiment": "ratings, test Pearson × 100",
     "documents": "part of the manual, test accuracy %",
 }
-Read = Callable[..., list[dict]]
 # By contestant the scores of its seeds, in percent.
 Scores = dict[str, list[float]]
 
@@ -116,6 +115,7 @@ def step_ratios(speed: list[dict], column: str, titles: dict[str, str]) -> dict[
     return {title.split(", test")[0]: found for title, found in of.items() if found}
 
 
+@table("real images", csv=("real_images", "real_images_speed"))
 def real_images(read: Read) -> str:
     rows, speed = read("real_images"), read("real_images_speed")
     scores = by_stage(rows, "scale", IMAGES, "test_accuracy")
@@ -124,6 +124,7 @@ def real_images(read: Read) -> str:
     return score_tables(scores, step_ratios(speed, "scale", IMAGES), read("published"), of | times)
 
 
+@table("real text", csv=("real_text", "real_text_speed"))
 def real_text(read: Read) -> str:
     """Of the scale "cpu", or of the only one that there is."""
     rows, speed = read("real_text"), read("real_text_speed")

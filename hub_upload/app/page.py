@@ -308,8 +308,8 @@ def launch_app(app, host: str | None = None, port: int | None = None, **options)
 
     Args:
         app: of `build_app`.
-        host, port: where; by default what GRADIO_SERVER_NAME and GRADIO_SERVER_PORT say (as in a Space), or this
-            machine alone and a free port from 7860 on.
+        host, port: where; by default what GRADIO_SERVER_NAME and GRADIO_SERVER_PORT say, or this machine alone and a
+            free port from 7860 on.
         options: of `Blocks.launch`.
 
     Returns:

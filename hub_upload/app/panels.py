@@ -20,7 +20,6 @@ from transformers.utils import cached_file
 
 from modeling_lion import AttentionReport
 from modeling_lion.mixers.linear import LinearMixer
-from modeling_lion.mixers.linear_decay import DiagonalMixer
 
 from ..checkpoint import find_checkpoint, load_model, load_preprocessor
 from ..publish.model_card import attention_in_words
@@ -326,10 +325,9 @@ def linear_layers(served: Served) -> list[int]:
 def why_not_heads(served: Served) -> str | None:
     if isinstance(served.traits, InPlaceTraits):
         return f"it shows the layers of a LionModel, and {served.name} is a {served.kind}."
-    layers, linear = served.model.base_model.layers, linear_layers(served)
-    if linear and not isinstance(layers[linear[0] - 1].attention.mixer, DiagonalMixer):
+    if linear_layers(served):
         return None
-    return f"it shows one decay mask per head, and the mixer of {served.name} is {served.model.config.mixer_type!r}."
+    return f"it shows decay masks, and the mixer of {served.name} is {served.model.config.mixer_type!r}."
 
 
 def heads_of_text(served: Served, text: str, layer: int, shown: str) -> Reading:

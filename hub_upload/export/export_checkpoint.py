@@ -111,8 +111,6 @@ def check_exportable(model: PreTrainedModel, attn_implementation: str) -> None:
         raise ValueError(f"A {name} cannot be exported: {REFUSED[name]}.")
     if traits_of(model).modality == "audio":
         raise ValueError(f"A {name} cannot be exported: it reads sounds, and graphs are of texts and images.")
-    if getattr(model.config, "mixer_type", None) == "diagonal" and attn_implementation == "parallel":
-        raise ValueError('`attn_implementation="parallel"` has no graph with `mixer_type` \'diagonal\': use "chunk".')
 
 
 def save_modules(source: Path, folder: Path) -> str | None:

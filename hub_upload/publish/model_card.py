@@ -31,7 +31,6 @@ MIXERS = {
     "lit": ("LION-LIT", "without decay, the Linear Transformer read both ways"),
     "decay": ("LION-D", "with one learnt decay per head, as RetNet has fixed ones"),
     "selective": ("LION-S", "with a decay per head computed from each token, as in Mamba-2"),
-    "diagonal": ("LION with diagonal decays", "with a decay for each channel of the keys, computed from each token"),
     "luna": ("Luna in the backbone of LION", "through a memory of fixed length, in linear time"),
     "softmax": ("Softmax attention in the backbone of LION", "as in BERT and ViT, to compare LION with"),
 }

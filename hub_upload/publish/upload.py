@@ -8,7 +8,7 @@ After a broken connection, the same call sends only what is missing.
 
 import argparse
 import tempfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
@@ -17,11 +17,9 @@ from huggingface_hub.utils import validate_repo_id
 from ..checkpoint import is_weights
 from .bundle import (
     CARD_OPTIONS,
-    Bundle,
     add_card_arguments,
     check_license,
     create_bundle,
-    file_sizes,
     given_metadata,
     is_bundle,
     open_bundle,
@@ -29,7 +27,6 @@ from .bundle import (
 )
 from .clean_process import load_in_clean_process
 from .refusals import bundle_files
-from .space import FOLDERS, create_space
 
 
 ADVICE = {
@@ -56,7 +53,6 @@ def upload_checkpoint(
     repo_id: str,
     *,
     dry_run: bool = False,
-    space: bool = False,
     eval_results: str | Path | None = None,
     file: str | Path | None = None,
     **options,
@@ -69,7 +65,6 @@ def upload_checkpoint(
         folder: a bundle, made by `create_bundle`, which is sent as it is; or a trained checkpoint, which is bundled.
         repo_id: `user/name`. A repository that does not exist is made.
         dry_run: check everything, send nothing, use no network.
-        space: publish a Space, the page of `lion app` with the checkpoint in it, instead of a model.
         eval_results, file: as in `create_bundle`.
         options: `license`, `language`, `datasets`, `base_model` as in `create_bundle`; the others as in `push_folder`.
 
@@ -98,17 +93,9 @@ def upload_checkpoint(
         else:
             check_license(given_metadata(folder, **card))
             target = Path(temporary) / "bundle"
-            name = None if space else repo_id
-            bundle = create_bundle(folder, target, name=name, eval_results=eval_results, file=file, **card)
-        sending = f"{'Would send' if dry_run else 'Sending'} to {repo_id}:\n"
-        if space:
-            bundle = space_of(bundle, Path(temporary) / "space", folder.absolute().name)
-            print(sending)
-            print_bundle(bundle)
-            print("\nThe page started in a process that had only these files and what requirements.txt names.")
-            return None if dry_run else push_folder(bundle.folder, repo_id, space=True, **options)
+            bundle = create_bundle(folder, target, name=repo_id, eval_results=eval_results, file=file, **card)
         loaded = load_in_clean_process(bundle.folder)
-        print(sending)
+        print(f"{'Would send' if dry_run else 'Sending'} to {repo_id}:\n")
         print_bundle(bundle)
         if repo_id not in (bundle.folder / "README.md").read_text(encoding="utf-8"):
             print(f"\nNote: README.md does not say how to load {repo_id}: is it about another repository?")
@@ -120,19 +107,10 @@ def upload_checkpoint(
         return None if dry_run else push_folder(bundle.folder, repo_id, **options)
 
 
-def space_of(bundle: Bundle, target: Path, title: str) -> Bundle:
-    """The Space for the checkpoint in a bundle (`create_space`)."""
-    license = bundle.metadata["license"]
-    create_space(bundle.folder, target, title, license)
-    facts = {"sdk": "gradio", "app_file": "app.py", "license": license}
-    return Bundle(target, file_sizes(target), facts, bundle.verification, bundle.left_out)
-
-
 def push_folder(
     folder: str | Path,
     repo_id: str,
     *,
-    space: bool = False,
     private: bool | None = None,
     create_pr: bool = False,
     revision: str | None = None,
@@ -142,12 +120,11 @@ def push_folder(
     Send the files of a bundle in one commit, then compare names and hashes of what arrived.
 
     The commit deletes weights of an earlier upload that are not part of this one, since `from_pretrained` might load
-    them instead. In a Space it also deletes earlier files in the folders of code and of the model.
+    them instead.
 
     Args:
         folder: of the bundle.
         repo_id: `user/name`; made if it does not exist.
-        space: whether it is a Space, of Gradio, and no model.
         private: whether a repository that is made is private; by default as the user or organization has chosen. If
             true, one that exists must be private already.
         create_pr: open a pull request instead of committing.
@@ -164,38 +141,35 @@ def push_folder(
     api = HfApi()
     folder = Path(folder)
     check_repo_id(repo_id)
-    kind, sdk = {"repo_type": "space" if space else "model"}, {"space_sdk": "gradio"} if space else {}
     state = f"Nothing was sent to {repo_id}."
     unchanged = f"No file was committed: {repo_id} holds what it held before (a new repository is empty)."
     try:
         if not create_pr:
-            repo_id = api.create_repo(repo_id, private=private, exist_ok=True, **kind, **sdk).repo_id
+            repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
             state = unchanged
-        if private and not api.repo_info(repo_id, **kind).private:
+        if private and not api.repo_info(repo_id).private:
             raise ValueError(
                 f"{repo_id} exists and everybody can see it, so --private cannot keep these files private: make the "
                 "repository private in its settings, choose another name, or leave out --private."
             )
         if not create_pr and revision is not None:
-            api.create_branch(repo_id, branch=revision, exist_ok=True, **kind)
-        parent = api.repo_info(repo_id, revision=revision, **kind).sha
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        parent = api.repo_info(repo_id, revision=revision).sha
         state = unchanged
         files = {path.relative_to(folder).as_posix(): path for path in bundle_files(folder)}
-        held = api.list_repo_files(repo_id, revision=parent, **kind)
+        held = api.list_repo_files(repo_id, revision=parent)
         operations = [CommitOperationAdd(name, str(path)) for name, path in files.items()]
-        is_ours = (lambda name: PurePosixPath(name).parts[0] in FOLDERS) if space else is_weights
-        operations += [CommitOperationDelete(name) for name in held if is_ours(name) and name not in files]
+        operations += [CommitOperationDelete(name) for name in held if is_weights(name) and name not in files]
         try:
             # Until the Hub answers, the commit may or may not have been made.
             state = f"{repo_id} holds what it held before or, if the commit had just been sent, all of the new files."
             commit = api.create_commit(
                 repo_id,
                 operations,
-                commit_message=commit_message or f"Upload a LION {kind['repo_type']}",
+                commit_message=commit_message or "Upload a LION model",
                 create_pr=create_pr,
                 revision=revision,
                 parent_commit=parent,
-                **kind,
             )
             arrived_at, url = commit.pr_revision or commit.oid, commit.pr_url or commit.commit_url
         except Exception as error:
@@ -204,12 +178,12 @@ def push_folder(
                 answered = isinstance(error, HfHubHTTPError)
                 state = unchanged + ("" if answered else " Look whether it has a new pull request, all the same.")
                 raise
-            if differences(api, repo_id, revision, folder, **kind):
+            if differences(api, repo_id, revision, folder):
                 state = unchanged
                 raise
-            arrived_at, url = revision, f"{api.endpoint}/{'spaces/' if space else ''}{repo_id}"
+            arrived_at, url = revision, f"{api.endpoint}/{repo_id}"
         state = f"{repo_id} has a new commit, but what it holds could not be compared with {folder}."
-        wrong = differences(api, repo_id, arrived_at, folder, **kind)
+        wrong = differences(api, repo_id, arrived_at, folder)
     except (HTTPError, OSError, RuntimeError) as error:
         raise UploadError(explain(error, repo_id, state)) from error
     except KeyboardInterrupt as error:
@@ -232,10 +206,10 @@ def check_repo_id(repo_id: str) -> None:
         raise ValueError(f"{repo_id!r} is no name of a repository: give USER/NAME, or ORGANIZATION/NAME.")
 
 
-def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path, repo_type: str = "model") -> list[str]:
+def differences(api: HfApi, repo_id: str, revision: str | None, folder: Path) -> list[str]:
     """One line for each file of the bundle that a revision lacks or has with other content."""
     names = {path.relative_to(folder).as_posix() for path in bundle_files(folder)}
-    compared = api.verify_repo_checksums(repo_id, revision=revision, local_dir=folder, repo_type=repo_type)
+    compared = api.verify_repo_checksums(repo_id, revision=revision, local_dir=folder)
     lines = [f"{name} is missing" for name in compared.extra_paths if name in names]
     return lines + [
         f"{mismatch['path']} has another content ({mismatch['algorithm']} {mismatch['expected']})"
@@ -265,9 +239,6 @@ def explain(error: BaseException, repo_id: str, state: str) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="bundle, save_pretrained folder or Trainer's output")
     parser.add_argument("repo_id", metavar="USER/NAME", help="repository; created if it does not exist")
-    parser.add_argument(
-        "--space", action="store_true", help="publish a Space that runs the page of `lion app` with the model"
-    )
     parser.add_argument("--private", action="store_true", default=None, help="create a private repository")
     parser.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
     parser.add_argument("--revision", help="branch to commit to (default: main)")
@@ -279,8 +250,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    last = "starting the page in a process" if args.space else "loading in a process without this package"
-    print(f"Checking {args.folder}: files, kernels, {last}.", flush=True)
+    print(f"Checking {args.folder}: files, kernels, loading in a process without this package.", flush=True)
     url = upload_checkpoint(**{name: value for name, value in vars(args).items() if name not in ("command", "run")})
     print(
         "\nDry run: nothing was sent." if url is None else f"\nEverything arrived (names and hashes compared): {url}"

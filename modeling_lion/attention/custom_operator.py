@@ -15,10 +15,9 @@ The log decays come from `finite_log_decay` with `closes=False`; each operator t
     "later"   the numerators, in the accumulation dtype; the denominators are differentiable
 
 The first two are the `normalization` of `lion_attention`, the third its `returns_sums`. The denominators are
-`(batch, heads, length)`, in the accumulation dtype; an operator without a hand-written backward may leave them
-unwritten, except for "later". `saved` holds what else the gradients need. Its first entry is the output in the
-accumulation dtype if `output` is narrower and the operands are not (from an output rounded to bfloat16, the gradients
-of the decays would lose most of their digits); otherwise it is empty, `(0,)`.
+`(batch, heads, length)`, in the accumulation dtype. `saved` holds what else the gradients need. Its first entry is the
+output in the accumulation dtype if `output` is narrower and the operands are not (from an output rounded to bfloat16,
+the gradients of the decays would lose most of their digits); otherwise it is empty, `(0,)`.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +43,7 @@ BACKWARD_SCHEMA = (
 def attention_operator(
     name: str,
     compute: Callable,
-    compute_gradients: Callable | None,
+    compute_gradients: Callable,
     plain: Callable,
     allocate_saved: Callable,
     num_saved: int,
@@ -58,8 +57,7 @@ def attention_operator(
         compute_gradients: the backward: from `(grad, grad_denominator, query, key, value, forward, backward, output,
             denominator, saved, chunk_size, division, head_directions, needs_decay)` to the five gradients, empty for
             log decays that are `None` or need none. `output` is the one in the accumulation dtype if it was saved;
-            `saved` holds the rest. `grad_denominator` is `None` except for "later". Without a `compute_gradients`,
-            gradients are those of `plain`.
+            `saved` holds the rest. `grad_denominator` is `None` except for "later".
         plain: the body (attention/plain.py) that computes the same, for second derivatives.
         allocate_saved: allocates `saved`, from the arguments of `compute`.
         num_saved: how many tensors `saved` has.
@@ -78,24 +76,22 @@ def attention_operator(
         saved = allocate_saved(query, key, value, forward, backward, chunk_size, division, head_directions)
         return output, query.new_empty(query.shape[:3], dtype=dtype), *saved
 
-    if compute_gradients is not None:
-        backward_operator = torch.library.custom_op(
-            f"{NAMESPACE}::{name}_backward", compute_gradients, mutates_args=(), schema=BACKWARD_SCHEMA
-        )
+    backward_operator = torch.library.custom_op(
+        f"{NAMESPACE}::{name}_backward", compute_gradients, mutates_args=(), schema=BACKWARD_SCHEMA
+    )
 
-        @backward_operator.register_fake
-        def _(grad, grad_denominator, query, key, value, forward, backward, *others):
-            decays = (x if x is not None and others[-1] else None for x in (forward, backward))
-            decays = (grad.new_empty(0) if x is None else x.new_empty(x.shape) for x in decays)
-            return empty_like(query), empty_like(key), empty_like(value), *decays
+    @backward_operator.register_fake
+    def _(grad, grad_denominator, query, key, value, forward, backward, *others):
+        decays = (x if x is not None and others[-1] else None for x in (forward, backward))
+        decays = (grad.new_empty(0) if x is None else x.new_empty(x.shape) for x in decays)
+        return empty_like(query), empty_like(key), empty_like(value), *decays
 
     def setup_context(ctx, inputs, output):
         *tensors, ctx.chunk_size, ctx.division, ctx.head_directions = inputs
         output, denominator, *saved = output
         if saved and saved[0].dim() > 1:  # a wider output, not `(0,)`
             output = saved[0]
-        results = () if compute_gradients is None else (output, denominator, *saved[1:])
-        save_for_backward(ctx, *tensors, *results)
+        save_for_backward(ctx, *tensors, output, denominator, *saved[1:])
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx, grad, grad_denominator, *_):
@@ -108,7 +104,7 @@ def attention_operator(
         if grad is None and grad_denominator is None:
             return (None,) * 8
         # create_graph=True: the gradient itself will be differentiated.
-        if torch.is_grad_enabled() or compute_gradients is None:
+        if torch.is_grad_enabled():
             arguments = ctx.chunk_size, ctx.division, ctx.head_directions
             grads = (grad, grad_denominator) if has_sums else (grad,)
             return *gradients_of_plain(plain, inputs, needs, grads, *arguments), None, None, None

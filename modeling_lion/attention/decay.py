@@ -43,8 +43,8 @@ class LogDecay(NamedTuple):
     The log decay of every step, ≤ 0, float32 (float64 for float64 inputs).
 
     Attributes:
-        forward: of the steps from token t to token t + 1: `None` (λ = 1), `(heads,)`, `(batch, heads, length)` or,
-            with a decay for each channel of the keys, `(batch, heads, length, head_dim)`. -inf is allowed.
+        forward: of the steps from token t to token t + 1: `None` (λ = 1), `(heads,)` or `(batch, heads, length)`. -inf
+            is allowed.
         backward: of the steps from token t to token t - 1, likewise; the same tensor if both directions agree.
     """
 
@@ -58,16 +58,6 @@ NO_DECAY = LogDecay()
 def is_per_head(log_decay: Tensor | None) -> bool:
     """Whether log decays are the same at every token, `(heads,)`."""
     return log_decay is not None and log_decay.dim() == 1
-
-
-def is_per_channel(log_decay: Tensor | None) -> bool:
-    """Whether log decays differ between the channels of the keys, `(batch, heads, length, head_dim)`."""
-    return log_decay is not None and log_decay.dim() == 4
-
-
-def with_channel_dim(log_decay: Tensor) -> Tensor:
-    """Log decays of tokens, `(..., length)`, as `(..., length, 1)`; log decays per channel unchanged."""
-    return log_decay if is_per_channel(log_decay) else log_decay.unsqueeze(-1)
 
 
 def log_decay_floor(dtype: torch.dtype) -> float:
@@ -122,8 +112,7 @@ def finite_log_decay(
         closes: apply `close_directions`; kernels that compute one direction per head do not need it.
 
     Returns:
-        Both `None`, both `(heads,)`, both `(1 or batch, 1 or heads, length)`, or both `(batch, heads, length,
-        head_dim)`.
+        Both `None`, both `(heads,)`, or both `(1 or batch, 1 or heads, length)`.
     """
     length, dtype = query.shape[2], accumulation_dtype(query.dtype)
     either = log_decay.backward if log_decay.forward is None else log_decay.forward
@@ -150,7 +139,7 @@ def finite_log_decay(
     if cu_seqlens is None:
         return LogDecay(forward, backward)
     borders = cu_seqlens[1:-1].to(device=query.device, dtype=torch.long)
-    last, first = torch.zeros(2, length, *[1] * (forward.dim() - 3), dtype=torch.bool, device=query.device)
+    last, first = torch.zeros(2, length, dtype=torch.bool, device=query.device)
     last, first = last.index_fill(0, borders - 1, True), first.index_fill(0, borders, True)
     return LogDecay(forward.masked_fill(last, floor), backward.masked_fill(first, floor))
 
@@ -181,12 +170,8 @@ class ChunkSums(NamedTuple):
     to_start: Tensor
 
 
-def chunk_sums(forward: Tensor, backward: Tensor, dim: int = -1) -> ChunkSums:
-    """The sums of log decays `(..., chunk)`, or of any shape with the tokens of a chunk in dimension `dim`."""
-    if dim != -1:
-        return ChunkSums(
-            *(x.transpose(dim, -1) for x in chunk_sums(forward.transpose(dim, -1), backward.transpose(dim, -1)))
-        )
+def chunk_sums(forward: Tensor, backward: Tensor) -> ChunkSums:
+    """The sums of log decays `(..., chunk)`."""
     return ChunkSums(
         from_start=torch.cat((torch.zeros_like(forward[..., :1]), forward[..., :-1].cumsum(-1)), dim=-1),
         to_end=forward.flip(-1).cumsum(-1).flip(-1),

@@ -142,7 +142,10 @@ def graph_chunk_body(query, key, value, forward, backward, chunk_size):
     if forward is None:
         return chunk_body(query, key, value, forward, backward, chunk_size)
     length = query.shape[2]
-    num_chunks, padding = chunks_of(length, chunk_size)
+    # If the length may fit one chunk, there is one chunk more: the graph of a single chunk would be a different one.
+    spare = is_symbolic(length) and not is_known_true(length > chunk_size)
+    num_chunks = (length + (1 + spare) * chunk_size - 1) // chunk_size
+    padding = num_chunks * chunk_size - length
     tensors = (pad(x, (0, 0, 0, padding)) for x in (query, key, with_ones(value)))
     query, key, value = (x.unflatten(2, (num_chunks, chunk_size)) for x in tensors)
     forward, backward = bounded(forward, backward, padding, (num_chunks, chunk_size))
@@ -157,22 +160,8 @@ def graph_chunk_body(query, key, value, forward, backward, chunk_size):
         sums = (key * from_key.exp().unsqueeze(-1)).transpose(-1, -2) @ value
         states = pass_states_at_once(sums.flatten(3), total.squeeze(-1), reverse).unflatten(3, sums.shape[3:])
         output = output + (query * to_query.exp().unsqueeze(-1)) @ states
-    return split_ones(cut_length(output.flatten(2, 3), length, dim=2))
-
-
-def chunks_of(length: int | torch.SymInt, chunk: int) -> tuple[int | torch.SymInt, int | torch.SymInt]:
-    """
-    The number of chunks that hold the tokens, and the padding of the last. If the length is symbolic and may fit one
-    chunk, there is one chunk more: the graph of a single chunk would be a different one.
-    """
-    spare = is_symbolic(length) and not is_known_true(length > chunk)
-    num_chunks = (length + (1 + spare) * chunk - 1) // chunk
-    return num_chunks, num_chunks * chunk - length
-
-
-def cut_length(x: Tensor, length: int | torch.SymInt, dim: int) -> Tensor:
-    """The first `length` elements of a dimension; without a slice, which would need to know how long it is."""
-    return x.index_select(dim, torch.arange(length, device=x.device))
+    # The real tokens; without a slice, which would need to know how many they are.
+    return split_ones(output.flatten(2, 3).index_select(2, torch.arange(length, device=output.device)))
 
 
 def bounded(

@@ -13,8 +13,8 @@ from transformers.utils.import_utils import is_triton_available
 from .tracing import allows_custom_op
 
 
-# By backend and name: "parallel", "chunk" and "rnn" are forms of attention (`lion_attention`), "diagonal" is attention
-# with decays per channel; the others are "longest_full_form", "softmax_window", "far_sums" and "silu_norm".
+# By backend and name: "parallel", "chunk" and "rnn" are forms of attention (`lion_attention`); the others are
+# "longest_full_form", "softmax_window", "far_sums" and "silu_norm".
 KERNELS: dict[tuple[str, str], Callable] = {}
 HAS_TRITON = is_triton_available()
 # Wider heads do not fit into the Triton kernels.

@@ -3,14 +3,13 @@
 
 from torch import Tensor
 
-from .decay import NO_DECAY, LogDecay, finite_log_decay, is_per_channel
+from .decay import NO_DECAY, LogDecay, finite_log_decay
 from .export_graph import LONGEST_FULL_FORM, graph_auto_body, graph_chunk_body, is_exporting_a_choice, mean_width
 from .implementation_names import FORMS
 from .kernels import KERNELS, backend_of
 from .numerics import accumulation_dtype, without_autocast
 from .packing import check_borders
 from .plain import chunk_body, finish_plain, parallel_body, prepare_plain, rnn_body
-from .plain_diagonal import diagonal_chunk_body, diagonal_parallel_body
 from .reference import reference_attention
 from .tracing import is_exporting, is_symbolic
 
@@ -20,7 +19,6 @@ LONGEST_ONE_WAY = 1.5
 
 PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
 GRAPH_BODIES = PLAIN_BODIES | {"chunk": graph_chunk_body, "auto": graph_auto_body}
-DIAGONAL_BODIES = {"parallel": diagonal_parallel_body, "chunk": diagonal_chunk_body, "rnn": rnn_body}
 
 
 def lion_attention(
@@ -79,18 +77,15 @@ def lion_attention(
             )
             return (output, weights) if returns_sums else (output.to(value.dtype), weights.to(value.dtype))
         forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
-        backend, is_diagonal = backend_of(query, value), is_per_channel(forward)
+        backend = backend_of(query, value)
         if form == "auto":
             form = fastest_form(query, value, forward, chunk_size, backend, head_directions)
         division = "later" if returns_sums else normalization
         inputs = (query, key, value, forward, backward, chunk_size, division, head_directions)
-        # With decays per channel, the full form would be the same work in longer chunks.
-        name = "diagonal" if is_diagonal and form != "rnn" else form
-        operator = None if is_diagonal and form == "rnn" else KERNELS.get((backend, name))
+        operator = KERNELS.get((backend, form))
         if operator is None:
             is_graph = is_exporting() or is_symbolic(query.shape[2])
-            bodies = DIAGONAL_BODIES if is_diagonal else GRAPH_BODIES if is_graph else PLAIN_BODIES
-            body = bodies[form]
+            body = (GRAPH_BODIES if is_graph else PLAIN_BODIES)[form]
             body, prepared = prepare_plain(body, *inputs)
             sums = body(*prepared)  # called from here to keep stack traces short
             output, denominator = finish_plain(*sums, value.dtype, division, query.shape[-1])
@@ -115,14 +110,14 @@ def fastest_form(
     threads, with and without gradients), a little later, since states cost memory traffic. Heads that read one way
     have half as many states: they were equally fast at 144 to 176 tokens, and at 197 tokens chunks took 0.78 to 1.02
     of the time (one thread). Without decays one state serves all queries, which is always less work. Triton kernels
-    have a limit for each kind of GPU. With decays per channel, the full form does the same work in longer chunks.
+    have a limit for each kind of GPU.
 
     Args:
         log_decay: forward or backward, from `finite_log_decay`.
         backend: which implementation computes (`backend_of`).
     """
     length = query.shape[2]
-    if log_decay is None or is_per_channel(log_decay):
+    if log_decay is None:
         return "chunk"
     if is_exporting_a_choice():
         return "auto"
@@ -147,18 +142,13 @@ def check_arguments(
     if not query.dtype == key.dtype == value.dtype:
         raise ValueError(f"query, key and value must share a dtype; got {query.dtype}, {key.dtype}, {value.dtype}.")
     # Keyed by the number of dimensions: comparing with all shapes would make torch.export specialise on the batch.
-    shapes = {1: query.shape[1:2], 3: query.shape[:3], 4: query.shape}
+    shapes = {1: query.shape[1:2], 3: query.shape[:3]}
     for name, x in zip(LogDecay._fields, log_decay, strict=True):
         if x is not None and x.shape != shapes.get(x.dim()):
             raise ValueError(
-                f"The {name} log_decay must be None, (heads,) = {tuple(query.shape[1:2])}, (batch, heads, length) = "
-                f"{tuple(query.shape[:3])} or (batch, heads, length, head_dim) = {tuple(query.shape)}; got "
-                f"{tuple(x.shape)}."
+                f"The {name} log_decay must be None, (heads,) = {tuple(query.shape[1:2])} or (batch, heads, length) = "
+                f"{tuple(query.shape[:3])}; got {tuple(x.shape)}."
             )
-    forward, backward = log_decay
-    are_two = forward is not backward and forward is not None and backward is not None
-    if are_two and is_per_channel(forward) != is_per_channel(backward):
-        raise ValueError("Either both log decays have the channels of the keys, or neither has.")
     if form not in (*FORMS, "eager"):
         raise ValueError(f'form is {form!r}; give "auto", "parallel", "chunk", "rnn" or "eager".')
     if normalization not in ("sum", "none"):

@@ -25,7 +25,6 @@ from .decay import (
     decay_mask,
     over_tokens,
     reads_forward,
-    with_channel_dim,
 )
 from .numerics import accumulation_dtype, needs_grad, normalize
 
@@ -138,13 +137,12 @@ def rnn_body(query, key, value, forward, backward, chunk_size):
 
         forward   S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ      backward   S_i = λ_{i+1} S_{i+1} + k_i v_iᵀ
 
-    The denominators are the column of S for v = 1. Token i is in both states and is subtracted once. Decays may differ
-    between the channels of the keys, `(batch, heads, length, head_dim)`.
+    The denominators are the column of S for v = 1. Token i is in both states and is subtracted once.
     """
     if forward is None:
         forward = backward = query.new_zeros(1, 1, query.shape[2])
     # Both directions in one recurrence over (direction, batch, heads): the second reads the sequence backwards.
-    log_decays = with_channel_dim(forward), with_channel_dim(backward)
+    log_decays = forward.unsqueeze(-1), backward.unsqueeze(-1)
     inputs = ((query, query), (key, key), (with_ones(value),) * 2, log_decays)
     ahead, back = recur(*(torch.stack((x, y.flip(2))) for x, y in inputs))
     own = (query * key).sum(-1, keepdim=True) * with_ones(value)
@@ -158,7 +156,7 @@ def one_way_rnn_body(query, key, value, forward, backward, chunk_size):
     def turned(x: Tensor) -> Tensor:
         return x.where(is_forward, x.flip(2))
 
-    own = with_channel_dim(forward).where(is_forward, with_channel_dim(backward))
+    own = forward.unsqueeze(-1).where(is_forward, backward.unsqueeze(-1))
     output = recur(*(turned(x).unsqueeze(0) for x in (query, key, with_ones(value), own)))
     return split_ones(turned(output.squeeze(0)))
 
@@ -166,7 +164,7 @@ def one_way_rnn_body(query, key, value, forward, backward, chunk_size):
 def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:
     """
     q_i S_i with S_i = λ_{i-1} S_{i-1} + k_i v_iᵀ, `(directions, batch, heads, length, value_dim)`. The arguments have
-    the same leading dimensions; log decays have 1 or `head_dim` channels.
+    the same leading dimensions; log decays have 1 channel.
     """
     state = key.new_zeros(*key.shape[:3], key.shape[-1], value.shape[-1])
     outputs = []
@@ -191,7 +189,7 @@ def recurrence(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, state: 
 
     Args:
         query, key: `(directions, batch, heads, steps, head_dim)`; value: `(..., steps, value_dim)`.
-        decay: λ of each token, `(directions, 1 or batch, 1 or heads, steps, 1 or head_dim)`.
+        decay: λ of each token, `(directions, 1 or batch, 1 or heads, steps, 1)`.
         state: before the first step, already decayed, `(directions, b, h, head_dim, value_dim)`.
 
     Returns:

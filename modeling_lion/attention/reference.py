@@ -7,7 +7,7 @@ The reference: SPEC §1 and §2 as they are written, in whatever dtype the input
 
 from torch import Tensor
 
-from .decay import NO_DECAY, LogDecay, decay_mask, finite_log_decay, is_per_channel, over_tokens
+from .decay import NO_DECAY, LogDecay, decay_mask, finite_log_decay, over_tokens
 from .numerics import divide
 
 
@@ -32,11 +32,7 @@ def reference_attention(
     """
     forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions)
     scores = query @ key.transpose(-1, -2)
-    if is_per_channel(forward):  # one mask for every channel of the keys
-        query_by_channel, key_by_channel = query.transpose(2, 3).unsqueeze(-1), key.transpose(2, 3).unsqueeze(-2)
-        mask = decay_mask(forward.transpose(2, 3), backward.transpose(2, 3)).to(scores.dtype)
-        scores = (query_by_channel * mask * key_by_channel).sum(2)
-    elif forward is not None:
+    if forward is not None:
         scores = scores * decay_mask(*over_tokens(LogDecay(forward, backward), query)).to(scores.dtype)
     if returns_sums:
         return (scores @ value, scores.sum(-1, keepdim=True)), scores

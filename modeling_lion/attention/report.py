@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..mixers.linear import LinearMixer
-from ..mixers.linear_decay import DiagonalMixer
 from .decay import LogDecay, decay_mask_rows, finite_log_decay, is_per_head, over_tokens
 from .lion_attention import lion_attention
 from .numerics import accumulation_dtype, normalize
@@ -43,10 +42,10 @@ def attention_report(model: PreTrainedModel, tokens: list[int], **inputs: Tensor
     """`LionPreTrainedModel.attention_report`."""
     layers = [layer.attention for layer in model.base_model.layers]
     linear = [layer for layer in layers if isinstance(layer.mixer, LinearMixer)]
-    if not linear or isinstance(linear[0].mixer, DiagonalMixer):
+    if not linear:
         raise ValueError(
             f"`mixer_type` is {model.config.mixer_type!r}, and `layer_types` {model.config.layer_types}: only linear "
-            "layers with one decay mask per head can report it; others give their weights with output_attentions=True."
+            "layers have a decay mask to report; others give their weights with output_attentions=True."
         )
     reports = dict.fromkeys(layers)
     hook = partial(report_layer, tokens=tokens, reports=reports)

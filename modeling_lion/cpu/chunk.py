@@ -236,7 +236,7 @@ class Workspaces:
 
 class TokenDecays:
     """
-    The decays of tokens or heads in the chunk form; `DiagonalDecays` (cpu/diagonal.py) is for decays per channel.
+    The decays of tokens or heads in the chunk form.
 
     Attributes:
         cut: how the work is cut.
@@ -382,15 +382,13 @@ class TokenDecaysOfSlice:
             torch.mul(through[rows, :, way], keep, out=shares.through[rows, :, way])
 
 
-def compute_in_chunks(
-    query, key, value, forward, backward, chunk_size, division, head_directions, *, make_decays=TokenDecays
-):
+def compute_in_chunks(query, key, value, forward, backward, chunk_size, division, head_directions):
     given, (query, key, value) = value, side_by_side(forward, query, key, value)
     if forward is None:
         pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
         return compute_without_decay(query, key, value, pairs, division, given)
     scratch, output, denominator = allocate_outputs(query, value, division)
-    decays_of_all = make_decays(query, key, value, forward, backward, chunk_size, head_directions)
+    decays_of_all = TokenDecays(query, key, value, forward, backward, chunk_size, head_directions)
     cut, has_denominators = decays_of_all.cut, division != "none"
     workspaces = Workspaces(cut, scratch, has_denominators)
     for s, (*inputs, out, den_out) in enumerate(slices_of_all(cut.pairs, query, key, value, output, denominator)):
@@ -441,7 +439,7 @@ class Operands(NamedTuple):
 
 def compute_gradients_in_chunks(
     grad, grad_denominator, query, key, value, forward, backward, output, denominator, saved, chunk_size, division,
-    head_directions, needs_decay, *, make_decays=TokenDecays,
+    head_directions, needs_decay,
 ):  # fmt: skip
     scratch = Scratch(query)
     gradients = [torch.empty_like(x) for x in (query, key, value)]
@@ -451,7 +449,7 @@ def compute_gradients_in_chunks(
         pairs = pairs_per_slice(TOKENS_AT_ONCE // max(1, query.shape[2]), query, key, value)
         compute_gradients_without_decay(slices_of_all(pairs, *tensors, *saved), division, scratch)
         return *gradients, grad.new_empty(0), grad.new_empty(0)
-    decays_of_all = make_decays(query, key, value, forward, backward, chunk_size, head_directions)
+    decays_of_all = TokenDecays(query, key, value, forward, backward, chunk_size, head_directions)
     if needs_decay:
         decays_of_all.start_gradient(denominator)
     cut, chunks = decays_of_all.cut, (decays_of_all.cut.num_chunks, decays_of_all.cut.chunk)

@@ -235,8 +235,7 @@ class ToeplitzMask:
 
     def add_gradient(self, r: Tensor, s: int, start: int, stop: int, scratch: Scratch) -> None:
         """
-        Add R of slice s, `(bh, r, l)`: the gradient of a log decay is Σ_ij R_ij times the steps in its direction. It
-        is
+        Add R of slice s, `(bh, r, l)`: the gradient of a log decay is Σ_ij R_ij times the steps in its direction,
         summed row by row, since a single sum would lose digits: the largest terms, from far away, mostly cancel.
         """
         gradient = self.gradients[s % len(self.gradients)]

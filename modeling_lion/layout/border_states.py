@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..attention.decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, over_tokens, with_channel_dim
+from ..attention.decay import ChunkSums, LogDecay, chunk_sums, finite_log_decay, over_tokens
 from ..attention.numerics import accumulation_dtype, normalize, without_autocast
 from ..attention.plain import split_ones, with_ones
 
@@ -25,7 +25,7 @@ class BorderStates:
     One state per direction, `(batch, heads, head_dim, value_dim + 1)`: keys times values, and a column of keys.
 
     Sent by a segment: `forward` goes to the segments after it, `backward` to those before it; `forward_keep` and
-    `backward_keep`, `(1 or batch, 1 or heads, 1 or head_dim, 1)`, in [0, 1], multiply a state that passes through.
+    `backward_keep`, `(1 or batch, 1 or heads, 1, 1)`, in [0, 1], multiply a state that passes through.
     Received by a segment: `forward` comes from before it, `backward` from after it, decayed up to its borders.
     """
 
@@ -36,10 +36,9 @@ class BorderStates:
 
 
 def segment_factors(log_decay: LogDecay, query: Tensor, head_directions: str) -> ChunkSums:
-    """The decay between each token and the borders of a segment, `(1 or b, 1 or h, length, 1 or head_dim)`."""
+    """The decay between each token and the borders of a segment, `(1 or b, 1 or h, length, 1)`."""
     log_decays = over_tokens(finite_log_decay(log_decay, query, head_directions=head_directions), query)
-    sums = chunk_sums(*map(with_channel_dim, log_decays), dim=-2)
-    return ChunkSums(*(x.exp() for x in sums))
+    return ChunkSums(*(x.exp().unsqueeze(-1) for x in chunk_sums(*log_decays)))
 
 
 def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay, head_directions: str) -> BorderStates:

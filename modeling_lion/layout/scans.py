@@ -28,55 +28,7 @@ def snake(grid: Tensor) -> Tensor:
     return torch.where(is_odd, grid.flip(1), grid).flatten()
 
 
-def zigzag(grid: Tensor) -> Tensor:
-    """The elements of `(rows, columns)` along the diagonals, alternately up and down, as JPEG reads its blocks."""
-    rows, columns = grid.shape
-    row = torch.arange(rows, device=grid.device).unsqueeze(1)
-    diagonal = row + torch.arange(columns, device=grid.device)
-    along = torch.where(diagonal % 2 == 1, row, rows - 1 - row)
-    return grid.flatten()[(diagonal * rows + along).flatten().argsort()]
-
-
-def hilbert(grid: Tensor) -> Tensor:
-    """
-    The elements of `(rows, columns)` along Hilbert's curve: what is close in the image is mostly close in the
-    sequence. Every step goes to a neighbour; in some grids with an odd side, one step is diagonal.
-    """
-    rows, columns = grid.shape
-    return grid.flatten()[torch.tensor(hilbert_walk(0, 1, columns, columns, rows), device=grid.device)]
-
-
-def hilbert_walk(start: int, step: int, length: int, turn: int, width: int) -> list[int]:
-    """
-    Walk through a rectangle of any size from one corner to the next along its length (the generalisation of Hilbert's
-    curve by J. Červený, 2018). A long rectangle is walked in two halves. Any other in three parts: half of the near
-    side, the far side, and the other half of the near side on the way back.
-
-    Args:
-        start: the corner, a position in the raster order.
-        step: what a step along the length adds to a position; `length` is the number of positions.
-        turn: what a step across adds; `width` is the number of positions.
-    """
-    if width == 1:
-        return [start + i * step for i in range(length)]
-    if length == 1:
-        return [start + i * turn for i in range(width)]
-    half, near = length // 2, width // 2
-    if 2 * length > 3 * width:
-        half += half % 2 if length > 2 else 0  # after an even length the next part begins at a neighbour
-        return hilbert_walk(start, step, half, turn, width) + hilbert_walk(
-            start + half * step, step, length - half, turn, width
-        )
-    near += near % 2 if width > 2 else 0
-    back = start + (length - 1) * step + (near - 1) * turn
-    return (
-        hilbert_walk(start, turn, near, step, half)
-        + hilbert_walk(start + near * turn, step, length, turn, width - near)
-        + hilbert_walk(back, -turn, near, -step, length - half)
-    )
-
-
-CURVES = {"snake": snake, "zigzag": zigzag, "hilbert": hilbert}
+CURVES = {"snake": snake}
 
 
 def scan_orders(

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..attention.kernels import KERNELS, backend_of
-from ..attention.numerics import accumulation_dtype
 from ..attention.tracing import is_compiling
 
 
@@ -71,37 +70,6 @@ def relu(x: Tensor) -> Tensor:
     return F.relu(x) + 1e-3
 
 
-def softmax(x: Tensor) -> Tensor:
-    """exp(x) / Σ exp(x) over the head (Shen et al., Efficient Attention, 2018)."""
-    return x.softmax(-1)
-
-
-class PositiveRandomFeatures(nn.Module):
-    """
-    The Performer's estimate of softmax attention (Choromanski et al., 2020): φ(x) = exp(w·x' - ‖x'‖²/2) / √m with
-    x' = x / D^¼, where the mean of φ(q)·φ(k) over random w is exp(q·k / √D). There are as many orthogonal rows w as
-    the head has dimensions; they are drawn once and saved with the weights.
-    """
-
-    def __init__(self, num_heads: int, head_dim: int):
-        super().__init__()
-        self.register_buffer("projection", torch.empty(head_dim, head_dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        dtype = accumulation_dtype(x.dtype)
-        scaled = x.to(dtype) * x.shape[-1] ** -0.25
-        exponent = F.linear(scaled, self.projection.to(dtype)) - (scaled * scaled).sum(-1, keepdim=True) / 2
-        features = exponent.exp() * len(self.projection) ** -0.5
-        return features.clamp(max=torch.finfo(x.dtype).max).to(x.dtype)
-
-    def random_projection(self) -> Tensor:
-        """Orthogonal rows with the lengths of independent normal rows, `(head_dim, head_dim)`, float32."""
-        normal, other = torch.randn(2, *self.projection.shape)
-        directions, triangle = torch.linalg.qr(normal)
-        directions = directions * triangle.diagonal().sign()  # otherwise they would not be random
-        return directions.T * other.norm(dim=1, keepdim=True)
-
-
 class Hedgehog(nn.Module):
     """
     Learnt features that can imitate softmax attention (Zhang et al., 2024): φ(x) = [softmax(W x), softmax(-W x)], with
@@ -125,8 +93,6 @@ FEATURE_MAPS = {
     "silu_norm": silu_norm,
     "elu": elu,
     "relu": relu,
-    "softmax": softmax,
-    "performer": PositiveRandomFeatures,
     "hedgehog": Hedgehog,
     "identity": identity,
 }

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Linear mixers with decays (SPEC §2): D, S, and one with a decay per channel; and the initial decays."""
+"""Linear mixers with decays (SPEC §2): D and S; and the initial decays."""
 
 import math
 
@@ -14,21 +14,16 @@ from ..private_apis import has_backward_hooks, is_torch_func_active
 from .linear import LinearMixer
 
 
-# In tokens, of the fastest head; with decays per channel, of its slowest channel.
-SHORTEST_HALF_LIFE = {"decay": 0.5, "selective": 0.5, "diagonal": 4.0}
-
-
-def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)); exported graphs avoid the sum with 1, in which the digits of a small exp(x) would be lost."""
-    if not is_exporting():
-        return F.softplus(x)
-    small = (-x.abs()).exp()
-    return x.clamp(min=0) + 2 * torch.atanh(small / (2 + small))
+# In tokens, of the fastest head.
+SHORTEST_HALF_LIFE = 0.5
 
 
 def logsigmoid(x: Tensor) -> Tensor:
-    """log(sigmoid(x)); in exported graphs by way of `softplus`."""
-    return -softplus(-x) if is_exporting() else F.logsigmoid(x)
+    """log(sigmoid(x)); exported graphs avoid log(1 + exp(-x)), where the digits of a small exp(-x) would be lost."""
+    if not is_exporting():
+        return F.logsigmoid(x)
+    small = (-x.abs()).exp()
+    return x.clamp(max=0) - 2 * torch.atanh(small / (2 + small))
 
 
 class FixedDecay(nn.Module):
@@ -64,17 +59,11 @@ class DecayMixer(LinearMixer):
 
 class DecayGate(nn.Linear):
     """
-    The logits z = w·x + b, and from them the log decays: logsigmoid(z) or, with `decay_activation="softplus"`,
-    -exp(r) softplus(z) with a learnt rate r per output, as in Mamba-2, which is unbounded.
+    The logits z = w·x + b, and from them the log decays, logsigmoid(z).
 
     The bias, which sets how long a head remembers, is added in float32: near λ = 1, rounding a logit to bfloat16 would
     change the half-life by percents.
     """
-
-    def __init__(self, in_features: int, out_features: int, activation: str):
-        super().__init__(in_features, out_features)
-        # "bias" in the name, so that the Trainer applies no weight decay, as for `FixedDecay`.
-        self.log_rate_bias = nn.Parameter(torch.empty(out_features)) if activation == "softplus" else None
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         logits = F.linear(hidden_states, self.weight.to(hidden_states.dtype))
@@ -83,13 +72,7 @@ class DecayGate(nn.Linear):
 
     def log_decay(self, logits: Tensor) -> Tensor:
         # Not in `forward`: under tensor parallelism its tensors are DTensors, which have no logsigmoid.
-        if self.log_rate_bias is None:
-            return logsigmoid(logits)
-        return -self.log_rate_bias.to(logits.dtype).exp() * softplus(logits)
-
-    def bias_of(self, logits: Tensor) -> Tensor:
-        """The bias that gives decays sigmoid(logits) where w·x and r are 0: logsigmoid(z) = -softplus(-z)."""
-        return logits if self.log_rate_bias is None else -logits
+        return logsigmoid(logits)
 
 
 def gate_log_decay(gate: nn.Module, hidden_states: Tensor) -> Tensor:
@@ -112,7 +95,7 @@ class SelectiveMixer(LinearMixer):
     def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
         super().__init__(config, layer_idx)
         heads = config.num_scans * config.num_attention_heads
-        self.decay_proj = DecayGate(config.hidden_size, heads, config.decay_activation)
+        self.decay_proj = DecayGate(config.hidden_size, heads)
         self.num_prefix_tokens = config.num_prefix_tokens
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
@@ -128,37 +111,8 @@ def keep_prefix(log_decay: Tensor, num_prefix_tokens: int) -> Tensor:
     return torch.cat((torch.zeros_like(first), rest), dim=-1)
 
 
-class DownProjection(nn.Linear):
-    """
-    `nn.Linear` that converts its input to the dtype of its weight at run time, since hooks may change that dtype.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.to(self.weight.dtype))
-
-
-class DiagonalMixer(LinearMixer):
-    """
-    A decay for each channel of the keys, computed from each token, of the shape of those of GLA, HGRN2 and RWKV-6
-    (SPEC §9). λ_c = sigmoid(W₂ W₁ x + b)_c for channel c; the rank, `decay_rank`, is low to save parameters.
-    """
-
-    def __init__(self, config: PreTrainedConfig, layer_idx: int = 0):
-        super().__init__(config, layer_idx)
-        channels = config.num_scans * config.hidden_size
-        self.decay_down_proj = DownProjection(config.hidden_size, config.decay_rank, bias=False)
-        self.decay_up_proj = DecayGate(config.decay_rank, channels, config.decay_activation)
-        self.num_prefix_tokens = config.num_prefix_tokens
-
-    def log_decay(self, hidden_states: Tensor) -> Tensor:
-        """`(batch, scans * heads, length, head_dim)`"""
-        log_decay = gate_log_decay(self.decay_up_proj, self.decay_down_proj(hidden_states))
-        log_decay = keep_prefix(log_decay.transpose(1, 2), self.num_prefix_tokens)
-        return log_decay.unflatten(1, (-1, self.head_dim)).transpose(2, 3)
-
-
 def initial_decay_logits(
-    config: PreTrainedConfig, shortest_half_life: float | None = None, contexts: float = 1.0
+    config: PreTrainedConfig, shortest_half_life: float = SHORTEST_HALF_LIFE, contexts: float = 1.0
 ) -> Tensor:
     """
     Logits of decays whose half-lives are spread over the heads, evenly on a logarithmic scale, from half a token to
@@ -167,20 +121,13 @@ def initial_decay_logits(
     If heads read one way, neighbouring heads, one of each direction, have the same half-life, so that a model sees as
     far after a token as before it. (A single pair has the geometric mean of both ends.)
 
-    With decays per channel, these are the half-lives of the slowest channel of each head, from 4 tokens on. Channel c,
-    counted from 0, decays c + 1 times as fast, with a half-life of at least one token: the rates of HiPPO's states in
-    S4D-Real.
-
     Args:
-        shortest_half_life: in tokens; `None` for the default of the mixer.
+        shortest_half_life: in tokens.
         contexts: the longest half-life, in lengths of the context.
 
     Returns:
-        `(scans * heads,)`, float32, or `(scans * heads * head_dim,)` for the mixer "diagonal"; the same for every
-        scan. A half-life of h tokens is λ = 2^(-1/h).
+        `(scans * heads,)`, float32; the same for every scan. A half-life of h tokens is λ = 2^(-1/h).
     """
-    if shortest_half_life is None:
-        shortest_half_life = SHORTEST_HALF_LIFE[config.mixer_type]
     longest = max(contexts * config.context_length, shortest_half_life)
     heads = config.num_attention_heads
     heads_each = 2 if config.head_directions == "alternate" else 1
@@ -189,8 +136,5 @@ def initial_decay_logits(
     half_life = torch.logspace(
         math.log2(longest), math.log2(shortest_half_life), heads // heads_each, base=2.0, dtype=torch.float64
     ).repeat_interleave(heads_each)
-    if config.mixer_type == "diagonal":
-        rates = torch.arange(1, config.head_dim + 1, dtype=torch.float64)
-        half_life = (half_life.unsqueeze(1) / rates).clamp(min=1).flatten()
     decay = torch.exp2(-1 / half_life)
     return torch.logit(decay).float().repeat(config.num_scans)

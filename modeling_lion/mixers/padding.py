@@ -7,7 +7,7 @@ convolution, so that attention does not know of it. layout/text.py reads the mas
 import torch
 from torch import Tensor
 
-from ..attention.decay import is_per_channel, is_per_head
+from ..attention.decay import is_per_head
 
 
 def make_padding_absent(key: Tensor, log_decay: Tensor | None, is_real: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -16,14 +16,13 @@ def make_padding_absent(key: Tensor, log_decay: Tensor | None, is_real: Tensor) 
 
     Args:
         key: `(batch, length, heads, head_dim)`.
-        log_decay: `(heads,)`, `(batch, heads, length)`, `(batch, heads, length, head_dim)`, or `None`.
+        log_decay: `(heads,)`, `(batch, heads, length)`, or `None`.
         is_real: False for padding, `(batch, length)`, bool.
     """
     key = key * is_real[:, :, None, None].to(key.dtype)
     if log_decay is not None:
         log_decay = log_decay.view(1, -1, 1) if is_per_head(log_decay) else log_decay
-        by_head = is_real[:, None, :, None] if is_per_channel(log_decay) else is_real[:, None]
-        log_decay = torch.where(by_head, log_decay, 0)
+        log_decay = torch.where(is_real[:, None], log_decay, 0)
     return key, log_decay
 
 

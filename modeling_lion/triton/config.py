@@ -12,26 +12,11 @@ MEASURED = {}
 # Tokens up to which the full form is faster than chunks and states.
 PARALLEL_UP_TO = {"sm_80": 512, "sm_90": 512}
 
-# Kernels with decays per channel, on every GPU: the largest tile; and by kernel and bits, and head dimension where it
-# matters, the largest slices of head and value dimension, and warps, that fit in registers.
-DIAGONAL_TILE = 32
-DIAGONAL = {
-    ("states", 16): (32, 64, 4),
-    ("states", 32): (32, 64, 4),
-    ("output", 16): (32, 64, 4),
-    ("output", 16, 128): (32, 64, 8),
-    ("output", 16, 256): (32, 64, 8),
-    ("output", 32): (32, 64, 4),
-    ("gradient", 16): (16, 32, 8),
-    ("gradient", 16, 256): (16, 128, 4),
-    ("gradient", 32): (16, 16, 4),
-    ("gradient", 32, 64): (16, 32, 4),
-}
-
 # The columns of TABLE, for each kernel:
-#   num_warps, num_stages; head_tile, value_tile: the largest tiles of head and value dimension; keys, queries: how
-# many
-#   are multiplied with a tile at a time; inner: the elements that a product with a state sums at a time.
+#   num_warps, num_stages
+#   head_tile, value_tile: the largest tiles of head and value dimension
+#   keys, queries: how many are multiplied with a tile at a time
+#   inner: the elements that a product with a state sums at a time
 # The first group is for all kernels: tokens of a tile, tokens of a chunk (a multiple of it), tokens of a tile without
 # decays.
 COLUMNS = {
@@ -43,28 +28,27 @@ COLUMNS = {
     "lit_states": ("head_tile", "value_tile", "num_warps", "num_stages"),
     "lit_output": ("value_tile", "num_warps", "num_stages"),
     "lit_gradient": ("head_tile", "value_tile", "num_warps", "num_stages"),
-    "rnn": ("value_tile", "num_warps", "num_stages"),
 }
 
 # A row by architecture, bits of the values, and head dimension (the larger of both) padded to a power of two. "sm_80"
 # needs at most 99 KB of shared memory and serves every GPU that has no more; "sm_90" needs up to 227 KB.
 TABLE = """\
-sm_80  16  32|128 256  64| 64  32 4 2  32| 32  64 4 3| 32 4 2  32| 16 4 2  16| 32  64 4 3| 32 4 2| 32  32 2 2| 32 1 1
-sm_80  16  64|128 256  64| 32  64 8 2  64| 64  64 4 3| 32 8 2  32| 16 8 1  16| 64  64 4 3| 64 4 2| 64  64 4 2| 32 1 1
-sm_80  16 128| 32 256  64| 16 128 4 1  64| 64  64 4 3| 16 4 2  64| 16 8 2  64| 64  64 4 3|128 4 2|128 128 4 2| 32 1 1
-sm_80  16 256| 16 256  32| 16 256 8 2  64| 64  64 4 3| 16 4 2  16| 16 8 2  64| 64  64 4 3| 64 8 2| 64  64 8 2| 16 1 1
-sm_80  32  32| 64 256  64| 32  32 4 2  32| 32  64 4 3| 32 4 2  32| 32 4 2  16| 32  64 4 3| 32 4 2| 32  32 8 2| 32 1 1
-sm_80  32  64| 32 256  64| 32  64 4 2  32| 64  64 4 3| 32 8 1  64| 16 8 2  32| 32  64 4 3| 64 8 2| 64  64 4 1| 32 1 1
-sm_80  32 128| 32 256  32| 16 128 4 1  16| 64  64 4 3| 32 8 2  32| 32 8 2  16| 64  64 4 3| 64 4 2| 64  64 8 2| 32 1 1
-sm_80  32 256| 16 256  16| 16 256 8 2  16| 64  64 4 3| 16 8 2  16| 16 8 1  16| 64  64 4 3| 32 8 2| 32  32 8 2| 32 4 1
-sm_90  16  32|128 256  64| 64  32 4 2  32| 32  64 4 3| 32 4 2  32| 16 4 2  32| 32  64 4 3| 32 4 2| 32  32 4 2| 32 1 1
-sm_90  16  64|128 256  64| 64  64 8 2  64| 64  64 4 3| 64 8 2  64| 64 8 2  64| 64  64 4 3| 64 4 2| 64  64 4 2| 32 1 1
-sm_90  16 128| 32 256  64| 16 128 4 1  64| 64  64 4 3| 16 4 2  64| 16 8 2  64| 64  64 4 3|128 4 2|128 128 4 2| 16 1 1
-sm_90  16 256| 32 256  32| 32 256 8 2  64| 64  64 4 3| 32 8 2  64| 16 8 2  16| 64  64 4 3|128 8 2|128 128 8 2| 16 2 1
-sm_90  32  32| 64 256  64| 32  32 4 2  32| 32  64 4 3| 32 4 2  32| 32 4 2  32| 32  32 8 2| 32 4 2| 32  32 4 2| 32 1 1
-sm_90  32  64| 32 256  64| 32  64 4 2  32| 64  64 4 3| 32 4 2  32| 32 4 2  16| 64  64 4 2| 64 4 2| 64  64 4 2| 32 1 1
-sm_90  32 128| 32 256  32| 16 128 4 2  16| 64  64 4 3| 32 8 2  32| 32 8 2  32| 64  64 4 3|128 8 3|128 128 8 2| 16 1 1
-sm_90  32 256| 16 256  16| 16 256 8 2  16| 64  64 4 3| 16 8 2  16| 16 8 1  16| 64  64 4 3| 64 8 2| 64  64 8 2| 32 4 1
+sm_80  16  32|128 256  64| 64  32 4 2  32| 32  64 4 3| 32 4 2  32| 16 4 2  16| 32  64 4 3| 32 4 2| 32  32 2 2
+sm_80  16  64|128 256  64| 32  64 8 2  64| 64  64 4 3| 32 8 2  32| 16 8 1  16| 64  64 4 3| 64 4 2| 64  64 4 2
+sm_80  16 128| 32 256  64| 16 128 4 1  64| 64  64 4 3| 16 4 2  64| 16 8 2  64| 64  64 4 3|128 4 2|128 128 4 2
+sm_80  16 256| 16 256  32| 16 256 8 2  64| 64  64 4 3| 16 4 2  16| 16 8 2  64| 64  64 4 3| 64 8 2| 64  64 8 2
+sm_80  32  32| 64 256  64| 32  32 4 2  32| 32  64 4 3| 32 4 2  32| 32 4 2  16| 32  64 4 3| 32 4 2| 32  32 8 2
+sm_80  32  64| 32 256  64| 32  64 4 2  32| 64  64 4 3| 32 8 1  64| 16 8 2  32| 32  64 4 3| 64 8 2| 64  64 4 1
+sm_80  32 128| 32 256  32| 16 128 4 1  16| 64  64 4 3| 32 8 2  32| 32 8 2  16| 64  64 4 3| 64 4 2| 64  64 8 2
+sm_80  32 256| 16 256  16| 16 256 8 2  16| 64  64 4 3| 16 8 2  16| 16 8 1  16| 64  64 4 3| 32 8 2| 32  32 8 2
+sm_90  16  32|128 256  64| 64  32 4 2  32| 32  64 4 3| 32 4 2  32| 16 4 2  32| 32  64 4 3| 32 4 2| 32  32 4 2
+sm_90  16  64|128 256  64| 64  64 8 2  64| 64  64 4 3| 64 8 2  64| 64 8 2  64| 64  64 4 3| 64 4 2| 64  64 4 2
+sm_90  16 128| 32 256  64| 16 128 4 1  64| 64  64 4 3| 16 4 2  64| 16 8 2  64| 64  64 4 3|128 4 2|128 128 4 2
+sm_90  16 256| 32 256  32| 32 256 8 2  64| 64  64 4 3| 32 8 2  64| 16 8 2  16| 64  64 4 3|128 8 2|128 128 8 2
+sm_90  32  32| 64 256  64| 32  32 4 2  32| 32  64 4 3| 32 4 2  32| 32 4 2  32| 32  32 8 2| 32 4 2| 32  32 4 2
+sm_90  32  64| 32 256  64| 32  64 4 2  32| 64  64 4 3| 32 4 2  32| 32 4 2  16| 64  64 4 2| 64 4 2| 64  64 4 2
+sm_90  32 128| 32 256  32| 16 128 4 2  16| 64  64 4 3| 32 8 2  32| 32 8 2  32| 64  64 4 3|128 8 3|128 128 8 2
+sm_90  32 256| 16 256  16| 16 256 8 2  16| 64  64 4 3| 16 8 2  16| 16 8 1  16| 64  64 4 3| 64 8 2| 64  64 8 2
 """
 
 

@@ -2,14 +2,12 @@
 """
 The kernels on a GPU: operators (attention/custom_operator.py) that allocate memory and launch Triton kernels.
 
-The device code is in triton/decay.py (D and S), triton/diagonal.py, triton/lit.py, triton/rnn.py and
-triton/feature_map.py, which need triton and are imported with the first CUDA tensor. triton/plan.py has the sizes and
-options of the launches.
+The device code is in triton/decay.py (D and S), triton/lit.py and triton/feature_map.py, which need triton and are
+imported with the first CUDA tensor. triton/plan.py has the sizes and options of the launches.
 
-Number of launches, forward and backward: 2 and 3 for D and S in the full form, 3 and 4 in chunks; 2 and 2 for LIT; 2
-and 3 with decays per channel. Before and after them, torch bounds the log decays and sums the gradients of both
-directions. There are no atomics, so results are reproducible bit by bit, and no synchronization with the host, so CUDA
-graphs can capture them.
+Number of launches, forward and backward: 2 and 3 for D and S in the full form, 3 and 4 in chunks; 2 and 2 for LIT.
+Before and after them, torch bounds the log decays and sums the gradients of both directions. There are no atomics, so
+results are reproducible bit by bit, and no synchronization with the host, so CUDA graphs can capture them.
 """
 
 from collections.abc import Callable
@@ -22,8 +20,7 @@ from ..attention.custom_operator import NAMESPACE, attention_operator
 from ..attention.decay import close_directions, is_per_head, log_decay_floor
 from ..attention.kernels import register_kernels
 from ..attention.numerics import inverse_denominator, is_zero_denominator
-from ..attention.plain import chunk_body, parallel_body, rnn_body
-from ..attention.plain_diagonal import diagonal_chunk_body
+from ..attention.plain import chunk_body, parallel_body
 from .plan import SMALLEST, Plan, launch, longest_full_form, padded, with_strides
 
 
@@ -179,93 +176,6 @@ def lit_gradients(
     )  # fmt: skip
 
 
-def launch_diagonal_states(plan, x, y, decays, states, totals, inverse=None, delta=None, given=(None,) * 3) -> None:
-    """As `launch_states`, with log decays per channel."""
-    from .diagonal import diagonal_states_kernel
-
-    options = plan.diagonal_options("states")
-    launch(
-        diagonal_states_kernel, 2 * plan.bh * plan.num_state_tiles(options),
-        with_strides(x), with_strides(y), *decays, inverse, delta, states, totals, *given,
-        plan.heads, plan.length, plan.num_tiles, plan.scale,
-        ADJOINT=delta is not None, NEEDS_THROUGH=given[2] is not None, **plan.common, **options,
-    )  # fmt: skip
-
-
-def diagonal_outputs(plan, query, key, value, forward, backward, output, denominator, states, totals) -> None:
-    from .diagonal import diagonal_output_kernel
-
-    decays = [with_strides(with_short_strides(x)) for x in (forward, backward)]
-    if plan.num_chunks > 1:
-        launch_diagonal_states(plan, key, value, decays, states, totals)
-    options = plan.diagonal_options("output")
-    launch(
-        diagonal_output_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
-        *(with_strides(x) for x in (query, key, value, output)), *decays, denominator, states, totals,
-        plan.heads, plan.length, plan.num_tiles, plan.scale,
-        HAS_STATES=plan.num_chunks > 1, DIVIDES=plan.divides, SMALLEST=SMALLEST, **plan.common, **options,
-    )  # fmt: skip
-
-
-def diagonal_gradients(
-    plan, grad, query, key, value, inverse, delta, forward, backward, states, totals, d_query, d_key, d_value,
-    needs_decay,
-):  # fmt: skip
-    """Fill the gradients, and return those of the log decays, in the shape of the queries, or None if not needed."""
-    from .diagonal import diagonal_gradient_kernel, diagonal_value_gradient_kernel
-
-    has_states = plan.num_chunks > 1
-    decays = [with_strides(with_short_strides(x)) for x in (forward, backward)]
-    sizes = (plan.heads, plan.length, plan.num_tiles, plan.scale)
-    d_states, d_totals, through, value_tiles = None, None, None, 1
-    if has_states:
-        d_states, d_totals = torch.empty_like(states), torch.empty_like(totals)
-        value_tiles = -(-plan.value_dim // plan.diagonal_options("states")["VALUE_TILE"])
-        if needs_decay:
-            through = plan.empty(plan.bh, plan.num_tiles, 2, value_tiles, plan.head_dim)
-        given = (states, totals, through)
-        launch_diagonal_states(plan, query, grad, decays, d_states, d_totals, inverse, delta, given)
-    options = plan.diagonal_options("output")
-    launch(
-        diagonal_value_gradient_kernel, plan.bh * plan.num_tiles * -(-plan.value_dim // options["VALUE_TILE"]),
-        *(with_strides(x) for x in (query, key, grad, d_value)), *decays, inverse, d_states, *sizes,
-        HAS_STATES=has_states, **plan.common, **options,
-    )  # fmt: skip
-    options = plan.diagonal_options("gradient")
-    d_forward, d_backward = (plan.empty(*query.shape) if needs_decay else None for _ in range(2))
-    launch(
-        diagonal_gradient_kernel, plan.bh * plan.num_tiles * -(-plan.head_dim // options["HEAD_TILE"]),
-        *(with_strides(x) for x in (query, key, value, grad, d_query, d_key)), d_forward, d_backward, *decays,
-        inverse, delta, states, totals, d_states, d_totals, through, *sizes,
-        THROUGH_TILES=value_tiles, HAS_STATES=has_states, NEEDS_DECAY=needs_decay, **plan.common, **options,
-    )  # fmt: skip
-    return (d_forward, d_backward) if needs_decay else None
-
-
-def compute_rnn(query, key, value, forward, backward, chunk_size, division, head_directions) -> tuple[Tensor, Tensor]:
-    from .rnn import rnn_kernel
-
-    plan = Plan(query, value, forward, False, division)
-    forward, backward = close_directions(forward, backward, plan.heads, head_directions)
-    query, key, value = (with_short_strides(x) for x in (query, key, value))
-    output = torch.empty_like(value, dtype=plan.output_dtype)
-    shape = (plan.batch, plan.heads, plan.length)
-    denominator = plan.empty(*shape)
-    decays = (None if x is None else with_strides(with_token_dim(x).expand(shape)) for x in (forward, backward))
-    options = plan.options("rnn")
-    value_tiles = -(-plan.value_dim // options["VALUE_TILE"])
-    with torch.cuda.device_of(query):
-        launch(
-            rnn_kernel, plan.bh * value_tiles,
-            *(with_strides(x) for x in (query, key, value)), *decays, with_strides(output), denominator,
-            plan.empty(plan.bh, plan.length, plan.value_dim), plan.empty(plan.bh, value_tiles, plan.length),
-            plan.heads, plan.length, plan.scale,
-            HEAD_DIM=plan.head_dim, VALUE_DIM=plan.value_dim, HAS_DECAY=forward is not None,
-            NORMALIZE=plan.has_denominators, DIVIDES=plan.divides, SMALLEST=SMALLEST, **options,
-        )  # fmt: skip
-    return output, denominator
-
-
 def launch_silu_norm(x: Tensor, grad: Tensor | None = None) -> Tensor:
     """
     The feature map of `(..., head_dim)` (mixers/feature_map.py); with the gradient of its result, the gradient of x.
@@ -312,8 +222,6 @@ def launch_attention(query, key, value, forward, backward, chunk_size, division,
     with torch.cuda.device_of(query):
         if forward is None:
             lit_outputs(plan, query, key, value, output, denominator, *saved[2:])
-        elif plan.is_diagonal:
-            diagonal_outputs(plan, query, key, value, forward, backward, output, denominator, *saved[2:])
         else:
             decay_outputs(plan, query, key, value, forward, backward, output, denominator, *saved[1:])
     return output, denominator, *saved
@@ -328,8 +236,6 @@ def launch_attention_gradients(
         # As for divided outputs: scaled with the denominators, gradients in half precision stay in range.
         denominator = torch.where(is_zero_denominator(denominator), 1.0, denominator)
         grad, delta = (grad * denominator.unsqueeze(-1)).to(value.dtype), -grad_denominator * denominator
-    elif plan.is_diagonal:
-        delta = (grad.float() * output.float()).sum(-1)
     else:
         delta = torch.empty_like(denominator)
     # Once, and not by every pair of tiles, for which the registers of the kernels are too few.
@@ -340,11 +246,6 @@ def launch_attention_gradients(
     with torch.cuda.device_of(query):
         if forward is None:
             lit_gradients(plan, grad, *tensors, *saved[1:], *gradients)
-        elif plan.is_diagonal:
-            directions = close_directions(forward, backward, plan.heads, head_directions)
-            decays = diagonal_gradients(
-                plan, grad, query, key, value, inverse, delta, *directions, *saved[1:], *gradients, needs_decay
-            )
         else:
             decays = decay_gradients(plan, grad, *tensors, *saved, *gradients, needs_decay)
     if decays is None:
@@ -367,15 +268,10 @@ def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
 
 triton_parallel = triton_operator("parallel", parallel_body, is_whole=True)
 triton_chunk = triton_operator("chunk", chunk_body, is_whole=False)
-triton_diagonal = triton_operator("diagonal", diagonal_chunk_body, is_whole=False)
-# For inference: gradients come from the plain body.
-triton_rnn = attention_operator("triton_rnn", compute_rnn, None, rnn_body, lambda *inputs: (), 0, empty_like)
 register_kernels(
     "triton",
     parallel=triton_parallel,
     chunk=triton_chunk,
-    rnn=triton_rnn,
-    diagonal=triton_diagonal,
     silu_norm=triton_silu_norm,
     longest_full_form=longest_full_form,
 )

@@ -4,9 +4,8 @@
 import torch
 from torch import Tensor
 
-from ..attention.decay import is_per_channel
 from ..attention.numerics import smallest_denominator
-from .config import CONFIGS, DIAGONAL, DIAGONAL_TILE, PARALLEL_UP_TO
+from .config import CONFIGS, PARALLEL_UP_TO
 
 
 # Programs that keep a large GPU busy; with fewer, states are cut into smaller tiles, and sequences into slices.
@@ -70,7 +69,7 @@ class Plan:
 
     Args:
         query: `(batch, heads, length, head_dim)`; value: `(batch, heads, length, value_dim)`.
-        log_decay: forward, `None` where nothing decays; `(batch, heads, length, head_dim)` per channel.
+        log_decay: forward, `None` where nothing decays.
         is_whole: whether the whole sequence is one chunk, rather than chunks of the configured size.
         division: what the output is (attention/custom_operator.py).
     """
@@ -91,13 +90,8 @@ class Plan:
         self.split = 16 if self.bits == 32 else self.dim if self.dim <= 128 else 64
         self.config = CONFIGS[architecture(query.device), self.bits, self.dim]
         self.tile = self.config["lit_tile" if log_decay is None else "tile"]
-        self.is_diagonal = is_per_channel(log_decay)
-        if self.is_diagonal:
-            self.tile = min(self.tile, DIAGONAL_TILE)
         self.num_tiles = max(1, -(-self.length // self.tile))
-        if self.is_diagonal:
-            self.num_chunks = self.num_tiles
-        elif log_decay is not None:
+        if log_decay is not None:
             # Only float32 results are exact enough for cuts to matter.
             self.count_cuts = value.dtype == torch.float32
             self.chunk_tiles = self.num_tiles if is_whole else min(self.config["chunk"] // self.tile, self.num_tiles)
@@ -141,13 +135,6 @@ class Plan:
             options |= {"HEAD_TILE": head_tile, "VALUE_TILE": value_tile}
         return options
 
-    def diagonal_options(self, kernel: str) -> dict[str, int]:
-        """Launch options of a kernel in triton/diagonal.py: "states", "output" or "gradient"."""
-        common = DIAGONAL[kernel, self.bits]
-        head_tile, value_tile, num_warps = DIAGONAL.get((kernel, self.bits, self.dim), common)
-        sizes = {"HEAD_TILE": min(self.head_tile, head_tile), "VALUE_TILE": min(self.value_tile, value_tile)}
-        return {**sizes, "num_warps": num_warps, "num_stages": 1}
-
     def num_state_tiles(self, options: dict[str, int]) -> int:
         """How many tiles a state has."""
         return -(-self.head_dim // options["HEAD_TILE"]) * -(-self.value_dim // options["VALUE_TILE"])
@@ -161,12 +148,12 @@ class Plan:
         wider output, decays inside tiles, states, and totals (triton/decay.py, triton/lit.py).
 
         Args:
-            forward: log decays `(1 or batch, heads, 1 or length)`, or those per channel, or `None`.
+            forward: log decays `(1 or batch, heads, 1 or length)`, or `None`.
         """
         decays, totals, dtype = (0,), (0,), torch.float32
         if forward is None:
             totals = (self.bh, self.num_slices, self.head_dim)
-        elif not self.is_diagonal:
+        else:
             # Tokens, batches and heads that share a decay share these, too.
             tiles = 1 if forward.shape[-1] == 1 else self.num_tiles
             decays = (*forward.shape[:2], 8 if self.count_cuts else 6, tiles * self.tile)

@@ -97,7 +97,7 @@ def test_what_cannot_be_reported(find_case):
     with pytest.raises(ValueError, match="`tokens` is \\[9\\]; give positions from 0 to 8"):
         model.attention_report([9], **case.inputs(model.config))
     assert not any(layer.attention._forward_pre_hooks for layer in model.lion.layers)
-    for mixer_type in ("softmax", "luna", "diagonal"):
+    for mixer_type in ("softmax", "luna"):
         with pytest.raises(ValueError, match=f"`mixer_type` is '{mixer_type}'"):
             case.model(mixer_type).attention_report([0], **case.inputs(model.config))
 

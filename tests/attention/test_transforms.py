@@ -219,7 +219,7 @@ def functional_form(module: nn.Module):
     return grad(product)
 
 
-@pytest.mark.axes(mixer=["lit", "decay", "selective", "diagonal", "softmax", "luna"])
+@pytest.mark.axes(mixer=["lit", "decay", "selective", "softmax", "luna"])
 def test_gradients_of_each_example_by_hooks(encoder, mixer, equal):
     options = {"conv_kernel": 0} if encoder.modality == "image" else {}  # it has borders there
     model = encoder.model(mixer, **options).train()

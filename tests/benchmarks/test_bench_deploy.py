@@ -18,7 +18,7 @@ IN_TORCH = [("torch", "float32"), ("torch", "int8")]
 def deploy(monkeypatch):
     bench = import_module("bench_deploy")
 
-    report = import_module("deploy_report")
+    report = import_module("reports.deploy")
 
     def make_encoder(name, layers, longest):
         torch.manual_seed(0)
@@ -48,7 +48,8 @@ def test_documents_are_measured(deploy, tmp_path):
         assert (row["error"] == 0) == (row["dtype"] == "float32") and row["error"] < 0.1
     theirs, ours = rows[1]["median"], rows[3]["median"]
     # Whole models: both have 12 layers, of which one was measured.
-    text, seconds = import_module("deploy_report").documents(rows), import_module("measure").duration
+    text = import_module("reports.deploy").documents(lambda name: rows)
+    seconds = import_module("reports.cells").duration
     assert f"| 40 | torch float32 | {seconds(12 * theirs)} | {seconds(12 * ours)}, {ours / theirs:.2f} |" in text
 
 
@@ -65,7 +66,7 @@ def test_a_document_without_memory_is_a_row_without_a_time(deploy, tmp_path, mon
     deploy.main(["--lengths", "9", "40", "--models", "BERT", "LION-S", "--output_dir", str(tmp_path)])
     rows = import_module("measure").read_rows(tmp_path / "deploy.csv", length=40, dtype="float32")
     assert [row["median"] is None for row in rows] == [True, False]
-    text = import_module("deploy_report").documents(import_module("measure").read_rows(tmp_path / "deploy.csv"))
+    text = import_module("reports.deploy").documents(import_module("report").reader(tmp_path))
     assert "| 40 | torch float32 | no memory |" in text
 
 
@@ -92,7 +93,7 @@ def test_what_a_task_loses(tmp_path, monkeypatch):
     ]
     assert all(row["kept"] == 1 for row in rows if row["dtype"] == "float32")
     assert all(0 <= row["kept"] <= 1 and 0 <= row["score"] <= 100 for row in rows)
-    assert import_module("deploy_report").losses(rows).count("digits, %") == 2
+    assert import_module("reports.precision").losses(lambda name: rows).count("digits, %") == 2
 
 
 def test_share_kept():

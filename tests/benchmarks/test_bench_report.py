@@ -116,7 +116,7 @@ def test_the_pages_are_made_of_the_tables(report, pages, monkeypatch):
 
 def test_every_block_is_on_one_page(report):
     names = [name for path in report.PAGES for name in report.marker_names(path.read_text(encoding="utf-8"))]
-    assert sorted(names) == sorted(report.BLOCKS)
+    assert sorted(names) == sorted(report.TABLES)
 
 
 @pytest.mark.slow
@@ -129,8 +129,8 @@ def test_every_picture_is_drawn_and_on_a_page(report, pages, tmp_path):
 
 def test_no_tables_no_pages(report, tmp_path):
     assert report.write_pages(tmp_path) == [] and not list((tmp_path / "images").iterdir())
-    assert {name for name, block in report.BLOCKS.items() if block(report.reader(tmp_path)).strip()} == {
-        *report.UNMEASURED
+    assert {name for name, table in report.TABLES.items() if table.make(report.reader(tmp_path)).strip()} == {
+        name for name, table in report.TABLES.items() if not table.is_measured
     }
 
 
@@ -168,20 +168,19 @@ old
     assert report.only_measured(page, {"b": " "}, set()) == ""
 
 
-def test_seeds_are_shown_one_by_one_where_they_are_of_two_kinds(measure):
-    assert measure.score_cell("recall", [100.0, 17.25, None, 99.0]) == "17.2, 99.0, 100.0"
-    assert (
-        measure.score_cell("recall", [60.0, 80.0]) == "70.0 ± 14.1" and measure.score_cell("mlm", [1, 90]) != "1, 90"
-    )
-    assert measure.about_cells([("text", [1.0]), ("recall", [2.0])]) == "One seed"
-    assert measure.about_cells([("text", [1.0, 2.0])]) == "Mean ± standard deviation of 2 seeds"
-    cells = [("text", [1.0, float("nan")]), ("text", [1.0, 2.0]), ("recall", [0.0, 1.0, 99.0])]
-    assert measure.about_cells(cells) == (
+def test_seeds_are_shown_one_by_one_where_they_are_of_two_kinds():
+    cells = importlib.import_module("reports.cells")
+    assert cells.score_cell("recall", [100.0, 17.25, None, 99.0]) == "17.2, 99.0, 100.0"
+    assert cells.score_cell("recall", [60.0, 80.0]) == "70.0 ± 14.1" and cells.score_cell("mlm", [1, 90]) != "1, 90"
+    assert cells.about_cells([("text", [1.0]), ("recall", [2.0])]) == "One seed"
+    assert cells.about_cells([("text", [1.0, 2.0])]) == "Mean ± standard deviation of 2 seeds"
+    several = [("text", [1.0, float("nan")]), ("text", [1.0, 2.0]), ("recall", [0.0, 1.0, 99.0])]
+    assert cells.about_cells(several) == (
         "Mean ± standard deviation of 2 to 3 seeds, or one seed; each seed where the deviation is above 20 points"
     )
 
 
-def test_a_repeated_training_does_not_count(report):
+def test_a_repeated_training_does_not_count():
     row = {"task": "mlm", "model": "LION-S", "initial_decays": "default"}
     rows = [
         row | {"variant": variant, "seed": seed, "validation_loss": loss}
@@ -192,7 +191,8 @@ def test_a_repeated_training_does_not_count(report):
             (None, 1, 4.0),
         ]
     ]
-    assert report.scores_of(lambda name, **values: rows, "test") == {"mlm": {"LION-S": {0: 2.0, 1: 4.0}}}
+    scores_of = importlib.import_module("reports.quality").scores_of
+    assert scores_of(lambda name, **values: rows, "test") == {"mlm": {"LION-S": {0: 2.0, 1: 4.0}}}
 
 
 @pytest.mark.slow
@@ -224,7 +224,7 @@ def test_a_page_needs_its_markers(report):
             report.fill(wrong, {"a": "new"})
 
 
-def test_ratios_are_of_one_day(report, tmp_path):
+def test_ratios_are_of_one_day():
     """Another day may be slower: models are compared with the peer that ran beside them."""
     rows = [
         {"modality": "text", "size": 8, "mode": "infer", "model": model, "median": median, "day": day}
@@ -234,7 +234,10 @@ def test_ratios_are_of_one_day(report, tmp_path):
             *(("BERT", 3.0, "b"), ("LION-D", 6.0, "b")),
         ]
     ]
-    found = {model: row for (*_, model), row in report.model_rows(lambda name: rows).items()}
+    found = {
+        model: row
+        for (*_, model), row in importlib.import_module("reports.models").model_rows(lambda name: rows).items()
+    }
     ratios = {"BERT": 1, "LION-S": 0.5, "LION-LIT": 0.25, "LION-D": 2}
     assert {model: row["ratio"] for model, row in found.items()} == ratios
     assert {model: row["median"] for model, row in found.items()} == {name: 2 * x for name, x in ratios.items()}

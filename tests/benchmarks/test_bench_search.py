@@ -18,7 +18,7 @@ def quality():
 
 @pytest.fixture
 def trials():
-    return importlib.import_module("trials")
+    return importlib.import_module("peers.trials")
 
 
 KINDS = [("text", True), ("text", False), ("image", True)]

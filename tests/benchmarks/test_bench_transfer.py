@@ -25,7 +25,7 @@ def bench(monkeypatch, tmp_path):
 
 @pytest.fixture
 def report(bench):
-    return importlib.import_module("report")
+    return importlib.import_module("reports.transfer")
 
 
 def test_splits_share_no_module_and_texts_do_not_name_their_package(bench):
@@ -153,7 +153,7 @@ def test_all_models_of_a_task_run_once_and_are_reported(bench, arguments, tmp_pa
         ("digits", "LION"): 2 + 1,
     }
     for found in rows:
-        right = importlib.import_module("report").unpack_bits(found["right"], found["test_examples"])
+        right = importlib.import_module("reports.transfer").unpack_bits(found["right"], found["test_examples"])
         assert right.mean() == pytest.approx(found["test_accuracy"])
     before = [row for row in rows if row["learning_rate"] == 0 and row["task"] == "digits"]
     assert {row["train_seconds"] for row in before} == {None} and len({row["test_loss"] for row in before}) == 2

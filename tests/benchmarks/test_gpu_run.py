@@ -11,10 +11,11 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import fashion_mnist
 import pytest
 import torch
-from measure import PASSES, append_rows
+from measure import append_rows
+from reports.names import PASSES
+from tasks import fashion_mnist
 
 
 ROOT = Path(__file__).parents[2]
@@ -170,7 +171,7 @@ def test_another_fashion_mnist_is_refused(folder):
 SCAN = """
 import torch
 from gpu.mamba_scan import TritonSelectiveScan
-from mamba_peers import SelectiveScan
+from peers.mamba import SelectiveScan
 torch.manual_seed(0)
 u, grad = torch.randn(2, 7, 3, 40)
 dt, A, B, C = torch.rand(7, 3, 40), -torch.rand(16, 40), torch.randn(7, 16, 3), torch.randn(7, 16, 3)

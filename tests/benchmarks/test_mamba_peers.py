@@ -23,7 +23,7 @@ CONFIG = LionConfig(
 
 @pytest.fixture
 def peers():
-    return importlib.import_module("mamba_peers")
+    return importlib.import_module("peers.mamba")
 
 
 @pytest.fixture(params=["Hydra", "Vim"])

@@ -120,7 +120,7 @@ def test_tables_are_written_and_the_rest_of_the_file_stays(module, tmp_path, mon
     assert file.read_text() == text
     monkeypatch.setitem(triton_config.MEASURED, CASE, "NVIDIA H200")
     monkeypatch.setitem(triton_config.PARALLEL_UP_TO, "sm_90", 1024)
-    module.configure(CASE, {"rnn": {"value_tile": 16, "num_warps": 1, "num_stages": 1}}, "tile", 32)
+    module.configure(CASE, {"lit_output": {"value_tile": 16, "num_warps": 1, "num_stages": 1}}, "tile", 32)
     module.write()
     written = {}
     exec(file.read_text(), written)

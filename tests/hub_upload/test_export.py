@@ -121,7 +121,7 @@ GRAPHS = {
     "both ways": (LionForMaskedLM, {"mixer_type": "selective", "head_directions": "both"}),
     "hybrid": (LionForMaskedLM, HYBRID),
     "lit": (LionForMaskedLM, {"mixer_type": "lit", "position_embedding_type": "absolute"}),
-    "diagonal": (LionForQuestionAnswering, {"mixer_type": "diagonal", "chunk_size": 4}),
+    "questions": (LionForQuestionAnswering, {"mixer_type": "decay", "chunk_size": 4}),
     "luna": (LionForTokenClassification, {"mixer_type": "luna", "luna_length": 5, "num_hidden_layers": 2}),
     "image": (LionForImageClassification, IMAGE | {"patch_order": "snake", "conv_kernel": 3, "num_key_heads": 1}),
 }
@@ -342,14 +342,12 @@ def test_what_cannot_be_exported_is_refused_by_name(tmp_path):
     folders = {}
     for name, (model_class, fields) in {
         "choices": (LionForMultipleChoice, {}),
-        "diagonal": (LionForMaskedLM, {"mixer_type": "diagonal"}),
         "softmax": (LionModel, {"mixer_type": "softmax"}),
     }.items():
         folders[name] = tmp_path / name
         tiny(model_class, **fields).save_pretrained(folders[name])
     for name, options, message in (
         ("choices", {}, "A LionForMultipleChoice cannot be exported: .* export a LionForSequenceClassification"),
-        ("diagonal", {"attn_implementation": "parallel"}, "'diagonal': use \"chunk\""),
         ("softmax", {"dtype": "bfloat16"}, "`dtype` is 'bfloat16'; onnx has float32, float16, int8"),
         ("softmax", {"to": "tflite"}, "`to` is 'tflite'; give one of onnx, openvino"),
         ("softmax", {"attn_implementation": "rnn"}, "is 'rnn'; a graph has auto, chunk, parallel"),

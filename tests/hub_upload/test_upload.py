@@ -8,17 +8,14 @@ import shutil
 import subprocess
 import sys
 
-import gradio
 import huggingface_hub
 import pytest
 import torch
-import yaml
 from hub_checkpoints import TEXTS, image_checkpoint, text_checkpoint, text_tokenizer
 from hub_server import PART_SIZE, READ_TOKEN, ROUTES, WRITE_TOKEN, File, Handler, Repo
 from hub_upload_lion import UploadError, create_bundle, push_folder, upload_checkpoint
 from hub_upload_lion.checkpoint import load_model
 from hub_upload_lion.cli import main
-from hub_upload_lion.publish import space
 from hub_upload_lion.publish import upload as upload_module
 from hub_upload_lion.publish.clean_process import HIDDEN, CleanLoad
 from sentence_transformers import SentenceTransformer
@@ -504,51 +501,6 @@ def test_a_bundle_goes_as_it_is(hub, bundle, capsys, no_clean_process, tmp_path)
     assert "edit its README.md" in capsys.readouterr().err
     assert main(["upload", str(folder), "me/tiger", "--dry-run"]) == 0
     assert "README.md does not say how to load me/tiger" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_space_is_published_with_all_it_needs(hub, bundle, tmp_path, capsys, monkeypatch):
-    """Its page starts from its files alone; what an earlier upload left in their folders goes, other files stay."""
-    checked = []
-    monkeypatch.setattr(space, "check_space", lambda folder, check=space.check_space: checked.append(check(folder)))
-    assert main(["upload", str(bundle), "me/lion", "--space", "--dry-run"]) == 0
-    out = capsys.readouterr().out
-    planned = set(re.findall(r"^(\S+\.\S+)  +\S+ \S*B$", out, flags=re.MULTILINE))
-    assert hub.requests == [] and len(checked) == 1 and "The page started in a process" in out
-
-    monkeypatch.setattr(space, "check_space", lambda folder: None)  # takes seconds
-    push_folder(bundle, "me/lion")
-    huggingface_hub.HfApi().create_repo("me/lion", repo_type="space", space_sdk="gradio")
-    for name in ("model/model-00001-of-00002.safetensors", "modeling_lion/gone.py", "notes.txt"):
-        huggingface_hub.HfApi().upload_file(
-            path_or_fileobj=b"x", path_in_repo=name, repo_id="me/lion", repo_type="space"
-        )
-    assert main(["upload", str(bundle), "me/lion", "--space"]) == 0
-    files = hub.files("spaces/me/lion")
-    assert planned == set(files) - {"notes.txt"} and hub.repos["spaces/me/lion"].sdk == "gradio"
-    assert {
-        "app.py",
-        "README.md",
-        "requirements.txt",
-        "model/model.safetensors",
-        "hub_upload_lion/app/page.py",
-    } <= planned
-    assert hub.files("me/lion") == local_files(bundle)  # the model of that name
-    header = yaml.safe_load(files["README.md"].decode().split("---")[1])
-    expected = {"sdk": "gradio", "sdk_version": gradio.__version__, "app_file": "app.py", "license": "apache-2.0"}
-    assert expected.items() <= header.items() and set(header) >= {"title", "emoji", "colorFrom", "colorTo"}
-    needed = {re.split("[^\\w-]", line)[0] for line in files["requirements.txt"].decode().splitlines()}
-    assert needed == {
-        *("torch", "transformers", "accelerate", "safetensors", "tokenizers"),
-        *("matplotlib", "pillow", "sentence-transformers"),
-    }
-
-
-def test_a_space_that_does_not_start_is_not_sent(hub, bundle, tmp_path, monkeypatch):
-    monkeypatch.setattr(space, "APP", "raise RuntimeError('no lion')")
-    with pytest.raises(ValueError, match="does not start. It ended with:(.|\n)*no lion"):
-        upload_checkpoint(bundle, "me/lion", space=True)
-    assert hub.requests == []
 
 
 @pytest.mark.parametrize("name", ["README.md", "model.safetensors"])

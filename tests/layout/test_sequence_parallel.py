@@ -23,7 +23,7 @@ from modeling_lion import LionConfig, LionForQuestionAnswering, LionModel
 
 PROCESSES = 3
 LENGTH = 47  # slices of 15, 16 and 16 tokens
-MIXERS = ("lit", "decay", "selective", "diagonal")
+MIXERS = ("lit", "decay", "selective")
 HEADS = ("LionForMaskedLM", "LionForTokenClassification", "LionForSequenceClassification", "LionForMultipleChoice")
 HYBRID = {
     "layer_types": ["sliding_attention", "linear_attention"],

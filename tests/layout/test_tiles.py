@@ -25,7 +25,6 @@ MODELS = {
     "decay": {"mixer_type": "decay", "norm_position": "pre"},
     "selective": {"mixer_type": "selective", "conv_kernel": 5},
     "wide convolution": {"mixer_type": "selective", "conv_kernel": 19, "use_gated_mlp": True},
-    "diagonal": {"mixer_type": "diagonal", "conv_kernel": 3},
     "softmax": {"mixer_type": "softmax", "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
     "luna": {"mixer_type": "luna"},
     "hybrid": {"mixer_type": "selective", "conv_kernel": 3} | HYBRID,

@@ -56,7 +56,7 @@ def test_lora_trains_saves_loads_and_merges(mixer, saved, batch, tmp_path):
     config = peft.LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=whole)
     model = peft.get_peft_model(base, config)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert any("decay" in name for name in trained) == (mixer in ("decay", "selective", "diagonal", "hybrid"))
+    assert any("decay" in name for name in trained) == (mixer in ("decay", "selective", "hybrid"))
     adapted = {name.split(".")[-4] for name in trained if ".lora_A." in name}
     assert adapted >= {"q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj"}
     assert ("decay_proj" in adapted) == (mixer in ("selective", "hybrid"))
@@ -138,7 +138,7 @@ def test_quantised_weights(bits, dtype, mixer, saved, batch):
     )
     plain = AutoModelForSequenceClassification.from_pretrained(saved)
     decays = {name: parameter for name, parameter in model.named_parameters() if "decay" in name}
-    assert any(decays) == (mixer in ("decay", "selective", "diagonal", "hybrid"))
+    assert any(decays) == (mixer in ("decay", "selective", "hybrid"))
     for name, parameter in decays.items():  # as they were, not a bit less
         torch.testing.assert_close(parameter, plain.get_parameter(name), atol=0, rtol=0)
     layer = model.lion.layers[0]
@@ -198,14 +198,11 @@ def test_new_words_are_trained_beside_lora(batch):
     torch.testing.assert_close(merged(**inputs).logits, expected)
 
 
-@pytest.mark.parametrize("mixer_type", ["selective", "diagonal"])
-def test_replaced_decays_are_an_error(mixer_type):
+def test_replaced_decays_are_an_error():
     """As optimum-quanto replaces every linear layer, subclasses included, unless told which to leave out."""
-    model = LionForMaskedLM(LionConfig(mixer_type=mixer_type, **TINY))
+    model = LionForMaskedLM(LionConfig(**TINY))
     mixer = model.lion.layers[0].attention.mixer
-    name = "decay_proj" if mixer_type == "selective" else "decay_up_proj"
-    gate = getattr(mixer, name)
-    setattr(mixer, name, torch.nn.Linear(gate.in_features, gate.out_features))
+    mixer.decay_proj = torch.nn.Linear(mixer.decay_proj.in_features, mixer.decay_proj.out_features)
     with pytest.raises(TypeError, match='has become a Linear.*exclude="\\*decay\\*"'):
         model(torch.tensor([[7, 8]]))
 

@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from modeling_lion.mixers.feature_map import FEATURE_MAPS, PositiveRandomFeatures, plain_silu_norm, silu_norm
+from modeling_lion.mixers.feature_map import FEATURE_MAPS, plain_silu_norm, silu_norm
 
 
 FORMULAS = {
@@ -12,7 +12,6 @@ FORMULAS = {
     "elu": lambda x: torch.where(x > 0, x, torch.expm1(x)) + 1,
     "identity": lambda x: x,
     "relu": lambda x: x.clamp(min=0) + 0.001,
-    "softmax": lambda x: torch.nn.functional.normalize((x - x.amax(-1, keepdim=True)).exp(), p=1, dim=-1),
 }
 
 
@@ -24,62 +23,6 @@ def some_inputs(dtype: torch.dtype) -> torch.Tensor:
 
 
 FUNCTIONS = [name for name, feature_map in FEATURE_MAPS.items() if not isinstance(feature_map, type)]
-
-
-def random_features(head_dim: int, dtype: torch.dtype = torch.float64) -> PositiveRandomFeatures:
-    features = PositiveRandomFeatures(2, head_dim)
-    features.projection.copy_(features.random_projection())
-    return features.to(dtype)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_random_features(dtype):
-    features, x = random_features(8), some_inputs(torch.float64).clamp(-4, 4).to(dtype)
-    scaled = x.double() / 8**0.25
-    dots = torch.stack([(scaled * w).sum(-1) for w in features.projection], dim=-1)
-    expected = torch.exp(dots - scaled.norm(dim=-1, keepdim=True) ** 2 / 2) / 8**0.5
-    result = features(x)
-    assert result.dtype == dtype
-    error = (result.double() - expected).abs() / expected
-    assert error[expected > 1e-4].max() <= 64 * torch.finfo(dtype).eps  # parts of the exponents are up to some 30
-    assert torch.autograd.gradcheck(features, torch.randn(2, 3, 8, dtype=torch.float64).requires_grad_())
-
-
-def test_random_features_estimate_softmax_attention():
-    torch.manual_seed(0)
-    query, key = torch.randn(2, 5, 8, dtype=torch.float64) / 2
-    scores = torch.zeros(5, 5, dtype=torch.float64)
-    for _ in range(1000):
-        features = random_features(8)
-        scores += features(query) @ features(key).T / 1000
-    right = torch.exp(query @ key.T / 8**0.5)
-    assert ((scores - right).abs() / right).max() < 0.1
-    rows = random_features(8).projection
-    angles = torch.nn.functional.cosine_similarity(rows[:, None], rows[None], dim=-1)
-    torch.testing.assert_close(angles, torch.eye(8, dtype=torch.float64), rtol=0, atol=1e-6)
-
-
-def test_random_features_are_saved_and_differ_from_layer_to_layer(find_case, tmp_path, equal):
-    case = find_case("LionForMaskedLM")
-    model = case.model("selective", feature_map="performer")
-    inputs = case.inputs(model.config) | {"attention_mask": torch.arange(9) < torch.tensor([[9], [6], [1]])}
-    expected = model(**inputs).logits
-    for kernel in ("eager", "parallel", "chunk", "rnn"):
-        model.set_attn_implementation(kernel)
-        equal(model(**inputs).logits, expected)
-    first, second = (layer.attention.mixer.feature_map.projection for layer in model.lion.layers)
-    assert not torch.equal(first, second) and not first.requires_grad
-    model.save_pretrained(tmp_path)
-    loaded, info = case.model_class.from_pretrained(tmp_path, dtype=torch.float64, output_loading_info=True)
-    assert not any(info.values())
-    equal(loaded(**inputs).logits, expected)
-    with pytest.raises(ValueError, match="`feature_map` than 'elu'.*feature_map.projection"):
-        case.model_class.from_pretrained(tmp_path, feature_map="elu")
-    with torch.device("meta"):
-        model = case.model_class(model.config)
-    model.to_empty(device="cpu")
-    model.init_weights()
-    assert 0.6 < model.lion.layers[1].attention.mixer.feature_map.projection.std() < 1.4
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)

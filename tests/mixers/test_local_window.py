@@ -292,7 +292,6 @@ def test_weights_without_the_window(tmp_path):
             "`local_window` is 4, and no layer is linear.*`sliding_window`",
         ),
         ({"local_window": 4, "normalization": "none"}, "`local_window` is 4 with `normalization` 'none'"),
-        ({"feature_map": "hedgehog", "mixer_type": "diagonal"}, "`feature_map` is 'hedgehog' with `mixer_type` 'diag"),
         ({"position_embedding_type": "cyclic", "modality": "image"}, "'cyclic' with `modality` 'image'"),
     ],
 )

@@ -17,7 +17,7 @@ from modeling_lion.mixers.padding import absent
 from modeling_lion.mixers.short_conv import ShortConv, convolve, sum_of_shifted
 
 
-LINEAR_MIXERS = ["lit", "decay", "selective", "diagonal"]
+LINEAR_MIXERS = ["lit", "decay", "selective"]
 BORDERS = {"none": None, "one sequence": [0, 11], "far": [0, 5, 11], "close": [0, 1, 2, 4, 5, 10, 11]}
 
 

@@ -167,13 +167,13 @@ def test_other_models_are_left_alone():
 @pytest.mark.parametrize(
     ("mixer", "kernel"),
     [
-        *((mixer, form) for mixer in (*LINEAR_MIXERS, "diagonal", "window in heads") for form in (*CHOICES[:4],)),
+        *((mixer, form) for mixer in (*LINEAR_MIXERS, "window in heads") for form in (*CHOICES[:4],)),
         ("sliding", None),
     ],
 )
 def test_the_first_product_is_few_frames_away(mixer, kernel, masked_lm, monkeypatch):
     """From `LionForMaskedLM.forward` to the first product of the attention, of our code on a CPU: at most eight."""
-    fields = {"mixer_type": mixer} if mixer in (*LINEAR_MIXERS, "diagonal") else {}
+    fields = {"mixer_type": mixer} if mixer in LINEAR_MIXERS else {}
     if mixer == "sliding":  # many tokens: the dense form of few is computed by torch
         fields = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 3}
     elif mixer == "window in heads":

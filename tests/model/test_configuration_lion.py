@@ -17,7 +17,6 @@ DEFAULTS = [
     ("text", "lit", 1e-12, "absolute", "alternate", 3),
     ("text", "decay", 1e-12, "none", "alternate", 3),
     ("text", "selective", 1e-12, "none", "alternate", 3),
-    ("text", "diagonal", 1e-12, "none", "alternate", 3),
     ("text", "softmax", 1e-12, "absolute", "both", 0),
     ("image", "lit", 1e-6, "absolute", "alternate", 3),
     ("image", "decay", 1e-6, "absolute", "alternate", 3),
@@ -225,11 +224,23 @@ def test_fields_set_one_by_one():
 
 # What version 0.2 stored of every model beside the fields of today.
 STORED = {
-    "text": {"embedding_norm": True, "embedding_size": None, "pooler_act": None, "num_register_tokens": 0},
+    "text": {
+        "embedding_norm": True,
+        "embedding_size": None,
+        "pooler_act": None,
+        "num_register_tokens": 0,
+        "decay_rank": 16,
+    },
     "image": {"embedding_norm": False, "embedding_size": None, "pooler_act": None, "num_register_tokens": 0},
 }
 OTHERS = {"norm_bias": True, "first_norm": True, "mlp_bias": True, "proj_bias": True, "use_prediction_head": False}
-OTHERS |= {"norm_type": "layer_norm", "classifier_bias": True, "use_lm_transform": True, "pooler_norm": False}
+OTHERS |= {
+    "decay_activation": "sigmoid",
+    "norm_type": "layer_norm",
+    "classifier_bias": True,
+    "use_lm_transform": True,
+    "pooler_norm": False,
+}
 
 
 @pytest.mark.parametrize("modality", ["text", "image"])
@@ -269,6 +280,24 @@ def test_a_folder_that_needs_such_a_field_says_how_to_make_it_again(name, value,
     stored = LionConfig(**fields).to_dict() | {name: value}
     (tmp_path / "config.json").write_text(json.dumps(stored))
     with pytest.raises(ValueError, match=f"has `{name}` {value!r}.*`lion convert <source> <folder>`"):
+        AutoConfig.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mixer_type", "diagonal"),
+        ("feature_map", "performer"),
+        ("feature_map", "softmax"),
+        ("patch_order", "hilbert"),
+        ("patch_order", "zigzag"),
+        ("decay_activation", "softplus"),
+    ],
+)
+def test_a_folder_with_an_option_of_earlier_versions_says_what_computes_it(name, value, tmp_path):
+    stored = LionConfig(modality="image").to_dict() | {name: value}
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(ValueError, match=f"has `{name}` '{value}'.*no longer has.*trust_remote_code=True"):
         AutoConfig.from_pretrained(tmp_path)
 
 
@@ -375,14 +404,13 @@ WRONG = [
     ({"num_attention_heads": 0}, ["num_attention_heads", "0", "at least 1"]),
     ({"num_hidden_layers": -1}, ["num_hidden_layers", "-1", "at least 1"]),
     ({"chunk_size": 0}, ["chunk_size", "0", "at least 1"]),
-    ({"decay_rank": 0}, ["decay_rank", "0", "at least 1"]),
     ({"luna_length": 0}, ["luna_length", "0", "at least 1"]),
     ({"conv_kernel": 4}, ["conv_kernel", "4", "odd", "5", "or 0"]),
     ({"conv_kernel": -1}, ["conv_kernel", "-1", "odd", "3", "or 0"]),
     ({"conv_kernel": 3, "mixer_type": "softmax"}, ["conv_kernel", "3", "softmax", "conv_kernel=0", "selective"]),
     ({"conv_kernel": 3, "mixer_type": "luna"}, ["conv_kernel", "3", "luna", "conv_kernel=0", "selective"]),
     ({"vocab_size": -3}, ["vocab_size", "-3", "at least 1"]),
-    ({"decay_activation": "softplus", "mixer_type": "decay"}, ["decay_activation", "softplus", "decay", "selective"]),
+    ({"decay_activation": "sigmoid"}, ["decay_activation", "leave it out"]),
     ({"pad_token_id": 40, "vocab_size": 40}, ["pad_token_id", "40", "vocab_size"]),
     ({"pad_token_id": -1}, ["pad_token_id", "-1", "vocab_size"]),
     ({"hidden_dropout_prob": 1.0}, ["hidden_dropout_prob", "1.0", "0 <= p < 1"]),
@@ -441,16 +469,15 @@ WRONG = [
     ({"rope_parameters": {}, "hidden_size": 36}, ["rope_parameters", "3 of the 3 channels", "num_attention_heads"]),
 ]
 WRONG_TYPES = [
-    ({"mixer_type": "luna2"}, ["mixer_type", "luna2", "lit", "decay", "selective", "diagonal", "softmax", "luna"]),
+    ({"mixer_type": "luna2"}, ["mixer_type", "luna2", "lit", "decay", "selective", "softmax", "luna"]),
     ({"luna_activation": "relu"}, ["luna_activation", "relu", "softmax", "softplus", "elu"]),
-    ({"decay_activation": "relu"}, ["decay_activation", "relu", "sigmoid", "softplus"]),
     ({"norm_position": "middle"}, ["norm_position", "middle", "pre", "post"]),
     ({"pooling": "max"}, ["pooling", "max", "cls", "mean"]),
     ({"modality": "audio"}, ["modality", "audio", "text", "image"]),
-    ({"feature_map": "cosine"}, ["feature_map", "cosine", "silu_norm", "performer"]),
+    ({"feature_map": "cosine"}, ["feature_map", "cosine", "silu_norm", "hedgehog"]),
     ({"normalization": "softmax"}, ["normalization", "softmax", "sum", "none"]),
     ({"position_embedding_type": "rotary"}, ["position_embedding_type", "rotary", "absolute"]),
-    ({"patch_order": "spiral"}, ["patch_order", "spiral", "raster", "snake", "zigzag", "hilbert"]),
+    ({"patch_order": "spiral"}, ["patch_order", "spiral", "raster", "snake"]),
     ({"hidden_size": 768.0}, ["hidden_size", "768.0", "int"]),
     ({"attention_layer_norm": "yes"}, ["attention_layer_norm", "yes", "bool"]),
     ({"chunk_size": None}, ["chunk_size", "None", "int"]),

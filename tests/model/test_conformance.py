@@ -118,7 +118,7 @@ def test_half_precision_is_close(encoder, mixer, kernel, dtype):
     assert error[kernel] <= 2 * error["eager"]
 
 
-@pytest.mark.axes(mixer=["decay", "selective", "diagonal"])
+@pytest.mark.axes(mixer=["decay", "selective"])
 def test_decays_are_not_rounded_with_the_hidden_states(encoder, mixer):
     """SPEC §5: near 1, the rounding of a logit to bfloat16 changes a decay by percents."""
     mixer = encoder.model_class(encoder.config(mixer)).get_submodule("layers.0.attention.mixer")
@@ -161,8 +161,6 @@ def check_initialised(model, config):
             assert torch.equal(weight, initial_decay_logits(config)), name
         elif name.endswith("mixer.memory"):
             assert 0.8 < weight.std() < 1.2, name
-        elif "decay_up_proj.weight" in name:
-            assert 0.8 < weight.std() * config.decay_rank**0.5 < 1.2, name
         elif name.rpartition(".")[0] + "." in norms:
             assert (weight == (1 if name.endswith("weight") else 0)).all(), name
         elif name.endswith(("bias", "mask_token")):

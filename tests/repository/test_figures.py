@@ -4,7 +4,7 @@ Figures on the README and the pages are those of the tables of the benchmarks. B
 
     0.47<!-- = windows; ModernBERT-base, 6 layers, float32, inference; 8,192 tokens -->
 
-the block of benchmarks/report.py (`BLOCKS`), then the row and the column of its table, separated by "; ". The figure
+the table that benchmarks/reports/ registers, then the row and the column of its table, separated by "; ". The figure
 is one of the numbers in that cell. Where the first two columns of a table name the row, so do their cells: "128, torch
 float32".
 """
@@ -35,7 +35,7 @@ VERSIONS = re.compile(
 @cache
 def block(name: str) -> str:
     report = importlib.import_module("report")
-    return report.BLOCKS[name](report.reader(report.RESULTS))
+    return report.TABLES[name].make(report.reader(report.RESULTS))
 
 
 @cache

@@ -55,8 +55,7 @@ def make_inputs(
     rand = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)
     query, key = (rand(2, batch, heads, length, dims[0]) + (0.1 if positive else -0.5)).to(dtype)
     value = torch.randn(batch, heads, length, dims[1], generator=generator, dtype=torch.float64).to(dtype)
-    per_token = (batch, heads, length)
-    shape = {"lit": None, "decay": (heads,), "selective": per_token, "diagonal": (*per_token, dims[0])}[mixer]
+    shape = {"lit": None, "decay": (heads,), "selective": (batch, heads, length)}[mixer]
     log_decay = None if shape is None else torch.log(0.02 + 0.98 * rand(*shape)).to(accumulation_dtype(dtype))
     return query, key, value, log_decay
 

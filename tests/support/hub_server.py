@@ -44,7 +44,6 @@ class Repo:
     private: bool
     commits: dict[str, dict[str, File]] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
-    sdk: str | None = None  # of a Space
 
     def commit(self, ref: str, files: dict[str, File]) -> str:
         sha = hashlib.sha1(repr((len(self.commits), ref, sorted(files))).encode()).hexdigest()
@@ -137,9 +136,8 @@ class Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.damage:
             body = body[:-1]
         self.query = parse_qs(url.query)
-        path = re.sub("^/api/spaces/", "/api/models/spaces/", url.path)
         for method, pattern, function in ROUTES:
-            match = re.fullmatch(pattern, path)
+            match = re.fullmatch(pattern, url.path)
             if match and self.command in method.split():
                 with hub.lock:
                     try:
@@ -199,13 +197,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def create_repo(self, body):
         request = json.loads(body)
-        name = f"{request['organization'] or 'me'}/{request['name']}"
-        repo_id = f"spaces/{name}" if request.get("type") == "space" else name
+        repo_id = f"{request['organization'] or 'me'}/{request['name']}"
         self.check(write=True)
-        url = {"url": f"{self.hub.endpoint}/{repo_id}", "name": name}
+        url = {"url": f"{self.hub.endpoint}/{repo_id}", "name": repo_id}
         if repo_id in self.hub.repos:
             return 409, url | {"error": "You already created this repo"}, {}
-        repo = self.hub.repos[repo_id] = Repo(private=request.get("visibility") == "private", sdk=request.get("sdk"))
+        repo = self.hub.repos[repo_id] = Repo(private=request.get("visibility") == "private")
         repo.commit("main", {})
         return 200, url, {}
 
@@ -318,8 +315,7 @@ class Handler(BaseHTTPRequestHandler):
         return 206, file.data[start:], headers | {"Content-Range": f"bytes {start}-{size - 1}/{size}"}
 
 
-# A Space is `spaces/user/name` in `Hub.repos`.
-REPO, REVISION = "((?:spaces/)?[^/]+/[^/]+)", "([^/]+)"
+REPO, REVISION = "([^/]+/[^/]+)", "([^/]+)"
 ROUTES = [
     ("POST", "/api/repos/create", Handler.create_repo),
     ("POST", "/api/validate-yaml", Handler.validate_yaml),

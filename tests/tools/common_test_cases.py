@@ -16,7 +16,7 @@ from configuration_lion import AUTO_MODELS, PRESETS, lion_preset
 from modeling_lion import LionConfig, LionModel
 
 
-LINEAR, KERNELS = ("lit", "decay", "selective", "diagonal"), ("parallel", "chunk", "rnn")
+LINEAR, KERNELS = ("lit", "decay", "selective"), ("parallel", "chunk", "rnn")
 HYBRID = ["linear_attention", "sliding_attention"]
 ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
 MAPPINGS = {

@@ -153,8 +153,8 @@ FORWARD = [
     Mutant(
         "rnn: the way back loses what the way there does",
         "modeling_lion/attention/plain.py",
-        "log_decays = with_channel_dim(forward), with_channel_dim(backward)",
-        "log_decays = with_channel_dim(forward), with_channel_dim(forward)",
+        "log_decays = forward.unsqueeze(-1), backward.unsqueeze(-1)",
+        "log_decays = forward.unsqueeze(-1), forward.unsqueeze(-1)",
         f"{KERNELS}::test_packed_sequences_are_apart",
     ),
     Mutant(
@@ -219,34 +219,6 @@ FORWARD = [
         "return *map(laid_out_as, inputs, gradients), d_forward, d_backward",
         "return *gradients, d_forward, d_backward",
         f"{KERNELS}::test_gradients_have_the_memory_that_compilers_expect",
-    ),
-    Mutant(
-        "diagonal by hand: blocks are doubled in the wrong order",
-        "modeling_lion/cpu/diagonal.py",
-        "        from_end[0].mul_(to_start[1][:, -1:])\n        to_start[1].mul_(to_start[0][:, -1:])\n",
-        "        to_start[1].mul_(to_start[0][:, -1:])\n        from_end[0].mul_(to_start[1][:, -1:])\n",
-        "test_diagonal.py",
-    ),
-    Mutant(
-        "diagonal by hand: both directions have the decays of one",
-        "modeling_lion/cpu/diagonal.py",
-        "self.is_symmetric = forward.is_set_to(backward) and",
-        "self.is_symmetric =",
-        "test_diagonal.py",
-    ),
-    Mutant(
-        "diagonal by hand: what passes a whole chunk gives its decays no gradient",
-        "modeling_lion/cpu/diagonal.py",
-        ".sum(-2).addcmul_(through[:, :, way], self.through[way][:, part.chunks])",
-        ".sum(-2)",
-        f"{KERNELS}::test_kernels_agree_with_the_naive_form test_diagonal.py",
-    ),
-    Mutant(
-        "diagonal: halves of a block in each other's place",
-        "modeling_lion/attention/plain_diagonal.py",
-        "(from_end[..., 0, :, :], from_start[..., 1, :, :])",
-        "(from_start[..., 0, :, :], from_end[..., 1, :, :])",
-        "test_diagonal.py",
     ),
 ]
 
@@ -873,20 +845,6 @@ SCANS = [
         "device=grid.device).unsqueeze(1) % 2 == 0",
         "test_scans.py::test_curves",
     ),
-    Mutant(
-        "scans: the zigzag goes up where it should go down",
-        "modeling_lion/layout/scans.py",
-        "torch.where(diagonal % 2 == 1, row,",
-        "torch.where(diagonal % 2 == 0, row,",
-        "test_scans.py::test_curves",
-    ),
-    Mutant(
-        "scans: Hilbert's curve jumps",
-        "modeling_lion/layout/scans.py",
-        "half += half % 2 if length > 2 else 0",
-        "half += 0",
-        "test_scans.py::test_curves_fill_every_grid_and_never_jump",
-    ),
 ]
 
 PADDINGS = [
@@ -900,8 +858,8 @@ PADDINGS = [
     Mutant(
         "padding: it decays",
         "modeling_lion/mixers/padding.py",
-        "log_decay = torch.where(by_head, log_decay, 0)",
-        "log_decay = torch.where(by_head, log_decay, log_decay)",
+        "log_decay = torch.where(is_real[:, None], log_decay, 0)",
+        "log_decay = torch.where(is_real[:, None], log_decay, log_decay)",
         PADDING,
     ),
     Mutant(
@@ -1116,13 +1074,6 @@ MODELS = [
         f"{CONFORMANCE}::test_decays_are_not_rounded_with_the_hidden_states",
     ),
     Mutant(
-        "mixers: the rate of softplus gates is its logarithm",
-        "modeling_lion/mixers/linear_decay.py",
-        "-self.log_rate_bias.to(logits.dtype).exp() * softplus(logits)",
-        "-(1 + self.log_rate_bias.to(logits.dtype)) * softplus(-logits)",
-        "test_diagonal.py",
-    ),
-    Mutant(
         "mixers: Luna forgets its memory from layer to layer",
         "modeling_lion/mixers/luna.py",
         "memory = self.memory_norm(packed + memory)",
@@ -1225,13 +1176,6 @@ MODELS = [
         "modeling_lion/mixers/feature_map.py",
         "x.clamp(max=0).exp())",
         "x.exp())",
-        "test_feature_map.py",
-    ),
-    Mutant(
-        "feature maps: random features are not saved",
-        "modeling_lion/mixers/feature_map.py",
-        'self.register_buffer("projection", torch.empty(head_dim, head_dim))',
-        'self.register_buffer("projection", torch.empty(head_dim, head_dim), persistent=False)',
         "test_feature_map.py",
     ),
 ]
@@ -1384,13 +1328,6 @@ LOADING = [
         f"{CONFORMANCE}::test_weights_are_initialised",
     ),
     Mutant(
-        "loading: buffers of random features are not filled",
-        "modeling_lion/initialization.py",
-        "init.copy_(module.projection, module.random_projection())",
-        "pass",
-        f"test_feature_map.py {CONFORMANCE}::test_weights_are_initialised",
-    ),
-    Mutant(
         "loading: half-lives to the base of e",
         "modeling_lion/mixers/linear_decay.py",
         "decay = torch.exp2(-1 / half_life)",
@@ -1445,8 +1382,8 @@ CONFIGURATION = [
     Mutant(
         "configuration: heads of two scans are split among processes",
         "modeling_lion/configuration_lion.py",
-        "if self.attention_layer_norm or self.num_scans > 1 or",
-        "if self.attention_layer_norm or",
+        "if self.attention_layer_norm or self.num_scans > 1:",
+        "if self.attention_layer_norm:",
         "test_distributed.py::test_tensor_parallel_leaves_attention_whole_where_it_is_not_heads_side_by_side",
     ),
     Mutant(
@@ -1525,14 +1462,14 @@ HUB = [
     Mutant(
         "hub: weights of an earlier upload stay",
         "hub_upload/publish/upload.py",
-        "if is_ours(name) and name not in files]",
+        "if is_weights(name) and name not in files]",
         "if False]",
         "test_upload.py::test_weights_of_an_earlier_upload_go",
     ),
     Mutant(
         "hub: what arrived is not compared by content",
         "hub_upload/publish/upload.py",
-        "wrong = differences(api, repo_id, arrived_at, folder, **kind)",
+        "wrong = differences(api, repo_id, arrived_at, folder)",
         "wrong = []",
         "test_upload.py::test_damage_on_the_way_is_found",
     ),
@@ -1771,20 +1708,6 @@ OTHER_PATHS = [
 ]
 
 TRITON = [
-    Mutant(
-        "triton: a chunk lets no total of the keys pass",
-        "modeling_lion/triton/diagonal.py",
-        "passed += tl.load(given_totals + place * HEAD_DIM + d, mask=sums_totals, other=0.0) * total",
-        "passed += total * 0.0",
-        INTERPRETED,
-    ),
-    Mutant(
-        "triton: the gradient of a decay knows nothing of what passes its chunk",
-        "modeling_lion/triton/diagonal.py",
-        "reverse=direction == 1) + total[None, :]",
-        "reverse=direction == 1)",
-        INTERPRETED,
-    ),
     Mutant(
         "triton: the factor from the start counts the token itself",
         "modeling_lion/triton/decay.py",

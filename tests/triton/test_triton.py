@@ -60,7 +60,7 @@ def test_on_a_gpu():
 
 # Kernels of each kind, in the form that needs most registers; `python benchmarks/tune_triton.py --compile` does all.
 COMPILED = {
-    "sm_80": [("chunk", "S", 64, "bfloat16"), ("chunk", "LIT", 256, "float16"), ("chunk", "diagonal", 64, "bfloat16")],
+    "sm_80": [("chunk", "S", 64, "bfloat16"), ("chunk", "LIT", 256, "float16")],
     "sm_90": [("chunk", "S", 64, "bfloat16"), ("feature_map", "LIT", 64, "bfloat16")],
 }
 WITHOUT_PRODUCTS = ("decays_kernel", "decay_gradient_kernel", "silu_norm_kernel", "silu_norm_kernel_backward")
@@ -86,17 +86,18 @@ def test_faults_of_compiled_kernels_are_seen(tmp_path):
     code = """
 import tune_triton
 from tune_triton import configure, fits
-key, fine, wrong = ("sm_80", 16, 64), {"value_tile": 32, "num_warps": 1, "num_stages": 1}, {"value_tile": 24}
-def rnn_faults(option):
-    configure(key, {"rnn": option})
-    (result,) = tune_triton.compile_case("rnn", "S", 64, "bfloat16", "sm_80")
+key, fine, wrong = ("sm_80", 16, 64), {"value_tile": 32, "num_warps": 4, "num_stages": 1}, {"value_tile": 24}
+def output_faults(option):
+    configure(key, {"lit_output": option})
+    results = tune_triton.compile_case("chunk", "LIT", 64, "bfloat16", "sm_80")
+    (result,) = [result for result in results if result["kernel"] == "lit_output_kernel"]
     return tune_triton.faults(result)
-assert rnn_faults(fine) == [] and fits(key, "rnn", 0, "rnn", fine)
-(fault,) = rnn_faults(fine | wrong)
+assert output_faults(fine) == [] and fits(key, "lit_tile", 64, "lit_output", fine)
+(fault,) = output_faults(fine | wrong)
 assert "does not compile" in fault and "power of 2" in fault, fault
-assert not fits(key, "rnn", 0, "rnn", fine | wrong)
+assert not fits(key, "lit_tile", 64, "lit_output", fine | wrong)
 tune_triton.SHARED_MEMORY["sm_80"] = 16
-(fault,) = rnn_faults(fine)
+(fault,) = output_faults(fine)
 assert "bytes of shared memory" in fault, fault
 tune_triton.SHARED_MEMORY["sm_80"] = 2**20
 assert not fits(key, "tile", 128, "states", {"head_tile": 64, "value_tile": 64, "num_warps": 1, "num_stages": 1})
@@ -170,13 +171,10 @@ def fake_inputs(length=300, head_dim=48, dtype=torch.bfloat16, value_dim=None):
 
 
 # Of log decays, in the tests below.
-SHAPES = {"lit": None, "decay": (3,), "selective": (2, 3, 300), "diagonal": (2, 3, 300, 48)}
+SHAPES = {"lit": None, "decay": (3,), "selective": (2, 3, 300)}
 
 
-@pytest.mark.parametrize(
-    ("form", "mixer"),
-    [x for x in itertools.product(["parallel", "chunk", "rnn", "auto"], SHAPES) if x != ("rnn", "diagonal")],
-)
+@pytest.mark.parametrize(("form", "mixer"), [*itertools.product(["parallel", "chunk", "auto"], SHAPES)])
 def test_nothing_is_asked_of_the_gpu(form, mixer, fake_gpu):
     shape = SHAPES[mixer]
     decay = None if shape is None else torch.empty(shape, device="cuda")
@@ -186,7 +184,6 @@ def test_nothing_is_asked_of_the_gpu(form, mixer, fake_gpu):
         output, _ = form_of(form)(*inputs, decay)
     assert output.device.type == "cuda" and output.stride() == inputs[2].stride()
     expected = form if form != "auto" else "chunk" if mixer == "lit" else "parallel"  # 300 tokens are few
-    expected = "diagonal" if mixer == "diagonal" else expected
     assert [name for name in called if name.startswith("lion::")] == [f"lion::triton_{expected}"]
 
 
@@ -228,10 +225,9 @@ def test_mixed_precision_gives_kernels_one_dtype(mixer, feature_map, fake_gpu, g
 def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, division, fake_gpu):
     log_decay = None if SHAPES[mixer] is None else torch.empty(SHAPES[mixer], device="cuda")
     inputs = (*fake_inputs(), log_decay, log_decay)
-    name = "diagonal" if mixer == "diagonal" else "chunk"
     with torch.no_grad():
-        output, denominator, wider, *saved = getattr(torch.ops.lion, f"triton_{name}")(*inputs, 64, division, "both")
-        gradients = getattr(torch.ops.lion, f"triton_{name}_backward")(
+        output, denominator, wider, *saved = torch.ops.lion.triton_chunk(*inputs, 64, division, "both")
+        gradients = torch.ops.lion.triton_chunk_backward(
             output, denominator, *inputs, output, denominator, saved, 64, division, "both", True
         )
     assert wider.numel() == 0 and output.dtype == (torch.float32 if division == "later" else torch.bfloat16)

@@ -13,11 +13,11 @@ in that dtype all along.
 
 import itertools
 import os
-from functools import cache, partial
+from functools import cache
 
 import pytest
 import torch
-from attention_forms import EXTREMES, FORMS, HEADS, extreme_decays, naive, pairs
+from attention_forms import EXTREMES, HEADS, extreme_decays, form_of, naive, pairs
 
 from modeling_lion import LionConfig, LionForMaskedLM
 from modeling_lion.attention import kernels
@@ -35,8 +35,8 @@ from modeling_lion.triton import plan as triton_plan
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 MIXERS = ["lit", "decay", "selective"]
-# With decays per channel there is one set of kernels, and no recurrence.
-CASES = [*itertools.product(MIXERS, FORMS), ("diagonal", "chunk")]
+FORMS = {name: form_of(name) for name in ("parallel", "chunk")}  # those that have kernels
+CASES = list(itertools.product(MIXERS, FORMS))
 # What meets a tile in slices, by the name of the kernel in the configurations.
 SLICES = {"output": "keys", "query_gradient": "keys", "key_gradient": "queries"}
 # Triton's interpreter computes bfloat16 wrongly.
@@ -98,8 +98,7 @@ def make_inputs(mixer, length, *, dtype=torch.float32, batch=1, heads=2, head_di
     rand = lambda *shape: torch.rand(*shape, generator=generator, dtype=torch.float64)
     query, key = rand(2, batch, length, heads, head_dim).transpose(2, 3) + (0.1 if positive else -0.5)
     value = torch.randn(batch, heads, length, value_dim or head_dim, generator=generator, dtype=torch.float64)
-    shapes = {"lit": None, "decay": (heads,), "selective": (batch, heads, length)}
-    shape = (shapes | {"diagonal": (batch, heads, length, head_dim)})[mixer]
+    shape = {"lit": None, "decay": (heads,), "selective": (batch, heads, length)}[mixer]
     log_decay = None if shape is None else torch.log(0.02 + 0.98 * rand(*shape)).float().to(DEVICE)
     return [*(x.to(dtype).to(DEVICE) for x in (query, key, value)), log_decay]
 
@@ -121,12 +120,7 @@ def plain_attention(query, key, value, log_decay=None, **kwargs):
     """The naive form in the dtype of the queries, but for decays, which are wider (SPEC §5)."""
     weights = query @ key.transpose(-1, -2)
     log_decay = finite_log_decay(LogDecay(log_decay, log_decay), query.float(), kwargs.get("cu_seqlens"))
-    if log_decay.forward is not None and log_decay.forward.dim() == 4:
-        mask = decay_mask(*(x.transpose(2, 3) for x in log_decay))  # of every channel
-        by_channel = [x.transpose(2, 3) for x in (query, key)]
-        scores = by_channel[0].unsqueeze(-1) * mask * by_channel[1].unsqueeze(-2)
-        weights = scores.sum(2).to(query.dtype)
-    elif log_decay.forward is not None:
+    if log_decay.forward is not None:
         weights = (weights * decay_mask(*over_tokens(log_decay, query))).to(query.dtype)
     if kwargs.get("normalization", "sum") == "sum":
         weights = divide(weights, weights.float().sum(-1, keepdim=True)).to(query.dtype)
@@ -158,11 +152,9 @@ def lengths(*short: int, long: tuple[int, ...]) -> list[int]:
     return list(short) if INTERPRETED else [*short, *long]
 
 
-def tokens(kernel: str, parts: int = 3, mixer: str = "") -> int:
+def tokens(kernel: str, parts: int = 3) -> int:
     """Some tiles or chunks, the last one not full: two on a GPU, `parts` of the interpreter's small ones."""
-    if INTERPRETED and mixer == "diagonal":  # whose scans are the slowest there
-        return 22
-    return {"parallel": 16 * parts - 8, "chunk": 32 * parts - 26, "rnn": 20}[kernel] if INTERPRETED else 85
+    return {"parallel": 16 * parts - 8, "chunk": 32 * parts - 26}[kernel] if INTERPRETED else 85
 
 
 @pytest.mark.parametrize("number_format", FORMATS, ids=str)
@@ -171,8 +163,7 @@ def tokens(kernel: str, parts: int = 3, mixer: str = "") -> int:
 @pytest.mark.parametrize("length", lengths(1, None, long=(64, 197, 512, 1000)))
 def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, number_format, monkeypatch):
     dtype = dtype_of(number_format, monkeypatch)
-    is_rare = kernel == "rnn" or dtype == torch.float16
-    if INTERPRETED and (is_rare and (normalization == "none" or length == 1) or mixer == "diagonal"):
+    if INTERPRETED and dtype == torch.float16 and (normalization == "none" or length == 1):
         pytest.skip("tested on a GPU: the interpreter is slow")
     heads = 1 if INTERPRETED else 2  # more of them in test_programs_stay_in_their_memory
     inputs = make_inputs(mixer, length or tokens(kernel), heads=heads, dtype=dtype, positive=normalization == "sum")
@@ -183,10 +174,10 @@ def test_agrees_with_the_naive_form(length, mixer, kernel, normalization, number
 @pytest.mark.parametrize(
     "dims", [(48, 48), (80, 80), (40, 65), (5, 6), *([] if INTERPRETED else [(128, 128), (256, 256)])]
 )
-@pytest.mark.parametrize("mixer", ["lit", "selective", "diagonal"])
+@pytest.mark.parametrize("mixer", ["lit", "selective"])
 def test_any_head_dimension(mixer, dims, number_format, monkeypatch):
     dtype = dtype_of(number_format, monkeypatch)
-    if INTERPRETED and (dtype == torch.float16 or mixer == "diagonal"):
+    if INTERPRETED and dtype == torch.float16:
         pytest.skip("tested on a GPU: the interpreter is slow")
     inputs = make_inputs(mixer, 40 if INTERPRETED else 600, heads=1, head_dim=dims[0], value_dim=dims[1], dtype=dtype)
     assert_right(FORMS["chunk"], inputs)
@@ -195,8 +186,6 @@ def test_any_head_dimension(mixer, dims, number_format, monkeypatch):
 @pytest.mark.parametrize(("mixer", "kernel"), CASES)
 def test_packed_sequences(mixer, kernel):
     parts = (3, 1, 30, 16, 9) if INTERPRETED else (3, 1, 300, 64, 9, 100)
-    if INTERPRETED and mixer == "diagonal":
-        pytest.skip("tested on a GPU: the interpreter is slow")
     borders = torch.tensor([0, *parts]).cumsum(0).int().to(DEVICE)
     assert_right(FORMS[kernel], make_inputs(mixer, sum(parts), heads=1), cu_seqlens=borders)
 
@@ -215,14 +204,14 @@ def test_many_short_sequences_cost_no_digits(kernel):
         assert last.abs().max() <= 16 * torch.finfo(torch.float32).eps * max(1, right.abs().max())
 
 
-@pytest.mark.parametrize(("mixer", "kernel"), [(x, y) for x, y in CASES if x != "lit" and y != "rnn"])
+@pytest.mark.parametrize(("mixer", "kernel"), [(x, y) for x, y in CASES if x != "lit"])
 @pytest.mark.parametrize(
     "kind", [kind for kind in EXTREMES if not INTERPRETED or kind in ("all zero", "all kinds", "underflow")]
 )
 def test_extreme_decays(kind, mixer, kernel):
-    if INTERPRETED and ((mixer, kernel) == ("decay", "parallel") or (mixer == "diagonal" and kind != "all kinds")):
+    if INTERPRETED and (mixer, kernel) == ("decay", "parallel"):
         pytest.skip("tested on a GPU: the interpreter is slow")
-    *inputs, log_decay = make_inputs(mixer, tokens(kernel, mixer=mixer) if INTERPRETED else 600, heads=1)
+    *inputs, log_decay = make_inputs(mixer, tokens(kernel) if INTERPRETED else 600, heads=1)
     log_decay = extreme_decays(kind, log_decay.shape, torch.float32).to(DEVICE)
     gradient = assert_right(FORMS[kernel], [*inputs, log_decay])[-1]
     assert (gradient[log_decay == -torch.inf] == 0).all()
@@ -230,7 +219,7 @@ def test_extreme_decays(kind, mixer, kernel):
 
 @pytest.mark.parametrize(("mixer", "kernel"), CASES)
 def test_zero_denominators_give_zero(mixer, kernel):
-    query, key, value, log_decay = make_inputs(mixer, 8 if mixer == "diagonal" else 40, heads=2)
+    query, key, value, log_decay = make_inputs(mixer, 40, heads=2)
     query, key = query.clone(), key.clone()
     query[0, 0, 3] = 0  # one query that sees nothing
     key[0, 1] = 0  # one head where there is nothing to see
@@ -245,9 +234,9 @@ def test_zero_denominators_give_zero(mixer, kernel):
 @pytest.mark.parametrize(("mixer", "kernel"), CASES)
 def test_numerators_and_denominators(mixer, kernel, dtype):
     """Both in float32, with gradients of both: what scans and segments add up before they divide."""
-    if INTERPRETED and dtype == torch.float16 and (mixer in ("decay", "diagonal") or kernel == "rnn"):
+    if INTERPRETED and dtype == torch.float16 and mixer == "decay":
         pytest.skip("tested on a GPU: the interpreter is slow")
-    inputs = make_inputs(mixer, tokens(kernel, 2, mixer), heads=1, value_dim=17, dtype=dtype)
+    inputs = make_inputs(mixer, tokens(kernel, 2), heads=1, value_dim=17, dtype=dtype)
 
     def both(form):
         def together(*args, **kwargs):
@@ -266,7 +255,7 @@ def test_numerators_and_denominators(mixer, kernel, dtype):
 
 # Those for the interpreter, which is slow: with states and tiles, one of each way to say which direction is closed.
 DIRECTIONS = [("chunk", "one way, fixed"), ("chunk", "both kinds"), ("parallel", "one way")]
-DIRECTIONS += [("parallel", "forward decays only"), ("rnn", "one way")]
+DIRECTIONS += [("parallel", "forward decays only")]
 
 
 @pytest.mark.parametrize("kernel", FORMS)
@@ -295,32 +284,6 @@ def test_the_directions_may_differ(kind, kernel):
     found = results(lion_attention, torch.float32, form=kernel, **options)
     for result, right in zip(found, exact, strict=True):
         assert (result.double() - right).abs().max() <= 64 * torch.finfo(torch.float32).eps * max(1, right.abs().max())
-
-
-@pytest.mark.parametrize("dtype", [DTYPES[0], DTYPES[-1]], ids=str)
-@pytest.mark.parametrize("head_directions", ["both", "alternate"])
-def test_decays_per_channel_may_differ(head_directions, dtype, monkeypatch):
-    """Between the directions. So slow that chunks let something pass, in several slices of a head and of a value."""
-    if INTERPRETED and (dtype == torch.float16) == (head_directions == "alternate"):
-        pytest.skip("tested on a GPU: the interpreter is slow")
-    length = 35 if INTERPRETED else 600  # three tiles: something passes the second one
-    is_divided = head_directions == "alternate"
-    for kernel, (*_, num_warps) in triton_plan.DIAGONAL.items() if INTERPRETED else ():
-        monkeypatch.setitem(triton_plan.DIAGONAL, kernel, (16, 16, num_warps))
-    sizes = {"head_dim": 24, "value_dim": 20} if is_divided else {}
-    *inputs, forward = make_inputs("diagonal", length, dtype=dtype, **sizes)
-    options = {"head_directions": head_directions, "normalization": "sum" if is_divided else "none"}
-    results = []
-    for function, wide in ((reference_attention, True), (partial(lion_attention, form="chunk"), False)):
-        leaves = [x.double() if wide else x for x in (*inputs, forward / 16, forward.flip(1) / 8)]
-        leaves = [x.detach().requires_grad_() for x in leaves]
-        output, _ = function(*leaves[:3], LogDecay(*leaves[3:]), **options)
-        weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-        results.append([output, *torch.autograd.grad((output * weights.to(output)).sum(), leaves)])
-    for right, result in zip(*results, strict=True):
-        assert (result.double() - right).abs().max() <= 32 * torch.finfo(dtype).eps * max(1, right.abs().max())
-    if is_divided:
-        assert all((x == 0).all() for x in (results[1][4][:, 1], results[1][5][:, 0]))
 
 
 @pytest.mark.parametrize("kernel", ["parallel", "chunk"])
@@ -385,11 +348,9 @@ def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
         checked.append(kernel.__name__)
 
     monkeypatch.setattr(triton_launch, "launch", launch)
-    batch = 1 if mixer == "diagonal" else 2
-    inputs = make_inputs(mixer, tokens(kernel, 2, mixer), heads=2, batch=batch, head_dim=24, value_dim=40)
+    inputs = make_inputs(mixer, tokens(kernel, 2), heads=2, batch=2, head_dim=24, value_dim=40)
     assert_right(FORMS[kernel], inputs)
-    expected = {"parallel": 5, "chunk": 7, "rnn": 1}[kernel]
-    expected = {"lit": 4, "diagonal": 5}.get(mixer, expected) if kernel != "rnn" else expected
+    expected = 4 if mixer == "lit" else {"parallel": 5, "chunk": 7}[kernel]
     assert len(checked) == expected, checked
 
 
@@ -514,10 +475,10 @@ def test_second_derivative_of_silu_norm():
 
 def test_operators_are_registered_correctly():
     cases = [("lit", "later"), ("decay", "sum"), ("selective", "none"), ("selective", "later")]
-    for mixer, division in (*cases, ("diagonal", "sum")):
+    for mixer, division in cases:
         inputs = [None if x is None else x.detach().requires_grad_() for x in make_inputs(mixer, 40, heads=2)]
         torch.library.opcheck(
-            (torch.ops.lion.triton_diagonal if mixer == "diagonal" else torch.ops.lion.triton_chunk).default,
+            torch.ops.lion.triton_chunk.default,
             (*inputs, inputs[3], 64, division, "both"),
             test_utils=("test_schema", "test_faketensor"),
         )
@@ -526,7 +487,7 @@ def test_operators_are_registered_correctly():
         torch.library.opcheck(torch.ops.lion.triton_silu_norm, (x, grad))
 
 
-@pytest.mark.parametrize(("mixer", "kernel"), [case for case in CASES if case[1] != "rnn"])
+@pytest.mark.parametrize(("mixer", "kernel"), CASES)
 def test_compiles_to_one_graph(mixer, kernel):
     if INTERPRETED and (mixer, kernel) not in [("lit", "parallel"), ("selective", "chunk")]:
         pytest.skip("tested on a GPU: the interpreter is slow")
@@ -555,7 +516,7 @@ def test_cuda_graphs_capture_it(mixer, kernel):
 
 @on_a_gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("mixer", [*MIXERS, "diagonal"])
+@pytest.mark.parametrize("mixer", MIXERS)
 def test_repeats_bit_by_bit(mixer, dtype):
     inputs = make_inputs(mixer, 3000, batch=2, heads=4, head_dim=64, dtype=dtype)
     first = outputs_and_gradients(FORMS["chunk"], inputs)
@@ -565,7 +526,7 @@ def test_repeats_bit_by_bit(mixer, dtype):
 
 
 @on_a_gpu
-@pytest.mark.parametrize("mixer", [*MIXERS, "diagonal"])
+@pytest.mark.parametrize("mixer", MIXERS)
 def test_long_sequence(mixer):
     """Agrees with the torch kernel in float64 where the matrix would not fit."""
     inputs = make_inputs(mixer, 20_000, head_dim=64, dtype=torch.bfloat16)

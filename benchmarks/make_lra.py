@@ -2,14 +2,14 @@
 """
 Generate the tasks of the Long Range Arena, in its sizes, as data sets for `datasets.load_from_disk`.
 
-    python examples/make_lra.py --output_dir outputs/lra
-    python examples/make_lra.py --output_dir outputs/lra --tasks listops pathfinder --train_size 1000 --num_proc 4
+    python benchmarks/make_lra.py --output_dir outputs/lra
+    python benchmarks/make_lra.py --output_dir outputs/lra --tasks listops pathfinder --train_size 1000 --num_proc 4
 """
 
 import argparse
 from pathlib import Path
 
-from lra import TASKS, load_task
+from tasks.lra import TASKS, load_task
 
 
 def main(args: list[str] | None = None) -> None:

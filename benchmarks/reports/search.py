@@ -5,8 +5,10 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 
-from measure import about_cells, markdown_table, score_cell, score_name
-from trials import CONTESTANTS, OWN, SEEDS, TRIALS, trials_of
+from peers.trials import CONTESTANTS, OWN, SEEDS, TRIALS, trials_of
+
+from reports.cells import about_cells, markdown_table, score_cell, score_name
+from reports.registry import Read, table
 
 
 MEANS = {"text": "texts", "image": "images"}
@@ -32,7 +34,8 @@ def in_words(trial: dict) -> str:
     return ", ".join(texts) or "as it is"
 
 
-def trials() -> str:
+@table("trials", is_measured=False)
+def trials(read: Read) -> str:
     """The first six trials of all contestants, and the two of each contestant's own."""
     common = {}
     for modality, is_pooled in KINDS:
@@ -49,17 +52,12 @@ def trials() -> str:
     return "\n\n".join(tables)
 
 
-def search(rows: list[dict], speed: list[dict]) -> str:
-    """
-    What is measured: scores with equal steps and, where there are such trainings, with equal time.
-
-    Args:
-        rows: of search.csv.
-        speed: of search_speed.csv.
-    """
+@table("search", csv=("search", "search_speed"))
+def search(read: Read) -> str:
+    """Scores with equal steps and, where there are such trainings, with equal time."""
     counts, choices = defaultdict(int), {}
     by_case = defaultdict(list)
-    for row in rows:
+    for row in read("search"):
         by_case[row["stage"], row["task"], row["contestant"]].append(row)
     for (stage, task, contestant), found in by_case.items():
         if stage == "trial":
@@ -73,7 +71,7 @@ def search(rows: list[dict], speed: list[dict]) -> str:
             tables += [f"{title} (in brackets: trials; steps).", score_table(cases, counts), about(cases)]
     if choices:
         tables += ["The trial with the best validation split:", by_contestant(choices)]
-    if speed:
+    if speed := read("search_speed"):
         times = {(row["task"], row["contestant"]): f"{row['ratio']:.2f}" for row in speed}
         tables += ["Time of a training step ÷ LION's:", by_contestant(times)]
     if begun := [f"{name} on {task} ({count})" for (task, name), count in counts.items() if count < TRIALS]:
@@ -81,10 +79,11 @@ def search(rows: list[dict], speed: list[dict]) -> str:
     return "\n\n".join(tables)
 
 
-def finished(rows: list[dict]) -> str:
+@table("searches finished", csv="search")
+def finished(read: Read) -> str:
     """Which searches are finished with equal steps, and in which tasks contestants can be compared."""
     seeds: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for row in rows:
+    for row in read("search"):
         seeds[row["task"]][row["contestant"]] += row["stage"] == "equal steps"
     done = {task: [name for name in CONTESTANTS if of_task[name] >= len(SEEDS)] for task, of_task in seeds.items()}
     done = {task: names for task, names in done.items() if names}

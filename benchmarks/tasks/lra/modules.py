@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from zlib import crc32
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
 from docstrings import python_files
 
@@ -40,7 +41,7 @@ class Modules(WordTask):
         return tuple(modules_of(self.folders, self.num_packages, self.min_length, self.max_modules)["train"])
 
     def size_of(self, split: str) -> int | None:
-        """Of a test no more than there are modules."""
+        """Lower the sizes of the test to the modules that there are."""
         return None if split == "train" else sum(map(len, ids_of(self)[split].values()))
 
     def example(self, split: str, index: int, seed: int) -> dict:

@@ -20,7 +20,7 @@ SIZES = {"train": 24, "validation": 12, "test": 12}
 
 @pytest.fixture
 def lra():
-    return importlib.import_module("lra")
+    return importlib.import_module("tasks.lra")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_evaluate_knows_examples():
 
 @pytest.mark.parametrize("sizes", [{}, {"min_length": 5, "longest": 40, "max_depth": 3, "max_arguments": 4}])
 def test_listops_answers(lra, sizes):
-    from lra.listops import TOKENS
+    from tasks.lra.listops import TOKENS
 
     task = lra.ListOps(**sizes)
     seen = set()
@@ -128,8 +128,8 @@ def test_text_is_of_the_package_without_its_name(tasks):
 
 @pytest.mark.slow
 def test_retrieval_documents_are_of_one_file_or_two(lra, tasks):
-    from lra.documents import documents
-    from lra.retrieval import SEPARATOR_ID
+    from tasks.lra.documents import documents
+    from tasks.lra.retrieval import SEPARATOR_ID
 
     task = tasks["retrieval"]
     found = documents(task.folders, task.max_bytes)
@@ -174,7 +174,7 @@ def test_neighbour_is_on_the_left(lra):
 
 def test_scenes_are_named_after_the_leftmost_digit(lra, monkeypatch):
     """Drawn as blocks of the digit's brightness: the scene of a split has none but its scans."""
-    from lra import scenes
+    from tasks.lra import scenes
 
     known = {split: [(np.full(64, 20 * n + 15), n) for n in range(10)] for split in lra.SPLITS}
     monkeypatch.setattr(scenes, "scans", lambda seed: known)
@@ -191,7 +191,7 @@ def test_scenes_are_named_after_the_leftmost_digit(lra, monkeypatch):
 
 
 def test_distorted_digits_keep_their_ink(lra):
-    from lra import scenes
+    from tasks.lra import scenes
 
     for index, (pixels, _) in enumerate(scenes.scans(0)["test"][:20]):
         scan = pixels.reshape(8, 8)
@@ -227,7 +227,7 @@ def test_recalled_values_are_those_of_the_pairs(lra, filler):
 
 
 def test_definitions_are_far_above_what_asks_for_them(lra):
-    from lra.definitions import GET_ID, SET_ID
+    from tasks.lra.definitions import GET_ID, SET_ID
 
     seen = set()
     for length, split in ((96, "train"), (96, "test"), (1000, "test")):
@@ -257,8 +257,8 @@ def test_definitions_are_far_above_what_asks_for_them(lra):
 
 
 def test_modules_are_of_the_package_without_its_name(lra, tasks, packages):
-    from lra.modules import ids_of, modules_of
-    from lra.words import UNKNOWN_ID
+    from tasks.lra.modules import ids_of, modules_of
+    from tasks.lra.words import UNKNOWN_ID
 
     task = tasks["modules"]
     words = modules_of(task.folders, task.num_packages, task.min_length, task.max_modules)

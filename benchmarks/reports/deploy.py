@@ -1,9 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What a document costs and a task loses, by runtime and dtype: tables of bench_deploy.py and bench_precision.py."""
+"""What `bench_deploy.py` measured: what a document costs, by runtime and dtype."""
 
 from collections.abc import Iterable
 
-from measure import BASE, BASE_LAYERS, COLORS, duration, latest, markdown_table
+from measure import latest
+
+from reports.cells import duration, markdown_table
+from reports.names import BASE, BASE_LAYERS, COLORS
+from reports.registry import Read, picture, table
 
 
 # Of the whole models, and of those that are measured.
@@ -15,12 +19,10 @@ SHOWN = ("BERT", "LION", *BASE)  # in the picture
 MEASURED_LAYERS = {name: 3 if layers == BASE_LAYERS else 2 for name, layers in LAYERS.items()}
 RUNTIME_NAMES = {"torch": "torch", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
 CORE_HOUR = 0.04  # dollars: an assumption
-# What a score is, and its decimals.
-UNITS = {"mlm": ("masked-LM loss", 3), "digits": ("digits, %", 1), "retrieval": ("retrieval, nDCG@10", 3)}
 
 
 def whole_seconds(row: dict) -> float | None:
-    """Of a document in all layers of a model; `None` where it did not fit into memory."""
+    """Seconds of a document in all layers of a model; `None` where it did not fit into memory."""
     return row["median"] and row["median"] * LAYERS[row["model"]] / row["layers"]
 
 
@@ -28,8 +30,10 @@ def in_words(runtime: str, dtype: str) -> str:
     return f"{RUNTIME_NAMES[runtime]} {dtype}"
 
 
-def documents(rows: list[dict]) -> str:
+@table("documents", csv="deploy")
+def documents(read: Read) -> str:
     """Four tables: times, the fastest runtime of each model, peak memory, errors."""
+    rows = read("deploy")
     found = comparable(rows)
     if not found:
         return ""
@@ -77,19 +81,19 @@ def documents(rows: list[dict]) -> str:
 
 
 def with_default_layers(rows: list[dict]) -> list[dict]:
-    """Those of one thread, with as many layers as by default."""
+    """The rows of one thread with as many layers as by default."""
     return [row for row in rows if row["layers"] == MEASURED_LAYERS[row["model"]] and row["threads"] == 1]
 
 
 def comparable(rows: list[dict]) -> dict[tuple, dict]:
-    """By length, runtime, dtype and model a row: the latest of a day on which BERT was measured, if there is one."""
+    """A row by length, runtime, dtype and model: the latest of a day on which BERT was measured, if there is one."""
     rows = with_default_layers(rows)
     days = {row["day"] for row in rows if row["model"] == "BERT"}
     return latest(sorted(rows, key=lambda row: row["day"] in days), "length", "runtime", "dtype", "model")
 
 
 def ratios_of_a_day(rows: list[dict], peer: str) -> dict[tuple, float]:
-    """By length, runtime, dtype and model the time ÷ that of `peer`, of the last day that has both: days differ."""
+    """Time ÷ that of `peer` by length, runtime, dtype and model, on the last day that has both: days differ."""
     found = latest(with_default_layers(rows), "day", "length", "runtime", "dtype", "model")
     ratios = {}
     for (day, *where, name), row in sorted(found.items(), key=lambda item: item[0][0]):
@@ -99,9 +103,10 @@ def ratios_of_a_day(rows: list[dict], peer: str) -> dict[tuple, float]:
     return ratios
 
 
-def exact_windows(rows: list[dict]) -> str:
+@table("exact windows", csv="deploy")
+def exact_windows(read: Read) -> str:
     """ModernBERT with all pairs and with windows, by runtime, of the last day: time ÷ that in torch float32."""
-    rows = with_default_layers(rows)
+    rows = with_default_layers(read("deploy"))
     day = max((row["day"] for row in rows if row["model"] == EXACT), default=None)
     found = latest([row for row in rows if row["day"] == day], "length", "runtime", "dtype", "model")
     lengths = sorted({length for length, *_, name in found if name == EXACT})
@@ -117,9 +122,10 @@ def exact_windows(rows: list[dict]) -> str:
     return markdown_table(["", *(f"{n:,} tokens" for n in usual)], lines) if lines else ""
 
 
-def draw_documents(rows: list[dict], plt):
+@picture("documents_by_length")
+def draw_documents(read: Read, plt):
     """Seconds for a document by length, models as recommended in what is fastest there; `None` without rows."""
-    found = comparable(rows)
+    found = comparable(read("deploy"))
     if not found:
         return None
     figure, axis = plt.subplots(figsize=(7, 4.6))
@@ -179,20 +185,3 @@ def fastest_cell(rows: list[dict | None]) -> str:
 def largest_error(rows: Iterable[dict | None]) -> str:
     errors = [row["error"] for row in rows if row and row["error"] is not None]
     return f"{max(errors):.1g}" if errors else ""
-
-
-def losses(rows: list[dict]) -> str:
-    """By task and model the score in torch in float32; for others the difference, and the share of answers kept."""
-    found = latest(rows, "task", "model", "runtime", "dtype")
-    runtimes = list(dict.fromkeys(key[2:] for key in found))
-    lines = []
-    for task, model in dict.fromkeys(key[:2] for key in found):
-        truth, answers = (found[(task, model, *runtimes[0])][name] for name in ("score", "answers"))
-        unit, digits = UNITS[task]
-        cells = [f"{truth:.{digits}f}"]
-        for runtime in runtimes[1:]:
-            row = found.get((task, model, *runtime))
-            cells.append(f"{row['score'] - truth:+.{digits}f}, {100 * row['kept']:.1f} %" if row else "")
-        lines.append([f"{unit}, of {answers:,} answers", model, *cells])
-    header = [in_words(*runtime) for runtime in runtimes]
-    return markdown_table(["", "", *header], lines) if rows else ""

@@ -1,12 +1,17 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the variants of `bench_quality.py --set` found: scores by training time, each model at its best; a table."""
+"""What the variants of `bench_quality.py --set` found: scores by training time, each model at its best; tables."""
 
 import json
 import math
 import re
 
 import pandas as pd
-from measure import COLORS, TRAINING_FIELDS, about_cells, markdown_table, score_cell, score_name
+from measure import TRAINING_FIELDS
+
+from reports.cells import about_cells, in_order, markdown_table, score_cell, score_name
+from reports.names import COLORS
+from reports.quality import IN_ONE_BACKBONE, step_seconds
+from reports.registry import Read, picture, table
 
 
 DEFAULT = "default"
@@ -44,6 +49,11 @@ def load_scores(rows: list[dict]) -> pd.DataFrame:
     )
 
 
+def without_one_backbone(scores: pd.DataFrame) -> pd.DataFrame:
+    """Without the rows of the table of mixers in one backbone, but for LION-S, from which the recipe starts."""
+    return scores[~scores["variant"].isin(IN_ONE_BACKBONE) | scores["model"].eq("LION-S")]
+
+
 def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
     """
     By task and model the variant with the best mean of `validation` and its means over the seeds: the test split
@@ -57,24 +67,17 @@ def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
     return means.loc[rank.groupby([means["task"], means["model"]]).idxmin()]
 
 
-def in_order(models) -> list[str]:
-    """In the order of the palette."""
-    models = set(models)
-    return [name for name in COLORS if name in models]
-
-
-def draw_learning(scores: pd.DataFrame, step_seconds: dict[tuple[str, str], float], plt):
+@picture("scores_by_training_time")
+def draw_learning(read: Read, plt):
     """
     One panel for each task: the score by the seconds of training, of LION as recommended and of each peer's best
-    variant; `None` without.
-
-    Args:
-        step_seconds: of a training step, by task and model. Trainings are not timed themselves: they run side by side.
+    variant; `None` without. Trainings are not timed, since they run side by side: a training step is.
     """
+    scores, seconds = load_scores(read("quality")), step_seconds(read)
     is_peer = scores["model"].isin(SHOWN) & scores["model"].ne("LION")
     is_preset = scores["model"].eq("LION") & scores["variant"].eq(DEFAULT)
     best = at_their_best(scores[is_peer | is_preset])
-    times = [step_seconds.get(key, math.nan) for key in zip(best["task"], best["model"], strict=True)]
+    times = [seconds.get(key, math.nan) for key in zip(best["task"], best["model"], strict=True)]
     best = best.assign(train_seconds=best["steps"] * times).dropna(subset="train_seconds")
     if best.empty:
         return None
@@ -107,8 +110,10 @@ def draw_learning(scores: pd.DataFrame, step_seconds: dict[tuple[str, str], floa
     return figure
 
 
-def ablations(scores: pd.DataFrame) -> str:
+@table("ablations", csv="quality")
+def ablations(read: Read) -> str:
     """A Markdown table: a row for each model and variant, the unchanged model first, and a column for each task."""
+    scores = without_one_backbone(load_scores(read("quality")))
     if scores.empty:
         return ""
     tasks = list(dict.fromkeys(scores["task"]))
@@ -127,10 +132,11 @@ def ablations(scores: pd.DataFrame) -> str:
     return f"{markdown_table(['model', 'variant', *map(score_name, tasks)], rows)}\n\n{count_seeds(scores)}"
 
 
-def task_settings(rows: list[dict]) -> str:
+@table("tasks", csv="quality")
+def task_settings(read: Read) -> str:
     """A Markdown table of what each task asks for and how all models are trained on it, from rows without variants."""
     lines = {}
-    for row in rows:
+    for row in read("quality", model="softmax") + read("quality"):
         if row["task"] not in lines and row["task"] in ASKED and not re.search(TRAINING_VARIANT, row["variant"] or ""):
             of = dict(pair.split("=", 1) for pair in row["settings"].split() if "=" in pair)
             asked, length, answers = ASKED[row["task"]]
@@ -147,11 +153,13 @@ def task_settings(rows: list[dict]) -> str:
     return markdown_table(header, list(lines.values())) if lines else ""
 
 
-def layer_patterns(scores: pd.DataFrame) -> str:
+@table("hybrids", csv="hybrids")
+def layer_patterns(read: Read) -> str:
     """
     A Markdown table of trainings of LION that differ in their types of layers, by letters as `in_words` has them: a
     row for each pattern, and a column for each task.
     """
+    scores = load_scores(read("hybrids"))
     scores = scores[scores["model"] == "LION"]
     if scores.empty:
         return ""

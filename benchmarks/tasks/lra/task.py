@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the tasks share: an interface, splits that do not overlap, and data sets on disk."""
+"""The interface of the tasks, splits that do not overlap, and data sets on disk."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ class Task(ABC):
 
     @property
     def source(self) -> str:
-        """What the examples depend on beside fields and seed: cached ones are used only while it is the same."""
+        """Name what the examples depend on beside fields and seed: cached ones are used only while it is the same."""
         return ""
 
     def size_of(self, split: str) -> int | None:

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from zlib import crc32
 
+import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
 from docstrings import collect_docstrings, python_files, python_folders
 

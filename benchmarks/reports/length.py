@@ -3,7 +3,11 @@
 
 from collections import defaultdict
 
-from measure import COLORS, latest, markdown_table, mean_std
+from measure import latest
+
+from reports.cells import markdown_table, mean_std
+from reports.names import COLORS
+from reports.registry import Read, picture, table
 
 
 # In this order; colours of models that only this picture has.
@@ -17,7 +21,7 @@ LINES |= {"windows alone": "#b5977a"}
 
 
 def accuracies(rows: list[dict]) -> dict[str, dict[tuple[str, int, str], dict[int, list[float]]]]:
-    """By task, by model, times of the steps and scaling, and by length: accuracies in per cent of the seeds."""
+    """Accuracies of the seeds in per cent, by task, by model, times of the steps and scaling, and by length."""
     columns = ("task", "model", "times", "scaling", "length", "seed")
     found: dict = {}
     for (task, model, times, scaling, length, _), row in latest(rows, *columns).items():
@@ -38,9 +42,10 @@ def label(model: str, times: int, scaling: str) -> str:
     return model + f", {times} × the steps" * (times > 1) + ", YaRN" * (scaling == "yarn")
 
 
-def by_length(rows: list[dict]) -> str:
+@table("length", csv="length")
+def by_length(read: Read) -> str:
     """A Markdown table for each task: accuracies of the seeds by length, a row for each model and scaling."""
-    tables = []
+    rows, tables = read("length"), []
     for task, models in accuracies(rows).items():
         questions = {row["length"]: row["labels"] for row in rows if row["task"] == task}
         lengths = sorted(questions)
@@ -54,9 +59,10 @@ def by_length(rows: list[dict]) -> str:
     return "\n\n".join(tables)
 
 
-def draw_length(rows: list[dict], plt):
+@picture("accuracy_by_length")
+def draw_length(read: Read, plt):
     """Accuracy by length, one panel for each task; of each model the longest training. `None` without rows."""
-    most = {}
+    rows, most = read("length"), {}
     for row in rows:
         key = row["task"], row["model"]
         most[key] = max(most.get(key, 0), row["times"])

@@ -25,25 +25,25 @@ gpu,recall,LION-S,default,0,,1,1,1,steps=1 x=1
 
 @pytest.fixture
 def learning():
-    return importlib.import_module("learning_report")
+    return importlib.import_module("reports.ablations")
 
 
 @pytest.fixture
-def scores(learning, tmp_path):
+def read(tmp_path):
     (tmp_path / "quality.csv").write_text(HEADER + ROWS, encoding="utf-8")
-    return learning.load_scores(importlib.import_module("measure").read_rows(tmp_path / "quality.csv", scale="cpu"))
+    return importlib.import_module("report").reader(tmp_path)
 
 
-def test_validation_chooses_the_variant(learning, scores):
+def test_validation_chooses_the_variant(learning, read):
     """Not the test split, in which the unchanged model is better; and not among those that were trained otherwise."""
-    best = learning.at_their_best(scores).set_index("model")
+    best = learning.at_their_best(learning.load_scores(read("quality"))).set_index("model")
     assert best["variant"].to_dict() == {"Vim": "fan_in", "LION-S": "pooling=mean"}
     assert best["score"].to_dict() == pytest.approx({"Vim": 3.5, "LION-S": 65})
     assert best["steps"].to_dict() == {"Vim": 120, "LION-S": 35}
 
 
-def test_all_variants_are_in_one_table(learning, scores):
-    lines = learning.ablations(scores).splitlines()
+def test_all_variants_are_in_one_table(learning, read):
+    lines = learning.ablations(read).splitlines()
     assert lines[0] == "| model | variant | mlm, validation loss | recall, test % |"
     assert lines[2:] == [
         "| LION-S | default |  | 85.0 ± 7.1 |",
@@ -57,12 +57,13 @@ def test_all_variants_are_in_one_table(learning, scores):
     ]
 
 
-def test_draws(learning, scores):
+def test_draws(learning, read, monkeypatch):
     from pictures import plt
 
     times = {("mlm", "Vim"): 0.5, ("recall", "LION"): 0.1}
-    scores = scores.assign(model=scores["model"].str.replace("LION-S", "LION"))
-    figure = learning.draw_learning(scores, times, plt)
+    monkeypatch.setattr(learning, "step_seconds", lambda read: times)
+    rows = [row | {"model": row["model"].replace("LION-S", "LION")} for row in read("quality")]
+    figure = learning.draw_learning(lambda name: rows, plt)
     places = [container.lines[0].get_data() for axis in figure.axes for container in axis.containers]
     assert [(x[0], y[0]) for x, y in places] == [
         (60.0, 3.5),
@@ -71,10 +72,9 @@ def test_draws(learning, scores):
     assert [axis.get_title() for axis in figure.axes] == ["mlm", "recall"]
     assert [axis.yaxis_inverted() for axis in figure.axes] == [True, False]
     plt.close(figure)
-    assert (
-        learning.draw_learning(scores[:0], {}, plt) is learning.draw_learning(scores, {}, plt) is None
-        and learning.ablations(scores[:0]) == ""
-    )
+    assert learning.draw_learning(lambda name: [], plt) is None and learning.ablations(lambda name: []) == ""
+    times.clear()
+    assert learning.draw_learning(lambda name: rows, plt) is None
     assert learning.load_scores([]).empty
 
 
@@ -89,7 +89,7 @@ def test_patterns_of_layers_are_in_one_table(learning):
         for seed in range(2)
     ]
     other = rows[0] | {"model": "LION-S", "validation_loss": 9.0}
-    assert learning.layer_patterns(learning.load_scores([*rows, other])).splitlines()[2:] == [
+    assert learning.layer_patterns(lambda name: [*rows, other]).splitlines()[2:] == [
         "| LLL | 3.90 ± 0.00 |  |",
         "| LLS sliding_window=8 | 4.00 ± 0.00 |  |",
         "| FF |  | 100.0 ± 0.0 |",
@@ -99,13 +99,18 @@ def test_patterns_of_layers_are_in_one_table(learning):
     ]
 
 
-def test_models_of_an_iterator_are_all_in_order(learning):
-    assert learning.in_order(iter(["Vim", "softmax", "Hydra"])) == ["softmax", "Hydra", "Vim"]
+def test_models_of_an_iterator_are_all_in_order():
+    in_order = importlib.import_module("reports.cells").in_order
+    assert in_order(iter(["Vim", "softmax", "Hydra"])) == [
+        "softmax",
+        "Hydra",
+        "Vim",
+    ]
 
 
 def test_tasks_are_described_as_they_are_trained(learning):
     """Numbers of answers that are not in the rows, and the sizes that are."""
-    quality, lra = importlib.import_module("bench_quality"), importlib.import_module("lra")
+    quality, lra = importlib.import_module("bench_quality"), importlib.import_module("tasks.lra")
     assert set(learning.ASKED) == set(quality.SCALES["cpu"])
     rows = []
     for name, experiment in quality.SCALES["cpu"].items():
@@ -116,10 +121,10 @@ def test_tasks_are_described_as_they_are_trained(learning):
             task, answers = lra.TASKS[name](**experiment.task), learning.ASKED[name][2]
             assert answers == (task.num_packages if name == "text" else len(task.labels))
     other = rows[0] | {"variant": "steps=9", "settings": rows[0]["settings"].replace("steps=500", "steps=9")}
-    lines = learning.task_settings([other, *rows]).splitlines()[2:]
+    lines = learning.task_settings(lambda name, **values: [other, *rows]).splitlines()[2:]
     assert lines[0] == (
         "| mlm | masked words of docstrings | 128 | 1000 | 25.0 | 96 | 3 | 4 | 384 | 500 | 16 | 0.003 | 1,000 |"
     )
     tokens = {line.split(" | ")[0].strip("| "): line.split(" | ")[2] for line in lines}
     assert tokens["digits"] == "64 patches" and tokens["scenes"] == "49 patches" and tokens["listops"] == "50"
-    assert learning.task_settings([]) == ""
+    assert learning.task_settings(lambda name, **values: []) == ""

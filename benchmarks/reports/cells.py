@@ -1,0 +1,96 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Cells, Markdown tables and axes."""
+
+import math
+import statistics
+from collections.abc import Iterable
+
+from reports.names import COLORS
+
+
+WIDE = 20  # points of accuracy: a standard deviation above it hides that seeds are of two kinds
+
+
+def numbers(values: Iterable[float | None]) -> list[float]:
+    """The values that are numbers: a training may have diverged."""
+    return [x for x in values if x is not None and not math.isnan(x)]
+
+
+def mean_std(values: Iterable[float | None], digits: int) -> str:
+    """Mean ± standard deviation of the values that are numbers."""
+    values = numbers(values)
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{spread}"
+
+
+def score_name(task: str, split: str = "test") -> str:
+    return "mlm, validation loss" if task == "mlm" else f"{task}, {split} %"
+
+
+def is_wide(task: str, scores: Iterable[float | None]) -> bool:
+    """Whether accuracies differ so much that some seeds learnt the task and others did not."""
+    scores = numbers(scores)
+    return task != "mlm" and len(scores) > 1 and statistics.stdev(scores) > WIDE
+
+
+def score_cell(task: str, scores: Iterable[float | None]) -> str:
+    """Mean and standard deviation, of losses with two decimals and of accuracies with one; or all, if `is_wide`."""
+    scores = numbers(scores)
+    if is_wide(task, scores):
+        return ", ".join(f"{x:.1f}" for x in sorted(scores))
+    return mean_std(scores, 2 if task == "mlm" else 1)
+
+
+def about_cells(cells: Iterable[tuple[str, Iterable[float | None]]]) -> str:
+    """A note on a table of `score_cell`, from the task and scores of each cell: a sentence without its full stop."""
+    cells = [(task, numbers(scores)) for task, scores in cells]
+    text, counts = "One seed", {len(scores) for _, scores in cells}
+    if several := sorted(counts - {0, 1}):
+        low, high = several[0], several[-1]
+        text = f"Mean ± standard deviation of {low if low == high else f'{low} to {high}'} seeds"
+        text += ", or one seed" * (1 in counts)
+    return text + f"; each seed where the deviation is above {WIDE} points" * any(is_wide(*cell) for cell in cells)
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def number(x: float | None, form: str = ".2f") -> str:
+    return "–" if x is None else format(x, form)
+
+
+def short(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= 0.0995 else f"{ratio:.3f}"
+
+
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows))
+
+
+def print_table(header: list[str], rows: list[list[str]]) -> None:
+    print(markdown_table(header, rows))
+
+
+def grid(rows: dict[str, dict[str, str]], corner: str = "") -> str:
+    """A Markdown table of cells by row and column, in the order in which these first come."""
+    columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
+    lines = [[name, *(cells.get(column, "") for column in columns)] for name, cells in rows.items()]
+    return markdown_table([corner, *columns], lines) if rows else ""
+
+
+def panel(axis, title: str, xlabel: str, ylabel: str, ticks: list[int], legend: str = "") -> None:
+    axis.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axis.set_xticks(ticks, [f"{n:,}" for n in ticks], rotation=45 if len(ticks) > 5 else 0)
+    axis.minorticks_off()
+    axis.grid(alpha=0.25)
+    if legend and axis.lines:
+        axis.legend(loc=legend, fontsize=8)
+
+
+def in_order(models) -> list[str]:
+    """In the order of the palette."""
+    models = set(models)
+    return [name for name in COLORS if name in models]

@@ -1,0 +1,129 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What `bench_models.py` measured: training steps and inference of whole models."""
+
+from collections import defaultdict
+from itertools import product
+
+from measure import latest
+
+from reports.cells import duration, grid, in_order, number, panel, short
+from reports.names import BASE, BASE_LAYERS, COLORS, ENCODERS, LIONS, WINDOWS
+from reports.pieces import ratios_to_pieces
+from reports.registry import Read, picture, table
+
+
+def model_rows(read: Read, source: str = "models") -> dict[tuple, dict]:
+    """
+    By modality, size, mode and model a row with a `label` and a `ratio`: its time ÷ that of BERT or ViT on the same
+    day. Days are not equally fast: `median` is this ratio times BERT's time on the day on which most models ran.
+    """
+    days, found = defaultdict(dict), {}
+    for row in read(source):
+        is_other = row["modality"] in ("document", "encoder")
+        if is_other or row["model"] in BASE and row["layers"] != BASE_LAYERS:
+            continue
+        days[row["modality"], row["size"], row["mode"], row["day"]][row["model"]] = row
+    order = lambda item: (item[0][0] == "image", *item[0][1:3], len(item[1]))
+    for (modality, size, mode, _), rows in sorted(days.items(), key=order):
+        peer = rows.get("BERT" if modality == "text" else "ViT")
+        for model, row in rows.items():
+            ratio = row["median"] / peer["median"] if peer else None
+            found[modality, size, mode, model] = row | {"ratio": ratio}
+    for (modality, size, mode, model), row in found.items():
+        peer = found.get((modality, size, mode, "BERT" if modality == "text" else "ViT"))
+        row["median"] = row["ratio"] * peer["median"] if peer and row["ratio"] else row["median"]
+        first = next(x for (*_, name), x in found.items() if name == model)  # tables of positions grow with the length
+        row["label"] = f"{model}, {row['layers']} layers, {first['parameters'] / 1e6:.0f}M"
+    return found
+
+
+@table("models", csv="models")
+@table("models in bfloat16", csv="models_bfloat16", source="models_bfloat16", modes=("infer",))
+def models(read: Read, source: str = "models", modes: tuple[str, ...] = ("train", "infer")) -> str:
+    """Seconds of BERT and ViT, for others the time ÷ theirs, of a training step and of inference."""
+    found, cells = model_rows(read, source), defaultdict(dict)
+    for model, (modality, size, _, name) in product(COLORS, found):
+        rows = [found.get((modality, size, mode, model)) for mode in modes]
+        if model == name:
+            is_peer = model in ("BERT", "ViT")
+            texts = [duration(x["median"]) if x and is_peer else number(x and x["ratio"]) for x in rows]
+            column = f"{modality}, {f'{size}²' if modality == 'image' else f'{size:,}'}"
+            cells[next(x for x in rows if x)["label"]][column] = " / ".join(texts)
+    dtype, columns = source.removeprefix("models").strip("_") or "float32", {x for row in cells.values() for x in row}
+    for (group, of, size, model), ratio in ratios_to_pieces(read).items():
+        if model in LIONS and of == dtype and f"text, {size:,}" in columns:
+            cells[f"{model} ÷ BERT on pieces, {group}"][f"text, {size:,}"] = " / ".join(
+                ["–"] * (len(modes) - 1) + [ratio]
+            )
+    return grid(cells)
+
+
+@table("hybrid", csv="models")
+def hybrid(read: Read) -> str:
+    """ModernBERT-base with linear layers for those that see all tokens, beside itself, by length and layers."""
+    found = latest(read("models", modality="document"), "layers", "size", "mode", "model")
+    table = defaultdict(dict)
+    for layers, size, mode, _ in sorted(found):
+        peer, windows, lion = (found.get((layers, size, mode, model)) for model in (BASE[0], WINDOWS, BASE[1]))
+        if peer and lion and peer["day"] == lion["day"]:
+            name = {"train": "training step", "infer": "inference"}[mode]
+            gibibytes = [f"{row['peak_memory_bytes'] / 2**30:.1f}" for row in (peer, lion)]
+            cells = table[f"{size:,} tokens, {layers} layers"]
+            cells |= {
+                f"{name}: ModernBERT": duration(peer["median"]),
+                f"{name}: linear ÷ ModernBERT": short(lion["median"] / peer["median"]),
+            }
+            if windows and windows["day"] == lion["day"]:
+                cells[f"{name}: linear ÷ lion_local"] = short(lion["median"] / windows["median"])
+            cells[f"{name}: GiB, ModernBERT / linear"] = " / ".join(gibibytes)
+    return grid(table)
+
+
+@table("encoder", csv="models")
+def encoder(read: Read) -> str:
+    """The encoder in checkpoints/ beside a BERT of its teacher's size, by length."""
+    found, table = latest(read("models", modality="encoder"), "size", "model"), defaultdict(dict)
+    of_pieces = ratios_to_pieces(read)
+    for size in sorted({size for size, _ in found}):
+        peer, lion = (found[size, model] for model in ENCODERS)
+        table[f"{size:,} tokens"] = {
+            "BERT": duration(peer["median"]),
+            ENCODERS[1]: duration(lion["median"]),
+            f"{ENCODERS[1]} ÷ BERT": short(lion["median"] / peer["median"]),
+            "÷ BERT on pieces": of_pieces.get(("checkpoint", "float32", size, ENCODERS[1]), ""),
+            "peak memory of the process, GiB": " / ".join(
+                f"{row['peak_memory_bytes'] / 2**30:.2f}" for row in (peer, lion)
+            ),
+        }
+    return grid(table)
+
+
+@picture("models_by_length")
+def draw_models(read: Read, plt):
+    """Tokens per second of the texts' models of 12 layers, LION and two with softmax attention."""
+    found = {key[1:]: row for key, row in model_rows(read).items() if key[0] == "text"}
+    lions = [[size for size, _, model in found if model == lion] for lion in ("LION", "LION-S")]
+    ours = "LION" if lions[0] and max(lions[0]) == max(lions[1], default=0) else "LION-S"
+    found = {key: row for key, row in found.items() if key[-1] in ("BERT", "ModernBERT", ours)}
+    if not found:
+        return None
+    lengths = sorted({size for size, *_ in found})
+    speed = {key: row["tokens"] / row["median"] for key, row in found.items()}
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.4))
+    for axis, (mode, title) in zip(axes, {"infer": "inference", "train": "training step"}.items(), strict=True):
+        for model in in_order(name for *_, name in found):
+            here = [n for n in lengths if (n, mode, model) in found]
+            style = "o-" if model in LIONS else "s--"
+            values = [speed[n, mode, model] for n in here]
+            if here:
+                axis.semilogx(here, values, style, color=COLORS[model], label=found[here[0], mode, model]["label"])
+        panel(axis, title, "length in tokens", "tokens per second (one CPU thread)", lengths, "lower left")
+        axis.set_ylim(bottom=0)
+    times = [[speed.get((lengths[-1], mode, x)) for x in (ours, "BERT")] for mode in ("infer", "train")]
+    if all(map(all, times)):
+        gains = [f"{lion / bert:.1f}" for lion, bert in times]
+        figure.suptitle(
+            f"At {lengths[-1]:,} tokens, {ours} is {gains[0]} times as fast as BERT in inference and {gains[1]} times "
+            "in training"
+        )
+    return figure

@@ -1,0 +1,52 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Names of the models that benchmarks compare, and their colours."""
+
+PUBLISHED_LIONS = ("LION-LIT", "LION-D", "LION-S")
+
+
+LIONS = ("LION", *PUBLISHED_LIONS)  # the first is LION as recommended
+
+
+# The published ModernBERT, and with linear layers for those that see all tokens; in 22 layers or a period of three.
+BASE = ("ModernBERT-base", "ModernBERT-base, linear")
+
+
+BASE_LAYERS = 22
+
+
+# The published ModernBERT again, with its windows in linear time.
+WINDOWS = "ModernBERT-base, lion_local"
+
+
+# The encoder in checkpoints/, and a BERT of its teacher's size.
+ENCODERS = ("MiniLM", "lion-minilm-l6")
+
+
+ENCODER_LAYERS = 6
+
+
+PASSES = ("forward", "forward+backward")
+
+
+# One colour per model in every picture. Models with softmax attention are dark or grey.
+COLORS = {
+    "softmax": "#30343b",
+    "softmax (rotary)": "#5f6875",
+    "BERT": "#30343b",
+    "ViT": "#30343b",
+    "ModernBERT": "#8a8f98",
+    "ModernBERT-base": "#b5977a",
+    "ModernBERT-base exact": "#8c5a2b",
+    WINDOWS: "#8c5a2b",
+    "BERT in pieces": "#a0a4ab",
+    BASE[1]: "#0f8b8d",
+    "LION": "#101c70",
+    "LION-LIT": "#e07b28",
+    "LION-D": "#2f8f4e",
+    "LION-S": "#2563a8",
+    "LION-D♮": "#86c79a",
+    "LION-S♮": "#7fb2e5",
+    "Luna": "#c9a227",
+    "Hydra": "#c43c3c",
+    "Vim": "#d977a8",
+}

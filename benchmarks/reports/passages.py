@@ -1,0 +1,57 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What `bench_passages.py` found: passages of documents."""
+
+from collections import defaultdict
+
+from measure import latest
+
+from reports.cells import grid, number
+from reports.registry import Read, table
+
+
+def passage_rows(read: Read) -> dict[str, tuple[dict, list[dict]]]:
+    """
+    The rows of bench_passages.py by encoder and way to read, of trainings one for each seed: that of all queries, and
+    those of ranges of places.
+    """
+    found = latest(read("passages"), "encoder", "reading", "steps", "seed", "training_dtype", "min_place", "max_place")
+    by_name = defaultdict(list)
+    for (encoder, reading, steps, seed, dtype, *_), row in found.items():
+        trained = "" if steps is None else f", {steps} steps, seed {seed}"
+        trained += ", float32" if dtype == "float32" else ""
+        by_name[f"{encoder}, {reading}{trained}"].append(row)
+    split = {}
+    for name, rows in by_name.items():
+        limits = min(row["min_place"] for row in rows), max(row["max_place"] for row in rows)
+        (of_all,) = (row for row in rows if (row["min_place"], row["max_place"]) == limits)
+        split[name] = of_all, [row for row in rows if row is not of_all]
+    return split
+
+
+def score_of_queries(row: dict, name: str) -> str:
+    return f"{row[name]:.3f} ± {row[f'{name}_error']:.3f}"
+
+
+@table("passages", csv="passages")
+def passages(read: Read) -> str:
+    columns = {
+        "with_names": "queries with the name",
+        "without_names": "without the name",
+        "documents_best_passage": "documents, best passage",
+        "documents_one_vector": "documents, one vector",
+    }
+    table = {}
+    for name, (row, _) in passage_rows(read).items():
+        table[name] = {title: score_of_queries(row, column) for column, title in columns.items()}
+        table[name]["time ÷ pieces"] = number(row["time_of_pieces"])
+    return grid(table)
+
+
+@table("passages by place", csv="passages")
+def passages_by_place(read: Read) -> str:
+    table = defaultdict(dict)
+    for name, (_, rows) in passage_rows(read).items():
+        for row in sorted(rows, key=lambda row: row["min_place"]):
+            column = f"{row['min_place']:,} to {row['max_place']:,} characters ({row['queries']})"
+            table[name][column] = score_of_queries(row, "with_names")
+    return grid(table)

@@ -1,0 +1,157 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What `bench_quality.py` found: scores and times of mixers in one backbone."""
+
+import math
+import statistics
+from collections import defaultdict
+from itertools import product
+
+from measure import latest
+
+from reports.cells import about_cells, grid, in_order, panel, score_cell, score_name
+from reports.names import COLORS
+from reports.registry import Read, picture, table
+
+
+# Variants of the trainings that compare mixers in one backbone: initial weights as in BERT, on images of scale 0.1.
+IN_ONE_BACKBONE = (None, "mixer_initializer_range=0.02", "mixer_initializer_range=0.1")
+
+
+ROTARY = "softmax (rotary)"
+
+
+NOT_COMPARED = ("LION", ROTARY)
+
+
+def scores_of(
+    read: Read, split: str, decays: str = "default", leave_out=NOT_COMPARED
+) -> dict[str, dict[str, dict[int, float]]]:
+    """
+    By task, model and seed: masked-LM loss in nats, or accuracy in per cent. The first training of a case counts,
+    since one was repeated on the docstrings of another day.
+    """
+    found = {}
+    rows = read("quality", initial_decays=decays)
+    rows = [row for row in rows if row["variant"] in IN_ONE_BACKBONE and row["model"] not in leave_out]
+    for row in sorted(rows, key=lambda row: row["variant"] is None):
+        task = row["task"]
+        score = row["validation_loss"] if task == "mlm" else 100 * row[f"{split}_accuracy"]
+        found.setdefault(task, {}).setdefault(row["model"], {}).setdefault(row["seed"], score)
+    return found
+
+
+def common_seeds(models: dict[str, dict[int, float]]) -> dict[str, list[float]]:
+    """Scores of the seeds that all models have: some have more."""
+    seeds = sorted(set.intersection(*map(set, models.values())))
+    return {model: [of_seed[seed] for seed in seeds] for model, of_seed in models.items()}
+
+
+def scores_beside_softmax(read: Read) -> dict[str, dict[str, list[float]]]:
+    """Scores by task and model, for tasks that softmax attention was trained on."""
+    return {task: common_seeds(models) for task, models in scores_of(read, "test").items() if "softmax" in models}
+
+
+@table("scores", csv="quality")
+def scores(read: Read) -> str:
+    rows, cells = defaultdict(dict), []
+    found = scores_beside_softmax(read)
+    for model, (task, models) in product(COLORS, found.items()):
+        if model in models:
+            rows[model][score_name(task)] = score_cell(task, models[model])
+            cells.append((task, models[model]))
+        elif model == ROTARY and (rotary := scores_of(read, "test", leave_out=()).get(task, {}).get(ROTARY)):
+            rows[model][score_name(task)] = score_cell(task, rotary.values())
+            cells.append((task, rotary.values()))
+    for row in (row for row in read("quality") if row["task"] in found):
+        chance = "" if row["chance"] is None else f"{100 * row['chance']:.1f}"
+        rows["most frequent class"][score_name(row["task"])] = chance
+    return f"{grid(rows)}\n\n{about_cells(cells)}." if rows else ""
+
+
+def step_seconds(read: Read) -> dict[tuple[str, str], float]:
+    """Seconds of a training step, by task and model."""
+    return {key: row["train_median"] for key, row in latest(read("quality_speed"), "task", "model").items()}
+
+
+@table("step times", csv="quality_speed")
+def step_times(read: Read) -> str:
+    found, rows, peaks = latest(read("quality_speed"), "task", "model"), defaultdict(dict), defaultdict(list)
+    for model, (task, name) in product(COLORS, found):
+        if model == name and (task, "softmax") in found:
+            row, softmax = found[task, model], found[task, "softmax"]
+            ratios = [row[f"{mode}_median"] / softmax[f"{mode}_median"] for mode in ("train", "infer")]
+            rows[model][task] = " / ".join(f"{x:.2f}" for x in ratios)
+    for row in read("quality_speed"):
+        if row["peak_memory_bytes"] is not None:  # where only the time was measured again
+            peaks[row["task"]].append(row["peak_memory_bytes"])
+    spread = max((max(x) / min(x) for x in peaks.values()), default=1) - 1
+    note = (
+        f"Peak memory of the process at four times the length differs by at most {100 * spread:.0f} % within a task."
+    )
+    table = grid(rows, "training step / inference at 4 × length, time ÷ softmax")
+    return table and f"{table}\n\n{note}"
+
+
+@table("snake", csv="quality")
+def snake(read: Read) -> str:
+    digits, rows = scores_of(read, "test").get("digits", {}), {}
+    steps = {row["model"]: row["train_median"] for row in read("quality_speed", task="digits")}
+    for name, curve in (("LION-D", "LION-D♮"), ("LION-S", "LION-S♮")):
+        pair = common_seeds({x: digits.get(x, {}) for x in (name, curve)})
+        if len(pair[name]) > 1 and {name, curve} <= steps.keys():
+            gains = [b - a for a, b in zip(pair[name], pair[curve], strict=True)]
+            error = statistics.stdev(gains) / math.sqrt(len(gains))
+            rows[name] = {
+                "raster order, test %": f"{statistics.mean(pair[name]):.1f}",
+                "snake, test %": f"{statistics.mean(pair[curve]):.1f}",
+                "difference ± standard error": f"{statistics.mean(gains):.1f} ± {error:.1f}",
+                "seeds": str(len(gains)),
+                "time of a step ÷ raster": f"{steps[curve] / steps[name]:.2f}",
+            }
+    return grid(rows)
+
+
+@table("initial decays", csv="quality")
+def initial_decays(read: Read) -> str:
+    names = dict.fromkeys(row["initial_decays"] for row in read("quality"))
+    found, rows = {name: scores_of(read, "validation", name) for name in names}, defaultdict(dict)
+    trained = found[list(found)[-1]] if len(found) > 1 else {}
+    for task, model in ((task, model) for task, models in trained.items() for model in models):
+        of_name = common_seeds({name: of_task.get(task, {}).get(model, {}) for name, of_task in found.items()})
+        for name, values in of_name.items():
+            row = "half a token to the context (the default)" if name == "default" else name
+            if values:
+                column = f"{score_name(task, 'validation')}: {model}"
+                rows[row][column] = score_cell(task, values)
+    return grid(rows, "half-lives")
+
+
+@picture("scores_by_time")
+def draw_scores(read: Read, plt):
+    times = step_seconds(read)
+    found = {task: models for task, models in scores_beside_softmax(read).items() if (task, "softmax") in times}
+    if not found:
+        return None
+    figure, axes = plt.subplots(1, len(found), figsize=(3.1 * len(found), 3.9), squeeze=False)
+    handles, outcomes = {}, {"ahead": [], "level": [], "behind": []}
+    for axis, (task, models) in zip(axes[0], found.items(), strict=True):
+        means = {name: statistics.mean(values) for name, values in models.items() if values}
+        for name in in_order(name for name in means if (task, name) in times):
+            spread = statistics.stdev(models[name]) if len(models[name]) > 1 else 0
+            time = times[task, name] / times[task, "softmax"]
+            handles[name] = axis.errorbar(time, means[name], spread, fmt="o", color=COLORS[name], elinewidth=1)
+        unit = "masked-LM loss, nats (axis reversed)" if task == "mlm" else "test accuracy, %"
+        axis.set_xscale("log")
+        panel(axis, task, "time of a training step ÷ softmax", unit, [1, 2, 4, 8])
+        if task == "mlm":
+            axis.invert_yaxis()
+        if len(ours := models.get("LION-S", [])) > 1:
+            gain = (means["LION-S"] - means["softmax"]) * (-1 if task == "mlm" else 1)
+            error = math.sqrt(sum(statistics.variance(x) for x in (ours, models["softmax"])) / len(ours))
+            word = "ahead" if gain > 2 * error else "behind" if gain < -2 * error else "level"
+            outcomes[word].append(task)
+    handles = {name: handles[name] for name in in_order(handles)}
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles))
+    told = "; ".join(f"{word} on {', '.join(tasks)}" for word, tasks in outcomes.items() if tasks)
+    figure.suptitle(f"LION-S against softmax attention: {told}. Up is better, left is faster")
+    return figure

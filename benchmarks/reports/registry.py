@@ -1,0 +1,70 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The tables and pictures of the pages, each registered where it is made: `reports/NAME.py` has those of `bench_NAME.py`.
+
+    @table("packing", csv="packing")
+    def packing(read: Read) -> str:
+
+is the text between `<!-- begin: packing -->` and `<!-- end -->` on a page, and `packing.csv` the table that it shows.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+
+# Returns the rows of a CSV file, by its name without ".csv" and by values of its columns.
+Read = Callable[..., list[dict]]
+
+
+class Table(NamedTuple):
+    """
+    Text of a page.
+
+    Args:
+        make: returns the Markdown, "" if nothing was measured.
+        csv: names of the CSV files that it shows.
+        is_measured: whether it needs a run.
+    """
+
+    make: Callable[[Read], str]
+    csv: tuple[str, ...]
+    is_measured: bool
+
+
+TABLES: dict[str, Table] = {}
+PICTURES: dict[str, Callable] = {}
+
+
+def table(name: str, *, csv: str | tuple[str, ...] = (), is_measured: bool = True, **arguments):
+    """
+    Register a function `(read, **arguments) -> str` under a name.
+
+    Raises:
+        ValueError: if another table has the name.
+    """
+
+    def register(make: Callable) -> Callable:
+        if name in TABLES:
+            raise ValueError(f"Two tables have the name {name!r}; give one of them another.")
+        TABLES[name] = Table(partial(make, **arguments), (csv,) if isinstance(csv, str) else csv, is_measured)
+        return make
+
+    return register
+
+
+def picture(name: str):
+    """
+    Register a function `(read, plt) -> figure | None`, which draws `images/NAME.png`.
+
+    Raises:
+        ValueError: if another picture has the name.
+    """
+
+    def register(draw: Callable) -> Callable:
+        if name in PICTURES:
+            raise ValueError(f"Two pictures have the name {name!r}; give one of them another.")
+        PICTURES[name] = draw
+        return draw
+
+    return register

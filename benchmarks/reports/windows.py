@@ -1,0 +1,26 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What `bench_windows.py` measured: attention in windows."""
+
+from collections import defaultdict
+
+from measure import latest
+
+from reports.cells import grid
+from reports.registry import Read, table
+
+
+@table("windows", csv="windows")
+def windows(read: Read) -> str:
+    """`lion_local` beside sdpa: time, and memory of a call beyond the model."""
+    found = latest(read("windows"), "model", "layers", "dtype", "mode", "length", "implementation")
+    rows = defaultdict(dict)
+    for (model, layers, dtype, mode, length, implementation), row in found.items():
+        if implementation == "sdpa":
+            continue
+        sdpa = found[model, layers, dtype, mode, length, "sdpa"]
+        what = {"infer": "inference", "train": "training step"}[mode]
+        cell = f"{row['median'] / sdpa['median']:.2f}"
+        if row["memory"] and sdpa["memory"]:
+            cell += f" ({sdpa['memory'] / 2**30:.2f} → {row['memory'] / 2**30:.2f} GiB)"
+        rows[f"ModernBERT-{model}, {layers} layers, {dtype}, {what}"][f"{length:,} tokens"] = cell
+    return grid(rows)
