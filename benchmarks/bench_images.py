@@ -2,10 +2,10 @@
 """
 The paper's image classifiers, its peers and LION as recommended on Fashion-MNIST (tasks/real_data.py fetches it).
 
-    python benchmarks/bench_images.py                        # 7 x 7 patches of 4 x 4 pixels, 10,000 images: a CPU
-    python benchmarks/bench_images.py --scale cpu-196        # 14 x 14 patches of 2 x 2, as many tokens as ViT-B/16
-    python benchmarks/bench_images.py --scale gpu            # the same with 55,000 images and ViT-Ti, 20 epochs: a GPU
-    python benchmarks/bench_images.py --mixer retention.py:RetentionMixer
+    python benchmarks/bench_images.py --tasks 7x7      # patches of 4 x 4 pixels, 10,000 images: a CPU
+    python benchmarks/bench_images.py --tasks 14x14    # patches of 2 x 2, as many tokens as ViT-B/16 has
+    python benchmarks/bench_images.py --scale gpu      # the same with 55,000 images and ViT-Ti, 20 epochs: a GPU
+    python benchmarks/bench_images.py --mixers retention.py
     python benchmarks/bench_images.py --quick
 
 All models have the shape and the recipe of one ViT: CLS in front, norms before each block, an MLP whose width makes
@@ -46,29 +46,14 @@ CONTESTANTS = (
 HELD_OUT = 5_000  # images for validation
 # ViT-Ti, but for an even number of heads, so that as many of LION's read each way; weights begin as in DeiT.
 VIT_TI = sizes(192, 12, 6, patch_size=2, initializer_range=0.02)
+SMALL = {"steps": 1_560, "batch_size": 64, "learning_rate": 1e-3}  # ten epochs of 10,000 images
 SCALES = {
     "cpu": {
-        "fashion": Experiment(
-            {"patches": "7x7"}, sizes(96, 4, 4, patch_size=4, **IMAGE), steps=1_560, batch_size=64, learning_rate=1e-3
-        )
+        "7x7": Experiment({}, sizes(96, 4, 4, patch_size=4, **IMAGE), **SMALL),
+        "14x14": Experiment({}, sizes(96, 4, 4, patch_size=2, **IMAGE), **SMALL),
     },
-    "cpu-196": {
-        "fashion": Experiment(
-            {"patches": "14x14"},
-            sizes(96, 4, 4, patch_size=2, **IMAGE),
-            steps=1_560,
-            batch_size=64,
-            learning_rate=1e-3,
-        )
-    },
-    "gpu": {
-        "fashion": Experiment(
-            {"patches": "14x14"}, VIT_TI, steps=2_140, batch_size=512, learning_rate=5e-4, examples=55_000
-        )
-    },
-    "quick": {
-        "fashion": Experiment({"patches": "7x7"}, sizes(32, 2, 4, intermediate_size=256, patch_size=4, **IMAGE), 3, 8)
-    },
+    "gpu": {"14x14": Experiment({}, VIT_TI, 2_140, batch_size=512, learning_rate=5e-4, examples=55_000)},
+    "quick": {"7x7": Experiment({}, sizes(32, 2, 4, intermediate_size=256, patch_size=4, **IMAGE), 3, batch_size=8)},
 }
 
 
@@ -122,7 +107,6 @@ def main(args: list[str] | None = None) -> None:
     parser.set_defaults(stages=STAGES[:1])
     args = parser.parse_args(args)
     contestants = chosen_contestants(parser, args, list(CONTESTANTS))
-    experiment = SCALES[args.scale]["fashion"]
     if args.scale == "quick":  # noise, of which nothing is fetched
         generator = torch.Generator().manual_seed(0)
         noise = torch.randint(256, (64, SIDE, SIDE), dtype=torch.uint8, generator=generator)
@@ -130,8 +114,9 @@ def main(args: list[str] | None = None) -> None:
     else:
         folder = Archives(args.archives or args.data / "archives").fashion_mnist()
         train, test = (load_fashion_mnist(folder, split) for split in ("train", "test"))
-    search = ImageSearch("fashion", experiment, load_data(train, test, experiment.examples), args)
-    run_search(search, contestants, args)
+    for task in args.tasks or SCALES[args.scale]:
+        experiment = SCALES[args.scale][task]
+        run_search(ImageSearch(task, experiment, load_data(train, test, experiment.examples), args), contestants, args)
     write_pages(args.output_dir, args.scale)
 
 

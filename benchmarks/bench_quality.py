@@ -29,7 +29,7 @@ import torch
 from common import accuracy
 from docstrings import write_docstrings
 from measure import RESULTS, TRAINING_FIELDS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
-from peers.auto_classes import OWN_MIXERS, peer_class
+from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from report import write_pages
 from tasks.lra import NO_LABEL, PAD_ID, TASKS, Task, load_task
@@ -356,8 +356,7 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
 
 
 def make_model(name: str, config: LionConfig, data: Data) -> torch.nn.Module:
-    has_others = name in MAMBA_PEERS or name in OWN_MIXERS
-    return (peer_class(name, data.model_class) if has_others else data.model_class)(config)
+    return (peer_class(name, data.model_class) if name in MAMBA_PEERS else data.model_class)(config)
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ The paper's road for texts, in small: masked language modeling of manuals, then 
     python benchmarks/bench_text.py                                      # days of a CPU core; it goes on if stopped
     python benchmarks/bench_text.py --tasks mlm section --contestants softmax LION
     python benchmarks/bench_text.py --scale gpu                          # BERT-small's sizes
-    python benchmarks/bench_text.py --mixer retention.py:RetentionMixer
+    python benchmarks/bench_text.py --mixers retention.py
     python benchmarks/bench_text.py --quick
 
 tasks/real_data.py fetches and describes the data. Every training is a call of examples/run_mlm.py or run_glue.py, with

@@ -7,6 +7,8 @@ attention, the Transformer, as the model whose time all others have where time i
 """
 
 import argparse
+import importlib
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,6 @@ from pathlib import Path
 import torch
 from bench_quality import MODELS, ROOT, Experiment, count, make_config, training_arguments
 from bench_search import Search
-from peers.auto_classes import add_mixer
 from peers.trials import RATES
 
 
@@ -73,12 +74,11 @@ def rate_arguments(
     parser.add_argument("--contestants", nargs="+", help=f"not given: {', '.join(contestants)}")
     parser.add_argument("--stages", nargs="+", choices=stages, default=stages)
     parser.add_argument(
-        "--mixer",
-        type=add_mixer,
-        action="append",
+        "--mixers",
+        nargs="+",
         default=[],
-        metavar="FILE:CLASS",
-        help="a mixer of your own is a contestant, too, under the name of its class; repeatable",
+        metavar="FILE",
+        help="files that register mixers (`modeling_lion.register_mixer`), each of which is a contestant, too",
     )
     parser.add_argument("--data", type=Path, default=ROOT / "outputs" / "real", help="folder of tasks/real_data.py")
     parser.add_argument(
@@ -93,15 +93,26 @@ def chosen_contestants(parser: argparse.ArgumentParser, args: argparse.Namespace
     """
     Those that were asked for, or all, and mixers of one's own; ends with a message for names that nobody has.
 
-    `--quick` becomes the scale "quick", and mixers of one's own become `bench_quality.MODELS` in the place of LION-S.
+    `--quick` becomes the scale "quick", and mixers of one's own enter `bench_quality.MODELS` under their names.
     """
     if args.quick:
         args.scale, args.repeats = "quick", 2
-    for name in args.mixer:
-        MODELS[name] = MODELS["LION-S"]
-    if unknown := {*(args.contestants or ())} - {*known, *args.mixer}:
-        parser.error(f"there is no contestant {' and no '.join(sorted(unknown))}: {', '.join([*known, *args.mixer])}")
-    return list(dict.fromkeys([*(args.contestants or known), *args.mixer]))
+    own = registered_by(args.mixers)
+    MODELS.update({name: {"mixer_type": name} for name in own})
+    if unknown := {*(args.contestants or ())} - {*known, *own}:
+        parser.error(f"there is no contestant {' and no '.join(sorted(unknown))}: {', '.join([*known, *own])}")
+    return list(dict.fromkeys([*(args.contestants or known), *own]))
+
+
+def registered_by(files: list[str]) -> list[str]:
+    """The names of the mixers that files register when they are imported."""
+    from modeling_lion.mixers.registry import MIXERS
+
+    before = set(MIXERS)
+    for file in files:
+        sys.path.insert(0, str(Path(file).resolve().parent))
+        importlib.import_module(Path(file).stem)
+    return [name for name in MIXERS if name not in before]
 
 
 def run_search(search: RateSearch, contestants: list[str], args: argparse.Namespace) -> None:

@@ -10,12 +10,8 @@ from reports.registry import Read, table
 
 
 STAGES = {"equal steps": "Equal steps", "equal time": "Equal time: as many steps as take the Transformer's"}
-# By scale of bench_images.py the column of the table.
-IMAGES = {
-    "cpu": "7 × 7 patches, 10,000 images, test %",
-    "cpu-196": "14 × 14 patches, 10,000 images, test %",
-    "gpu": "14 × 14 patches, 55,000 images, ViT-Ti, test %",
-}
+# By task of bench_images.py the column of the table.
+IMAGES = {"7x7": "7 × 7 patches, test %", "14x14": "14 × 14 patches, test %"}
 # By task of bench_text.py the column, and how a score is told.
 TEXTS = {
     "mlm": "masked LM, test accuracy %",
@@ -100,41 +96,40 @@ def score_tables(
     return "\n\n".join(tables)
 
 
-def by_stage(rows: list[dict], column: str, titles: dict[str, str], score: str) -> dict[str, dict[str, Scores]]:
+def by_stage(rows: list[dict], titles: dict[str, str], score: str) -> dict[str, dict[str, Scores]]:
     """By stage and title the scores of the seeds that did not choose."""
     found = {stage: defaultdict(lambda: defaultdict(list)) for stage in STAGES}
     for key, title in titles.items():
         for row in rows:
-            if row[column] == key and row["stage"] in STAGES:
+            if row["task"] == key and row["stage"] in STAGES:
                 found[row["stage"]][title][row["contestant"]].append(100 * row[score])
-    return {stage: scores for stage, scores in found.items() if scores}
+    return {stage: {title: dict(x) for title, x in scores.items()} for stage, scores in found.items() if scores}
 
 
-def step_ratios(speed: list[dict], column: str, titles: dict[str, str]) -> dict[str, dict[str, float]]:
-    of = {title: {row["contestant"]: row["ratio"] for row in speed if row[column] == x} for x, title in titles.items()}
+def step_ratios(speed: list[dict], titles: dict[str, str]) -> dict[str, dict[str, float]]:
+    of = {title: {row["contestant"]: row["ratio"] for row in speed if row["task"] == x} for x, title in titles.items()}
     return {title.split(", test")[0]: found for title, found in of.items() if found}
 
 
 @table("real images", csv=("real_images", "real_images_speed"))
 def real_images(read: Read) -> str:
     rows, speed = read("real_images"), read("real_images_speed")
-    scores = by_stage(rows, "scale", IMAGES, "test_accuracy")
+    scores = by_stage(rows, IMAGES, "test_accuracy")
     of = {"ImageNet top-1 at 86M, %": next(iter(next(iter(scores.values()), {})), "")}
     times = {"training time ÷ softmax, images": ""}
-    return score_tables(scores, step_ratios(speed, "scale", IMAGES), read("published"), of | times)
+    return score_tables(scores, step_ratios(speed, IMAGES), read("published"), of | times)
 
 
 @table("real text", csv=("real_text", "real_text_speed"))
 def real_text(read: Read) -> str:
-    """Of the scale "cpu", or of the only one that there is."""
     rows, speed = read("real_text"), read("real_text_speed")
-    scales = list(dict.fromkeys(row["scale"] for row in rows))
-    scale = "cpu" if "cpu" in scales else scales[0] if scales else None
-    rows, speed = ([row for row in x if row["scale"] == scale] for x in (rows, speed))
     of = {
         "C4 masked-LM accuracy, large, %": TEXTS["mlm"],
         "GLUE, large": TEXTS["section"],
         "training time ÷ softmax, masked LM": "",
     }
-    scores = by_stage(rows, "task", TEXTS, "test_score")
-    return score_tables(scores, step_ratios(speed, "task", TEXTS), read("published"), of)
+    scores = by_stage(rows, TEXTS, "test_score")
+    for title, of_column in scores.get("equal time", {}).items():  # of the Transformer both are the same trainings
+        transformer = scores["equal steps"].get(title, {}).get("softmax")
+        scores["equal time"][title] = {"softmax": transformer} | of_column if transformer else of_column
+    return score_tables(scores, step_ratios(speed, TEXTS), read("published"), of)
