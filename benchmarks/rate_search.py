@@ -97,7 +97,7 @@ def chosen_contestants(parser: argparse.ArgumentParser, args: argparse.Namespace
     """
     if args.quick:
         args.scale, args.repeats = "quick", 2
-    own = registered_by(args.mixers)
+    own = registered_by(args.mixers) if args.mixers else []
     MODELS.update({name: {"mixer_type": name} for name in own})
     if unknown := {*(args.contestants or ())} - {*known, *own}:
         parser.error(f"there is no contestant {' and no '.join(sorted(unknown))}: {', '.join([*known, *own])}")
