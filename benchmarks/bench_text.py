@@ -2,9 +2,9 @@
 """
 The paper's road for texts, in small: masked language modeling of manuals, then fine-tuning on labels that people gave.
 
-    python benchmarks/bench_text.py                                      # days of a CPU core; it goes on if stopped
+    python benchmarks/bench_text.py                # a day or more of a CPU core; it goes on if stopped
     python benchmarks/bench_text.py --tasks mlm section --contestants softmax LION
-    python benchmarks/bench_text.py --scale gpu                          # BERT-small's sizes
+    python benchmarks/bench_text.py --scale gpu    # BERT-small's sizes
     python benchmarks/bench_text.py --mixers retention.py
     python benchmarks/bench_text.py --quick
 
@@ -55,10 +55,10 @@ CPU, GPU, QUICK = sizes(128, 4, 4), sizes(512, 8, 8), sizes(32, 2, 4, intermedia
 SCALES = {
     "cpu": {
         "mlm": Experiment(
-            {"length": 512, "vocab_size": 8_000, "evaluated": 1_000}, CPU, 2_000, 8, 1e-3, examples=10**6
+            {"length": 512, "vocab_size": 4_000, "evaluated": 1_000}, CPU, 1_000, 8, 1e-3, examples=10**6
         ),
-        "section": Experiment({"length": 128, "evaluated": 3_000}, CPU, 600, 32, 5e-4),
-        "facets": Experiment({"length": 128, "evaluated": 3_000}, CPU, 600, 32, 5e-4),
+        "section": Experiment({"length": 128, "evaluated": 3_000}, CPU, 400, 32, 5e-4),
+        "facets": Experiment({"length": 128, "evaluated": 3_000}, CPU, 400, 32, 5e-4),
         "sentiment": Experiment({"length": 64, "evaluated": 3_000}, CPU, 600, 32, 5e-4),
         "documents": Experiment({"length": 512, "evaluated": 3_000}, CPU, 300, 8, 5e-4),
     },
