@@ -32,17 +32,9 @@ import run_mlm
 import torch
 from common import accuracy
 from docstrings import write_docstrings
-from measure import (
-    RESULTS,
-    TRAINING_FIELDS,
-    append_rows,
-    in_new_process,
-    interleaved,
-    peak_memory,
-    read_rows,
-    summary,
-)
-from peers.mamba import MAMBA_PEERS, BidirectionalMamba, use_mamba
+from measure import RESULTS, TRAINING_FIELDS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
+from peers.auto_classes import peer_class
+from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from report import write_pages
 from reports.names import COLORS
 from tasks.lra import NO_LABEL, PAD_ID, TASKS, Task, load_task
@@ -383,8 +375,7 @@ def make_config(model: str, experiment: Experiment, data: Data, longer: int = 1)
 
 
 def make_model(name: str, config: LionConfig, data: Data) -> torch.nn.Module:
-    model = data.model_class(config)
-    return use_mamba(model, name) if name in MAMBA_PEERS else model
+    return (peer_class(name, data.model_class) if name in MAMBA_PEERS else data.model_class)(config)
 
 
 @torch.no_grad()
@@ -625,10 +616,10 @@ def parse_setting(text: str) -> tuple[str, object]:
         return name, value
 
 
-def training_arguments(description: str, tasks: list[str]) -> argparse.ArgumentParser:
+def training_arguments(description: str, tasks: list[str], scales: Iterable[str] = SCALES) -> argparse.ArgumentParser:
     """Arguments of all benchmarks of trainings."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", choices=SCALES, default="cpu")
+    parser.add_argument("--scale", choices=scales, default="cpu")
     parser.add_argument("--tasks", nargs="+", choices=tasks, help="not given: all of the scale")
     parser.add_argument("--output_dir", type=Path, default=RESULTS, help="folder of the tables")
     parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="prepared data")

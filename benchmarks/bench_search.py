@@ -68,25 +68,36 @@ def make_experiment(
 
 class Search:
     """
-    The protocol for one task.
+    The protocol for one task. Others may have other trials (`trials`, `make`), trainings (`fit`) or scores (`best`).
 
     Args:
         task, experiment, data: as those of bench_quality.py.
         args: of the command line.
     """
 
+    table = "search"  # of the trainings; that of times ends with "_speed"
+    time_of = TIME_OF
+    metrics = METRICS
+
     def __init__(self, task: str, experiment: Experiment, data: Data, args: argparse.Namespace):
         self.task, self.experiment, self.data, self.args = task, experiment, data, args
         self.modality = data.config.get("modality", "text")
         self.is_pooled = data.model_class in (LionForImageClassification, LionForSequenceClassification)
         self.about = {"scale": args.scale, "task": task}
-        self.path = args.output_dir / "search.csv"
+        self.path = args.output_dir / f"{self.table}.csv"
 
     def trials(self, contestant: str) -> list[dict]:
         return trials_of(contestant, self.modality, self.is_pooled)
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
         return make_experiment(contestant, self.trials(contestant)[number], self.experiment, self.modality)
+
+    def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
+        """Columns of the row of a training; `case` has those that tell it from others."""
+        return train(model, case["seed"], experiment, self.data, self.args.cache_dir)[0]
+
+    def best(self, rows: list[dict]) -> dict:
+        return best_trial(rows)
 
     def train(self, contestant: str, stage: str, number: int, seed: int, steps: int | None = None) -> None:
         """
@@ -108,17 +119,17 @@ class Search:
             )
         print(f"{self.task}, {contestant}, {stage}, trial {number} {what['setting']}, seed {seed}", flush=True)
         begin = time.process_time()
-        row, _ = train(model, seed, experiment, self.data, self.args.cache_dir)
+        row = self.fit(case, model, experiment)
         row |= {"steps": experiment.steps, "train_cpu_seconds": time.process_time() - begin}
         append_rows(self.path, [case | {"setting": what["setting"]} | row | {"settings": what["settings"]}])
-        scores = {name: round(row[name], 3) for name in METRICS if row[name] is not None}
+        scores = {name: round(row[name], 3) for name in self.metrics if row.get(name) is not None}
         print(f"    {scores} in {row['train_cpu_seconds']:.0f} s of CPU time", flush=True)
 
     def choice(self, contestant: str) -> int | None:
         """The number of the best trial, `None` while trials are missing."""
         rows = read_rows(self.path, **self.about, contestant=contestant, stage="trial")
         is_complete = {row["trial"] for row in rows} >= set(range(len(self.trials(contestant))))
-        return best_trial(rows)["trial"] if is_complete else None
+        return self.best(rows)["trial"] if is_complete else None
 
     def equal_steps(self, contestant: str) -> None:
         """All trials, then three seeds of the best one."""
@@ -128,21 +139,24 @@ class Search:
             self.train(contestant, "equal steps", self.choice(contestant), seed)
 
     def equal_time(self, contestants: list[str]) -> None:
-        """With as many steps as take the time of LION's, of contestants whose trials are all there."""
-        choices = {name: self.choice(name) for name in dict.fromkeys([TIME_OF, *contestants])}
+        """With as many steps as take the time of `time_of`'s, of contestants whose trials are all there."""
+        choices = {name: self.choice(name) for name in dict.fromkeys([self.time_of, *contestants])}
         choices = {name: number for name, number in choices.items() if number is not None}
-        if TIME_OF not in choices:
-            print(f"{self.task}: no trials of {TIME_OF} yet, whose time all would have.", flush=True)
+        if self.time_of not in choices:
+            print(f"{self.task}: no trials of {self.time_of} yet, whose time all would have.", flush=True)
             return
         ratios = self.times(choices)
         for name in (name for name in contestants if name in choices):
             for seed in SEEDS:
-                steps = max(1, round(self.experiment.steps / ratios[name]))
-                self.train(name, "equal time", choices[name], seed, steps)
+                self.train(name, "equal time", choices[name], seed, self.steps_in(ratios[name]))
+
+    def steps_in(self, ratio: float) -> int:
+        """As many as take the time of `time_of`'s, of which each takes so many times as long."""
+        return max(1, round(self.experiment.steps / ratio))
 
     def times(self, choices: dict[str, int]) -> dict[str, float]:
-        """Time of a training step ÷ LION's by contestant: once measured, always read from the table."""
-        path = self.args.output_dir / "search_speed.csv"
+        """Time of a training step ÷ `time_of`'s by contestant: once measured, always read from the table."""
+        path = self.args.output_dir / f"{self.table}_speed.csv"
         known = {row["contestant"]: row["ratio"] for row in read_rows(path, **self.about)}
         if choices.keys() <= known.keys():
             return known
@@ -154,7 +168,7 @@ class Search:
         torch.set_num_threads(threads)
         rows = []
         for name in (name for name in choices if name not in known):
-            ratio = found[name]["median"] / found[TIME_OF]["median"]
+            ratio = found[name]["median"] / found[self.time_of]["median"]
             rows.append(self.about | {"contestant": name, "trial": choices[name], "ratio": ratio} | found[name])
         append_rows(path, rows)
         return {row["contestant"]: row["ratio"] for row in read_rows(path, **self.about)}

@@ -22,7 +22,8 @@ from reports.registry import PICTURES, TABLES, Read
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [
-    DOCS / "benchmarks" / f"{name}.md" for name in ("index", "speed", "memory", "runtimes", "retrieval", "quality")
+    DOCS / "benchmarks" / f"{name}.md"
+    for name in ("index", "speed", "memory", "runtimes", "retrieval", "quality", "real")
 ]
 PAGES += [DOCS / "research" / f"{name}.md" for name in ("ablations", "distillation")]
 

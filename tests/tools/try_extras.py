@@ -78,6 +78,7 @@ ROADS = {
     "adapters": [["-c", MODEL], ["-c", ADAPT]],
     "app": [["-c", "from hub_upload_lion.app.page import build_app; build_app()"]],
     "serve": [["-c", SERVE]],
+    "real": [["benchmarks/tasks/real_data.py", "--help"], ["-c", "import bs4"]],
     "docs": [["-m", "mkdocs", "build", "--strict", "--config-file", str(ROOT / "mkdocs.yml"), "--site-dir", "site"]],
 }
 

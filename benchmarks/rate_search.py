@@ -1,0 +1,130 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""
+The protocol of bench_images.py and bench_text.py: all models have one shape and one recipe, and the learning rate
+alone is searched, as much for each. The rates are those of `trials.RATES`, tried with one seed and chosen by the
+validation split; three other seeds of the choice count. Otherwise it is that of bench_search.py, with softmax
+attention, the Transformer, as the model whose time all others have where time is equal.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from bench_quality import MODELS, ROOT, Experiment, count, make_config, training_arguments
+from bench_search import Search
+from peers.trials import RATES
+
+
+TRANSFORMER = "softmax"
+MOST = 1.02  # the most parameters of a model ÷ the fewest
+
+
+class RateSearch(Search):
+    """
+    The protocol for one task; `Search` has its arguments.
+
+    Attributes:
+        own: by contestant, fields of its configuration that differ from its entry in `bench_quality.MODELS`.
+        program: of the command of a row.
+    """
+
+    time_of = TRANSFORMER
+    own: dict[str, dict] = {}
+    program = ""
+
+    def trials(self, contestant: str) -> list[dict]:
+        return list(RATES)
+
+    def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
+        rate = self.experiment.learning_rate * self.trials(contestant)[number].get("rate", 1.0)
+        return contestant, replace(self.experiment, learning_rate=rate, variant=self.own.get(contestant, {}))
+
+    def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
+        options = f"--scale {self.args.scale} --tasks {self.task} --contestants {model!r}"
+        command = f"python benchmarks/{self.program} {options}"
+        return {"command": command} | self.columns(case, model, experiment)
+
+    def columns(self, case: dict, model: str, experiment: Experiment) -> dict:
+        """Columns of the row of a training, but for the command; `case` has those that tell it from others."""
+        return super().fit(case, model, experiment)
+
+    def check_parameters(self, contestants: Iterable[str]) -> None:
+        """
+        Raises:
+            ValueError: if a contestant has over `MOST` times as many parameters as another, or the Transformer.
+        """
+        counts = {}
+        for name in dict.fromkeys([TRANSFORMER, *contestants]):
+            model, experiment = self.make(name, 0)
+            counts[name] = count(model, make_config(model, experiment, self.data), self.data)
+        if max(counts.values()) > MOST * min(counts.values()):
+            raise ValueError(f"{self.task}: parameters differ by more than {MOST - 1:.0%}: {counts}.")
+
+
+def rate_arguments(
+    description: str, scales: dict[str, dict[str, Experiment]], contestants: list[str], stages: tuple[str, ...]
+) -> argparse.ArgumentParser:
+    """What both benchmarks ask for."""
+    tasks = list(dict.fromkeys(task for of_scale in scales.values() for task in of_scale))
+    parser = training_arguments(description, tasks, list(scales))
+    parser.add_argument("--contestants", nargs="+", help=f"not given: {', '.join(contestants)}")
+    parser.add_argument("--stages", nargs="+", choices=stages, default=stages)
+    parser.add_argument(
+        "--mixers",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="files that register mixers (`modeling_lion.register_mixer`), each of which is a contestant, too",
+    )
+    parser.add_argument("--data", type=Path, default=ROOT / "outputs" / "real", help="folder of tasks/real_data.py")
+    parser.add_argument(
+        "--archives", type=Path, help="files that were fetched before; not given: in the data's folder"
+    )
+    parser.add_argument("--repeats", type=int, default=7, help="repeats of each timing")
+    parser.add_argument("--quick", action="store_true", help="scale quick: a few steps, to see that it runs")
+    return parser
+
+
+def chosen_contestants(parser: argparse.ArgumentParser, args: argparse.Namespace, known: list[str]) -> list[str]:
+    """
+    Those that were asked for, or all, and mixers of one's own; ends with a message for names that nobody has.
+
+    `--quick` becomes the scale "quick", and mixers of one's own enter `bench_quality.MODELS` under their names.
+    """
+    if args.quick:
+        args.scale, args.repeats = "quick", 2
+    own = registered_by(args.mixers) if args.mixers else []
+    MODELS.update({name: {"mixer_type": name} for name in own})
+    if unknown := {*(args.contestants or ())} - {*known, *own}:
+        parser.error(f"there is no contestant {' and no '.join(sorted(unknown))}: {', '.join([*known, *own])}")
+    return list(dict.fromkeys([*(args.contestants or known), *own]))
+
+
+def registered_by(files: list[str]) -> list[str]:
+    """The names of the mixers that files register when they are imported."""
+    from modeling_lion.mixers.registry import MIXERS
+
+    before = set(MIXERS)
+    for file in files:
+        sys.path.insert(0, str(Path(file).resolve().parent))
+        importlib.import_module(Path(file).stem)
+    return [name for name in MIXERS if name not in before]
+
+
+def run_search(search: RateSearch, contestants: list[str], args: argparse.Namespace) -> None:
+    """All stages of a task that were asked for, then the times of steps."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(args.threads or threads)
+    search.check_parameters(contestants)
+    for contestant in contestants if "equal steps" in args.stages else ():
+        search.equal_steps(contestant)
+    if "equal time" in args.stages:
+        search.equal_time([name for name in contestants if name != TRANSFORMER])  # its equal steps are equal time
+    choices = {name: search.choice(name) for name in dict.fromkeys([TRANSFORMER, *contestants])}
+    if None not in choices.values():
+        search.times(choices)
+    torch.set_num_threads(threads)

@@ -1,0 +1,135 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""What `bench_images.py` and `bench_text.py` found, beside what was published."""
+
+import statistics
+from collections import defaultdict
+from itertools import combinations
+
+from reports.cells import markdown_table, mean_std
+from reports.registry import Read, table
+
+
+STAGES = {"equal steps": "Equal steps", "equal time": "Equal time: as many steps as take the Transformer's"}
+# By task of bench_images.py the column of the table.
+IMAGES = {"7x7": "7 × 7 patches, test %", "14x14": "14 × 14 patches, test %"}
+# By task of bench_text.py the column, and how a score is told.
+TEXTS = {
+    "mlm": "masked LM, test accuracy %",
+    "section": "section, test accuracy %",
+    "facets": "facets, test micro F1 %",
+    "sentiment": "ratings, test Pearson × 100",
+    "documents": "part of the manual, test accuracy %",
+}
+# By contestant the scores of its seeds, in percent.
+Scores = dict[str, list[float]]
+
+
+def standard_error(values: list[float]) -> float:
+    return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def differ(first: list[float], second: list[float]) -> bool:
+    """Whether means differ by more than two standard errors of their difference."""
+    error = (standard_error(first) ** 2 + standard_error(second) ** 2) ** 0.5
+    return abs(statistics.mean(first) - statistics.mean(second)) > 2 * error
+
+
+def with_place(name: str, scores: Scores) -> str:
+    """Mean ± deviation, and whether it is "first" or "level" with the first, of which none is said for one model."""
+    cell, first = mean_std(scores[name], 1), max(scores, key=lambda x: statistics.mean(scores[x]))
+    if len(scores) == 1 or min(map(len, scores.values())) < 2:
+        return cell
+    return f"{cell}, first" if name == first else cell if differ(scores[name], scores[first]) else f"{cell}, level"
+
+
+def in_published_order(scores: Scores, theirs: dict[str, float]) -> str:
+    """How many pairs of models are in the order of a published column."""
+    names = [name for name in scores if theirs.get(name) is not None and len(scores[name]) > 1]
+    pairs = [pair for pair in combinations(names, 2) if differ(*(scores[name] for name in pair))]
+    rises = lambda pair, of: of(pair[0]) < of(pair[1])
+    same = [x for x in pairs if rises(x, theirs.get) == rises(x, lambda name: statistics.mean(scores[name]))]
+    return f"{len(same)} of {len(pairs)} pairs that differ by more than two standard errors" if pairs else ""
+
+
+def score_tables(
+    columns: dict[str, dict[str, Scores]],
+    ratios: dict[str, dict[str, float]],
+    published: list[dict],
+    of: dict[str, str],
+) -> str:
+    """
+    A table for each stage.
+
+    Args:
+        columns: by stage and title the scores.
+        ratios: by title the time of a training step ÷ the Transformer's, by contestant.
+        published: rows of published.csv.
+        of: the titles of published columns that stand beside ours, and for those of scores the first of ours.
+    """
+    theirs = {row["model"]: row for row in published}
+    tables = []
+    for stage, scores in columns.items():
+        names = list(dict.fromkeys(name for of_column in scores.values() for name in of_column))
+        names.sort(key=lambda name: [*theirs, name].index(name))
+        header, lines = [""], {name: [name] for name in names}
+        for title, of_column in scores.items():
+            header.append(title)
+            for name, line in lines.items():
+                line.append(with_place(name, of_column) if name in of_column else "")
+        for title, of_column in ratios.items():
+            header.append(f"time of a step ÷ softmax, {title}")
+            for name, line in lines.items():
+                line.append(f"{of_column[name]:.2f}" if name in of_column else "")
+        for title in of:
+            header.append(f"published: {title}")
+            for name, line in lines.items():
+                value = theirs.get(name, {}).get(title)
+                line.append("" if value is None else str(value))
+        tables += [f"{STAGES[stage]}:", markdown_table(header, list(lines.values()))]
+        orders = [
+            f"{ours}, beside {title}: {order}"
+            for title, ours in of.items()
+            if (order := in_published_order(scores.get(ours, {}), {x: row[title] for x, row in theirs.items()}))
+        ]
+        if orders:
+            tables.append(f"In the published order: {'; '.join(orders)}.")
+    return "\n\n".join(tables)
+
+
+def by_stage(rows: list[dict], titles: dict[str, str], score: str) -> dict[str, dict[str, Scores]]:
+    """By stage and title the scores of the seeds that did not choose."""
+    found = {stage: defaultdict(lambda: defaultdict(list)) for stage in STAGES}
+    for key, title in titles.items():
+        for row in rows:
+            if row["task"] == key and row["stage"] in STAGES:
+                found[row["stage"]][title][row["contestant"]].append(100 * row[score])
+    return {stage: {title: dict(x) for title, x in scores.items()} for stage, scores in found.items() if scores}
+
+
+def step_ratios(speed: list[dict], titles: dict[str, str]) -> dict[str, dict[str, float]]:
+    of = {title: {row["contestant"]: row["ratio"] for row in speed if row["task"] == x} for x, title in titles.items()}
+    return {title.split(", test")[0]: found for title, found in of.items() if found}
+
+
+@table("real images", csv=("real_images", "real_images_speed"))
+def real_images(read: Read) -> str:
+    rows, speed = read("real_images"), read("real_images_speed")
+    scores = by_stage(rows, IMAGES, "test_accuracy")
+    of = {"ImageNet top-1 at 86M, %": next(iter(next(iter(scores.values()), {})), "")}
+    times = {"training time ÷ softmax, images": ""}
+    return score_tables(scores, step_ratios(speed, IMAGES), read("published"), of | times)
+
+
+@table("real text", csv=("real_text", "real_text_speed"))
+def real_text(read: Read) -> str:
+    rows, speed = read("real_text"), read("real_text_speed")
+    of = {
+        "C4 masked-LM accuracy, large, %": TEXTS["mlm"],
+        "GLUE, large": TEXTS["section"],
+        "training time ÷ softmax, masked LM": "",
+    }
+    scores = by_stage(rows, TEXTS, "test_score")
+    for title, of_column in scores.get("equal time", {}).items():  # of the Transformer both are the same trainings
+        transformer = scores["equal steps"].get(title, {}).get("softmax")
+        scores["equal time"][title] = {"softmax": transformer} | of_column if transformer else of_column
+    return score_tables(scores, step_ratios(speed, TEXTS), read("published"), of)

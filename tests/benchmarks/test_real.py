@@ -1,0 +1,190 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""The search of learning rates on real data: equal for all, resumable, and told beside what was published."""
+
+import importlib
+
+import pytest
+import torch
+from measure import read_rows
+
+
+@pytest.fixture
+def images():
+    return importlib.import_module("bench_images")
+
+
+@pytest.fixture
+def text():
+    return importlib.import_module("bench_text")
+
+
+@pytest.fixture
+def rate_search():
+    return importlib.import_module("rate_search")
+
+
+@pytest.fixture
+def tables():
+    return importlib.import_module("reports.real")
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    monkeypatch.setattr(importlib.import_module("report"), "PICTURES", {})
+
+
+def arguments(bench, rate_search, *args: str):
+    return rate_search.rate_arguments("", bench.SCALES, list(bench.CONTESTANTS), bench.STAGES).parse_args(args)
+
+
+def some_images(count: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(256, (count, 28, 28), dtype=torch.uint8, generator=generator), torch.arange(count) % 10
+
+
+@pytest.mark.parametrize("scale, task", [("cpu", "7x7"), ("cpu", "14x14"), ("gpu", "14x14")])
+def test_image_models_have_equal_parameters(images, rate_search, scale, task, tmp_path, monkeypatch):
+    args = arguments(images, rate_search, "--scale", scale, "--output_dir", str(tmp_path))
+    data = images.load_data(some_images(), some_images(), 100)
+    search = images.ImageSearch(task, images.SCALES[scale][task], data, args)
+    search.check_parameters(images.CONTESTANTS)
+    rates = [search.make("Vim", number)[1].learning_rate for number in range(3)]
+    assert rates == [x * search.experiment.learning_rate for x in (1, 2, 4)]
+    assert len(search.trials("softmax")) == len(search.trials("LION")) == 3
+    maps = [search.make(name, 0)[1].variant.get("feature_map") for name in ("LION-LIT", "LION-D")]
+    assert maps == ["elu", None]  # SPEC §1
+    monkeypatch.setattr(rate_search, "count", lambda name, *args: 103 if name == "LION-LIT" else 100)
+    with pytest.raises(ValueError, match="parameters differ by more than 2%"):
+        search.check_parameters(["LION-LIT"])
+
+
+def test_only_images_for_training_change(images):
+    train, test = some_images(), some_images(50)
+    data = images.load_data(train, test, examples=1000)
+    assert [len(data.splits[x]) for x in ("train", "validation", "test")] == [
+        180,
+        20,
+        50,
+    ]  # the last tenth is held out
+    columns = ["input_ids", "label"]
+    first, second = (images.collate([data.splits["train"].select_columns(columns)[i] for i in range(9)]) for _ in "ab")
+    assert not torch.equal(first["pixel_values"], second["pixel_values"])
+    assert torch.equal(first["labels"], train[1][:9])
+    held_out = images.collate([data.splits["validation"][i] for i in range(20)])
+    assert torch.equal(held_out["pixel_values"], images.normalized(train[0][180:]))
+    batch = data.splits["train"].select_columns(columns)[[3, 4]]  # in a batch, as the loader asks
+    shifted = images.pixels(batch["input_ids"])
+    assert shifted.dtype == torch.uint8 and shifted.shape == (2, 28, 28)
+    assert {*shifted.unique().tolist()} <= {0, *train[0][3:5].unique().tolist()}
+
+
+@pytest.mark.slow
+def test_images_are_a_search_that_goes_on(images, no_pictures, tmp_path):
+    args = ["--quick", "--contestants", "softmax", "LION-S♮", "--output_dir", str(tmp_path), "--threads", "1"]
+    images.main(args)
+    table = tmp_path / "real_images.csv"
+    rows = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    assert (
+        len(rows) == 1 + 2 * (3 + 3)
+        and "bench_images.py --scale quick --tasks 7x7 --contestants 'LION-S♮'" in rows[-1]
+    )
+    table.write_text("".join(rows[:-2]), encoding="utf-8")
+    images.main(args)
+    again = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    accuracies = [[row.split(",")[8:12] for row in x[-2:]] for x in (rows, again)]
+    assert again[:-2] == rows[:-2] and accuracies[0] == accuracies[1]  # the same seeds give the same
+    page = (tmp_path / "real.md").read_text(encoding="utf-8")
+    assert "| softmax | " in page and "Equal steps:" in page and "| 1.00 | 77.9 | 1 |" in page
+
+
+@pytest.mark.slow
+def test_texts_are_a_search_that_goes_on(text, no_pictures, tmp_path):
+    args = ["--quick", "--contestants", "softmax", "Hydra", "--tasks", "mlm", "facets", "--threads", "1"]
+    args += ["--output_dir", str(tmp_path), "--data", str(tmp_path / "data")]
+    text.main(args)
+    rows = read_rows(tmp_path / "real_text.csv")
+    stages = {"trial": 3, "equal steps": 3, "equal time": 3}
+    for task in ("mlm", "facets"):
+        for name in ("softmax", "Hydra"):
+            found = [row["stage"] for row in rows if (row["task"], row["contestant"]) == (task, name)]
+            expected = {x: n for x, n in stages.items() if (name, x) != ("softmax", "equal time")}
+            assert {x: found.count(x) for x in found} == expected
+    assert {row["metric"] for row in rows} == {"accuracy", "f1_micro"}
+    models = [path.name for path in (tmp_path / "data" / "models" / "quick" / "mlm").iterdir()]
+    assert len(models) == 6 + 9 and not list((tmp_path / "data" / "models" / "quick" / "facets").iterdir())
+    # Without the last rows and the language model that they start from, the same comes out again.
+    table = tmp_path / "real_text.csv"
+    lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    table.write_text("".join(lines[:-1]), encoding="utf-8")
+    last = rows[-1]
+    folder = next(x for x in models if x.startswith("Hydra-equal_time") and x.endswith(str(last["seed"])))
+    weights = tmp_path / "data" / "models" / "quick" / "mlm" / folder / "model.safetensors"
+    before = weights.read_bytes()
+    (weights.parent / "test" / text.RESULTS_OF_RUN).unlink()
+    weights.unlink()
+    text.main(args)
+    again = read_rows(table)
+    assert len(again) == len(rows) and weights.read_bytes() == before
+    changing = ("train_seconds", "train_cpu_seconds", "day")
+    assert all(again[-1][name] == value for name, value in last.items() if name not in changing)
+    page = (tmp_path / "real.md").read_text(encoding="utf-8")
+    assert "Equal time: as many steps" in page and "| 69.88 | 82.95 |" in page
+
+
+def test_a_fine_tuning_needs_a_language_model(text, rate_search, tmp_path):
+    args = arguments(text, rate_search, "--scale", "quick", "--output_dir", str(tmp_path), "--data", str(tmp_path))
+    folder, experiments = text.quick_texts(tmp_path / "texts"), text.SCALES["quick"]
+    mlm = text.TextSearch("mlm", experiments["mlm"], folder, args)
+    search = text.TextSearch("section", experiments["section"], folder, args, mlm)
+    with pytest.raises(ValueError, match="--tasks mlm section"):
+        search.equal_steps("softmax")
+    assert "data=" in search.experiment.settings()  # rows of other texts are not taken for these
+    search.check_parameters(text.CONTESTANTS)
+
+
+def test_text_models_have_equal_parameters(text, rate_search, tmp_path):
+    args = arguments(text, rate_search, "--scale", "quick", "--output_dir", str(tmp_path), "--data", str(tmp_path))
+    folder = text.quick_texts(tmp_path / "texts")
+    for scale in ("cpu", "gpu"):
+        experiment = text.SCALES[scale]["mlm"]
+        text.TextSearch("mlm", experiment, folder, args).check_parameters(text.CONTESTANTS)
+
+
+def test_peers_are_saved_and_loaded(text, tmp_path):
+    peers = importlib.import_module("peers.auto_classes")
+    config = text.make_config(
+        "Hydra", text.SCALES["quick"]["mlm"], text.Data(text.LionForMaskedLM, {"vocab_size": 99}, {}, None)
+    )
+    ids = torch.arange(1, 21)[None]
+    with peers.auto_classes_of("Hydra"):
+        model = peers.AutoModelForMaskedLM.from_config(config).eval()
+        model.save_pretrained(tmp_path)
+        loaded = peers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+        classifier = peers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert type(model).__name__ == "HydraForMaskedLM" and type(classifier).__name__ == "HydraForSequenceClassification"
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, loaded(ids).logits)
+        assert not torch.equal(model(ids).logits, type(model)(config).eval()(ids).logits)
+    mixers = [x.base_model.layers[0].attention.mixer.in_proj.weight for x in (model, classifier)]
+    assert torch.equal(*mixers)
+    assert type(peers.AutoModelForMaskedLM.from_config(config)).__name__ == "LionForMaskedLM"
+
+
+def test_first_level_and_behind(tables):
+    scores = {"softmax": [90.0, 90.2, 90.4], "LION-D": [90.1, 90.3, 90.6], "LION-LIT": [80.0, 80.2, 80.4]}
+    cells = {name: tables.with_place(name, scores) for name in scores}
+    assert cells == {"LION-D": "90.3 ± 0.3, first", "softmax": "90.2 ± 0.2, level", "LION-LIT": "80.2 ± 0.2"}
+    published = {"softmax": 77.9, "LION-D": 77.8, "LION-LIT": 74.7, "Vim": 81.9}
+    assert tables.in_published_order(scores, published).startswith("2 of 2 pairs")
+    assert tables.in_published_order(scores, published | {"LION-LIT": 77.85}).startswith("1 of 2 pairs")
+    assert tables.with_place("LION", {"LION": [1.0, 2.0]}) == "1.5 ± 0.7"  # nobody beside it
+
+
+def test_tables_begin_with_one_row(tables):
+    row = {"scale": "cpu", "stage": "equal steps", "task": "14x14", "contestant": "LION-D", "test_accuracy": 0.9}
+    rows = {"real_images": [row], "published": [{"model": "LION-D", **dict.fromkeys(("x",), 1)}]}
+    columns = ("ImageNet top-1 at 86M, %", "training time ÷ softmax, images")
+    rows["published"][0] |= dict.fromkeys(columns, 2.5)
+    table = tables.real_images(lambda name: rows.get(name, []))
+    assert "| LION-D | 90.0 | 2.5 | 2.5 |" in table and "14 × 14 patches" in table
+    assert tables.real_images(lambda name: []) == tables.real_text(lambda name: []) == ""
