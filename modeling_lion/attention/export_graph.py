@@ -49,15 +49,13 @@ class Choice:
     def dtypes(self) -> tuple[torch.dtype, ...]:
         return (torch.float32,) * len(self.sizes)
 
-    def __call__(self, query, key, value, *log_decay):
-        def short(query, key, value, *log_decay):
-            return graph_full_body(query, key, value, log_decay[0], log_decay[-1])
+    def short(self, query: Tensor, key: Tensor, value: Tensor, *log_decay: Tensor) -> tuple[Tensor, Tensor]:
+        """Of at most `longest` tokens."""
+        return graph_full_body(query, key, value, log_decay[0], log_decay[-1])
 
-        def long(query, key, value, *log_decay):
-            output = graph_chunk_body(query, key, value, log_decay[0], log_decay[-1], self.chunk_size)
-            return tuple(x.contiguous() for x in output)  # as in the other branch
-
-        return torch.cond(query.shape[2] <= self.longest, short, long, (query, key, value, *log_decay))
+    def long(self, query: Tensor, key: Tensor, value: Tensor, *log_decay: Tensor) -> tuple[Tensor, Tensor]:
+        """Of more."""
+        return graph_chunk_body(query, key, value, log_decay[0], log_decay[-1], self.chunk_size)
 
 
 # The choices in the graph that this thread exports, if it is to have any.

@@ -51,21 +51,17 @@ class InPlaceChoice:
     def dtypes(self) -> tuple[torch.dtype, ...]:
         return tuple(torch.bool if n == 3 and self.has_mask else torch.float32 for n in range(len(self.sizes)))
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        def short(query, key, value, *others):
-            mask = dense_mask(query, others[0] if self.has_mask else None, self.reach, None)
-            output = scaled_dot_product_attention(query, key, value, mask, scale=self.scaling)
-            return (output.transpose(1, 2).contiguous(),)
+    def short(self, query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> tuple[Tensor]:
+        """Of at most `longest` tokens."""
+        mask = dense_mask(query, others[0] if self.has_mask else None, self.reach, None)
+        return (scaled_dot_product_attention(query, key, value, mask, scale=self.scaling).transpose(1, 2),)
 
-        def long(query, key, value, *others):
-            weights = dict(zip(self.weights, others[self.has_mask :], strict=True))
-            is_real = others[0] if self.has_mask else None
-            arguments = query, key, value, is_real, self.scaling, self.form
-            return (torch.func.functional_call(self.head, weights, arguments)[0].contiguous(),)
-
-        # As a tensor: the sizes that are traced are all on one side.
-        length = torch.scalar_tensor(inputs[0].shape[2], dtype=torch.int64)
-        return torch.cond(length <= self.longest, short, long, inputs)
+    def long(self, query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> tuple[Tensor]:
+        """Of more."""
+        weights = dict(zip(self.weights, others[self.has_mask :], strict=True))
+        is_real = others[0] if self.has_mask else None
+        arguments = query, key, value, is_real, self.scaling, self.form
+        return (torch.func.functional_call(self.head, weights, arguments)[0],)
 
 
 def choose_in_graph(

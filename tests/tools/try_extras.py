@@ -70,7 +70,10 @@ run_mlm.main("--config_name lion-text-small --config_overrides {TINY} --tokenize
 # By extra, what is run there: arguments of Python.
 ROADS = {
     "": [["-c", MODEL], ["-m", "hub_upload_lion.cli", "--version"]],
-    "embeddings": [["-c", EMBED], ["examples/search.py", "--folder", ".", "a lion"]],
+    "embeddings": [["-c", EMBED]],
+    "search": [["-m", "hub_upload_lion.cli", "search", ".", "a lion", "--keep_minutes", "0.1"]],
+    "embed": [["-m", "hub_upload_lion.cli", "embed", "text.txt", "--out", "vectors"]],
+    "ray": [["-m", "hub_upload_lion.cli", "embed", "text.txt", "--out", "vectors", "--ray"]],
     "vision": [["-c", IMAGE]],
     "train": [["-c", MODEL], ["-c", TRAIN]],
     "distill": [["examples/distill.py", "--help"]],
