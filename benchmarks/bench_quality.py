@@ -35,9 +35,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
 
 import run_mlm  # noqa: E402
-from common import accuracy  # noqa: E402
 from docstrings import write_docstrings  # noqa: E402
 from lra import NO_LABEL, PAD_ID, TASKS, Task, load_task  # noqa: E402
+from script_tools.training import accuracy  # noqa: E402
 from tokenization_lion import LionTokenizer  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
 

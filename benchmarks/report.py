@@ -897,7 +897,7 @@ def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
     """
     is_ours, read = results_dir.resolve() == RESULTS.resolve(), reader(results_dir, scale)
     sys.path.insert(0, str(ROOT / "examples"))
-    from pictures import plt, save
+    from script_tools.pictures import plt, save
 
     images = (DOCS if is_ours else results_dir) / "images"
     images.mkdir(parents=True, exist_ok=True)

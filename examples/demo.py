@@ -19,17 +19,17 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import bitsandbytes_log  # noqa: F401 (before transformers)
 import datasets
 import numpy as np
-import pictures
 import psutil
 import run_image_classification
 import run_mlm
+import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 import search
 import torch
 from docstrings import write_docstrings
 from PIL import Image
+from script_tools import pictures
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from transformers import Trainer, pipeline

@@ -19,28 +19,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import common
 import numpy as np
 import torch
-from data_files import (
-    TABLES,
-    TEXT_FILES_HELP,
-    FileArguments,
-    check_files,
-    check_texts,
+from datasets import ClassLabel, Dataset, List, load_dataset
+from scipy.stats import pearsonr, spearmanr
+from script_tools.arguments import FileArguments, ModelArguments, check_arguments, parse_arguments
+from script_tools.checkpoints import find_checkpoint
+from script_tools.labels import (
     class_name,
-    find_texts,
     first_places,
     has_fractions,
     in_order,
     label_names,
-    load_files,
     number_names,
     read_numbers,
+    set_labels,
+)
+from script_tools.models import context_length, load_config, load_model
+from script_tools.tables import (
+    TABLES,
+    TEXT_FILES_HELP,
+    check_files,
+    check_texts,
+    find_texts,
+    load_files,
     read_text_files,
 )
-from datasets import ClassLabel, Dataset, List, load_dataset
-from scipy.stats import pearsonr, spearmanr
+from script_tools.training import OrderedTrainer, early_stopping, limit_samples, save_rows, train_and_evaluate
 from sklearn.metrics import f1_score, matthews_corrcoef
 from transformers import (
     AutoModelForSequenceClassification,
@@ -256,20 +261,20 @@ def write_predictions(trainer: Trainer, task: Task, dataset: Dataset, rows: Data
             answers = [{"labels": [name for name, p in row.items() if p > 0.5], "scores": row} for row in scores]
         else:
             answers = [{"label": max(row, key=row.get), "scores": row} for row in scores]
-    common.save_rows(trainer, answers, rows)
+    save_rows(trainer, answers, rows)
 
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    classes = (common.ModelArguments, GlueArguments, TrainingArguments)
-    model_args, glue_args, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args, can_predict=True)
+    classes = (ModelArguments, GlueArguments, TrainingArguments)
+    model_args, glue_args, training_args = parse_arguments(classes, args)
+    check_arguments(model_args, training_args, can_predict=True)
     if model_args.model_name_or_path is None:
         raise ValueError("GLUE is for trained models: give --model_name_or_path.")
     task, is_own = TASKS.get(glue_args.task_name), glue_args.task_name is None
     if is_own and not (glue_args.train_file or glue_args.validation_file or glue_args.predict_file):
         raise ValueError(f"Give --task_name (one of {', '.join(TASKS)}), or data of your own by --train_file.")
-    config = common.load_config(model_args)
+    config = load_config(model_args)
     if training_args.do_predict != (glue_args.predict_file is not None):
         raise ValueError("Give --do_predict and --predict_file together.")
     validation = ("validation",) if task is None else task.validation
@@ -291,7 +296,7 @@ def main(args: list[str] | None = None) -> Trainer:
     if not task.labels:
         config.num_labels = 1
     elif is_own and training_args.do_train:
-        common.set_labels(config, [*task.labels], model_args, "ForSequenceClassification", "training texts")
+        set_labels(config, [*task.labels], model_args, "ForSequenceClassification", "training texts")
     is_benchmark = task.labels and not is_own
     order = benchmark_labels(config, task, training_args.do_train) if is_benchmark else task.labels
     known = [class_name(name) for name in config.id2label.values()]
@@ -308,12 +313,12 @@ def main(args: list[str] | None = None) -> Trainer:
     task = replace(task, labels=tuple(config.id2label.values()) if task.labels else ())
     if [*datasets] != ["predict"]:  # else the model knows
         config.problem_type = task.problem_type
-    checkpoint = common.find_checkpoint(training_args)
+    checkpoint = find_checkpoint(training_args)
     set_seed(training_args.seed)
 
     tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
-    model = common.load_model(AutoModelForSequenceClassification, model_args, config)
-    known = tokenizer.model_max_length if tokenizer.model_max_length < LARGE_INTEGER else common.context_length(config)
+    model = load_model(AutoModelForSequenceClassification, model_args, config)
+    known = tokenizer.model_max_length if tokenizer.model_max_length < LARGE_INTEGER else context_length(config)
     length = glue_args.max_seq_length or known
     if training_args.do_train:
         tokenizer.model_max_length = length  # is saved
@@ -324,7 +329,7 @@ def main(args: list[str] | None = None) -> Trainer:
 
     limits = {"train": glue_args.max_train_samples, "predict": None}
     for split, dataset in datasets.items():
-        dataset = common.limit_samples(dataset, limits.get(split, glue_args.max_eval_samples))
+        dataset = limit_samples(dataset, limits.get(split, glue_args.max_eval_samples))
         encoded = dataset.map(encode, batched=True, remove_columns=dataset.column_names)
         if cut := sum(encoded["is_cut"]):
             print(f"{split}: {cut} of {len(dataset)} texts are cut off at {length} tokens; see --max_seq_length.")
@@ -332,14 +337,14 @@ def main(args: list[str] | None = None) -> Trainer:
         if split != "predict":
             datasets[split] = datasets[split].add_column("labels", dataset["label"][:])
     validation = [split for split in validation if split in datasets]
-    trainer = common.OrderedTrainer(
+    trainer = OrderedTrainer(
         model=model,
         args=training_args,
         train_dataset=datasets.get("train"),
         eval_dataset=datasets[validation[0]] if validation else None,
         processing_class=tokenizer,
         compute_metrics=measure(task, numbers),
-        callbacks=common.early_stopping(model_args),
+        callbacks=early_stopping(model_args),
     )
 
     if task.problem_type != "single_label_classification" and config.model_type != "lion":
@@ -354,7 +359,7 @@ def main(args: list[str] | None = None) -> Trainer:
             metrics |= {name: value for name, value in more.items() if name != "epoch"}
         return metrics
 
-    common.train_and_evaluate(trainer, checkpoint, evaluate)
+    train_and_evaluate(trainer, checkpoint, evaluate)
     if to_label is not None:
         write_predictions(trainer, task, datasets["predict"], to_label)
     return trainer

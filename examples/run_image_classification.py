@@ -15,13 +15,31 @@ from functools import partial
 from pathlib import Path
 from zlib import crc32
 
-import common
 import numpy as np
 import torch
-from data_files import class_name, label_names, number_names, read_class_folders, read_image
 from datasets import ClassLabel, DatasetDict, load_dataset
 from datasets import Image as ImageColumn
 from PIL import Image
+from script_tools.arguments import (
+    DataArguments,
+    ModelArguments,
+    check_arguments,
+    check_paths,
+    needed_splits,
+    parse_arguments,
+)
+from script_tools.checkpoints import find_checkpoint
+from script_tools.images import read_class_folders, read_image
+from script_tools.labels import class_name, label_names, number_names, set_labels
+from script_tools.models import load_config, load_model
+from script_tools.training import (
+    EpochCallback,
+    OrderedTrainer,
+    accuracy,
+    early_stopping,
+    limit_samples,
+    train_and_evaluate,
+)
 from tokenization_lion import lion_image_processor
 from transformers import (
     AutoImageProcessor,
@@ -33,7 +51,7 @@ from transformers import (
 
 
 @dataclass
-class DataTrainingArguments(common.DataArguments):
+class DataTrainingArguments(DataArguments):
     train_dir: str | None = field(default=None, metadata={"help": "Image folder to train on."})
     validation_dir: str | None = field(default=None, metadata={"help": "Image folder to evaluate on."})
     train_val_split: float = field(
@@ -55,7 +73,7 @@ class DataTrainingArguments(common.DataArguments):
 
 def check_data_arguments(data_args: DataTrainingArguments, training_args: TrainingArguments) -> None:
     """Raise a ValueError or a FileNotFoundError for images that are not there or contradictory arguments."""
-    common.check_paths(train_dir=data_args.train_dir, validation_dir=data_args.validation_dir)
+    check_paths(train_dir=data_args.train_dir, validation_dir=data_args.validation_dir)
     folders = [folder for folder in (data_args.train_dir, data_args.validation_dir) if folder is not None]
     if (data_args.dataset_name is None) == (not folders):
         raise ValueError("Give the images by --train_dir and --validation_dir, or by --dataset_name.")
@@ -95,7 +113,7 @@ def load_images(
             data_args.train_val_split, seed=training_args.seed, stratify_by_column=data_args.label_column_name
         )
         datasets["train"], datasets["validation"] = parts["train"], parts["test"]
-    return DatasetDict({split: datasets[split] for split in common.needed_splits(training_args)})
+    return DatasetDict({split: datasets[split] for split in needed_splits(training_args)})
 
 
 class PixelValues:
@@ -152,7 +170,7 @@ def collate(examples: list[dict]) -> dict[str, torch.Tensor]:
     }
 
 
-class MixupTrainer(common.OrderedTrainer):
+class MixupTrainer(OrderedTrainer):
     """
     A Trainer that mixes each image of a batch with another one, and their labels likewise (Zhang et al., arXiv
     1710.09412). The share of the first is drawn from Beta(mixup, mixup), once per optimizer step, from a generator
@@ -181,33 +199,33 @@ class MixupTrainer(common.OrderedTrainer):
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    classes = (common.ModelArguments, DataTrainingArguments, TrainingArguments)
-    model_args, data_args, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args)
+    classes = (ModelArguments, DataTrainingArguments, TrainingArguments)
+    model_args, data_args, training_args = parse_arguments(classes, args)
+    check_arguments(model_args, training_args)
     check_data_arguments(data_args, training_args)
-    config = common.load_config(model_args)
-    checkpoint = common.find_checkpoint(training_args)
+    config = load_config(model_args)
+    checkpoint = find_checkpoint(training_args)
     training_args.remove_unused_columns = False  # the images are what the pixel values are made of
     set_seed(training_args.seed)
 
     datasets = load_images(data_args, training_args, model_args.cache_dir)
     names = {split: dataset.features[data_args.label_column_name].names for split, dataset in datasets.items()}
     if training_args.do_train:
-        common.set_labels(config, names["train"], model_args, "ForImageClassification")
+        set_labels(config, names["train"], model_args, "ForImageClassification")
     known = config.id2label.values()
     ids = {split: number_names(dict.fromkeys(names[split], f"{split} images"), known, "The model") for split in names}
     ids = {split: [ids[split][class_name(name)] for name in names[split]] for split in names}
-    model = common.load_model(AutoModelForImageClassification, model_args, config)
+    model = load_model(AutoModelForImageClassification, model_args, config)
     if model_args.model_name_or_path is None:
         processor = lion_image_processor(config)
     else:
         processor = AutoImageProcessor.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
 
-    callbacks = common.early_stopping(model_args)
+    callbacks = early_stopping(model_args)
     for split, count in (("train", data_args.max_train_samples), ("validation", data_args.max_eval_samples)):
         if split in datasets:
             dataset = datasets[split] if count is None else datasets[split].shuffle(seed=training_args.seed)
-            dataset = common.limit_samples(dataset, count)
+            dataset = limit_samples(dataset, count)
             is_train = split == "train"
             pixel_values = PixelValues(
                 processor, config.num_channels, ids[split], data_args, augment=is_train, seed=training_args.seed
@@ -216,8 +234,8 @@ def main(args: list[str] | None = None) -> Trainer:
                 dataset = dataset.cast_column(data_args.image_column_name, ImageColumn(decode=False))
             datasets[split] = dataset.with_transform(pixel_values)
             if is_train:
-                callbacks.append(common.EpochCallback(pixel_values.epoch))
-    trainer_class = common.OrderedTrainer if data_args.mixup == 0 else partial(MixupTrainer, mixup=data_args.mixup)
+                callbacks.append(EpochCallback(pixel_values.epoch))
+    trainer_class = OrderedTrainer if data_args.mixup == 0 else partial(MixupTrainer, mixup=data_args.mixup)
     trainer = trainer_class(
         model=model,
         args=training_args,
@@ -225,10 +243,10 @@ def main(args: list[str] | None = None) -> Trainer:
         train_dataset=datasets.get("train"),
         eval_dataset=datasets.get("validation"),
         processing_class=processor,
-        compute_metrics=common.accuracy,
+        compute_metrics=accuracy,
         callbacks=callbacks,
     )
-    return common.train_and_evaluate(trainer, checkpoint)
+    return train_and_evaluate(trainer, checkpoint)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from zlib import crc32
 
-import common
 import numpy as np
 import torch
-from data_files import FILE_TYPES, check_files, load_files, text_columns
 from datasets import DatasetDict, IterableDataset, IterableDatasetDict, load_dataset
+from script_tools.arguments import DataArguments, ModelArguments, check_arguments, needed_splits, parse_arguments
+from script_tools.checkpoints import find_checkpoint
+from script_tools.models import context_length, load_config, load_model, longest_text
+from script_tools.tables import FILE_TYPES, check_files, load_files, text_columns
+from script_tools.training import EpochCallback, OrderedTrainer, early_stopping, limit_samples, train_and_evaluate
 from tokenization_lion import LionTokenizer
 from torch.utils.data import DataLoader
 from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
@@ -37,7 +40,7 @@ SHUFFLE_BUFFER = 10_000
 
 
 @dataclass
-class MlmModelArguments(common.ModelArguments):
+class MlmModelArguments(ModelArguments):
     tokenizer_name: str | None = field(
         default=None, metadata={"help": "Folder or Hub name of a tokenizer. Not given: the model's, or a new one."}
     )
@@ -47,7 +50,7 @@ class MlmModelArguments(common.ModelArguments):
 
 
 @dataclass
-class DataTrainingArguments(common.DataArguments):
+class DataTrainingArguments(DataArguments):
     train_file: str | None = field(default=None, metadata={"help": f"Training text: {', '.join(FILE_TYPES)}."})
     validation_file: str | None = field(default=None, metadata={"help": "Validation text."})
     validation_split_percentage: int = field(
@@ -93,13 +96,13 @@ class DataCollatorForSeededPacking(DataCollatorForSeededMasking, DataCollatorFor
     """The same masks, in packed rows."""
 
 
-class MlmTrainer(common.OrderedTrainer, PackingTrainer):
+class MlmTrainer(OrderedTrainer, PackingTrainer):
     """A Trainer whose `data_collator` is for evaluation; for training it has a copy, whose masks change by epoch."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.train_collator = replace(self.data_collator)
-        self.add_callback(common.EpochCallback(self.train_collator.epoch))
+        self.add_callback(EpochCallback(self.train_collator.epoch))
 
     def get_train_dataloader(self) -> DataLoader:
         evaluation_collator, self.data_collator = self.data_collator, self.train_collator
@@ -152,7 +155,7 @@ def load_texts(
         if not 0 < count < len(rows):
             raise ValueError(f"The data has {len(rows)} rows, too few to split some off: give --validation_file.")
         datasets["validation"], datasets["train"] = rows.select(range(count)), rows.select(range(count, len(rows)))
-    needed = common.needed_splits(training_args)
+    needed = needed_splits(training_args)
     if missing := [split for split in needed if split not in datasets]:
         raise ValueError(f"The data has no split {' and '.join(missing)}; it has {', '.join(datasets)}.")
     return type(datasets)({split: datasets[split] for split in needed})
@@ -211,13 +214,13 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
     """A tokenizer of the texts of a dataset, with at most `vocab_size` entries."""
     column = text_column(dataset)
     texts = (example[column] for example in dataset)
-    longest = common.longest_text(config)
+    longest = longest_text(config)
     limit = {} if longest is None else {"model_max_length": longest}
     return LionTokenizer.train_from_iterator(texts, vocab_size, **limit)
 
 
 def sequence_length(data_args: DataTrainingArguments, config: PreTrainedConfig) -> int:
-    length = data_args.max_seq_length or common.context_length(config)
+    length = data_args.max_seq_length or context_length(config)
     if (
         getattr(config, "position_embedding_type", "absolute") == "absolute"
         and length > config.max_position_embeddings
@@ -279,26 +282,26 @@ def evaluate(trainer: Trainer) -> dict[str, float]:
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     classes = (MlmModelArguments, DataTrainingArguments, TrainingArguments)
-    model_args, data_args, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args)
+    model_args, data_args, training_args = parse_arguments(classes, args)
+    check_arguments(model_args, training_args)
     check_data_arguments(data_args, model_args, training_args)
-    config = common.load_config(model_args)
+    config = load_config(model_args)
     length = sequence_length(data_args, config)
-    checkpoint = common.find_checkpoint(training_args)
+    checkpoint = find_checkpoint(training_args)
     set_seed(training_args.seed)
 
     datasets = load_texts(data_args, training_args, model_args.cache_dir)
     tokenizer = load_tokenizer(model_args, config, checkpoint, datasets, training_args)
     if model_args.model_name_or_path is None:
         config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
-    model = common.load_model(AutoModelForMaskedLM, model_args, config)
+    model = load_model(AutoModelForMaskedLM, model_args, config)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
 
     datasets = {
         split: tokenize(dataset, tokenizer, data_args, length, training_args) for split, dataset in datasets.items()
     }
-    train_dataset = common.limit_samples(datasets.get("train"), data_args.max_train_samples)
+    train_dataset = limit_samples(datasets.get("train"), data_args.max_train_samples)
     if data_args.streaming and train_dataset is not None:
         train_dataset = train_dataset.shuffle(seed=training_args.seed, buffer_size=SHUFFLE_BUFFER)
     is_packed = data_args.max_tokens_per_batch is not None
@@ -309,14 +312,14 @@ def main(args: list[str] | None = None) -> Trainer:
         args=training_args,
         data_collator=collator,
         train_dataset=train_dataset,
-        eval_dataset=common.limit_samples(datasets.get("validation"), data_args.max_eval_samples),
+        eval_dataset=limit_samples(datasets.get("validation"), data_args.max_eval_samples),
         processing_class=tokenizer,
         compute_metrics=masked_accuracy,
         preprocess_logits_for_metrics=most_likely,
-        callbacks=common.early_stopping(model_args),
+        callbacks=early_stopping(model_args),
         max_tokens_per_batch=data_args.max_tokens_per_batch,
     )
-    return common.train_and_evaluate(trainer, checkpoint, evaluate)
+    return train_and_evaluate(trainer, checkpoint, evaluate)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import common
 import numpy as np
-from data_files import FILE_TYPES, TABLES, FileArguments, load_files, needed_files, read_json
 from datasets import Dataset
+from script_tools.arguments import FileArguments, ModelArguments, check_arguments, parse_arguments
+from script_tools.checkpoints import find_checkpoint
+from script_tools.models import load_config, load_model, longest_text
+from script_tools.tables import FILE_TYPES, TABLES, load_files, needed_files, read_json
+from script_tools.training import OrderedTrainer, early_stopping, save_text, train_and_evaluate
 from transformers import (
     AutoModelForQuestionAnswering,
     AutoTokenizer,
@@ -377,20 +380,20 @@ def write_predictions(trainer: Trainer, windows: Dataset, questions: list[Questi
             for (text, value), weight in zip(answers.items(), (weights / weights.sum()).tolist(), strict=True)
         ]
     for name, content in (("predictions.json", chosen), ("nbest_predictions.json", best)):
-        common.save_text(trainer, name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+        save_text(trainer, name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    classes = (common.ModelArguments, QaArguments, TrainingArguments)
-    model_args, qa_args, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args, can_predict=True)
+    classes = (ModelArguments, QaArguments, TrainingArguments)
+    model_args, qa_args, training_args = parse_arguments(classes, args)
+    check_arguments(model_args, training_args, can_predict=True)
     check_data_arguments(qa_args, training_args)
     if model_args.model_name_or_path is None:
         raise ValueError("Answers to questions are for trained models: give --model_name_or_path.")
     files = needed_files(qa_args, training_args, TYPES)
-    config = common.load_config(model_args)
-    checkpoint = common.find_checkpoint(training_args)
+    config = load_config(model_args)
+    checkpoint = find_checkpoint(training_args)
     set_seed(training_args.seed)
 
     questions = load_questions(files, qa_args.version_2_with_negative, model_args.cache_dir)
@@ -401,13 +404,13 @@ def main(args: list[str] | None = None) -> Trainer:
     tokenizer = AutoTokenizer.from_pretrained(
         model_args.model_name_or_path, cache_dir=model_args.cache_dir, padding_side="right"
     )
-    model = common.load_model(AutoModelForQuestionAnswering, model_args, config)
-    longest = common.longest_text(config)
+    model = load_model(AutoModelForQuestionAnswering, model_args, config)
+    longest = longest_text(config)
     windows = {split: encode_questions(rows, tokenizer, qa_args, longest) for split, rows in questions.items()}
     compute_metrics = None
     if training_args.do_eval:
         compute_metrics = measure(windows["validation"], questions["validation"], qa_args)
-    trainer = common.OrderedTrainer(
+    trainer = OrderedTrainer(
         model=model,
         args=training_args,
         data_collator=DataCollatorWithPadding(tokenizer),
@@ -415,9 +418,9 @@ def main(args: list[str] | None = None) -> Trainer:
         eval_dataset=windows.get("validation"),
         processing_class=tokenizer,
         compute_metrics=compute_metrics,
-        callbacks=common.early_stopping(model_args),
+        callbacks=early_stopping(model_args),
     )
-    common.train_and_evaluate(trainer, checkpoint)
+    train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:
         write_predictions(trainer, windows["predict"], questions["predict"], qa_args)
     return trainer

@@ -21,12 +21,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
-import common
 import numpy as np
 import torch
-from data_files import class_name, find_images, needed_data, number_names, read_image
 from datasets import Dataset
 from PIL import Image
+from script_tools.arguments import ModelArguments, check_arguments, check_paths, needed_data, parse_arguments
+from script_tools.checkpoints import find_checkpoint
+from script_tools.images import find_images, read_image
+from script_tools.labels import class_name, number_names, set_labels
+from script_tools.models import load_config, load_model
+from script_tools.training import OrderedTrainer, early_stopping, save_text, train_and_evaluate
 from tokenization_lion import lion_image_processor
 from tqdm.auto import tqdm
 from transformers import (
@@ -66,7 +70,7 @@ def needed_folders(arguments: SegmentationArguments, training_args: TrainingArgu
         raise ValueError("--label_smoothing_factor is not for masks: leave it out.")
     folders = needed_data(arguments, training_args, "dir")
     for split, folder in folders.items():
-        common.check_paths(**{f"{split}_dir": folder})
+        check_paths(**{f"{split}_dir": folder})
         if not Path(folder).is_dir():
             raise ValueError(f"--{split}_dir {folder} is a file: give the folder.")
     return {split: Path(folder) for split, folder in folders.items()}
@@ -101,7 +105,7 @@ def read_classes(folder: Path, classes_file: str | None) -> list[str] | None:
     files = [Path(classes_file)] if classes_file else [folder / name for name in ("classes.txt", "classes.json")]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
-        common.check_paths(classes_file=classes_file)
+        check_paths(classes_file=classes_file)
         return None
     try:
         text = file.read_text(encoding="utf-8-sig")
@@ -154,7 +158,7 @@ def check_masks(images: list[Path], masks: list[Path], num_classes: int, is_quie
             )
 
 
-def load_processor(model_args: common.ModelArguments, config: PreTrainedConfig):
+def load_processor(model_args: ModelArguments, config: PreTrainedConfig):
     """The model's image processor, one for segmentation, with the saved colours if it had one for another task."""
     if model_args.model_name_or_path is None:
         return lion_image_processor(config, segmentation=True)
@@ -256,17 +260,17 @@ def write_masks(trainer: Trainer, folder: Path, images: list[Path], inputs: Inpu
                 file.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(mask.numpy().astype(np.uint8)).save(file)
     names = trainer.model.config.id2label.values()
-    common.save_text(trainer, "predictions/classes.txt", "".join(f"{name}\n" for name in names))
+    save_text(trainer, "predictions/classes.txt", "".join(f"{name}\n" for name in names))
 
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    classes = (common.ModelArguments, SegmentationArguments, TrainingArguments)
-    model_args, arguments, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args, can_predict=True)
+    classes = (ModelArguments, SegmentationArguments, TrainingArguments)
+    model_args, arguments, training_args = parse_arguments(classes, args)
+    check_arguments(model_args, training_args, can_predict=True)
     folders = needed_folders(arguments, training_args)
-    config = common.load_config(model_args)
-    checkpoint = common.find_checkpoint(training_args)
+    config = load_config(model_args)
+    checkpoint = find_checkpoint(training_args)
     training_args.remove_unused_columns = False  # the files are what the pixel values are made of
     training_args.batch_eval_metrics = True  # so that not all masks are in memory at once
     set_seed(training_args.seed)
@@ -282,7 +286,7 @@ def main(args: list[str] | None = None) -> Trainer:
                 f"{folders['train']} has no classes.txt: write the name of each class into it, one in a line, from "
                 "class 0 on; or give --classes_file."
             )
-        common.set_labels(config, names["train"], model_args, "ForSemanticSegmentation", "training masks")
+        set_labels(config, names["train"], model_args, "ForSemanticSegmentation", "training masks")
     known = [class_name(name) for name in config.id2label.values()]
     if len(known) > IGNORED:
         raise ValueError(f"The model has {len(known)} classes; masks of 8 bits hold up to {IGNORED}.")
@@ -295,8 +299,8 @@ def main(args: list[str] | None = None) -> Trainer:
         ids = {i: numbers[name] for i, name in enumerate(own)} | {IGNORED: config.semantic_loss_ignore_index}
         files = {"image": [*map(os.fsencode, images[split])], "mask": [*map(os.fsencode, masks[split])]}
         datasets[split] = Dataset.from_dict(files).with_transform(Inputs(processor, ids))
-    model = common.load_model(AutoModelForSemanticSegmentation, model_args, config)
-    trainer = common.OrderedTrainer(
+    model = load_model(AutoModelForSemanticSegmentation, model_args, config)
+    trainer = OrderedTrainer(
         model=model,
         args=training_args,
         data_collator=default_data_collator,
@@ -305,9 +309,9 @@ def main(args: list[str] | None = None) -> Trainer:
         processing_class=processor,
         compute_metrics=Metrics(),
         preprocess_logits_for_metrics=count_pixels(config.semantic_loss_ignore_index),
-        callbacks=common.early_stopping(model_args),
+        callbacks=early_stopping(model_args),
     )
-    common.train_and_evaluate(trainer, checkpoint)
+    train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:
         folder = folders["predict"]
         folder = folder / "images" if (folder / "images").is_dir() else folder

@@ -19,22 +19,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import common
 import numpy as np
 import torch
-from data_files import (
-    FILE_TYPES,
-    TABLES,
-    FileArguments,
-    class_name,
-    first_places,
-    in_order,
-    label_names,
-    load_files,
-    needed_files,
-    number_names,
-)
 from datasets import Dataset, List
+from script_tools.arguments import FileArguments, ModelArguments, check_arguments, parse_arguments
+from script_tools.checkpoints import find_checkpoint
+from script_tools.labels import class_name, first_places, in_order, label_names, number_names, set_labels
+from script_tools.models import load_config, load_model, longest_text
+from script_tools.tables import FILE_TYPES, TABLES, load_files, needed_files
+from script_tools.training import OrderedTrainer, early_stopping, save_rows, train_and_evaluate
 from sklearn.metrics import f1_score
 from transformers import (
     AutoModelForTokenClassification,
@@ -300,19 +293,19 @@ def write_predictions(trainer: Trainer, names: list[str], dataset: Dataset, sent
         }
         for row, (sentence, firsts) in enumerate(zip(sentences, dataset["firsts"], strict=True))
     ]
-    common.save_rows(trainer, rows)
+    save_rows(trainer, rows)
 
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    classes = (common.ModelArguments, TokenArguments, TrainingArguments)
-    model_args, token_args, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args, can_predict=True)
+    classes = (ModelArguments, TokenArguments, TrainingArguments)
+    model_args, token_args, training_args = parse_arguments(classes, args)
+    check_arguments(model_args, training_args, can_predict=True)
     if model_args.model_name_or_path is None:
         raise ValueError("Labels of words are for trained models: give --model_name_or_path.")
     files = needed_files(token_args, training_args, TYPES)
-    config = common.load_config(model_args)
-    checkpoint = common.find_checkpoint(training_args)
+    config = load_config(model_args)
+    checkpoint = find_checkpoint(training_args)
     set_seed(training_args.seed)
 
     sentences = load_sentences(files, model_args.cache_dir)
@@ -321,7 +314,7 @@ def main(args: list[str] | None = None) -> Trainer:
             sentences[split] = sentences[split][:count]
     if training_args.do_train:
         tags = in_order([*tag_places(sentences["train"])])
-        common.set_labels(config, tags, model_args, "ForTokenClassification", "training sentences")
+        set_labels(config, tags, model_args, "ForTokenClassification", "training sentences")
     names = list(config.id2label.values())
     ids = {
         split: number_names(tag_places(sentences[split]), names, "The model", has_numbers=not training_args.do_train)
@@ -332,12 +325,12 @@ def main(args: list[str] | None = None) -> Trainer:
     tokenizer = AutoTokenizer.from_pretrained(
         model_args.model_name_or_path, cache_dir=model_args.cache_dir, padding_side="right"
     )
-    model = common.load_model(AutoModelForTokenClassification, model_args, config)
-    encoder, longest = Encoder(tokenizer), common.longest_text(config)
+    model = load_model(AutoModelForTokenClassification, model_args, config)
+    encoder, longest = Encoder(tokenizer), longest_text(config)
     datasets = {split: encode_split(rows, encoder, ids.get(split), longest) for split, rows in sentences.items()}
     if training_args.do_train:
         datasets["train"] = leave_out_long(datasets["train"], sentences["train"], token_args.max_seq_length)
-    trainer = common.OrderedTrainer(
+    trainer = OrderedTrainer(
         model=model,
         args=training_args,
         data_collator=DataCollatorForTokenClassification(tokenizer),
@@ -346,9 +339,9 @@ def main(args: list[str] | None = None) -> Trainer:
         processing_class=tokenizer,
         compute_metrics=measure(names),
         preprocess_logits_for_metrics=most_likely,
-        callbacks=common.early_stopping(model_args),
+        callbacks=early_stopping(model_args),
     )
-    common.train_and_evaluate(trainer, checkpoint)
+    train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:
         write_predictions(trainer, names, datasets["predict"], sentences["predict"])
     return trainer

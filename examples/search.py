@@ -28,8 +28,8 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import bitsandbytes_log  # noqa: F401 (before transformers)
 import numpy as np
+import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 import torch
 from docstrings import docstrings, module_name, python_files, split_paragraphs
 from hub_upload_lion.app.search import (

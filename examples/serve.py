@@ -26,9 +26,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, Protocol
 
-import bitsandbytes_log  # noqa: F401 (before transformers)
 import numpy as np
 import prometheus_client
+import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 import torch
 import uvicorn
 from fastapi import FastAPI, Request

@@ -13,9 +13,10 @@ SentenceTransformerTrainingArguments works.
 
 from dataclasses import dataclass, field
 
-import bitsandbytes_log  # noqa: F401 (before transformers)
-from common import asked_checkpoint, parse_arguments
-from data_files import TEXT_FILES_HELP, load_texts
+import script_tools  # noqa: F401 (before transformers, which it makes quiet)
+from script_tools.arguments import parse_arguments
+from script_tools.checkpoints import asked_checkpoint
+from script_tools.tables import TEXT_FILES_HELP, load_texts
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,

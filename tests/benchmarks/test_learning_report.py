@@ -58,7 +58,7 @@ def test_all_variants_are_in_one_table(learning, scores):
 
 
 def test_draws(learning, scores):
-    from pictures import plt
+    from script_tools.pictures import plt
 
     times = {("mlm", "Vim"): 0.5, ("recall", "LION"): 0.1}
     scores = scores.assign(model=scores["model"].str.replace("LION-S", "LION"))

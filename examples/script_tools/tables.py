@@ -1,77 +1,39 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""One's own data, for all scripts: tables of texts, images, the numbers of their classes; what is wrong is named."""
+"""Tables of texts in files of one's own; what is wrong in them is named."""
 
 import codecs
 import csv
 import json
-import math
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from io import BytesIO
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
 import pyarrow
-from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset, IterableDatasetDict, List, load_dataset
+from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, load_dataset
 from datasets.exceptions import DatasetsError
 from hub_upload_lion.app.search import read_text
-from PIL import Image, ImageOps
 from pyarrow import parquet
 from transformers import TrainingArguments
-from transformers.utils import logging
 
+from .arguments import FileArguments, needed_data
+from .labels import NUMBER
 
-logger = logging.get_logger(__name__)
 
 FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = tuple(name for name, kind in FILE_TYPES.items() if kind != "text")  # with columns
-IMAGES = tuple(sorted(ending for ending, kind in Image.registered_extensions().items() if kind in Image.OPEN))
-WHOLE = re.compile(r"[+-]?\d+")
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 FILE_NAME = re.compile(r"\S+\.(txt|md|rst|html?|xml|json|pdf|docx?|eml|log)", re.IGNORECASE)
 TEXT_FILES_HELP = (
     'Folder of text files whose names the column of texts has: the files are read. "no": the names are the texts.'
 )
 
 
-@dataclass
-class FileArguments:
-    """Arguments of the scripts that read files of one's own."""
-
-    train_file: str | None = field(default=None, metadata={"help": "Training data of your own."})
-    validation_file: str | None = field(default=None, metadata={"help": "Validation data of your own."})
-    predict_file: str | None = field(default=None, metadata={"help": "Data to predict for, with --do_predict."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Use at most so many training examples."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Use at most so many validation examples."})
-
-
 def needed_files(file_args: FileArguments, training_args: TrainingArguments, types: tuple[str, ...]) -> dict[str, str]:
     """The files that the work needs (`needed_data`), checked by `check_files`."""
     return check_files(needed_data(file_args, training_args, "file"), types)
-
-
-def needed_data(arguments: object, training_args: TrainingArguments, kind: str) -> dict[str, str]:
-    """
-    The data of "train", "validation" and "predict" that the work needs. `kind`: "file" for `--train_file`, or "dir".
-
-    Raises:
-        ValueError: if some is not given, or that of "predict" without --do_predict.
-    """
-    if getattr(arguments, f"predict_{kind}") is not None and not training_args.do_predict:
-        raise ValueError(f"Give --do_predict and --predict_{kind} together.")
-    found = {}
-    for work, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "predict")):
-        if getattr(training_args, work):
-            found[split] = getattr(arguments, f"{split}_{kind}")
-            if found[split] is None:
-                raise ValueError(f"--{work} needs --{split}_{kind}.")
-    return found
 
 
 def check_files(files: dict[str, str | None], types: tuple[str, ...] = tuple(FILE_TYPES)) -> dict[str, str]:
@@ -348,172 +310,3 @@ def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder:
                 raise ValueError(f"{what} row {row + 1}: the file {name!r} cannot be read: {error}") from None
         dataset = Dataset.from_dict({x: texts if x == column else dataset[x][:] for x in dataset.column_names})
     return dataset
-
-
-def class_name(value: object) -> str:
-    """The name of a class as people read it: "é" is one letter or two, and white space around it does not count."""
-    return unicodedata.normalize("NFC", str(value)).strip()
-
-
-def label_names(dataset: Dataset, column: str, what: str) -> list:
-    """
-    The names of the classes in a column of names, whole numbers or `ClassLabel`: one for each row, or a list of them.
-
-    Raises:
-        ValueError: for a number that is no class, or a value that is neither a name nor a whole number.
-    """
-    feature = dataset.features[column]
-    is_list = isinstance(feature, List)
-    names = getattr(feature.feature if is_list else feature, "names", None)
-
-    def name(label: object, row: int) -> str:
-        if not isinstance(label, str | int) or not class_name(label):
-            raise ValueError(f'{what}, row {row}, has the "{column}" {label!r:.80}. Give names or whole numbers.')
-        is_none = isinstance(label, int) and (label < 0 if names is None and is_list else label == -100)
-        if is_none or names is not None and not 0 <= label < len(names):
-            raise ValueError(
-                f'{what}, row {row}, has the "{column}" {label}, which is no class: remove the row, or give it one.'
-            )
-        return class_name(label if names is None else names[label])
-
-    labels = enumerate(dataset[column], start=1)
-    return [[name(x, row) for x in label] if is_list else name(label, row) for row, label in labels]
-
-
-def has_fractions(dataset: Dataset, column: str) -> bool:
-    """Whether a column is of fractions, "0.5" or 0.5, which are no names of classes."""
-    if getattr(dataset.features[column], "dtype", "") == "string":
-        return any(NUMBER.fullmatch(x) and not WHOLE.fullmatch(x) for x in dataset[column])
-    return getattr(dataset.features[column], "dtype", "").startswith("float")
-
-
-def read_numbers(dataset: Dataset, column: str, what: str) -> list[float]:
-    """A column of numbers, also as strings; a ValueError for a value that is none, or not finite."""
-    numbers = []
-    for row, value in enumerate(dataset[column], start=1):
-        try:
-            numbers.append(float(value))
-        except (TypeError, ValueError):
-            numbers.append(math.nan)
-        if not math.isfinite(numbers[-1]):
-            raise ValueError(f"{what} has the {column} {value!r} in row {row}, no number, but the task is to regress.")
-    return numbers
-
-
-def first_places(labels: Iterable, places: Iterable[str]) -> dict[str, str]:
-    """Each name among labels, which are names or lists of them, with the place where it is first."""
-    found = {}
-    for label, place in zip(labels, places, strict=True):
-        for name in label if isinstance(label, list) else [label]:
-            found.setdefault(name, place)
-    return found
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """By number, or by the name of the entity, with the tag of no entity first, or by name."""
-    names = list(names)
-    if all(WHOLE.fullmatch(name) for name in names):
-        return sorted(names, key=lambda name: (int(name), name))
-    return sorted(names, key=lambda name: (name != "O", name.partition("-")[::-1] if name[1:2] == "-" else ("", name)))
-
-
-def number_names(
-    places: Mapping[str, str], names: Iterable[str], what: str, has_numbers: bool = False
-) -> dict[str, int]:
-    """
-    The number of each label of the data.
-
-    Args:
-        places: the labels of the data, by `label_names`, with the place where each is first.
-        names: of all classes, in order.
-        what: has these names; for the message.
-        has_numbers: whether the data may have numbers of classes instead, if no name is a whole number.
-
-    Raises:
-        ValueError: if the data has a label that is neither, or the name of two classes.
-    """
-    names = [class_name(name) for name in names]
-    ids = {name: i for i, name in enumerate(names)}
-    numbers = {str(i): i for i in range(len(names))}
-    if has_numbers and places.keys() <= numbers.keys() and not any(map(WHOLE.fullmatch, names)):
-        return numbers
-    if unknown := sorted(places.keys() - ids.keys()):
-        found = ", ".join(f"{name} ({places[name]})" for name in unknown[:5])
-        known = ", ".join(names[:10]) + ", …" * (len(names) > 10)
-        raise ValueError(f"{what} has the labels {known}; the data has {found}.")
-    if doubled := [name for name in places if names.count(name) > 1]:
-        raise ValueError(f"{what} has two classes named {doubled[0]}: rename one in id2label of its config.json.")
-    return ids
-
-
-def find_images(folder: Path) -> list[Path]:
-    """
-    The images in a folder and below, in order. Hidden files are left out, and others, of which one is named.
-
-    Raises:
-        ValueError: if there are none.
-    """
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder: put the images there.")
-    files = []
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        path = Path(parent)  # without links to a folder that it is in
-        folders[:] = [x for x in folders if x[0] != "." and not path.resolve().is_relative_to((path / x).resolve())]
-        files += [path / name for name in names if name[0] != "."]
-    files.sort()
-    images = [file for file in files if file.suffix.lower() in IMAGES]
-    if not images:
-        raise ValueError(f"{folder} has no images ({', '.join(IMAGES)}): put some there.")
-    if len(images) < len(files):
-        other = next(file for file in files if file.suffix.lower() not in IMAGES)
-        logger.warning(f"{len(files) - len(images)} files in {folder} have no ending of images: {other} is left out.")
-    return images
-
-
-def read_class_folders(folder: Path) -> Dataset:
-    """
-    The columns "image", names of files as bytes, and "label", the folder in `folder` that an image is in or below.
-
-    Raises:
-        ValueError: if an image is in none, or there are no images.
-    """
-    files = find_images(folder)
-    parts = [file.relative_to(folder).parts for file in files]
-    if lost := [file for file, part in zip(files, parts, strict=True) if len(part) == 1]:
-        raise ValueError(f"{lost[0]} is in no sub-folder: give an image folder, with one sub-folder per class.")
-    labels = [class_name(os.fsencode(part[0]).decode(errors="replace")) for part in parts]
-    names = sorted({*labels})
-    columns = {"image": [os.fsencode(file) for file in files], "label": [names.index(x) for x in labels]}
-    return Dataset.from_dict(columns).cast_column("label", ClassLabel(names=names))
-
-
-def read_image(file: dict | bytes, mode: str) -> Image.Image | None:
-    """
-    An image of 8 bits, of the name of a file in bytes, or its "path" or "bytes", in a mode of Pillow; `None`, with a
-    warning, if it is damaged: training goes on without it.
-    """
-    path, data = (file["path"], file["bytes"]) if isinstance(file, dict) else (os.fsdecode(file), None)
-    try:
-        with Image.open(BytesIO(Path(path).read_bytes() if data is None else data)) as image:
-            return with_8_bits(image).convert(mode)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
-        name = path or f"An image of {len(data)} bytes"
-        logger.warning_once(f"{name} cannot be read ({error}). It is left out: fix or remove it.")
-        return None
-
-
-def with_8_bits(image: Image.Image) -> Image.Image:
-    """
-    An image as it stands upright, of which white is 255. White is 65535 in 16 bits, and 1 in fractions.
-
-    Raises:
-        ValueError: if it is not known, or exceeded.
-    """
-    is_16_bit = image.mode.startswith("I;16") or image.mode == "I" and image.format == "PNG"
-    image = ImageOps.exif_transpose(image)
-    if not is_16_bit and image.mode not in ("I", "F"):
-        return image
-    pixels = np.asarray(image, dtype=np.float64) / (65535 if is_16_bit else 1)
-    if image.mode == "I" and not is_16_bit or not ((pixels >= 0) & (pixels <= 1)).all():
-        raise ValueError("it has numbers of 32 bits, of which white is 1 if they are fractions: save it with 8 bits")
-    return Image.fromarray(np.rint(pixels * 255).astype(np.uint8))
