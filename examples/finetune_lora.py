@@ -16,7 +16,7 @@ import peft
 import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 from script_tools.arguments import parse_arguments
 from script_tools.checkpoints import asked_checkpoint
-from script_tools.labels import has_fractions, in_order, label_names
+from script_tools.class_names import has_fractions, in_order, label_names
 from script_tools.tables import TEXT_FILES_HELP, load_texts
 from transformers import (
     AutoModelForSequenceClassification,

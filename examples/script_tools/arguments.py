@@ -4,11 +4,13 @@
 import json
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from datasets import IterableDataset
 from transformers import HfArgumentParser, TrainingArguments
+from transformers.hf_argparser import HfArg
 
 from configuration_lion import PRESETS
 
@@ -18,64 +20,74 @@ RESUME, LAST = "--resume_from_checkpoint", "last"
 
 @dataclass
 class ModelArguments:
-    model_name_or_path: str | None = field(
-        default=None, metadata={"help": "Folder or Hub name of a model to start from. Not given: train from scratch."}
+    model_name_or_path: str | None = HfArg(
+        default=None, help="Folder or Hub name of a model to start from. Not given: train from scratch."
     )
-    config_name: str | None = field(
+    config_name: str | None = HfArg(
+        default=None, help=f"Configuration to train from scratch: a folder, or one of {', '.join(PRESETS)}."
+    )
+    config_overrides: str | None = HfArg(
+        default=None, help="Fields to change, as in hidden_size=128,num_hidden_layers=2."
+    )
+    cache_dir: str | None = HfArg(default=None, help="Folder for downloads and prepared data.")
+    attn_implementation: str | None = HfArg(
+        default=None, help="Kernel: auto (default), parallel, chunk, rnn or eager."
+    )
+    dtype: str | None = HfArg(
         default=None,
-        metadata={"help": f"Configuration to train from scratch: a folder, or one of {', '.join(PRESETS)}."},
+        help="Number format of the weights. Not given: as saved, or float32.",
+        metadata={"choices": ["auto", "bfloat16", "float16", "float32"]},
     )
-    config_overrides: str | None = field(
-        default=None, metadata={"help": "Fields to change, as in hidden_size=128,num_hidden_layers=2."}
+    ignore_mismatched_sizes: bool = HfArg(
+        default=False, help="Initialise weights whose shapes differ, such as a head for other labels."
     )
-    cache_dir: str | None = field(default=None, metadata={"help": "Folder for downloads and prepared data."})
-    attn_implementation: str | None = field(
-        default=None, metadata={"help": "Kernel: auto (default), parallel, chunk, rnn or eager."}
-    )
-    dtype: str | None = field(
-        default=None,
-        metadata={
-            "help": "Number format of the weights. Not given: as saved, or float32.",
-            "choices": ["auto", "bfloat16", "float16", "float32"],
-        },
-    )
-    ignore_mismatched_sizes: bool = field(
-        default=False, metadata={"help": "Initialise weights whose shapes differ, such as a head for other labels."}
-    )
-    early_stopping_patience: int | None = field(
-        default=None, metadata={"help": "Stop after this many evaluations without progress."}
+    early_stopping_patience: int | None = HfArg(
+        default=None, help="Stop after this many evaluations without progress."
     )
 
 
 @dataclass
 class DataArguments:
-    """Arguments of the data that the scripts share."""
+    """How much data to use."""
 
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset of the Hub, or a folder."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "The configuration of that dataset."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Use at most so many training examples."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Use at most so many validation examples."})
-    preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes that prepare the data."})
+    max_train_samples: int | None = HfArg(default=None, help="Use at most so many training examples.")
+    max_eval_samples: int | None = HfArg(default=None, help="Use at most so many validation examples.")
+
+    def check(self, model_args: ModelArguments, training_args: TrainingArguments) -> None:
+        """Raise a ValueError for arguments that make no sense, before anything is read."""
+
+    def limit(self, split: str, rows):
+        """The first rows of a list or a dataset, as many as these arguments ask for."""
+        count = {"train": self.max_train_samples, "validation": self.max_eval_samples}.get(split)
+        if count is None:
+            return rows
+        if isinstance(rows, list):
+            return rows[:count]
+        return rows.take(count) if isinstance(rows, IterableDataset) else rows.select(range(min(count, len(rows))))
 
 
 @dataclass
-class FileArguments:
-    """Arguments of the scripts that read files of one's own."""
+class HubArguments(DataArguments):
+    """Data of the Hub."""
 
-    train_file: str | None = field(default=None, metadata={"help": "Training data of your own."})
-    validation_file: str | None = field(default=None, metadata={"help": "Validation data of your own."})
-    predict_file: str | None = field(default=None, metadata={"help": "Data to predict for, with --do_predict."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Use at most so many training examples."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Use at most so many validation examples."})
+    dataset_name: str | None = HfArg(default=None, help="A dataset of the Hub, or a folder.")
+    dataset_config_name: str | None = HfArg(default=None, help="The configuration of that dataset.")
+    preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that prepare the data.")
+
+
+@dataclass
+class FileArguments(DataArguments):
+    """Files of one's own."""
+
+    train_file: str | None = HfArg(default=None, help="Training data of your own.")
+    validation_file: str | None = HfArg(default=None, help="Validation data of your own.")
+    predict_file: str | None = HfArg(default=None, help="Data to predict for, with --do_predict.")
 
 
 def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
     """
     One object per dataclass, from `args` or the command line (`None`). The first may be a JSON or YAML file of
     arguments by name, which the arguments after it override.
-
-    Raises:
-        ValueError: if the file holds no arguments, or ones that do not exist.
     """
     args = with_resume(sys.argv[1:] if args is None else args)
     if args and args[0].endswith((".json", ".yaml", ".yml")):
@@ -134,23 +146,17 @@ def check_paths(**paths: str | None) -> None:
             raise FileNotFoundError(f"--{name} {path} does not exist.")
 
 
-def needed_splits(training_args: TrainingArguments) -> list[str]:
-    return ["train"] * training_args.do_train + ["validation"] * training_args.do_eval
+def needed_splits(training_args: TrainingArguments) -> dict[str, str]:
+    """The splits that the work needs, each with the option that asks for it."""
+    works = {"train": "do_train", "validation": "do_eval", "predict": "do_predict"}
+    return {split: work for split, work in works.items() if getattr(training_args, work)}
 
 
-def needed_data(arguments: object, training_args: TrainingArguments, kind: str) -> dict[str, str]:
-    """
-    The data of "train", "validation" and "predict" that the work needs. `kind`: "file" for `--train_file`, or "dir".
-
-    Raises:
-        ValueError: if some is not given, or that of "predict" without --do_predict.
-    """
-    if getattr(arguments, f"predict_{kind}") is not None and not training_args.do_predict:
+def needed_data(data_args: DataArguments, training_args: TrainingArguments, kind: str) -> dict[str, str]:
+    """The files ("file") or folders ("dir") that the work needs, by split; a ValueError if some are not given."""
+    if getattr(data_args, f"predict_{kind}") is not None and not training_args.do_predict:
         raise ValueError(f"Give --do_predict and --predict_{kind} together.")
-    found = {}
-    for work, split in (("do_train", "train"), ("do_eval", "validation"), ("do_predict", "predict")):
-        if getattr(training_args, work):
-            found[split] = getattr(arguments, f"{split}_{kind}")
-            if found[split] is None:
-                raise ValueError(f"--{work} needs --{split}_{kind}.")
+    found = {split: getattr(data_args, f"{split}_{kind}") for split in needed_splits(training_args)}
+    if missing := [split for split, path in found.items() if path is None]:
+        raise ValueError(f"--{needed_splits(training_args)[missing[0]]} needs --{missing[0]}_{kind}.")
     return found

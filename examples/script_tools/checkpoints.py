@@ -38,12 +38,7 @@ def is_whole(checkpoint: str | Path) -> bool:
 
 
 def asked_checkpoint(training_args: TrainingArguments) -> str | None:
-    """
-    The checkpoint of `--resume_from_checkpoint`: a folder, or for "last" the newest complete one in the output folder.
-
-    Raises:
-        ValueError: if it is no folder or incomplete, or if there is no complete one.
-    """
+    """What `--resume_from_checkpoint` asks for: a folder, or "last", the newest complete one. Else a ValueError."""
     asked, output_dir = training_args.resume_from_checkpoint, training_args.output_dir
     if not asked:
         return None
@@ -78,9 +73,8 @@ def find_checkpoint(training_args: TrainingArguments) -> str | None:
 
 def check_same_model(checkpoint: str, config: PreTrainedConfig) -> None:
     """
-    Raise a ValueError if the model of `checkpoint` differs from `config` in its labels or in a field of its class.
-
-    Fields that do not change the result (`chunk_size`), or that the Trainer takes from the tokenizer, may differ.
+    Raise a ValueError if the model of `checkpoint` differs from `config` in its labels or in a field of its class that
+    changes the result and is not the tokenizer's.
     """
     names = {f.name for f in fields(config)} - {f.name for f in fields(PreTrainedConfig)} | {"id2label"}
     names = {name for name in names if name != "chunk_size" and not name.endswith("_token_id")}

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 import modeling_lion  # noqa: F401  (the Auto classes and pipelines know LION from here on)
 from configuration_lion import PRESETS, LionConfig, lion_preset
@@ -15,23 +15,13 @@ from .arguments import ModelArguments
 
 
 def load_config(model_args: ModelArguments) -> PreTrainedConfig:
-    """
-    The configuration that the arguments describe.
-
-    Raises:
-        ValueError: if an override names no field or has a bad value, or the fields do not fit together.
-    """
+    """The configuration that the arguments describe; a ValueError if fields do not exist or do not fit together."""
     overrides = model_args.config_overrides
     if overrides is not None and not all("=" in part for part in overrides.split(",")):
         raise ValueError(f"--config_overrides is {overrides!r}; write field=value,field=value.")
     if model_args.config_name in PRESETS:
         # Passed to the constructor, since defaults of other fields depend on them.
-        fields = {}
-        if overrides is not None:
-            parsed = LionConfig()
-            parsed.update_from_string(overrides)
-            fields = overridden(parsed, overrides)
-        return lion_preset(model_args.config_name, **fields)
+        return lion_preset(model_args.config_name, **overridden(LionConfig(), overrides))
     name = model_args.model_name_or_path or model_args.config_name
     try:
         config = ordered_labels(AutoConfig.from_pretrained(name, cache_dir=model_args.cache_dir), name)
@@ -45,28 +35,24 @@ def load_config(model_args: ModelArguments) -> PreTrainedConfig:
             f"--config_name, a preset, as {next(iter(PRESETS))}; --help lists them.{meant}"
         ) from error
     if overrides is not None:
-        parsed = copy.deepcopy(config)
-        parsed.update_from_string(overrides)
-        config = type(config).from_dict(config.to_dict(), **overridden(parsed, overrides))
+        config = type(config).from_dict(config.to_dict(), **overridden(copy.deepcopy(config), overrides))
         config.validate()
     return config
 
 
 def ordered_labels(config: PreTrainedConfig, name: str) -> PreTrainedConfig:
-    """
-    The configuration with its labels in the order of their numbers, which config.json may have in another.
-
-    Raises:
-        ValueError: if they are not numbered from 0 on.
-    """
+    """The configuration, its labels in the order of their numbers, which config.json may have in another."""
     config.id2label = dict(sorted(config.id2label.items()))
     if [*config.id2label] != [*range(len(config.id2label))]:
         raise ValueError(f"id2label in config.json of {name} has the numbers {[*config.id2label]}: count from 0 on.")
     return config
 
 
-def overridden(config: PreTrainedConfig, overrides: str) -> dict[str, object]:
-    """The fields that `overrides` names, "field=value,field=value", with their values in `config`."""
+def overridden(config: PreTrainedConfig, overrides: str | None) -> dict[str, object]:
+    """The fields of "field=value,field=value", of the types that they have in `config`, which they change."""
+    if overrides is None:
+        return {}
+    config.update_from_string(overrides)
     return {name: getattr(config, name) for name in (part.split("=")[0] for part in overrides.split(","))}
 
 
@@ -82,19 +68,16 @@ def longest_text(config: PreTrainedConfig) -> int | None:
 
 def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedConfig) -> PreTrainedModel:
     """The model of these arguments: trained weights, or new ones of this configuration."""
-    options = {}
-    if model_args.attn_implementation is not None:
-        options["attn_implementation"] = model_args.attn_implementation
-    if model_args.dtype is not None:
-        options["dtype"] = model_args.dtype if model_args.dtype == "auto" else getattr(torch, model_args.dtype)
-    if model_args.model_name_or_path is None:
-        if options.get("dtype") == "auto":
-            del options["dtype"]
-        return auto_class.from_config(config, **options)
-    return auto_class.from_pretrained(
-        model_args.model_name_or_path,
-        config=config,
-        cache_dir=model_args.cache_dir,
-        ignore_mismatched_sizes=model_args.ignore_mismatched_sizes,
-        **options,
-    )
+    options = {"attn_implementation": model_args.attn_implementation, "dtype": model_args.dtype}
+    options = {name: value for name, value in options.items() if value is not None}
+    if model_args.model_name_or_path is not None:
+        options |= {"cache_dir": model_args.cache_dir, "ignore_mismatched_sizes": model_args.ignore_mismatched_sizes}
+        return auto_class.from_pretrained(model_args.model_name_or_path, config=config, **options)
+    dtype = options.pop("dtype", "auto")
+    return auto_class.from_config(config, **options, **({} if dtype == "auto" else {"dtype": getattr(torch, dtype)}))
+
+
+def load_tokenizer(model_args: ModelArguments):
+    """The tokenizer of a trained model, which pads at the end: positions in texts are counted from the left."""
+    name, cache_dir = model_args.model_name_or_path, model_args.cache_dir
+    return AutoTokenizer.from_pretrained(name, cache_dir=cache_dir, padding_side="right")

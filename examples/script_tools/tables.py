@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import pyarrow
@@ -19,8 +19,8 @@ from hub_upload_lion.app.search import read_text
 from pyarrow import parquet
 from transformers import TrainingArguments
 
-from .arguments import FileArguments, needed_data
-from .labels import NUMBER
+from .arguments import FileArguments, needed_data, needed_splits
+from .class_names import NUMBER
 
 
 FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
@@ -31,21 +31,15 @@ TEXT_FILES_HELP = (
 )
 
 
-def needed_files(file_args: FileArguments, training_args: TrainingArguments, types: tuple[str, ...]) -> dict[str, str]:
+def needed_files(data_args: FileArguments, training_args: TrainingArguments, types: tuple[str, ...]) -> dict[str, str]:
     """The files that the work needs (`needed_data`), checked by `check_files`."""
-    return check_files(needed_data(file_args, training_args, "file"), types)
+    return check_files(needed_data(data_args, training_args, "file"), types)
 
 
 def check_files(files: dict[str, str | None], types: tuple[str, ...] = tuple(FILE_TYPES)) -> dict[str, str]:
     """
-    The files that are given, by the split that they are for, once they look like what `load_files` reads.
-
-    Args:
-        files: `"train"` stands for `--train_file`, and so on. `None` is left out. types: endings that are taken.
-
-    Raises:
-        FileNotFoundError: if one does not exist.
-        ValueError: if one is a folder, empty, of a type that is not taken, or text that is not UTF-8.
+    The files that are given, by split: `"train"` stands for `--train_file`, and so on. A FileNotFoundError or a
+    ValueError for one that is not there, empty, a folder, not of `types`, or text that is not UTF-8.
     """
     files = {split: file for split, file in files.items() if file is not None}
     for split, file in files.items():
@@ -65,41 +59,28 @@ def check_files(files: dict[str, str | None], types: tuple[str, ...] = tuple(FIL
 
 def check_utf8(path: Path, name: str) -> None:
     """Raise a ValueError for the first line that is not UTF-8: else training would stop there."""
-    decoder, lines = codecs.getincrementaldecoder("utf-8")(), 0
     with path.open("rb") as file:
-        while True:
-            part = file.read(2**20)
+        for number, line in enumerate(file, start=1):
             try:
-                decoder.decode(part, final=not part)
+                line.decode()
             except UnicodeDecodeError as error:
-                line = lines + error.object.count(b"\n", 0, error.start) + 1
-                is_utf16 = line == 1 and error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                is_utf16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
                 raise ValueError(
-                    f"{name} is not UTF-8 text (line {line}: byte 0x{error.object[error.start]:02x}). Save it as "
-                    f"UTF-8, for example by `iconv -f {'utf-16' if is_utf16 else 'latin1'} -t utf-8 {path} > new"
-                    f"{path.suffix}`."
+                    f"{name} is not UTF-8 text (line {number}: byte 0x{line[error.start]:02x}). Save it as UTF-8, for "
+                    f"example by `iconv -f {'utf-16' if is_utf16 else 'latin1'} -t utf-8 {path} > new{path.suffix}`."
                 ) from None
-            if not part:
-                return
-            lines += part.count(b"\n")
 
 
 def load_files(
     files: dict[str, str], columns: tuple[str, ...] = (), streaming: bool | None = None, cache_dir: str | None = None
 ) -> DatasetDict | IterableDatasetDict:
     """
-    The rows of files of `check_files`, by split. The files may be of several types.
+    The rows of files of `check_files`, by split. The files may be of several types. A ValueError if one cannot be
+    read, has no rows, or lacks one of `columns` or a value in it.
 
     Cells of .csv are strings, or `None` if they are empty: "007", "NA" and "2024-01-01" stay what they are. Values of
-    .json and .jsonl have the types that are written.
-
-    Args:
-        columns: what they must have, with a value in every row.
-        streaming: whether rows are read while they are used. If it is given, `datasets` reads JSON, which leaves large
-            files on the disk, and values may be missing.
-
-    Raises:
-        ValueError: if a file cannot be read, has no rows, or lacks a column or a value in it.
+    .json and .jsonl have the types that are written. If `streaming` is given, `datasets` reads JSON, which leaves
+    large files on the disk, and values may be missing; if it is true, rows are read while they are used.
     """
     datasets = {}
     for split, file in files.items():
@@ -137,12 +118,7 @@ def named_errors(what: str, kind: str) -> Iterator[None]:
 
 
 def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
-    """
-    The rows of a table with a header, all cells as strings.
-
-    Raises:
-        ValueError: if a row has another number of cells than the header, or two columns have one name.
-    """
+    """The rows of a table with a header, all cells as strings; a ValueError for what is no such table."""
     csv.field_size_limit(sys.maxsize)
     with open(file, encoding="utf-8-sig", newline="") as lines:
         reader = csv.reader(lines, strict=True)
@@ -233,9 +209,8 @@ def check_texts(dataset: Dataset, columns: Iterable[str], what: str) -> None:
             raise ValueError(f"{what} has {dtype} in the column {column!r}, where texts are read: quote them.")
 
 
-def text_columns(rows: Iterable[Mapping]) -> list[str]:
+def text_columns(rows: list[Mapping]) -> list[str]:
     """The columns that are of texts in these rows, not of numbers."""
-    rows = list(rows)
     columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in dict.fromkeys(chain(*rows))}
     is_text = lambda values: values and all(isinstance(x, str) for x in values)
     return [
@@ -244,35 +219,42 @@ def text_columns(rows: Iterable[Mapping]) -> list[str]:
 
 
 def find_texts(
-    dataset: Dataset, given: list[str] | None, pairs: Iterable[tuple[str, str]], what: str
+    dataset: Dataset | IterableDataset,
+    what: str,
+    given: list[str] | None = None,
+    pairs: Iterable[tuple[str, str]] = (),
+    how: str = ' "text"',
 ) -> tuple[str, ...]:
     """
-    The columns of the texts: those that are `given`; else "text", one of `pairs`, or the only one of texts.
-
-    Raises:
-        ValueError: if there are none, or several of which none is known; `what` has them.
+    The columns of the texts: those that are `given`; else "text", one of `pairs`, or the only one of texts in the
+    first rows. A ValueError if none is known, which says `how` to name them; `what` has them.
     """
     if given is not None:
         check_columns(dataset, given, what)
-        texts = given
-    else:
-        texts = text_columns(dataset.remove_columns([x for x in ("label",) if x in dataset.column_names]))
-        texts = next(([*names] for names in (("text",), *pairs) if {*names} <= {*texts}), texts)
-        if len(texts) > 1 and tuple(texts) not in pairs:
-            raise ValueError(
-                f"{what} has {len(texts)} columns of texts, {', '.join(texts)}: name the one to read, or two for "
-                f"pairs, in --text_columns, as in `--text_columns {texts[0]}`."
-            )
-    if not 1 <= len(texts) <= 2:
-        columns = ", ".join(dataset.column_names)
-        raise ValueError(f"{what} has {len(texts)} columns of texts among {columns}: one is read, or two as a pair.")
-    return tuple(texts)
+        return tuple(given)
+    rows = [{name: x for name, x in row.items() if name != "label"} for row in islice(dataset, 1000)]
+    texts = text_columns(rows)
+    if len(rows[0]) == 1 and not any(x is not None for row in rows for x in row.values()):
+        texts = [*rows[0]]  # rows may be empty at first
+    texts = next((names for names in (("text",), *pairs) if {*names} <= {*texts}), tuple(texts))
+    if len(texts) != 1 and texts not in pairs:
+        among = ", ".join(dataset.column_names or rows[0])
+        raise ValueError(f"{what} has {len(texts)} columns of texts among {among}: name the one to read{how}.")
+    return texts
+
+
+def needed_only(datasets: Mapping, training_args: TrainingArguments) -> dict:
+    """The splits that the work needs; a ValueError if one is missing."""
+    needed = needed_splits(training_args)
+    if missing := [split for split in needed if split not in datasets]:
+        raise ValueError(f"The data has no split {' and '.join(missing)}; it has {', '.join(datasets)}.")
+    return {split: datasets[split] for split in needed}
 
 
 def load_texts(file: str, texts: tuple[str, ...], labels: tuple[str, ...], folder: str | None) -> Dataset:
     """
     The columns `texts` and `labels` of `--train_file`, with a value in each row; texts may be in files of `folder`, as
-    `read_text_files` takes it. A ValueError or a FileNotFoundError for what is wrong.
+    `read_text_files` takes it.
     """
     files, what = check_files({"train": file}, TABLES), f"--train_file {file}"
     dataset = load_files(files, texts + labels)["train"].select_columns([*texts, *labels])
@@ -282,13 +264,8 @@ def load_texts(file: str, texts: tuple[str, ...], labels: tuple[str, ...], folde
 
 def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder: str | None) -> Dataset:
     """
-    The texts of columns that have names of files.
-
-    Args:
-        what: the option and the table, "--train_file a.csv". folder: as `TEXT_FILES_HELP` says.
-
-    Raises:
-        ValueError: if a column has names of files, and nobody said what they are; or if a file cannot be read.
+    The texts of columns that have names of files in `folder`, as `TEXT_FILES_HELP` says; a ValueError if one cannot be
+    read, or if nobody said what the names are. `what`: the option and the table, "--train_file a.csv".
     """
     if folder == "no":
         return dataset

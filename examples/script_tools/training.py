@@ -7,16 +7,17 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from datasets import IterableDataset
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, EvalPrediction, Trainer
+from transformers import EarlyStoppingCallback, EvalPrediction, PreTrainedConfig, Trainer, TrainingArguments, set_seed
 from transformers.trainer_callback import TrainerCallback
 from transformers.trainer_utils import has_length
 
-from .arguments import ModelArguments
-from .checkpoints import check_same_model
+from .arguments import DataArguments, ModelArguments, check_arguments, parse_arguments
+from .checkpoints import check_same_model, find_checkpoint
+from .models import load_config
 from .pictures import draw_log
 
 
@@ -57,23 +58,44 @@ class EpochCallback(TrainerCallback):
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """Of logits, against class numbers."""
+    """The share of rows whose largest logit is that of the label."""
     return {"accuracy": float((prediction.predictions.argmax(axis=-1) == prediction.label_ids).mean())}
 
 
-def early_stopping(model_args: ModelArguments) -> list[TrainerCallback]:
-    """The callback for --early_stopping_patience, if that was given."""
-    patience = model_args.early_stopping_patience
-    return [] if patience is None else [EarlyStoppingCallback(patience)]
+class Setup(NamedTuple):
+    """What `start` reads."""
+
+    model_args: ModelArguments
+    data_args: DataArguments
+    training_args: TrainingArguments
+    config: PreTrainedConfig
+    checkpoint: str | None  # to go on from
 
 
-def limit_samples(dataset, count: int | None):
-    """The first `count` examples of a dataset, or all of them."""
-    if count is None:
-        return dataset
-    if isinstance(dataset, IterableDataset):
-        return dataset.take(count)
-    return dataset.select(range(min(count, len(dataset))))
+def start(
+    data_class: type, args: list[str] | None, model_class: type = ModelArguments, has_scratch=False, has_predict=True
+) -> Setup:
+    """Read and check the arguments of a script, which can train from scratch, and predict, or not."""
+    model_args, data_args, training_args = parse_arguments((model_class, data_class, TrainingArguments), args)
+    check_arguments(model_args, training_args, has_predict)
+    data_args.check(model_args, training_args)
+    if model_args.model_name_or_path is None and not has_scratch:
+        raise ValueError("This script is for trained models: give --model_name_or_path.")
+    config, checkpoint = load_config(model_args), find_checkpoint(training_args)
+    set_seed(training_args.seed)
+    return Setup(model_args, data_args, training_args, config, checkpoint)
+
+
+def make_trainer(
+    setup: Setup, model, datasets: dict, processor, metrics: Callable, collator=None, kind=OrderedTrainer, **options
+) -> Trainer:
+    """A Trainer of this `kind`, of the splits "train" and "validation" of `datasets`, where they are."""
+    options |= {"processing_class": processor, "compute_metrics": metrics, "data_collator": collator}
+    options |= {"train_dataset": datasets.get("train"), "eval_dataset": datasets.get("validation")}
+    trainer = kind(model=model, args=setup.training_args, **options)
+    if setup.model_args.early_stopping_patience is not None:
+        trainer.add_callback(EarlyStoppingCallback(setup.model_args.early_stopping_patience))
+    return trainer
 
 
 def train_and_evaluate(
@@ -89,10 +111,8 @@ def train_and_evaluate(
 
 def train(trainer: Trainer, checkpoint: str | None) -> None:
     """
-    Train, then save the model, what prepares its inputs, the metrics, the state and a plot in the output folder.
-
-    Raises:
-        ValueError: if the checkpoint to go on from is of another model.
+    Train, then save the model, what prepares its inputs, the metrics, the state and a plot in the output folder. A
+    checkpoint of another model is refused.
     """
     if checkpoint is not None:
         check_same_model(checkpoint, trainer.model.config)

@@ -103,7 +103,7 @@ def test_tables_with_other_separators_are_refused(tmp_path):
 
 
 def test_numbers_of_labels():
-    module = import_module("script_tools.labels")
+    module = import_module("script_tools.class_names")
     assert module.number_names({"b": "row 1"}, "ab", "It") == {"a": 0, "b": 1}
     assert module.number_names({"1": "row 1", "0": "row 2"}, "ab", "It", has_numbers=True) == {"0": 0, "1": 1}
     assert module.number_names({"1": "row 1"}, ["1", "0"], "It", has_numbers=True) == {"1": 0, "0": 1}

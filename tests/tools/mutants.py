@@ -1628,28 +1628,28 @@ TOKENIZATION = [
 DATA = [
     Mutant(
         "data: numbers of classes with gaps are places",
-        "examples/script_tools/labels.py",
+        "examples/script_tools/class_names.py",
         " and not any(map(WHOLE.fullmatch, names))",
         "",
         "test_data_files.py::test_numbers_of_labels",
     ),
     Mutant(
         "data: the class of an image is the last folder",
-        "examples/script_tools/images.py",
+        "examples/script_tools/image_files.py",
         "os.fsencode(part[0])",
         "os.fsencode(part[-2])",
         "test_bad_data.py::test_classes_are_the_first_folders",
     ),
     Mutant(
         "data: images of 16 bits are cut off at 255",
-        "examples/script_tools/images.py",
+        "examples/script_tools/image_files.py",
         'image.mode.startswith("I;16")',
         "False",
         "test_bad_data.py::test_images_have_8_bits",
     ),
     Mutant(
         "data: no class in ClassLabel is the last one",
-        "examples/script_tools/labels.py",
+        "examples/script_tools/class_names.py",
         "names is not None and not 0 <= label < len(names)",
         "False",
         "test_bad_data.py::test_tables_that_are_refused",

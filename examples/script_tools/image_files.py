@@ -10,7 +10,7 @@ from datasets import ClassLabel, Dataset
 from PIL import Image, ImageOps
 from transformers.utils import logging
 
-from .labels import class_name
+from .class_names import class_name
 
 
 logger = logging.get_logger(__name__)
@@ -19,10 +19,8 @@ IMAGES = tuple(sorted(ending for ending, kind in Image.registered_extensions().i
 
 def find_images(folder: Path) -> list[Path]:
     """
-    The images in a folder and below, in order. Hidden files are left out, and others, of which one is named.
-
-    Raises:
-        ValueError: if there are none.
+    The images in a folder and below, in order; a ValueError if there are none. Hidden files are left out, and others,
+    of which one is named.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder: put the images there.")
@@ -43,10 +41,8 @@ def find_images(folder: Path) -> list[Path]:
 
 def read_class_folders(folder: Path) -> Dataset:
     """
-    The columns "image", names of files as bytes, and "label", the folder in `folder` that an image is in or below.
-
-    Raises:
-        ValueError: if an image is in none, or there are no images.
+    The columns "image", names of files as bytes, and "label", the folder in `folder` that an image is in or below; a
+    ValueError if it is in none.
     """
     files = find_images(folder)
     parts = [file.relative_to(folder).parts for file in files]
@@ -74,12 +70,7 @@ def read_image(file: dict | bytes, mode: str) -> Image.Image | None:
 
 
 def with_8_bits(image: Image.Image) -> Image.Image:
-    """
-    An image as it stands upright, of which white is 255. White is 65535 in 16 bits, and 1 in fractions.
-
-    Raises:
-        ValueError: if it is not known, or exceeded.
-    """
+    """The image, upright, of which white is 255; it was 65535 in 16 bits, and 1 in fractions. Else a ValueError."""
     is_16_bit = image.mode.startswith("I;16") or image.mode == "I" and image.format == "PNG"
     image = ImageOps.exif_transpose(image)
     if not is_16_bit and image.mode not in ("I", "F"):
@@ -88,3 +79,12 @@ def with_8_bits(image: Image.Image) -> Image.Image:
     if image.mode == "I" and not is_16_bit or not ((pixels >= 0) & (pixels <= 1)).all():
         raise ValueError("it has numbers of 32 bits, of which white is 1 if they are fractions: save it with 8 bits")
     return Image.fromarray(np.rint(pixels * 255).astype(np.uint8))
+
+
+def read_images(files: list[dict | bytes], mode: str) -> tuple[list[Image.Image], list[int]]:
+    """The images of a batch that can be read, and their rows; a ValueError if none can."""
+    images = [read_image(file, mode) for file in files]
+    rows = [row for row, image in enumerate(images) if image is not None]
+    if not rows:
+        raise ValueError("None of the images of a batch can be read; their files are named above.")
+    return [images[row] for row in rows], rows

@@ -24,9 +24,7 @@ def class_name(value: object) -> str:
 def label_names(dataset: Dataset, column: str, what: str) -> list:
     """
     The names of the classes in a column of names, whole numbers or `ClassLabel`: one for each row, or a list of them.
-
-    Raises:
-        ValueError: for a number that is no class, or a value that is neither a name nor a whole number.
+    A ValueError names the row of what is none of these.
     """
     feature = dataset.features[column]
     is_list = isinstance(feature, List)
@@ -76,7 +74,7 @@ def first_places(labels: Iterable, places: Iterable[str]) -> dict[str, str]:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """By number, or by the name of the entity, with the tag of no entity first, or by name."""
+    """Names in order: numbers as numbers; tags by the name of the entity, "O" first; others by name."""
     names = list(names)
     if all(WHOLE.fullmatch(name) for name in names):
         return sorted(names, key=lambda name: (int(name), name))
@@ -91,8 +89,7 @@ def number_names(
 
     Args:
         places: the labels of the data, by `label_names`, with the place where each is first.
-        names: of all classes, in order.
-        what: has these names; for the message.
+        names: the names of all classes, in order. what: has them; for the message.
         has_numbers: whether the data may have numbers of classes instead, if no name is a whole number.
 
     Raises:
@@ -112,32 +109,31 @@ def number_names(
     return ids
 
 
-def set_labels(
-    config: PreTrainedConfig, names: list[str], model_args: ModelArguments, head: str, what: str = "training images"
-) -> None:
+def set_labels(config: PreTrainedConfig, names: list[str], model_args: ModelArguments, head: str, what: str) -> None:
     """
-    Give the model the classes `names`, unless it is a trained one that knows them all.
+    Give the model the classes `names`, unless it is a trained one that knows them all. A ValueError if it has others
+    and no new head was asked for.
 
     Args:
         head: the end of the names of classes of models that have trained weights for the labels of `config`.
         what: has these classes; for the message.
-
-    Raises:
-        ValueError: if it is a trained one that has other classes, and no new head was asked for.
     """
     has_head = any(name.endswith(head) for name in config.architectures or [head])
     known = [class_name(name) for name in config.id2label.values()]
-    if {*known} == {*names}:
+    is_trained = model_args.model_name_or_path is not None and has_head
+    unknown = {*names} - {*known}
+    if {*known} == {*names} or is_trained and not unknown:
         return
-    if model_args.model_name_or_path is not None and has_head:
-        has_none = known == [f"LABEL_{i}" for i in range(len(known))]
-        unknown = set(names) - set(known)
-        if not unknown:
-            return
-        if not (has_none or model_args.ignore_mismatched_sizes):
-            raise ValueError(
-                f"The model does not have the classes {', '.join(sorted(unknown))} of the {what}. To train a head for "
-                "other labels, give --ignore_mismatched_sizes."
-            )
+    has_none = known == [f"LABEL_{i}" for i in range(len(known))]
+    if is_trained and not has_none and not model_args.ignore_mismatched_sizes:
+        raise ValueError(
+            f"The model does not have the classes {', '.join(sorted(unknown))} of the {what}. To train a head for "
+            "other labels, give --ignore_mismatched_sizes."
+        )
+    name_labels(config, names)
+
+
+def name_labels(config: PreTrainedConfig, names: Iterable[str]) -> None:
+    """Number the names from 0 on in the configuration."""
     config.id2label = dict(enumerate(names))
-    config.label2id = {name: i for i, name in enumerate(names)}
+    config.label2id = {name: i for i, name in config.id2label.items()}
