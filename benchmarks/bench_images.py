@@ -20,11 +20,11 @@ real_images_speed.csv has the times of a training step beside the Transformer's.
 import torch
 from bench_quality import IMAGE, Data, Experiment, sizes
 from bench_search import STAGES
-from common import accuracy
 from datasets import Dataset
 from gpu.fashion import augmented, normalized
 from rate_search import RateSearch, chosen_contestants, rate_arguments, run_search
 from report import write_pages
+from script_tools.training import accuracy
 from tasks.fashion_mnist import CLASSES, SIDE, load_fashion_mnist
 from tasks.real_data import Archives
 from torch import Tensor

@@ -30,13 +30,13 @@ import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
 import run_mlm
 import torch
-from common import accuracy
 from docstrings import write_docstrings
 from measure import RESULTS, TRAINING_FIELDS, append_rows, in_new_process, interleaved, peak_memory, read_rows, summary
 from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from report import write_pages
 from reports.names import COLORS
+from script_tools.training import accuracy
 from tasks.lra import NO_LABEL, PAD_ID, TASKS, Task, load_task
 from tokenization_lion import LionTokenizer
 from transformers import AutoTokenizer, Trainer, TrainingArguments, set_seed

@@ -19,13 +19,12 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import bitsandbytes_log  # noqa: F401 (before transformers)
 import datasets
 import numpy as np
-import pictures
 import psutil
 import run_image_classification
 import run_mlm
+import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 import torch
 from docstrings import write_docstrings
 from PIL import Image
@@ -33,6 +32,7 @@ from retrieval_lion.documents import STANDARD_LIBRARY
 from retrieval_lion.search.command import lines_of
 from retrieval_lion.search.searcher import Searcher
 from retrieval_lion.sources import check_source, default_model
+from script_tools import pictures
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from transformers import Trainer, pipeline

@@ -35,17 +35,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import bitsandbytes_log  # noqa: F401 (before transformers)
 import numpy as np
+import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 import torch
-from common import find_checkpoint, parse_arguments, save_metrics, train
-from data_files import check_files, load_files
 from datasets import Audio, DatasetDict, load_dataset
 from docstrings import write_docstrings
 from hub_upload_lion.convert.in_place import fit_settings, load_encoder, longest_text
 from hub_upload_lion.sentence_modules import SETTINGS, copy_modules, encoder_folder
 from scipy.io import wavfile
 from scipy.stats import spearmanr
+from script_tools.arguments import parse_arguments
+from script_tools.checkpoints import find_checkpoint
+from script_tools.tables import check_files, load_files
+from script_tools.training import save_metrics, train
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (

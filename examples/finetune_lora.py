@@ -12,10 +12,12 @@ merged/.
 
 from dataclasses import dataclass, field
 
-import bitsandbytes_log  # noqa: F401 (before transformers)
 import peft
-from common import asked_checkpoint, parse_arguments
-from data_files import TEXT_FILES_HELP, has_fractions, in_order, label_names, load_texts
+import script_tools  # noqa: F401 (before transformers, which it makes quiet)
+from script_tools.arguments import parse_arguments
+from script_tools.checkpoints import asked_checkpoint
+from script_tools.class_names import has_fractions, in_order, label_names
+from script_tools.tables import TEXT_FILES_HELP, load_texts
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,

@@ -14,7 +14,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.colors import LogNorm
-from pictures import ORANGE, save
+from script_tools.pictures import ORANGE, save
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_lion import AttentionReport

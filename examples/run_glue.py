@@ -16,31 +16,14 @@ two for pairs; --text_columns names them. If it has names of files, --text_files
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-import common
 import numpy as np
 import torch
-from data_files import (
-    TABLES,
-    TEXT_FILES_HELP,
-    FileArguments,
-    check_files,
-    check_texts,
-    class_name,
-    find_texts,
-    first_places,
-    has_fractions,
-    in_order,
-    label_names,
-    load_files,
-    number_names,
-    read_numbers,
-    read_text_files,
-)
 from datasets import ClassLabel, Dataset, List, load_dataset
 from scipy.stats import pearsonr, spearmanr
+from script_tools import arguments, class_names, models, tables, training
 from sklearn.metrics import f1_score, matthews_corrcoef
 from transformers import (
     AutoModelForSequenceClassification,
@@ -49,8 +32,8 @@ from transformers import (
     PreTrainedConfig,
     Trainer,
     TrainingArguments,
-    set_seed,
 )
+from transformers.hf_argparser import HfArg
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 
@@ -108,70 +91,77 @@ def correlation(function: Callable, labels: np.ndarray, answers: np.ndarray) -> 
 
 
 @dataclass
-class GlueArguments(FileArguments):
-    task_name: str | None = field(
+class GlueArguments(arguments.FileArguments):
+    task_name: str | None = HfArg(
         default=None,
-        metadata={
-            "help": "A task of GLUE. Not given: inferred from the columns of your data.",
-            "choices": list(TASKS),
-        },
+        help="A task of GLUE. Not given: inferred from the columns of your data.",
+        metadata={"choices": list(TASKS)},
     )
-    text_columns: list[str] | None = field(
-        default=None, metadata={"help": "The column of the texts, or the two of pairs, in data of your own."}
+    text_columns: list[str] | None = HfArg(
+        default=None, help="The column of the texts, or the two of pairs, in data of your own."
     )
-    label_column: str = field(default="label", metadata={"help": "The column of the labels, in data of your own."})
-    text_files: str | None = field(default=None, metadata={"help": TEXT_FILES_HELP})
-    max_seq_length: int | None = field(
+    label_column: str = HfArg(default="label", help="The column of the labels, in data of your own.")
+    text_files: str | None = HfArg(default=None, help=tables.TEXT_FILES_HELP)
+    max_seq_length: int | None = HfArg(
         default=None,
-        metadata={
-            "help": "Tokens per example; the rest is cut off. Not given: as many as this script trained the model "
-            "with, or the context length of another model."
-        },
+        help="Tokens per example; the rest is cut off. Not given: as many as this script trained the model with, or "
+        "the context length of another model.",
     )
+
+    def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
+        if self.task_name is None and not (self.train_file or self.validation_file or self.predict_file):
+            raise ValueError(f"Give --task_name (one of {', '.join(TASKS)}), or data of your own by --train_file.")
+        if training_args.do_predict != (self.predict_file is not None):
+            raise ValueError("Give --do_predict and --predict_file together.")
+        if self.text_columns is not None and len(self.text_columns) > 2:
+            raise ValueError("--text_columns names more than two: one is read, or two as a pair.")
 
 
 def load_data(
-    glue_args: GlueArguments, training_args: TrainingArguments, validation: tuple[str, ...], cache_dir: str | None
+    files: dict[str, str | None], glue_args: GlueArguments, needed: list[str], cache_dir: str | None
 ) -> dict[str, Dataset]:
-    """The splits that are needed: "train", those of `validation`, and "predict"."""
-    files = {"train": glue_args.train_file, validation[0]: glue_args.validation_file}
-    needed = ["train"] * training_args.do_train + [*validation] * training_args.do_eval
-    datasets = {}
-    if any(files.values()):
-        given = {split: file for split, file in files.items() if split in needed}
-        datasets = load_files(check_files(given, TABLES), (glue_args.label_column,), cache_dir=cache_dir)
-        datasets = datasets.rename_columns({glue_args.label_column: "label"})
-        needed = [split for split in needed if split in given]
-    elif needed:
-        datasets = load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
+    """The splits that are needed, of files, or of the benchmark if there are none to train on or evaluate."""
+    given = tables.check_files({split: file for split, file in files.items() if split in needed}, tables.TABLES)
+    datasets = tables.load_files({x: file for x, file in given.items() if x == "predict"}, cache_dir=cache_dir)
+    if any(file for split, file in files.items() if split != "predict"):
+        labelled = {split: file for split, file in given.items() if split != "predict"}
+        labelled = tables.load_files(labelled, (glue_args.label_column,), cache_dir=cache_dir)
+        datasets |= labelled.rename_columns({glue_args.label_column: "label"})
+        needed = [split for split in needed if split in files]
+    elif needed != ["predict"]:
+        datasets |= load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
     if missing := [split for split in needed if split not in datasets]:
         raise ValueError(f"There is no data to read as {missing[0]!r}: give --train_file and --validation_file.")
-    to_label = load_files(check_files({"predict": glue_args.predict_file}, TABLES), cache_dir=cache_dir)
-    return {split: datasets[split] for split in needed} | to_label
+    return {split: datasets[split] for split in needed}
 
 
 def find_task(
     dataset: Dataset, texts: tuple[str, ...], config: PreTrainedConfig, name: str, training_args: TrainingArguments
 ) -> Task:
     """
-    The task of one's own data, from its labels.
+    The task of one's own data, from its labels. A training has all of them; else they are those of the model.
 
     Args:
-        texts: the columns of the texts.
-        name: of the data; for messages.
-        training_args: of a training, the labels are all that there are; else they are those of the model.
+        texts: the columns of the texts. name: of the data; for messages.
     """
     known = tuple(config.id2label.values())
     if not (training_args.do_train or training_args.do_eval):  # texts to label
         names = () if config.problem_type == "regression" else known
         return Task(texts, names, is_multi_label=config.problem_type == "multi_label_classification")
     feature, is_multi_label = dataset.features["label"], isinstance(dataset.features["label"], List)
-    if not is_multi_label and has_fractions(dataset, "label"):
+    if not is_multi_label and class_names.has_fractions(dataset, "label"):
         return Task(texts, (), ("pearson", "spearman"))
     names = known
     if training_args.do_train:
-        labels, feature = label_names(dataset, "label", name), feature.feature if is_multi_label else feature
-        names = feature.names if isinstance(feature, ClassLabel) else in_order(first_places(labels, labels))
+        labels, feature = (
+            class_names.label_names(dataset, "label", name),
+            feature.feature if is_multi_label else feature,
+        )
+        names = (
+            feature.names
+            if isinstance(feature, ClassLabel)
+            else class_names.in_order(class_names.first_places(labels, labels))
+        )
     metrics = ("f1_micro", "f1_macro", "accuracy") if is_multi_label else ("accuracy",)
     return Task(texts, (*names,), metrics, is_multi_label=is_multi_label)
 
@@ -179,10 +169,7 @@ def find_task(
 def benchmark_labels(config: PreTrainedConfig, task: Task, is_train: bool) -> tuple[str, ...]:
     """
     The labels of a task of the benchmark in its order, as the model writes them, which may have them in another order.
-    A model that has none gets them.
-
-    Raises:
-        ValueError: if it has others, which are not to be trained.
+    A model that has none gets them; a ValueError if it has others, which are not to be trained.
     """
     known = {name.lower(): name for name in config.id2label.values()}
     if known.keys() == {*task.labels}:
@@ -192,8 +179,7 @@ def benchmark_labels(config: PreTrainedConfig, task: Task, is_train: bool) -> tu
         raise ValueError(f"The model has the labels {labels}, the task {', '.join(task.labels)}: train it first.")
     if not is_train:
         print(f"The model's labels have no names; they are taken to be {', '.join(task.labels)}, in this order.")
-    config.id2label = dict(enumerate(task.labels))
-    config.label2id = {name: i for i, name in enumerate(task.labels)}
+    class_names.name_labels(config, task.labels)
     return task.labels
 
 
@@ -211,11 +197,11 @@ def number_labels(
         kinds = ("one label", "a list of labels") if task.is_multi_label else ("a list of labels", "one label")
         raise ValueError("{} has {} in each row, the task has {}: use one form.".format(name, *kinds))
     if not task.labels:
-        values = read_numbers(dataset, "label", name)
+        values = class_names.read_numbers(dataset, "label", name)
     else:
-        labels = label_names(dataset, "label", name)
-        places = first_places(labels, (f"{name}, row {row}" for row in range(1, len(labels) + 1)))
-        ids = number_names(places, task.labels, "The task", has_numbers)
+        labels = class_names.label_names(dataset, "label", name)
+        places = class_names.first_places(labels, (f"{name}, row {row}" for row in range(1, len(labels) + 1)))
+        ids = class_names.number_names(places, task.labels, "The task", has_numbers)
         ids = {label: numbers[i] for label, i in ids.items()}
         if task.is_multi_label:
             chosen = [{ids[label] for label in row} for row in labels]
@@ -256,105 +242,84 @@ def write_predictions(trainer: Trainer, task: Task, dataset: Dataset, rows: Data
             answers = [{"labels": [name for name, p in row.items() if p > 0.5], "scores": row} for row in scores]
         else:
             answers = [{"label": max(row, key=row.get), "scores": row} for row in scores]
-    common.save_rows(trainer, answers, rows)
+    training.save_rows(trainer, answers, rows)
 
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    classes = (common.ModelArguments, GlueArguments, TrainingArguments)
-    model_args, glue_args, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args, can_predict=True)
-    if model_args.model_name_or_path is None:
-        raise ValueError("GLUE is for trained models: give --model_name_or_path.")
-    task, is_own = TASKS.get(glue_args.task_name), glue_args.task_name is None
-    if is_own and not (glue_args.train_file or glue_args.validation_file or glue_args.predict_file):
-        raise ValueError(f"Give --task_name (one of {', '.join(TASKS)}), or data of your own by --train_file.")
-    config = common.load_config(model_args)
-    if training_args.do_predict != (glue_args.predict_file is not None):
-        raise ValueError("Give --do_predict and --predict_file together.")
-    validation = ("validation",) if task is None else task.validation
-    datasets = load_data(glue_args, training_args, validation, model_args.cache_dir)
-    files = {
-        "train": glue_args.train_file,
-        validation[0]: glue_args.validation_file,
-        "predict": glue_args.predict_file,
-    }
-    names = {x: f"--{x}_file {files[x]}" if files.get(x) else f"The {x} data" for x in datasets}
+    setup = training.start(GlueArguments, args)
+    model_args, glue_args, training_args, config, checkpoint = setup
+    task, is_own, is_train = TASKS.get(glue_args.task_name), glue_args.task_name is None, training_args.do_train
+    validation = ["validation"] if is_own else [*task.validation]
+    needed = ["train"] * is_train + validation * training_args.do_eval + ["predict"] * training_args.do_predict
+    splits = {"train": "train", validation[0]: "validation", "predict": "predict"}
+    files = {split: getattr(glue_args, f"{name}_file") for split, name in splits.items()}
+    datasets = load_data(files, glue_args, needed, model_args.cache_dir)
+    names = {x: f"--{splits[x]}_file {files[x]}" if files.get(x) else f"The {x} data" for x in datasets}
     if is_own:
         split, first = next(iter(datasets.items()))
         pairs = [kind.columns for kind in TASKS.values() if len(kind.columns) == 2]
-        texts = find_texts(first, glue_args.text_columns, pairs, names[split])
+        how = ", or two for pairs, in --text_columns"
+        texts = tables.find_texts(first, names[split], glue_args.text_columns, pairs, how)
         task = find_task(first, texts, config, names[split], training_args)
         print(f"Reading {' and '.join(texts)}: {task.problem_type.replace('_', ' ')} {', '.join(task.labels)}".strip())
     if training_args.label_smoothing_factor and task.problem_type != "single_label_classification":
         raise ValueError("--label_smoothing_factor is for one class for each text: leave it out.")
+    order = task.labels
     if not task.labels:
         config.num_labels = 1
-    elif is_own and training_args.do_train:
-        common.set_labels(config, [*task.labels], model_args, "ForSequenceClassification", "training texts")
-    is_benchmark = task.labels and not is_own
-    order = benchmark_labels(config, task, training_args.do_train) if is_benchmark else task.labels
-    known = [class_name(name) for name in config.id2label.values()]
-    numbers = [known.index(class_name(name)) for name in order]
-    to_label = datasets.get("predict")
+    elif not is_own:
+        order = benchmark_labels(config, task, is_train)
+    elif is_train:
+        class_names.set_labels(config, [*order], model_args, "ForSequenceClassification", "training texts")
+    known = [class_names.class_name(name) for name in config.id2label.values()]
+    numbers, to_label = [known.index(class_names.class_name(name)) for name in order], datasets.get("predict")
     for split, dataset in datasets.items():
-        check_texts(dataset, task.columns, names[split])
+        tables.check_texts(dataset, task.columns, names[split])
         if split != "predict":
-            has_numbers = not (is_own and training_args.do_train)
+            has_numbers = not (is_own and is_train)
             dataset = number_labels(dataset, task, numbers, len(known), names[split], has_numbers)
         if files.get(split):
-            dataset = read_text_files(dataset, task.columns, names[split], glue_args.text_files)
+            dataset = tables.read_text_files(dataset, task.columns, names[split], glue_args.text_files)
         datasets[split] = dataset
     task = replace(task, labels=tuple(config.id2label.values()) if task.labels else ())
-    if [*datasets] != ["predict"]:  # else the model knows
+    if needed != ["predict"]:  # else the model knows
         config.problem_type = task.problem_type
-    checkpoint = common.find_checkpoint(training_args)
-    set_seed(training_args.seed)
 
     tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
-    model = common.load_model(AutoModelForSequenceClassification, model_args, config)
-    known = tokenizer.model_max_length if tokenizer.model_max_length < LARGE_INTEGER else common.context_length(config)
+    model = models.load_model(AutoModelForSequenceClassification, model_args, config)
+    known = tokenizer.model_max_length if tokenizer.model_max_length < LARGE_INTEGER else models.context_length(config)
     length = glue_args.max_seq_length or known
-    if training_args.do_train:
+    if is_train:
         tokenizer.model_max_length = length  # is saved
 
     def encode(rows: dict[str, list]) -> dict[str, list]:
         encoded = tokenizer(*(rows[name] for name in task.columns), truncation=True, max_length=length)
         return {**encoded, "is_cut": [bool(x.overflowing) for x in encoded.encodings]}
 
-    limits = {"train": glue_args.max_train_samples, "predict": None}
     for split, dataset in datasets.items():
-        dataset = common.limit_samples(dataset, limits.get(split, glue_args.max_eval_samples))
+        dataset = glue_args.limit(split.partition("_")[0], dataset)
         encoded = dataset.map(encode, batched=True, remove_columns=dataset.column_names)
         if cut := sum(encoded["is_cut"]):
             print(f"{split}: {cut} of {len(dataset)} texts are cut off at {length} tokens; see --max_seq_length.")
         datasets[split] = encoded.remove_columns("is_cut")
         if split != "predict":
             datasets[split] = datasets[split].add_column("labels", dataset["label"][:])
-    validation = [split for split in validation if split in datasets]
-    trainer = common.OrderedTrainer(
-        model=model,
-        args=training_args,
-        train_dataset=datasets.get("train"),
-        eval_dataset=datasets[validation[0]] if validation else None,
-        processing_class=tokenizer,
-        compute_metrics=measure(task, numbers),
-        callbacks=common.early_stopping(model_args),
-    )
-
+    splits = {"train": datasets.get("train"), "validation": datasets.get(validation[0])}
+    trainer = training.make_trainer(setup, model, splits, tokenizer, measure(task, numbers))
     if task.problem_type != "single_label_classification" and config.model_type != "lion":
         # The losses of transformers' models are means then, which the Trainer has to divide when it accumulates them.
         trainer.model_accepts_loss_kwargs = False
 
     def evaluate(trainer: Trainer) -> dict[str, float]:
         metrics = trainer.evaluate()
-        for split in validation[1:]:
+        for split in datasets.keys() & {*validation[1:]}:
             suffix = split.removeprefix("validation_")
             more = trainer.evaluate(datasets[split], metric_key_prefix=f"eval_{suffix}")
             metrics |= {name: value for name, value in more.items() if name != "epoch"}
         return metrics
 
-    common.train_and_evaluate(trainer, checkpoint, evaluate)
+    training.train_and_evaluate(trainer, checkpoint, evaluate)
     if to_label is not None:
         write_predictions(trainer, task, datasets["predict"], to_label)
     return trainer

@@ -10,68 +10,61 @@ Argument names are those of the transformers examples.
 """
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from zlib import crc32
 
-import common
 import numpy as np
 import torch
-from data_files import class_name, label_names, number_names, read_class_folders, read_image
-from datasets import ClassLabel, DatasetDict, load_dataset
+from datasets import ClassLabel, Dataset, load_dataset
 from datasets import Image as ImageColumn
 from PIL import Image
+from script_tools import arguments, class_names, image_files, models, tables, training
 from tokenization_lion import lion_image_processor
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageClassification,
     Trainer,
     TrainingArguments,
-    set_seed,
+    default_data_collator,
 )
+from transformers.hf_argparser import HfArg
 
 
 @dataclass
-class DataTrainingArguments(common.DataArguments):
-    train_dir: str | None = field(default=None, metadata={"help": "Image folder to train on."})
-    validation_dir: str | None = field(default=None, metadata={"help": "Image folder to evaluate on."})
-    train_val_split: float = field(
-        default=0.15, metadata={"help": "Without validation images: this share of the training images."}
+class ImageArguments(arguments.HubArguments):
+    train_dir: str | None = HfArg(default=None, help="Image folder to train on.")
+    validation_dir: str | None = HfArg(default=None, help="Image folder to evaluate on.")
+    train_val_split: float = HfArg(default=0.15, help="Without validation images: this share of the training images.")
+    image_column_name: str = HfArg(default="image", help="Column of the images.")
+    label_column_name: str = HfArg(default="label", help="Column of the labels.")
+    min_crop: float = HfArg(
+        default=1.0, help="Train on random crops with at least this share of the width and height."
     )
-    image_column_name: str = field(default="image", metadata={"help": "Column of the images."})
-    label_column_name: str = field(default="label", metadata={"help": "Column of the labels."})
-    min_crop: float = field(
-        default=1.0, metadata={"help": "Train on random crops with at least this share of the width and height."}
-    )
-    random_flip: bool = field(default=False, metadata={"help": "Train on randomly mirrored images as well."})
-    mixup: float = field(
-        default=0.0,
-        metadata={
-            "help": "Train on mixtures of two images and their labels, in shares drawn from Beta(mixup, mixup)."
-        },
+    random_flip: bool = HfArg(default=False, help="Train on randomly mirrored images as well.")
+    mixup: float = HfArg(
+        default=0.0, help="Train on mixtures of two images and their labels, in shares drawn from Beta(mixup, mixup)."
     )
 
-
-def check_data_arguments(data_args: DataTrainingArguments, training_args: TrainingArguments) -> None:
-    """Raise a ValueError or a FileNotFoundError for images that are not there or contradictory arguments."""
-    common.check_paths(train_dir=data_args.train_dir, validation_dir=data_args.validation_dir)
-    folders = [folder for folder in (data_args.train_dir, data_args.validation_dir) if folder is not None]
-    if (data_args.dataset_name is None) == (not folders):
-        raise ValueError("Give the images by --train_dir and --validation_dir, or by --dataset_name.")
-    if training_args.do_train and folders and data_args.train_dir is None:
-        raise ValueError("--do_train needs --train_dir.")
-    if not 0 < data_args.train_val_split < 1:
-        raise ValueError(f"--train_val_split is {data_args.train_val_split}; give a number between 0 and 1.")
-    if not 0 < data_args.min_crop <= 1:
-        raise ValueError(f"--min_crop is {data_args.min_crop}; give a number above 0, up to 1 (no crops).")
-    if data_args.mixup < 0:
-        raise ValueError(f"--mixup is {data_args.mixup}; give a number above 0, or 0 for no mixtures.")
+    def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
+        folders = {"train_dir": self.train_dir, "validation_dir": self.validation_dir}
+        arguments.check_paths(**folders)
+        if (self.dataset_name is None) == (not any(folders.values())):
+            raise ValueError("Give the images by --train_dir and --validation_dir, or by --dataset_name.")
+        if training_args.do_train and self.dataset_name is None and self.train_dir is None:
+            raise ValueError("--do_train needs --train_dir.")
+        if not 0 < self.train_val_split < 1:
+            raise ValueError(f"--train_val_split is {self.train_val_split}; give a number between 0 and 1.")
+        if not 0 < self.min_crop <= 1:
+            raise ValueError(f"--min_crop is {self.min_crop}; give a number above 0, up to 1 (no crops).")
+        if self.mixup < 0:
+            raise ValueError(f"--mixup is {self.mixup}; give a number above 0, or 0 for no mixtures.")
 
 
 def load_images(
-    data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None
-) -> DatasetDict:
+    data_args: ImageArguments, training_args: TrainingArguments, cache_dir: str | None
+) -> dict[str, Dataset]:
     """The images as splits "train" and "validation", the latter cut from the former if there is none."""
     workers = data_args.preprocessing_num_workers
     if data_args.dataset_name is not None:
@@ -80,14 +73,12 @@ def load_images(
         )
     else:
         folders = {"train": data_args.train_dir, "validation": data_args.validation_dir}
-        datasets = DatasetDict(
-            {x: read_class_folders(Path(folder)) for x, folder in folders.items() if folder is not None}
-        )
+        datasets = {x: image_files.read_class_folders(Path(folder)) for x, folder in folders.items() if folder}
     for split, dataset in datasets.items():
         for name in (data_args.image_column_name, data_args.label_column_name):
             if name not in dataset.column_names:
                 raise ValueError(f"The {split} images have no column {name!r}, but {', '.join(dataset.column_names)}.")
-        label_names(dataset, data_args.label_column_name, f"The {split} images")
+        class_names.label_names(dataset, data_args.label_column_name, f"The {split} images")
         if not isinstance(dataset.features[data_args.label_column_name], ClassLabel):
             datasets[split] = dataset.class_encode_column(data_args.label_column_name)
     if training_args.do_eval and "validation" not in datasets:
@@ -95,7 +86,7 @@ def load_images(
             data_args.train_val_split, seed=training_args.seed, stratify_by_column=data_args.label_column_name
         )
         datasets["train"], datasets["validation"] = parts["train"], parts["test"]
-    return DatasetDict({split: datasets[split] for split in common.needed_splits(training_args)})
+    return tables.needed_only(datasets, training_args)
 
 
 class PixelValues:
@@ -107,13 +98,7 @@ class PixelValues:
     """
 
     def __init__(
-        self,
-        processor,
-        num_channels: int,
-        ids: list[int],
-        data_args: DataTrainingArguments,
-        augment: bool,
-        seed: int,
+        self, processor, num_channels: int, ids: list[int], data_args: ImageArguments, augment: bool, seed: int
     ):
         self.processor = processor
         self.ids = ids
@@ -125,15 +110,12 @@ class PixelValues:
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def __call__(self, examples: dict[str, list]) -> dict[str, list]:
-        rows = zip(examples[self.data_args.image_column_name], examples[self.data_args.label_column_name], strict=True)
-        rows = [(image, self.ids[label]) for file, label in rows if (image := read_image(file, self.mode)) is not None]
-        if not rows:
-            raise ValueError("None of the images of a batch can be read; their files are named above.")
-        images, labels = zip(*rows, strict=True)
+        images, rows = image_files.read_images(examples[self.data_args.image_column_name], self.mode)
+        labels = [self.ids[examples[self.data_args.label_column_name][row]] for row in rows]
         if self.augment:
             images = [self.change(image) for image in images]
-        pixel_values = self.processor(list(images), return_tensors="pt")["pixel_values"]
-        return {"pixel_values": list(pixel_values), "labels": list(labels)}
+        pixel_values = self.processor(images, return_tensors="pt")["pixel_values"]
+        return {"pixel_values": list(pixel_values), "labels": labels}
 
     def change(self, image: Image.Image) -> Image.Image:
         numbers = random.Random(self.seed + crc32(image.tobytes(), int(self.epoch)))
@@ -145,14 +127,7 @@ class PixelValues:
         return image
 
 
-def collate(examples: list[dict]) -> dict[str, torch.Tensor]:
-    return {
-        "pixel_values": torch.stack([example["pixel_values"] for example in examples]),
-        "labels": torch.tensor([example["labels"] for example in examples]),
-    }
-
-
-class MixupTrainer(common.OrderedTrainer):
+class MixupTrainer(training.OrderedTrainer):
     """
     A Trainer that mixes each image of a batch with another one, and their labels likewise (Zhang et al., arXiv
     1710.09412). The share of the first is drawn from Beta(mixup, mixup), once per optimizer step, from a generator
@@ -181,54 +156,38 @@ class MixupTrainer(common.OrderedTrainer):
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    classes = (common.ModelArguments, DataTrainingArguments, TrainingArguments)
-    model_args, data_args, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args)
-    check_data_arguments(data_args, training_args)
-    config = common.load_config(model_args)
-    checkpoint = common.find_checkpoint(training_args)
+    setup = training.start(ImageArguments, args, has_scratch=True, has_predict=False)
+    model_args, data_args, training_args, config, checkpoint = setup
     training_args.remove_unused_columns = False  # the images are what the pixel values are made of
-    set_seed(training_args.seed)
-
     datasets = load_images(data_args, training_args, model_args.cache_dir)
     names = {split: dataset.features[data_args.label_column_name].names for split, dataset in datasets.items()}
     if training_args.do_train:
-        common.set_labels(config, names["train"], model_args, "ForImageClassification")
-    known = config.id2label.values()
-    ids = {split: number_names(dict.fromkeys(names[split], f"{split} images"), known, "The model") for split in names}
-    ids = {split: [ids[split][class_name(name)] for name in names[split]] for split in names}
-    model = common.load_model(AutoModelForImageClassification, model_args, config)
+        class_names.set_labels(config, names["train"], model_args, "ForImageClassification", "training images")
+    model = models.load_model(AutoModelForImageClassification, model_args, config)
     if model_args.model_name_or_path is None:
         processor = lion_image_processor(config)
     else:
         processor = AutoImageProcessor.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
 
-    callbacks = common.early_stopping(model_args)
-    for split, count in (("train", data_args.max_train_samples), ("validation", data_args.max_eval_samples)):
-        if split in datasets:
-            dataset = datasets[split] if count is None else datasets[split].shuffle(seed=training_args.seed)
-            dataset = common.limit_samples(dataset, count)
-            is_train = split == "train"
-            pixel_values = PixelValues(
-                processor, config.num_channels, ids[split], data_args, augment=is_train, seed=training_args.seed
-            )
-            if data_args.dataset_name is not None:  # decoded by `PixelValues`, which knows the files
-                dataset = dataset.cast_column(data_args.image_column_name, ImageColumn(decode=False))
-            datasets[split] = dataset.with_transform(pixel_values)
-            if is_train:
-                callbacks.append(common.EpochCallback(pixel_values.epoch))
-    trainer_class = common.OrderedTrainer if data_args.mixup == 0 else partial(MixupTrainer, mixup=data_args.mixup)
-    trainer = trainer_class(
-        model=model,
-        args=training_args,
-        data_collator=collate,
-        train_dataset=datasets.get("train"),
-        eval_dataset=datasets.get("validation"),
-        processing_class=processor,
-        compute_metrics=common.accuracy,
-        callbacks=callbacks,
-    )
-    return common.train_and_evaluate(trainer, checkpoint)
+    callbacks, seed = [], training_args.seed
+    for split, dataset in datasets.items():
+        places = dict.fromkeys(map(class_names.class_name, names[split]), f"{split} images")
+        ids = class_names.number_names(places, config.id2label.values(), "The model")
+        ids, is_train = [ids[class_names.class_name(name)] for name in names[split]], split == "train"
+        pixel_values = PixelValues(processor, config.num_channels, ids, data_args, augment=is_train, seed=seed)
+        if is_train:
+            callbacks.append(training.EpochCallback(pixel_values.epoch))
+        if (data_args.max_train_samples if is_train else data_args.max_eval_samples) is not None:
+            dataset = data_args.limit(split, dataset.shuffle(seed=seed))
+        if data_args.dataset_name is not None:  # decoded by `PixelValues`, which knows the files
+            dataset = dataset.cast_column(data_args.image_column_name, ImageColumn(decode=False))
+        datasets[split] = dataset.with_transform(pixel_values)
+    options = {"callbacks": callbacks}
+    if data_args.mixup:
+        options["kind"] = partial(MixupTrainer, mixup=data_args.mixup)
+    accuracy, collator = training.accuracy, default_data_collator
+    trainer = training.make_trainer(setup, model, datasets, processor, accuracy, collator, **options)
+    return training.train_and_evaluate(trainer, checkpoint)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,14 @@ Argument names are those of the transformers examples. Without --tokenizer_name 
 """
 
 import math
-from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from dataclasses import dataclass, replace
+from itertools import chain
 from zlib import crc32
 
-import common
 import numpy as np
 import torch
-from data_files import FILE_TYPES, check_files, load_files, text_columns
-from datasets import DatasetDict, IterableDataset, IterableDatasetDict, load_dataset
+from datasets import Dataset, IterableDataset, load_dataset
+from script_tools import arguments, models, tables, training
 from tokenization_lion import LionTokenizer
 from torch.utils.data import DataLoader
 from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
@@ -29,46 +28,68 @@ from transformers import (
     PreTrainedConfig,
     Trainer,
     TrainingArguments,
-    set_seed,
 )
+from transformers.hf_argparser import HfArg
 
 
 SHUFFLE_BUFFER = 10_000
 
 
 @dataclass
-class MlmModelArguments(common.ModelArguments):
-    tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Folder or Hub name of a tokenizer. Not given: the model's, or a new one."}
+class MlmModelArguments(arguments.ModelArguments):
+    tokenizer_name: str | None = HfArg(
+        default=None, help="Folder or Hub name of a tokenizer. Not given: the model's, or a new one."
     )
-    vocab_size: int | None = field(
-        default=None, metadata={"help": "Entries of a new tokenizer. Not given: the configuration's vocab_size."}
+    vocab_size: int | None = HfArg(
+        default=None, help="Entries of a new tokenizer. Not given: the configuration's vocab_size."
     )
 
 
 @dataclass
-class DataTrainingArguments(common.DataArguments):
-    train_file: str | None = field(default=None, metadata={"help": f"Training text: {', '.join(FILE_TYPES)}."})
-    validation_file: str | None = field(default=None, metadata={"help": "Validation text."})
-    validation_split_percentage: int = field(
-        default=5, metadata={"help": "Without validation data: this share of the training data, from its start."}
+class MlmArguments(arguments.HubArguments):
+    train_file: str | None = HfArg(default=None, help=f"Training text: {', '.join(tables.FILE_TYPES)}.")
+    validation_file: str | None = HfArg(default=None, help="Validation text.")
+    validation_split_percentage: int = HfArg(
+        default=5, help="Without validation data: this share of the training data, from its start."
     )
-    streaming: bool = field(default=False, metadata={"help": "Read the data while training. Needs --max_steps."})
-    max_seq_length: int | None = field(
-        default=None, metadata={"help": "Tokens per sequence. Not given: the configuration's context length."}
+    streaming: bool = HfArg(default=False, help="Read the data while training. Needs --max_steps.")
+    max_seq_length: int | None = HfArg(
+        default=None, help="Tokens per sequence. Not given: the configuration's context length."
     )
-    line_by_line: bool = field(
-        default=False, metadata={"help": "One sequence per line, instead of all lines joined and cut to length."}
+    line_by_line: bool = HfArg(
+        default=False, help="One sequence per line, instead of all lines joined and cut to length."
     )
-    max_tokens_per_batch: int | None = field(
+    max_tokens_per_batch: int | None = HfArg(
         default=None,
-        metadata={
-            "help": "Pack sequences into one row of at most so many tokens, without padding, instead of "
-            "--per_device_train_batch_size and --per_device_eval_batch_size. For --line_by_line."
-        },
+        help="Pack sequences into one row of at most so many tokens, without padding, instead of "
+        "--per_device_train_batch_size and --per_device_eval_batch_size. For --line_by_line.",
     )
-    mlm_probability: float = field(default=0.15, metadata={"help": "Share of the tokens to mask."})
-    overwrite_cache: bool = field(default=False, metadata={"help": "Prepare the data again."})
+    mlm_probability: float = HfArg(default=0.15, help="Share of the tokens to mask.")
+    overwrite_cache: bool = HfArg(default=False, help="Prepare the data again.")
+
+    def files(self) -> dict[str, str]:
+        return tables.check_files({"train": self.train_file, "validation": self.validation_file})
+
+    def check(self, model_args: MlmModelArguments, training_args: TrainingArguments) -> None:
+        files, share = self.files(), self.validation_split_percentage
+        if (self.dataset_name is None) == (not files):
+            raise ValueError("Give the data by --train_file and --validation_file, or by --dataset_name.")
+        if training_args.do_train and files and self.train_file is None:
+            raise ValueError("--do_train needs --train_file.")
+        if self.streaming and training_args.do_train and training_args.max_steps <= 0:
+            raise ValueError("--streaming needs --max_steps: the length of streamed data is not known.")
+        if self.streaming and self.max_tokens_per_batch is not None:
+            raise ValueError("--max_tokens_per_batch needs the lengths of all sequences: drop it, or --streaming.")
+        if not 0 < self.mlm_probability < 1:
+            raise ValueError(f"--mlm_probability is {self.mlm_probability}; give a number between 0 and 1.")
+        if not 0 < share < 100:
+            raise ValueError(f"--validation_split_percentage is {share}; give 1 to 99 percent.")
+        if model_args.vocab_size is not None and (model_args.tokenizer_name or model_args.model_name_or_path):
+            raise ValueError(
+                "--vocab_size is for a new tokenizer: drop it, or --tokenizer_name / --model_name_or_path."
+            )
+        if model_args.config_overrides and "vocab_size=" in model_args.config_overrides:
+            raise ValueError("The tokenizer decides vocab_size: give --vocab_size instead of overriding the field.")
 
 
 class DataCollatorForSeededMasking(DataCollatorForLanguageModeling):
@@ -93,13 +114,13 @@ class DataCollatorForSeededPacking(DataCollatorForSeededMasking, DataCollatorFor
     """The same masks, in packed rows."""
 
 
-class MlmTrainer(common.OrderedTrainer, PackingTrainer):
+class MlmTrainer(training.OrderedTrainer, PackingTrainer):
     """A Trainer whose `data_collator` is for evaluation; for training it has a copy, whose masks change by epoch."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.train_collator = replace(self.data_collator)
-        self.add_callback(common.EpochCallback(self.train_collator.epoch))
+        self.add_callback(training.EpochCallback(self.train_collator.epoch))
 
     def get_train_dataloader(self) -> DataLoader:
         evaluation_collator, self.data_collator = self.data_collator, self.train_collator
@@ -109,41 +130,15 @@ class MlmTrainer(common.OrderedTrainer, PackingTrainer):
             self.data_collator = evaluation_collator
 
 
-def check_data_arguments(
-    data_args: DataTrainingArguments, model_args: MlmModelArguments, training_args: TrainingArguments
-) -> None:
-    """Raise a ValueError or a FileNotFoundError for data that is not there or arguments that contradict each other."""
-    files = check_files({"train": data_args.train_file, "validation": data_args.validation_file})
-    if (data_args.dataset_name is None) == (not files):
-        raise ValueError("Give the data by --train_file and --validation_file, or by --dataset_name.")
-    if training_args.do_train and files and data_args.train_file is None:
-        raise ValueError("--do_train needs --train_file.")
-    if data_args.streaming and training_args.do_train and training_args.max_steps <= 0:
-        raise ValueError("--streaming needs --max_steps: the length of streamed data is not known.")
-    if data_args.streaming and data_args.max_tokens_per_batch is not None:
-        raise ValueError("--max_tokens_per_batch needs the lengths of all sequences: drop it, or --streaming.")
-    if not 0 < data_args.mlm_probability < 1:
-        raise ValueError(f"--mlm_probability is {data_args.mlm_probability}; give a number between 0 and 1.")
-    if not 0 < data_args.validation_split_percentage < 100:
-        raise ValueError(
-            f"--validation_split_percentage is {data_args.validation_split_percentage}; give 1 to 99 percent."
-        )
-    if model_args.vocab_size is not None and (model_args.tokenizer_name or model_args.model_name_or_path):
-        raise ValueError("--vocab_size is for a new tokenizer: drop it, or --tokenizer_name / --model_name_or_path.")
-    if model_args.config_overrides and "vocab_size=" in model_args.config_overrides:
-        raise ValueError("The tokenizer decides vocab_size: give --vocab_size instead of overriding the field.")
-
-
 def load_texts(
-    data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None
-) -> DatasetDict | IterableDatasetDict:
+    data_args: MlmArguments, training_args: TrainingArguments, cache_dir: str | None
+) -> dict[str, Dataset | IterableDataset]:
     """The texts as splits "train" and "validation", the latter cut from the former if there is none."""
     options = {"cache_dir": cache_dir, "streaming": data_args.streaming}
     if data_args.dataset_name is not None:
         datasets = load_dataset(data_args.dataset_name, data_args.dataset_config_name, **options)
     else:
-        files = {"train": data_args.train_file, "validation": data_args.validation_file}
-        datasets = load_files({split: file for split, file in files.items() if file is not None}, **options)
+        datasets = tables.load_files(data_args.files(), **options)
     if training_args.do_eval and "validation" not in datasets:
         if data_args.streaming:
             raise ValueError("Streamed data cannot be split: give --validation_file, or drop --do_eval.")
@@ -152,21 +147,7 @@ def load_texts(
         if not 0 < count < len(rows):
             raise ValueError(f"The data has {len(rows)} rows, too few to split some off: give --validation_file.")
         datasets["validation"], datasets["train"] = rows.select(range(count)), rows.select(range(count, len(rows)))
-    needed = common.needed_splits(training_args)
-    if missing := [split for split in needed if split not in datasets]:
-        raise ValueError(f"The data has no split {' and '.join(missing)}; it has {', '.join(datasets)}.")
-    return type(datasets)({split: datasets[split] for split in needed})
-
-
-def text_column(dataset) -> str:
-    """The column "text", or the only one that holds texts; a ValueError if there is none, or are several."""
-    rows = list(islice(dataset, 100))
-    found = text_columns(rows) or [*rows[0]][: len(rows[0]) == 1]  # rows may be empty at first
-    if len(found) != 1 and "text" not in found:
-        raise ValueError(
-            f'The data has {len(found)} columns of texts among {", ".join(rows[0])}: name the one to read "text".'
-        )
-    return "text" if "text" in found else found[0]
+    return tables.needed_only(datasets, training_args)
 
 
 def load_tokenizer(
@@ -209,15 +190,15 @@ def load_tokenizer(
 
 def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionTokenizer:
     """A tokenizer of the texts of a dataset, with at most `vocab_size` entries."""
-    column = text_column(dataset)
+    (column,) = tables.find_texts(dataset, "The data")
     texts = (example[column] for example in dataset)
-    longest = common.longest_text(config)
+    longest = models.longest_text(config)
     limit = {} if longest is None else {"model_max_length": longest}
     return LionTokenizer.train_from_iterator(texts, vocab_size, **limit)
 
 
-def sequence_length(data_args: DataTrainingArguments, config: PreTrainedConfig) -> int:
-    length = data_args.max_seq_length or common.context_length(config)
+def sequence_length(data_args: MlmArguments, config: PreTrainedConfig) -> int:
+    length = data_args.max_seq_length or models.context_length(config)
     if (
         getattr(config, "position_embedding_type", "absolute") == "absolute"
         and length > config.max_position_embeddings
@@ -229,9 +210,9 @@ def sequence_length(data_args: DataTrainingArguments, config: PreTrainedConfig) 
     return length
 
 
-def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, training_args: TrainingArguments):
+def tokenize(dataset, tokenizer, data_args: MlmArguments, length: int, training_args: TrainingArguments):
     """Sequences of `input_ids` of at most `length` tokens."""
-    column = text_column(dataset)
+    (column,) = tables.find_texts(dataset, "The data")
     options = {"batched": True, "remove_columns": dataset.column_names or list(next(iter(dataset)))}
     if not isinstance(dataset, IterableDataset):
         options["num_proc"] = data_args.preprocessing_num_workers
@@ -278,45 +259,29 @@ def evaluate(trainer: Trainer) -> dict[str, float]:
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    classes = (MlmModelArguments, DataTrainingArguments, TrainingArguments)
-    model_args, data_args, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args)
-    check_data_arguments(data_args, model_args, training_args)
-    config = common.load_config(model_args)
+    setup = training.start(MlmArguments, args, MlmModelArguments, has_scratch=True, has_predict=False)
+    model_args, data_args, training_args, config, checkpoint = setup
     length = sequence_length(data_args, config)
-    checkpoint = common.find_checkpoint(training_args)
-    set_seed(training_args.seed)
-
     datasets = load_texts(data_args, training_args, model_args.cache_dir)
     tokenizer = load_tokenizer(model_args, config, checkpoint, datasets, training_args)
     if model_args.model_name_or_path is None:
         config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
-    model = common.load_model(AutoModelForMaskedLM, model_args, config)
+    model = models.load_model(AutoModelForMaskedLM, model_args, config)
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         model.resize_token_embeddings(len(tokenizer))
-
-    datasets = {
-        split: tokenize(dataset, tokenizer, data_args, length, training_args) for split, dataset in datasets.items()
-    }
-    train_dataset = common.limit_samples(datasets.get("train"), data_args.max_train_samples)
-    if data_args.streaming and train_dataset is not None:
-        train_dataset = train_dataset.shuffle(seed=training_args.seed, buffer_size=SHUFFLE_BUFFER)
+    for split, dataset in datasets.items():
+        sequences = data_args.limit(split, tokenize(dataset, tokenizer, data_args, length, training_args))
+        if data_args.streaming and split == "train":
+            sequences = sequences.shuffle(seed=training_args.seed, buffer_size=SHUFFLE_BUFFER)
+        datasets[split] = sequences
     is_packed = data_args.max_tokens_per_batch is not None
     collator_class = DataCollatorForSeededPacking if is_packed else DataCollatorForSeededMasking
-    collator = collator_class(tokenizer, mlm_probability=data_args.mlm_probability, seed=training_args.seed)
-    trainer = MlmTrainer(
-        model=model,
-        args=training_args,
-        data_collator=collator,
-        train_dataset=train_dataset,
-        eval_dataset=common.limit_samples(datasets.get("validation"), data_args.max_eval_samples),
-        processing_class=tokenizer,
-        compute_metrics=masked_accuracy,
-        preprocess_logits_for_metrics=most_likely,
-        callbacks=common.early_stopping(model_args),
-        max_tokens_per_batch=data_args.max_tokens_per_batch,
-    )
-    return common.train_and_evaluate(trainer, checkpoint, evaluate)
+    share, seed = data_args.mlm_probability, training_args.seed
+    collator = collator_class(tokenizer, mlm_probability=share, seed=seed)
+    options = {"kind": MlmTrainer, "max_tokens_per_batch": data_args.max_tokens_per_batch}
+    options |= {"preprocess_logits_for_metrics": most_likely}
+    trainer = training.make_trainer(setup, model, datasets, tokenizer, masked_accuracy, collator, **options)
+    return training.train_and_evaluate(trainer, checkpoint, evaluate)
 
 
 if __name__ == "__main__":

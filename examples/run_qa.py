@@ -19,46 +19,49 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import common
 import numpy as np
-from data_files import FILE_TYPES, TABLES, FileArguments, load_files, needed_files, read_json
 from datasets import Dataset
+from script_tools import arguments, models, tables, training
 from transformers import (
     AutoModelForQuestionAnswering,
-    AutoTokenizer,
     DataCollatorWithPadding,
     EvalPrediction,
     Trainer,
     TrainingArguments,
-    set_seed,
 )
+from transformers.hf_argparser import HfArg
 
 
-TYPES = tuple(name for name in TABLES if FILE_TYPES[name] != "csv")  # a cell of .csv holds no list
+TYPES = tuple(name for name in tables.TABLES if tables.FILE_TYPES[name] != "csv")  # a cell of .csv holds no list
 KINDS = {list: "a list", str: "a text", int: "a whole number"}  # of values in files
 NO_ANSWER = 0  # the token to which both ends of no answer point: [CLS]
 POSITIONS = ("start_positions", "end_positions")  # the labels
 
 
 @dataclass
-class QaArguments(FileArguments):
-    version_2_with_negative: bool = field(
-        default=False, metadata={"help": "Questions may have no answer, as in version 2.0 of SQuAD."}
+class QaArguments(arguments.FileArguments):
+    version_2_with_negative: bool = HfArg(
+        default=False, help="Questions may have no answer, as in version 2.0 of SQuAD."
     )
-    null_score_diff_threshold: float = field(
-        default=0.0,
-        metadata={"help": "Give no answer if its score exceeds that of the best answer by more than this."},
+    null_score_diff_threshold: float = HfArg(
+        default=0.0, help="Give no answer if its score exceeds that of the best answer by more than this."
     )
-    max_answer_length: int = field(default=30, metadata={"help": "Longest answer, in tokens."})
-    n_best_size: int = field(default=20, metadata={"help": "Answers in nbest_predictions.json for each question."})
-    max_seq_length: int | None = field(
-        default=None,
-        metadata={"help": "Tokens of a question and a window of its text. Not given: texts are read whole."},
+    max_answer_length: int = HfArg(default=30, help="Longest answer, in tokens.")
+    n_best_size: int = HfArg(default=20, help="Answers in nbest_predictions.json for each question.")
+    max_seq_length: int | None = HfArg(
+        default=None, help="Tokens of a question and a window of its text. Not given: texts are read whole."
     )
-    doc_stride: int = field(default=128, metadata={"help": "Tokens that two windows of a text share."})
+    doc_stride: int = HfArg(default=128, help="Tokens that two windows of a text share.")
+
+    def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
+        for name, least in (("max_answer_length", 1), ("n_best_size", 1), ("doc_stride", 0)):
+            if (value := getattr(self, name)) < least:
+                raise ValueError(f"--{name} is {value}; give {least} or more.")
+        if training_args.label_smoothing_factor:
+            raise ValueError("--label_smoothing_factor is not for places in texts: leave it out.")
 
 
 @dataclass(frozen=True)
@@ -69,17 +72,6 @@ class Question:
     question: str
     context: str
     answers: list[tuple[str, int]]
-
-
-def check_data_arguments(qa_args: QaArguments, training_args: TrainingArguments) -> None:
-    """Raise a ValueError for numbers that make no sense."""
-    for name in ("max_answer_length", "n_best_size"):
-        if getattr(qa_args, name) < 1:
-            raise ValueError(f"--{name} is {getattr(qa_args, name)}; give 1 or more.")
-    if training_args.label_smoothing_factor:
-        raise ValueError("--label_smoothing_factor is not for places in texts: leave it out.")
-    if qa_args.doc_stride < 0:
-        raise ValueError(f"--doc_stride is {qa_args.doc_stride}; give 0 or more.")
 
 
 def part(mapping: object, key: str, kind: type, place: str):
@@ -102,12 +94,14 @@ def squad_rows(data: list, name: str) -> Iterator[tuple[str, dict]]:
 
 def load_rows(file: str, name: str, split: str, cache_dir: str | None) -> Iterator[tuple[str, dict]]:
     """The rows of a file, each with its place; a ValueError if it cannot be read."""
-    rows = None if Path(file).suffix == ".parquet" else read_json(file, name)
+    if Path(file).suffix == ".parquet":
+        rows = tables.load_files({split: file}, cache_dir=cache_dir)[split]
+    else:
+        rows = tables.read_json(file, name)
     if isinstance(rows, dict) and isinstance(data := rows.get("data"), list):
         is_table = bool(data) and isinstance(data[0], dict) and "question" in data[0]
         yield from ((f"{name}: data[{n}]", row) for n, row in enumerate(data)) if is_table else squad_rows(data, name)
         return
-    rows = load_files({split: file}, cache_dir=cache_dir)[split] if rows is None else rows
     rows = [rows] if isinstance(rows, dict) else rows
     yield from ((f"{name}, row {n}", row) for n, row in enumerate(rows, start=1))
 
@@ -151,13 +145,8 @@ def read_answers(answers: object, place: str) -> list[tuple[str, int]]:
 
 def load_questions(files: dict[str, str], is_version_2: bool, cache_dir: str | None) -> dict[str, list[Question]]:
     """
-    The questions by split.
-
-    Args:
-        is_version_2: whether they may have no answer.
-
-    Raises:
-        ValueError: if there are none, or one is incomplete, named like another, or not answered by its text.
+    The questions by split; `is_version_2`: whether they may have no answer. A ValueError if there are none, or one is
+    incomplete, named like another, or not answered by its text.
     """
     questions = {}
     for split, file in files.items():
@@ -208,10 +197,8 @@ def encode_questions(questions: list[Question], tokenizer, qa_args: QaArguments,
     """
     Windows of the questions' texts (one for each, unless --max_seq_length is given), with the ends of the first
     answers. "row" is the question of a window, "first" the first token of its text, and "starts" and "ends" are the
-    characters of the text's tokens.
-
-    Raises:
-        ValueError: if one is longer than the model's table of positions, or leaves no room for windows.
+    characters of the text's tokens. A ValueError if one is longer than the model's table of positions, or leaves no
+    room for windows.
     """
     options = {"truncation": False, "verbose": False}
     if qa_args.max_seq_length is not None:
@@ -333,15 +320,12 @@ def score(answer: str, truths: list[str], is_version_2: bool) -> tuple[float, fl
     """Exact match and F1 of an answer, the best over the true ones, by the definition of SQuAD's own scripts."""
     if is_version_2:
         truths = [truth for truth in truths if words_of(truth)] or [""]
-    exact, f1 = 0.0, 0.0
-    words = words_of(answer)
+    words, exact, f1 = words_of(answer), 0.0, 0.0
     for truth in map(words_of, truths):
-        exact = max(exact, float(words == truth))
-        common_words = sum((Counter(words) & Counter(truth)).values())
-        if common_words:
-            f1 = max(f1, 2 * common_words / (len(words) + len(truth)))
-        elif is_version_2:
-            f1 = max(f1, float(words == truth))  # none, both
+        same, shared = float(words == truth), sum((Counter(words) & Counter(truth)).values())
+        exact = max(exact, same)
+        if shared or is_version_2:  # which counts nothing for nothing
+            f1 = max(f1, 2 * shared / (len(words) + len(truth)) if shared else same)
     return exact, f1
 
 
@@ -377,47 +361,26 @@ def write_predictions(trainer: Trainer, windows: Dataset, questions: list[Questi
             for (text, value), weight in zip(answers.items(), (weights / weights.sum()).tolist(), strict=True)
         ]
     for name, content in (("predictions.json", chosen), ("nbest_predictions.json", best)):
-        common.save_text(trainer, name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+        training.save_text(trainer, name, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    classes = (common.ModelArguments, QaArguments, TrainingArguments)
-    model_args, qa_args, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args, can_predict=True)
-    check_data_arguments(qa_args, training_args)
-    if model_args.model_name_or_path is None:
-        raise ValueError("Answers to questions are for trained models: give --model_name_or_path.")
-    files = needed_files(qa_args, training_args, TYPES)
-    config = common.load_config(model_args)
-    checkpoint = common.find_checkpoint(training_args)
-    set_seed(training_args.seed)
-
+    setup = training.start(QaArguments, args)
+    model_args, qa_args, training_args, config, checkpoint = setup
+    files = tables.needed_files(qa_args, training_args, TYPES)
     questions = load_questions(files, qa_args.version_2_with_negative, model_args.cache_dir)
-    for split, count in (("train", qa_args.max_train_samples), ("validation", qa_args.max_eval_samples)):
-        if split in questions:
-            questions[split] = questions[split][:count]
-    # Tokens of answers are counted from the left. (Padding on either side gives the same results.)
-    tokenizer = AutoTokenizer.from_pretrained(
-        model_args.model_name_or_path, cache_dir=model_args.cache_dir, padding_side="right"
-    )
-    model = common.load_model(AutoModelForQuestionAnswering, model_args, config)
-    longest = common.longest_text(config)
+    questions = {split: qa_args.limit(split, rows) for split, rows in questions.items()}
+    tokenizer = models.load_tokenizer(model_args)
+    model = models.load_model(AutoModelForQuestionAnswering, model_args, config)
+    longest = models.longest_text(config)
     windows = {split: encode_questions(rows, tokenizer, qa_args, longest) for split, rows in questions.items()}
     compute_metrics = None
     if training_args.do_eval:
         compute_metrics = measure(windows["validation"], questions["validation"], qa_args)
-    trainer = common.OrderedTrainer(
-        model=model,
-        args=training_args,
-        data_collator=DataCollatorWithPadding(tokenizer),
-        train_dataset=windows.get("train"),
-        eval_dataset=windows.get("validation"),
-        processing_class=tokenizer,
-        compute_metrics=compute_metrics,
-        callbacks=common.early_stopping(model_args),
-    )
-    common.train_and_evaluate(trainer, checkpoint)
+    collator = DataCollatorWithPadding(tokenizer)
+    trainer = training.make_trainer(setup, model, windows, tokenizer, compute_metrics, collator)
+    training.train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:
         write_predictions(trainer, windows["predict"], questions["predict"], qa_args)
     return trainer

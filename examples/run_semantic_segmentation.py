@@ -17,16 +17,15 @@ the size of each image to predictions/ in the output folder, and the names of th
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-import common
 import numpy as np
 import torch
-from data_files import class_name, find_images, needed_data, number_names, read_image
 from datasets import Dataset
 from PIL import Image
+from script_tools import arguments, class_names, image_files, models, training
 from tokenization_lion import lion_image_processor
 from tqdm.auto import tqdm
 from transformers import (
@@ -37,39 +36,31 @@ from transformers import (
     Trainer,
     TrainingArguments,
     default_data_collator,
-    set_seed,
 )
+from transformers.hf_argparser import HfArg
 
 
 IGNORED = 255  # in masks: a pixel that does not count
-ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # EXIF: images that are stored lying on their side
+ORIENTATION, ROTATED = 0x0112, (5, 6, 7, 8)  # EXIF: images that are stored lying on their side
 CHUNK = 64  # images whose logits are in memory at once in a prediction
 
 
 @dataclass
-class SegmentationArguments:
-    train_dir: str | None = field(default=None, metadata={"help": "Folder of images and masks to train on."})
-    validation_dir: str | None = field(default=None, metadata={"help": "Folder of images and masks to evaluate on."})
-    predict_dir: str | None = field(
-        default=None, metadata={"help": "Folder of images to make masks for, with --do_predict."}
+class SegmentationArguments(arguments.DataArguments):
+    train_dir: str | None = HfArg(default=None, help="Folder of images and masks to train on.")
+    validation_dir: str | None = HfArg(default=None, help="Folder of images and masks to evaluate on.")
+    predict_dir: str | None = HfArg(default=None, help="Folder of images to make masks for, with --do_predict.")
+    classes_file: str | None = HfArg(
+        default=None, help="Names of the classes. Not given: classes.txt or classes.json in the folder."
     )
-    classes_file: str | None = field(
-        default=None, metadata={"help": "Names of the classes. Not given: classes.txt or classes.json in the folder."}
-    )
-    max_train_samples: int | None = field(default=None, metadata={"help": "Use at most so many training images."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Use at most so many validation images."})
 
-
-def needed_folders(arguments: SegmentationArguments, training_args: TrainingArguments) -> dict[str, Path]:
-    """The folders that the work needs; a ValueError or a FileNotFoundError for one that is not given or not there."""
-    if training_args.label_smoothing_factor:
-        raise ValueError("--label_smoothing_factor is not for masks: leave it out.")
-    folders = needed_data(arguments, training_args, "dir")
-    for split, folder in folders.items():
-        common.check_paths(**{f"{split}_dir": folder})
-        if not Path(folder).is_dir():
-            raise ValueError(f"--{split}_dir {folder} is a file: give the folder.")
-    return {split: Path(folder) for split, folder in folders.items()}
+    def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
+        if training_args.label_smoothing_factor:
+            raise ValueError("--label_smoothing_factor is not for masks: leave it out.")
+        for split, folder in arguments.needed_data(self, training_args, "dir").items():
+            arguments.check_paths(**{f"{split}_dir": folder})
+            if not Path(folder).is_dir():
+                raise ValueError(f"--{split}_dir {folder} is a file: give the folder.")
 
 
 def check_names(images: list[Path]) -> None:
@@ -92,16 +83,11 @@ def find_masks(folder: Path, images: list[Path]) -> list[Path]:
 
 
 def read_classes(folder: Path, classes_file: str | None) -> list[str] | None:
-    """
-    The names of the classes of a folder; `None` if it has no file of them.
-
-    Raises:
-        ValueError: if the file cannot be read, or has too few, too many or equal names.
-    """
+    """The names of the classes of a folder, `None` if it has no file of them; a ValueError if they make no sense."""
     files = [Path(classes_file)] if classes_file else [folder / name for name in ("classes.txt", "classes.json")]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
-        common.check_paths(classes_file=classes_file)
+        arguments.check_paths(classes_file=classes_file)
         return None
     try:
         text = file.read_text(encoding="utf-8-sig")
@@ -110,7 +96,7 @@ def read_classes(folder: Path, classes_file: str | None) -> list[str] | None:
         raise ValueError(f"{file} cannot be read ({error}): write a list of names, in UTF-8.") from None
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise ValueError(f"{file} is no list of names: write one for each class, from class 0 on.")
-    names = [class_name(name) for name in names]
+    names = [class_names.class_name(name) for name in names]
     if not 2 <= len(names) <= IGNORED:
         raise ValueError(f"{file} has {len(names)} classes: give 2 to {IGNORED} (the background is one).")
     if doubled := next((name for name in names if names.count(name) > 1), None):
@@ -144,7 +130,7 @@ def check_masks(images: list[Path], masks: list[Path], num_classes: int, is_quie
             )
         try:
             with Image.open(image) as opened:
-                size = opened.size[::-1] if opened.getexif().get(ORIENTATION) in TURNED else opened.size
+                size = opened.size[::-1] if opened.getexif().get(ORIENTATION) in ROTATED else opened.size
         except (OSError, SyntaxError):
             continue  # named and left out when it is read
         if size != pixels.shape[::-1]:
@@ -154,7 +140,7 @@ def check_masks(images: list[Path], masks: list[Path], num_classes: int, is_quie
             )
 
 
-def load_processor(model_args: common.ModelArguments, config: PreTrainedConfig):
+def load_processor(model_args: arguments.ModelArguments, config: PreTrainedConfig):
     """The model's image processor, one for segmentation, with the saved colours if it had one for another task."""
     if model_args.model_name_or_path is None:
         return lion_image_processor(config, segmentation=True)
@@ -181,11 +167,7 @@ class Inputs:
             self.ids[number] = label
 
     def __call__(self, rows: dict[str, list]) -> dict[str, list]:
-        images = [read_image(file, "RGB") for file in rows["image"]]
-        read = [n for n, image in enumerate(images) if image is not None]
-        if not read:
-            raise ValueError("None of the images of a batch can be read; their files are named above.")
-        images = [images[n] for n in read]
+        images, read = image_files.read_images(rows["image"], "RGB")
         if "mask" not in rows:
             return {"pixel_values": list(self.processor(images, return_tensors="pt")["pixel_values"])}
         masks = [read_mask(os.fsdecode(rows["mask"][n])) for n in read]
@@ -243,7 +225,7 @@ def write_masks(trainer: Trainer, folder: Path, images: list[Path], inputs: Inpu
     out = Path(trainer.args.output_dir, "predictions")
     total = range(0, len(images), CHUNK)
     for start in tqdm(total, desc="predicting", disable=trainer.args.disable_tqdm):
-        read = [(path, read_image(os.fsencode(path), "RGB")) for path in images[start : start + CHUNK]]
+        read = [(path, image_files.read_image(os.fsencode(path), "RGB")) for path in images[start : start + CHUNK]]
         sizes = {path: image.size[::-1] for path, image in read if image is not None}
         if not sizes:
             continue
@@ -256,62 +238,46 @@ def write_masks(trainer: Trainer, folder: Path, images: list[Path], inputs: Inpu
                 file.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(mask.numpy().astype(np.uint8)).save(file)
     names = trainer.model.config.id2label.values()
-    common.save_text(trainer, "predictions/classes.txt", "".join(f"{name}\n" for name in names))
+    training.save_text(trainer, "predictions/classes.txt", "".join(f"{name}\n" for name in names))
 
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    classes = (common.ModelArguments, SegmentationArguments, TrainingArguments)
-    model_args, arguments, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args, can_predict=True)
-    folders = needed_folders(arguments, training_args)
-    config = common.load_config(model_args)
-    checkpoint = common.find_checkpoint(training_args)
+    setup = training.start(SegmentationArguments, args, has_scratch=True)
+    model_args, data_args, training_args, config, checkpoint = setup
     training_args.remove_unused_columns = False  # the files are what the pixel values are made of
     training_args.batch_eval_metrics = True  # so that not all masks are in memory at once
-    set_seed(training_args.seed)
-
-    limits = {"train": arguments.max_train_samples, "validation": arguments.max_eval_samples}
+    folders = {x: Path(folder) for x, folder in arguments.needed_data(data_args, training_args, "dir").items()}
     labelled = {split: folder for split, folder in folders.items() if split != "predict"}
-    images = {split: find_images(folder / "images")[: limits[split]] for split, folder in labelled.items()}
-    masks = {split: find_masks(folder, images[split]) for split, folder in labelled.items()}
-    names = {split: read_classes(folder, arguments.classes_file) for split, folder in labelled.items()}
+    files = {x: data_args.limit(x, image_files.find_images(folder / "images")) for x, folder in labelled.items()}
+    masks = {split: find_masks(folder, files[split]) for split, folder in labelled.items()}
+    names = {split: read_classes(folder, data_args.classes_file) for split, folder in labelled.items()}
     if training_args.do_train:
         if names["train"] is None:
             raise ValueError(
                 f"{folders['train']} has no classes.txt: write the name of each class into it, one in a line, from "
                 "class 0 on; or give --classes_file."
             )
-        common.set_labels(config, names["train"], model_args, "ForSemanticSegmentation", "training masks")
-    known = [class_name(name) for name in config.id2label.values()]
+        class_names.set_labels(config, names["train"], model_args, "ForSemanticSegmentation", "training masks")
+    known = [class_names.class_name(name) for name in config.id2label.values()]
     if len(known) > IGNORED:
         raise ValueError(f"The model has {len(known)} classes; masks of 8 bits hold up to {IGNORED}.")
-    processor = load_processor(model_args, config)
-    datasets = {}
+    processor, datasets = load_processor(model_args, config), {}
     for split in labelled:
         own = names[split] or names.get("train") or known
-        check_masks(images[split], masks[split], len(own), training_args.disable_tqdm)
-        numbers = number_names(dict.fromkeys(own, f"{split} masks"), known, "The model")
+        check_masks(files[split], masks[split], len(own), training_args.disable_tqdm)
+        numbers = class_names.number_names(dict.fromkeys(own, f"{split} masks"), known, "The model")
         ids = {i: numbers[name] for i, name in enumerate(own)} | {IGNORED: config.semantic_loss_ignore_index}
-        files = {"image": [*map(os.fsencode, images[split])], "mask": [*map(os.fsencode, masks[split])]}
-        datasets[split] = Dataset.from_dict(files).with_transform(Inputs(processor, ids))
-    model = common.load_model(AutoModelForSemanticSegmentation, model_args, config)
-    trainer = common.OrderedTrainer(
-        model=model,
-        args=training_args,
-        data_collator=default_data_collator,
-        train_dataset=datasets.get("train"),
-        eval_dataset=datasets.get("validation"),
-        processing_class=processor,
-        compute_metrics=Metrics(),
-        preprocess_logits_for_metrics=count_pixels(config.semantic_loss_ignore_index),
-        callbacks=common.early_stopping(model_args),
-    )
-    common.train_and_evaluate(trainer, checkpoint)
+        rows = {"image": [*map(os.fsencode, files[split])], "mask": [*map(os.fsencode, masks[split])]}
+        datasets[split] = Dataset.from_dict(rows).with_transform(Inputs(processor, ids))
+    model = models.load_model(AutoModelForSemanticSegmentation, model_args, config)
+    options = {"preprocess_logits_for_metrics": count_pixels(config.semantic_loss_ignore_index)}
+    trainer = training.make_trainer(setup, model, datasets, processor, Metrics(), default_data_collator, **options)
+    training.train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:
         folder = folders["predict"]
         folder = folder / "images" if (folder / "images").is_dir() else folder
-        images = find_images(folder)
+        images = image_files.find_images(folder)
         check_names(images)
         write_masks(trainer, folder, images, Inputs(processor, {}))
     return trainer

@@ -16,48 +16,33 @@ of the scheme BIO are measured by their entities (precision, recall, F1), others
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import common
 import numpy as np
 import torch
-from data_files import (
-    FILE_TYPES,
-    TABLES,
-    FileArguments,
-    class_name,
-    first_places,
-    in_order,
-    label_names,
-    load_files,
-    needed_files,
-    number_names,
-)
 from datasets import Dataset, List
+from script_tools import arguments, class_names, models, tables, training
 from sklearn.metrics import f1_score
 from transformers import (
     AutoModelForTokenClassification,
-    AutoTokenizer,
     DataCollatorForTokenClassification,
     EvalPrediction,
     Trainer,
-    TrainingArguments,
-    set_seed,
 )
+from transformers.hf_argparser import HfArg
 
 
 CONLL = (".conll", ".bio", ".iob2", ".tsv", ".txt")
-TYPES = (*CONLL, *(name for name in TABLES if FILE_TYPES[name] != "csv"))  # a cell of .csv holds no list
+TYPES = (*CONLL, *(name for name in tables.TABLES if tables.FILE_TYPES[name] != "csv"))  # a cell of .csv holds no list
 BIO = re.compile(r"O|[BI]-.+")
 IGNORED = -100  # the label of what is no first piece of a word
 
 
 @dataclass
-class TokenArguments(FileArguments):
-    max_seq_length: int | None = field(
-        default=None,
-        metadata={"help": "Do not train on sentences with more tokens. Not given: train on all."},
+class TokenArguments(arguments.FileArguments):
+    max_seq_length: int | None = HfArg(
+        default=None, help="Do not train on sentences with more tokens. Not given: train on all."
     )
 
 
@@ -72,10 +57,8 @@ class Sentence:
 
 def read_conll(file: str, name: str, has_tags: bool) -> Iterator[Sentence]:
     """
-    The sentences of a file of words and their columns. A line "# …" in front of a sentence is a comment.
-
-    Raises:
-        ValueError: if a line has no tag, another number of columns than the first, or the number of its word in front.
+    The sentences of a file of words and their columns. A line "# …" in front of a sentence is a comment. A ValueError
+    if a line has no tag, another number of columns than the first, or the number of its word in front.
     """
     with open(file, encoding="utf-8-sig") as lines:
         lines = [line.strip(" \t\n") for line in lines]  # no other white space: it may be in words
@@ -106,7 +89,7 @@ def read_conll(file: str, name: str, has_tags: bool) -> Iterator[Sentence]:
             )
         first = first if words else number
         words.append(columns[0].strip(" "))
-        tags.append(class_name(columns[-1]))
+        tags.append(class_names.class_name(columns[-1]))
     if counts and all(counts) and width > 1:
         raise ValueError(
             f"{name} has the numbers of the words in its first column: remove it, so that words are first."
@@ -118,12 +101,7 @@ def columns_of(line: str) -> list[str]:
 
 
 def read_table(dataset: Dataset, name: str, has_tags: bool) -> Iterator[Sentence]:
-    """
-    The sentences of a table with the columns "tokens" and "tags" or "ner_tags".
-
-    Raises:
-        ValueError: if a column is missing, or a row has no list of words, or not a tag for each.
-    """
+    """The sentences of a table with the columns "tokens" and "tags" or "ner_tags"; a ValueError for another."""
     column = next((column for column in ("tags", "ner_tags") if column in dataset.column_names), None)
     if "tokens" not in dataset.column_names or has_tags and column is None:
         raise ValueError(
@@ -132,7 +110,7 @@ def read_table(dataset: Dataset, name: str, has_tags: bool) -> Iterator[Sentence
         )
     if has_tags and not isinstance(dataset.features[column], List):
         raise ValueError(f'{name}, row 1, has the "{column}" {dataset[0][column]!r:.80}. Give a list of names.')
-    tags = label_names(dataset, column, name) if has_tags else [None] * len(dataset)
+    tags = class_names.label_names(dataset, column, name) if has_tags else [None] * len(dataset)
     for number, (words, of_row) in enumerate(zip(dataset["tokens"], tags, strict=True), start=1):
         place = f"{name}, row {number},"
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -143,19 +121,14 @@ def read_table(dataset: Dataset, name: str, has_tags: bool) -> Iterator[Sentence
 
 
 def load_sentences(files: dict[str, str], cache_dir: str | None) -> dict[str, list[Sentence]]:
-    """
-    The sentences by split.
-
-    Raises:
-        ValueError: if there are none, one has no words, or a file cannot be read.
-    """
+    """The sentences by split; a ValueError if there are none, one has no words, or a file cannot be read."""
     sentences = {}
     for split, file in files.items():
         name, has_tags = f"--{split}_file {file}", split != "predict"
         if Path(file).suffix in CONLL:
             sentences[split] = list(read_conll(file, name, has_tags))
         else:
-            dataset = load_files({split: file}, cache_dir=cache_dir)[split]
+            dataset = tables.load_files({split: file}, cache_dir=cache_dir)[split]
             sentences[split] = list(read_table(dataset, name, has_tags))
         if not sentences[split]:
             raise ValueError(f"{name} has no sentences: give a file that has some.")
@@ -165,8 +138,8 @@ def load_sentences(files: dict[str, str], cache_dir: str | None) -> dict[str, li
 
 
 def tag_places(sentences: list[Sentence]) -> dict[str, str]:
-    """The tags of sentences, each with the place where it is first."""
-    return first_places([x.tags for x in sentences], (x.place.rstrip(",") for x in sentences))
+    """The tags of sentences, each with the place of the first."""
+    return class_names.first_places([x.tags for x in sentences], (x.place.rstrip(",") for x in sentences))
 
 
 class Encoder:
@@ -202,10 +175,8 @@ def encode_split(
     sentences: list[Sentence], encoder: Encoder, ids: dict[str, int] | None, longest: int | None
 ) -> Dataset:
     """
-    The tokens of sentences and, given the numbers of the tags, their labels. Sentences stay whole.
-
-    Raises:
-        ValueError: if one is longer than the model's table of positions.
+    The tokens of sentences and, given the numbers of the tags, their labels. Sentences stay whole; a ValueError if one
+    is longer than the model's table of positions.
     """
 
     def encode(row: dict) -> dict[str, list[int]]:
@@ -300,55 +271,34 @@ def write_predictions(trainer: Trainer, names: list[str], dataset: Dataset, sent
         }
         for row, (sentence, firsts) in enumerate(zip(sentences, dataset["firsts"], strict=True))
     ]
-    common.save_rows(trainer, rows)
+    training.save_rows(trainer, rows)
 
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    classes = (common.ModelArguments, TokenArguments, TrainingArguments)
-    model_args, token_args, training_args = common.parse_arguments(classes, args)
-    common.check_arguments(model_args, training_args, can_predict=True)
-    if model_args.model_name_or_path is None:
-        raise ValueError("Labels of words are for trained models: give --model_name_or_path.")
-    files = needed_files(token_args, training_args, TYPES)
-    config = common.load_config(model_args)
-    checkpoint = common.find_checkpoint(training_args)
-    set_seed(training_args.seed)
-
+    setup = training.start(TokenArguments, args)
+    model_args, token_args, training_args, config, checkpoint = setup
+    files = tables.needed_files(token_args, training_args, TYPES)
     sentences = load_sentences(files, model_args.cache_dir)
-    for split, count in (("train", token_args.max_train_samples), ("validation", token_args.max_eval_samples)):
-        if split in sentences:
-            sentences[split] = sentences[split][:count]
+    sentences = {split: token_args.limit(split, rows) for split, rows in sentences.items()}
     if training_args.do_train:
-        tags = in_order([*tag_places(sentences["train"])])
-        common.set_labels(config, tags, model_args, "ForTokenClassification", "training sentences")
-    names = list(config.id2label.values())
+        tags = class_names.in_order(tag_places(sentences["train"]))
+        class_names.set_labels(config, tags, model_args, "ForTokenClassification", "training sentences")
+    names, has_numbers = [*config.id2label.values()], not training_args.do_train
     ids = {
-        split: number_names(tag_places(sentences[split]), names, "The model", has_numbers=not training_args.do_train)
-        for split in sentences
+        split: class_names.number_names(tag_places(rows), names, "The model", has_numbers)
+        for split, rows in sentences.items()
         if split != "predict"
     }
-    # Positions of words are counted from the left. (Padding on either side gives the same results.)
-    tokenizer = AutoTokenizer.from_pretrained(
-        model_args.model_name_or_path, cache_dir=model_args.cache_dir, padding_side="right"
-    )
-    model = common.load_model(AutoModelForTokenClassification, model_args, config)
-    encoder, longest = Encoder(tokenizer), common.longest_text(config)
+    tokenizer = models.load_tokenizer(model_args)
+    model = models.load_model(AutoModelForTokenClassification, model_args, config)
+    encoder, longest = Encoder(tokenizer), models.longest_text(config)
     datasets = {split: encode_split(rows, encoder, ids.get(split), longest) for split, rows in sentences.items()}
     if training_args.do_train:
         datasets["train"] = leave_out_long(datasets["train"], sentences["train"], token_args.max_seq_length)
-    trainer = common.OrderedTrainer(
-        model=model,
-        args=training_args,
-        data_collator=DataCollatorForTokenClassification(tokenizer),
-        train_dataset=datasets.get("train"),
-        eval_dataset=datasets.get("validation"),
-        processing_class=tokenizer,
-        compute_metrics=measure(names),
-        preprocess_logits_for_metrics=most_likely,
-        callbacks=common.early_stopping(model_args),
-    )
-    common.train_and_evaluate(trainer, checkpoint)
+    collator, options = DataCollatorForTokenClassification(tokenizer), {"preprocess_logits_for_metrics": most_likely}
+    trainer = training.make_trainer(setup, model, datasets, tokenizer, measure(names), collator, **options)
+    training.train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:
         write_predictions(trainer, names, datasets["predict"], sentences["predict"])
     return trainer

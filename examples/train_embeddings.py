@@ -11,11 +11,10 @@ SentenceTransformer("my-encoder"), once `import modeling_lion` has run. Any argu
 SentenceTransformerTrainingArguments works.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import bitsandbytes_log  # noqa: F401 (before transformers)
-from common import asked_checkpoint, parse_arguments
-from data_files import TEXT_FILES_HELP, load_texts
+import script_tools  # noqa: F401 (before transformers, which it makes quiet)
+from script_tools import arguments, checkpoints, tables
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -27,26 +26,24 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
+from transformers.hf_argparser import HfArg
 
 import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
 
 @dataclass
 class EncoderArguments:
-    model: str = field(metadata={"help": "Folder or Hub name of a saved LION for text, with its tokenizer."})
-    train_file: str = field(metadata={"help": 'A table (.csv, .json, .jsonl, .parquet) with "anchor" and "positive".'})
-    text_files: str | None = field(default=None, metadata={"help": TEXT_FILES_HELP})
-    pooling: str = field(default="mean", metadata={"help": "How tokens become a vector.", "choices": ["mean", "cls"]})
-    max_seq_length: int | None = field(
-        default=None,
-        metadata={"help": "Tokens of a text; the rest is cut off. Not given: as many as the model supports."},
+    model: str = HfArg(help="Folder or Hub name of a saved LION for text, with its tokenizer.")
+    train_file: str = HfArg(help='A table (.csv, .json, .jsonl, .parquet) with "anchor" and "positive".')
+    text_files: str | None = HfArg(default=None, help=tables.TEXT_FILES_HELP)
+    pooling: str = HfArg(default="mean", help="How tokens become a vector.", metadata={"choices": ["mean", "cls"]})
+    max_seq_length: int | None = HfArg(
+        default=None, help="Tokens of a text; the rest is cut off. Not given: as many as the model supports."
     )
-    mini_batch_size: int | None = field(
+    mini_batch_size: int | None = HfArg(
         default=None,
-        metadata={
-            "help": "Texts that are in memory at a time, for batches of long texts: the loss is the same, and a step "
-            "takes about a third longer. Not given: the whole batch."
-        },
+        help="Texts that are in memory at a time, for batches of long texts: the loss is the same, and a step "
+        "takes about a third longer. Not given: the whole batch.",
     )
 
 
@@ -60,9 +57,11 @@ def share_found(encoder: SentenceTransformer, pairs) -> float:
 
 def main(args: list[str] | None = None) -> SentenceTransformer:
     """Run with these arguments, or those of the command line; returns the encoder."""
-    encoder_args, training_args = parse_arguments((EncoderArguments, SentenceTransformerTrainingArguments), args)
+    encoder_args, training_args = arguments.parse_arguments(
+        (EncoderArguments, SentenceTransformerTrainingArguments), args
+    )
     columns = ("anchor", "positive")
-    pairs = load_texts(encoder_args.train_file, columns, (), encoder_args.text_files)
+    pairs = tables.load_texts(encoder_args.train_file, columns, (), encoder_args.text_files)
     if len(pairs) < 2:
         raise ValueError(f"--train_file {encoder_args.train_file} has 1 pair: give more; one of ten is held out.")
     pairs = pairs.train_test_split(0.1, seed=training_args.seed)
@@ -79,7 +78,7 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     else:
         loss = CachedMultipleNegativesRankingLoss(encoder, mini_batch_size=encoder_args.mini_batch_size)
     trainer = SentenceTransformerTrainer(model=encoder, args=training_args, train_dataset=pairs["train"], loss=loss)
-    trainer.train(resume_from_checkpoint=asked_checkpoint(training_args))
+    trainer.train(resume_from_checkpoint=checkpoints.asked_checkpoint(training_args))
     encoder.save(training_args.output_dir)
     print(
         f"Positives found among {len(pairs['test'])}: {before:.0%} before, {share_found(encoder, pairs['test']):.0%}"

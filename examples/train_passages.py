@@ -26,9 +26,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import bitsandbytes_log  # noqa: F401 (before transformers)
+import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 import torch
-from common import EpochCallback, check_paths, find_checkpoint, parse_arguments, save_metrics, train
 from hub_upload_lion.sentence_modules import copy_modules, encoder_folder
 from passages import (
     READINGS,
@@ -46,6 +45,9 @@ from passages import (
     text_rows,
     vectors_of_rows,
 )
+from script_tools.arguments import check_paths, parse_arguments
+from script_tools.checkpoints import find_checkpoint
+from script_tools.training import EpochCallback, save_metrics, train
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint

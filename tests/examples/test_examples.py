@@ -464,7 +464,7 @@ def test_a_table_with_known_classes_keeps_the_order_of_the_model(glue_model, tmp
         ({"text": None, "n": [1, 2, 3, 4]}, "has 0 columns of texts"),
         (
             {"text": None, "b": list("wxyz"), "c": list("wxyz")},
-            "has 2 columns of texts, b, c: name the one to read, or two for pairs, in --text_columns",
+            "has 2 columns of texts among label, b, c: name the one to read, or two for pairs, in --text_columns",
         ),
         ({"label": ["good", None, "bad", "bad"]}, "has no 'label' in row 2: fill it in"),
         ({"text": ["a", "b", None, "c"]}, "data.csv has no 'text' in row 3: fill it in"),

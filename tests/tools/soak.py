@@ -39,9 +39,9 @@ from modeling_lion.modeling_lion import MIXERS
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT / "benchmarks"), str(ROOT / "examples")]
 
-from common import last_whole_checkpoint  # noqa: E402
 from fuzzing import inference_and_gradient, kernel_problems, model_problems  # noqa: E402
 from measure import RESULTS, append_rows, in_new_process  # noqa: E402
+from script_tools.checkpoints import last_whole_checkpoint  # noqa: E402
 
 
 SIZES = {

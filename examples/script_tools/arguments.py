@@ -1,0 +1,162 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Arguments of the scripts: those that several have, how they are read, and what contradicts itself."""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from datasets import IterableDataset
+from transformers import HfArgumentParser, TrainingArguments
+from transformers.hf_argparser import HfArg
+
+from configuration_lion import PRESETS
+
+
+RESUME, LAST = "--resume_from_checkpoint", "last"
+
+
+@dataclass
+class ModelArguments:
+    model_name_or_path: str | None = HfArg(
+        default=None, help="Folder or Hub name of a model to start from. Not given: train from scratch."
+    )
+    config_name: str | None = HfArg(
+        default=None, help=f"Configuration to train from scratch: a folder, or one of {', '.join(PRESETS)}."
+    )
+    config_overrides: str | None = HfArg(
+        default=None, help="Fields to change, as in hidden_size=128,num_hidden_layers=2."
+    )
+    cache_dir: str | None = HfArg(default=None, help="Folder for downloads and prepared data.")
+    attn_implementation: str | None = HfArg(
+        default=None, help="Kernel: auto (default), parallel, chunk, rnn or eager."
+    )
+    dtype: str | None = HfArg(
+        default=None,
+        help="Number format of the weights. Not given: as saved, or float32.",
+        metadata={"choices": ["auto", "bfloat16", "float16", "float32"]},
+    )
+    ignore_mismatched_sizes: bool = HfArg(
+        default=False, help="Initialise weights whose shapes differ, such as a head for other labels."
+    )
+    early_stopping_patience: int | None = HfArg(
+        default=None, help="Stop after this many evaluations without progress."
+    )
+
+
+@dataclass
+class DataArguments:
+    """How much data to use."""
+
+    max_train_samples: int | None = HfArg(default=None, help="Use at most so many training examples.")
+    max_eval_samples: int | None = HfArg(default=None, help="Use at most so many validation examples.")
+
+    def check(self, model_args: ModelArguments, training_args: TrainingArguments) -> None:
+        """Raise a ValueError for arguments that make no sense, before anything is read."""
+
+    def limit(self, split: str, rows):
+        """The first rows of a list or a dataset, as many as these arguments ask for."""
+        count = {"train": self.max_train_samples, "validation": self.max_eval_samples}.get(split)
+        if count is None:
+            return rows
+        if isinstance(rows, list):
+            return rows[:count]
+        return rows.take(count) if isinstance(rows, IterableDataset) else rows.select(range(min(count, len(rows))))
+
+
+@dataclass
+class HubArguments(DataArguments):
+    """Data of the Hub."""
+
+    dataset_name: str | None = HfArg(default=None, help="A dataset of the Hub, or a folder.")
+    dataset_config_name: str | None = HfArg(default=None, help="The configuration of that dataset.")
+    preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that prepare the data.")
+
+
+@dataclass
+class FileArguments(DataArguments):
+    """Files of one's own."""
+
+    train_file: str | None = HfArg(default=None, help="Training data of your own.")
+    validation_file: str | None = HfArg(default=None, help="Validation data of your own.")
+    predict_file: str | None = HfArg(default=None, help="Data to predict for, with --do_predict.")
+
+
+def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
+    """
+    One object per dataclass, from `args` or the command line (`None`). The first may be a JSON or YAML file of
+    arguments by name, which the arguments after it override.
+    """
+    args = with_resume(sys.argv[1:] if args is None else args)
+    if args and args[0].endswith((".json", ".yaml", ".yml")):
+        recipe = yaml.safe_load(Path(args[0]).read_text(encoding="utf-8"))  # JSON is YAML, too
+        if not isinstance(recipe, dict):
+            raise ValueError(f"{args[0]} must hold arguments by name, as in `learning_rate: 1e-4`.")
+        words = []
+        for name, value in recipe.items():
+            if value is not None:
+                values = value if isinstance(value, list) else [value]
+                words += [f"--{name}", *(json.dumps(x) if isinstance(x, dict) else str(x) for x in values)]
+        args = words + args[1:]
+    parser = HfArgumentParser(dataclasses)
+    parser.set_defaults(logging_steps=0.05)  # a share of the steps: short trainings have curves, too
+    return parser.parse_args_into_dataclasses(args)
+
+
+def with_resume(args: list[str]) -> list[str]:
+    """A bare `--resume_from_checkpoint` says "last"."""
+    words = []
+    for word, following in zip(args, [*args[1:], "--"], strict=True):
+        is_bare = word == RESUME and following.startswith("--")
+        words += [word, LAST] if is_bare else [word]
+    return words
+
+
+def check_arguments(model_args: ModelArguments, training_args: TrainingArguments, can_predict: bool = False) -> None:
+    """Raise a ValueError for arguments that contradict each other. `can_predict`: whether `--do_predict` is work."""
+    if not (training_args.do_train or training_args.do_eval or can_predict and training_args.do_predict):
+        raise ValueError("There is nothing to do: give --do_train, --do_eval or both.")
+    if (model_args.model_name_or_path is None) == (model_args.config_name is None):
+        raise ValueError(
+            "Give either --model_name_or_path (go on from trained weights) or --config_name (train from scratch: a "
+            f"folder, or a preset such as {next(iter(PRESETS))})."
+        )
+    if not training_args.do_train and model_args.config_name is not None:
+        raise ValueError("--config_name makes untrained weights: to evaluate a model give --model_name_or_path.")
+    for name, is_given in (
+        ("--eval_do_concat_batches False", not training_args.eval_do_concat_batches),
+        ("--batch_eval_metrics", training_args.batch_eval_metrics),
+        ("--prediction_loss_only", training_args.prediction_loss_only),
+    ):
+        if is_given:
+            raise ValueError(f"{name} leaves no predictions to measure or write: leave it out.")
+    if model_args.early_stopping_patience is not None and not training_args.load_best_model_at_end:
+        raise ValueError(
+            "--early_stopping_patience needs --load_best_model_at_end True with --eval_strategy and --save_strategy "
+            "(both steps, or both epoch), so that the best weights are there to stop at."
+        )
+
+
+def check_paths(**paths: str | None) -> None:
+    """Raise a FileNotFoundError for an argument that names a file or a folder which does not exist."""
+    for name, path in paths.items():
+        if path is not None and not os.path.exists(path):
+            raise FileNotFoundError(f"--{name} {path} does not exist.")
+
+
+def needed_splits(training_args: TrainingArguments) -> dict[str, str]:
+    """The splits that the work needs, each with the option that asks for it."""
+    works = {"train": "do_train", "validation": "do_eval", "predict": "do_predict"}
+    return {split: work for split, work in works.items() if getattr(training_args, work)}
+
+
+def needed_data(data_args: DataArguments, training_args: TrainingArguments, kind: str) -> dict[str, str]:
+    """The files ("file") or folders ("dir") that the work needs, by split; a ValueError if some are not given."""
+    if getattr(data_args, f"predict_{kind}") is not None and not training_args.do_predict:
+        raise ValueError(f"Give --do_predict and --predict_{kind} together.")
+    found = {split: getattr(data_args, f"{split}_{kind}") for split in needed_splits(training_args)}
+    if missing := [split for split, path in found.items() if path is None]:
+        raise ValueError(f"--{needed_splits(training_args)[missing[0]]} needs --{missing[0]}_{kind}.")
+    return found

@@ -1,0 +1,90 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Checkpoints from which a training that was stopped goes on."""
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+
+from transformers import AutoConfig, PreTrainedConfig, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import TrainerState
+from transformers.trainer_utils import sort_checkpoints
+
+from .arguments import LAST, RESUME
+
+
+def last_whole_checkpoint(folder: str | Path) -> str | None:
+    """
+    The newest complete checkpoint, if there is one: the trainer's state is written last. transformers'
+    `get_last_checkpoint` also finds incomplete ones, from which training cannot resume.
+    """
+    if not os.path.isdir(folder):
+        return None
+    for checkpoint in reversed(sort_checkpoints(str(folder))):
+        if is_whole(checkpoint):
+            return checkpoint
+        print(f"{checkpoint} is incomplete: the training was stopped while it was written. It is ignored.")
+    return None
+
+
+def is_whole(checkpoint: str | Path) -> bool:
+    """Whether a checkpoint was written to the end."""
+    try:
+        TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return False
+    return True
+
+
+def asked_checkpoint(training_args: TrainingArguments) -> str | None:
+    """What `--resume_from_checkpoint` asks for: a folder, or "last", the newest complete one. Else a ValueError."""
+    asked, output_dir = training_args.resume_from_checkpoint, training_args.output_dir
+    if not asked:
+        return None
+    if asked.lower() in (LAST, "true"):
+        if (checkpoint := last_whole_checkpoint(output_dir)) is None:
+            raise ValueError(f"{RESUME}: --output_dir {output_dir} has no complete checkpoint. Leave the option out.")
+        return checkpoint
+    if not os.path.isdir(asked):
+        raise ValueError(
+            f"{RESUME} {asked} is no folder. Leave out the name to go on from the last one in --output_dir."
+        )
+    if not is_whole(asked):
+        whole = last_whole_checkpoint(Path(asked).parent)
+        raise ValueError(
+            f"{RESUME} {asked} is incomplete: the training was stopped while it was written. "
+            + ("There is no complete one beside it." if whole is None else f"Go on from {whole}.")
+        )
+    return asked
+
+
+def find_checkpoint(training_args: TrainingArguments) -> str | None:
+    """The checkpoint to go on from: the one that was asked for, else the last one in the output folder."""
+    if not training_args.do_train:
+        return None
+    if training_args.resume_from_checkpoint:
+        return asked_checkpoint(training_args)
+    checkpoint = last_whole_checkpoint(training_args.output_dir)
+    if checkpoint is not None:
+        print(f"Going on from {checkpoint}. To start from scratch, change --output_dir or empty it.")
+    return checkpoint
+
+
+def check_same_model(checkpoint: str, config: PreTrainedConfig) -> None:
+    """
+    Raise a ValueError if the model of `checkpoint` differs from `config` in its labels or in a field of its class that
+    changes the result and is not the tokenizer's.
+    """
+    names = {f.name for f in fields(config)} - {f.name for f in fields(PreTrainedConfig)} | {"id2label"}
+    names = {name for name in names if name != "chunk_size" and not name.endswith("_token_id")}
+    # As JSON, where a tuple and a list are the same.
+    saved, asked = (
+        json.loads(c.to_json_string(use_diff=False)) for c in (AutoConfig.from_pretrained(checkpoint), config)
+    )
+    if different := [name for name in sorted(names) if saved.get(name) != asked.get(name)]:
+        changes = ", ".join(f"{name} {saved.get(name)} (now {asked.get(name)})" for name in different)
+        raise ValueError(
+            f"{checkpoint} is of another model: {changes}. To go on from it, ask for the model as before; to train "
+            "the new one, give another --output_dir, or empty it, and leave out --resume_from_checkpoint."
+        )

@@ -1,0 +1,289 @@
+# Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
+"""Tables of texts in files of one's own; what is wrong in them is named."""
+
+import codecs
+import csv
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+
+import pyarrow
+from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict, load_dataset
+from datasets.exceptions import DatasetsError
+from pyarrow import parquet
+from retrieval_lion.documents import read_text
+from transformers import TrainingArguments
+
+from .arguments import FileArguments, needed_data, needed_splits
+from .class_names import NUMBER
+
+
+FILE_TYPES = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
+TABLES = tuple(name for name, kind in FILE_TYPES.items() if kind != "text")  # with columns
+FILE_NAME = re.compile(r"\S+\.(txt|md|rst|html?|xml|json|pdf|docx?|eml|log)", re.IGNORECASE)
+TEXT_FILES_HELP = (
+    'Folder of text files whose names the column of texts has: the files are read. "no": the names are the texts.'
+)
+
+
+def needed_files(data_args: FileArguments, training_args: TrainingArguments, types: tuple[str, ...]) -> dict[str, str]:
+    """The files that the work needs (`needed_data`), checked by `check_files`."""
+    return check_files(needed_data(data_args, training_args, "file"), types)
+
+
+def check_files(files: dict[str, str | None], types: tuple[str, ...] = tuple(FILE_TYPES)) -> dict[str, str]:
+    """
+    The files that are given, by split: `"train"` stands for `--train_file`, and so on. A FileNotFoundError or a
+    ValueError for one that is not there, empty, a folder, not of `types`, or text that is not UTF-8.
+    """
+    files = {split: file for split, file in files.items() if file is not None}
+    for split, file in files.items():
+        path, name = Path(file), f"--{split}_file {file}"
+        if not path.exists():
+            raise FileNotFoundError(f"{name} does not exist.")
+        if path.suffix not in types:
+            raise ValueError(f"{name} is none of the known types: {', '.join(types)}.")
+        if not path.is_file():
+            raise ValueError(f"{name} is a folder: give a file.")
+        if path.stat().st_size == 0:
+            raise ValueError(f"{name} is empty: give a file that has rows.")
+        if path.suffix != ".parquet":
+            check_utf8(path, name)
+    return files
+
+
+def check_utf8(path: Path, name: str) -> None:
+    """Raise a ValueError for the first line that is not UTF-8: else training would stop there."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                is_utf16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                raise ValueError(
+                    f"{name} is not UTF-8 text (line {number}: byte 0x{line[error.start]:02x}). Save it as UTF-8, for "
+                    f"example by `iconv -f {'utf-16' if is_utf16 else 'latin1'} -t utf-8 {path} > new{path.suffix}`."
+                ) from None
+
+
+def load_files(
+    files: dict[str, str], columns: tuple[str, ...] = (), streaming: bool | None = None, cache_dir: str | None = None
+) -> DatasetDict | IterableDatasetDict:
+    """
+    The rows of files of `check_files`, by split. The files may be of several types. A ValueError if one cannot be
+    read, has no rows, or lacks one of `columns` or a value in it.
+
+    Cells of .csv are strings, or `None` if they are empty: "007", "NA" and "2024-01-01" stay what they are. Values of
+    .json and .jsonl have the types that are written. If `streaming` is given, `datasets` reads JSON, which leaves
+    large files on the disk, and values may be missing; if it is true, rows are read while they are used.
+    """
+    datasets = {}
+    for split, file in files.items():
+        kind, what = FILE_TYPES[Path(file).suffix], f"--{split}_file {file}"
+        with named_errors(what, kind):
+            if kind == "csv" and streaming:
+                datasets[split] = IterableDataset.from_generator(read_csv, gen_kwargs={"file": file, "what": what})
+            elif kind == "csv" or kind != "text" and streaming is None:
+                datasets[split] = READERS[kind](file, what)
+            else:
+                options = {"streaming": bool(streaming), "cache_dir": cache_dir}
+                datasets[split] = load_dataset(kind, data_files={split: file}, split=split, **options)
+            if streaming or not len(datasets[split]):
+                next(iter(datasets[split]))
+        check_columns(datasets[split], columns, what, has_values=streaming is None)
+    return (IterableDatasetDict if streaming else DatasetDict)(datasets)
+
+
+@contextmanager
+def named_errors(what: str, kind: str) -> Iterator[None]:
+    """Raise a ValueError that names the file for what is wrong in it."""
+    try:
+        yield
+    except StopIteration:
+        raise ValueError(f"{what} has no rows: give a file that has some.") from None
+    except (DatasetsError, ValueError, NotImplementedError) as error:  # what pyarrow raises are ValueErrors
+        if what in str(error):
+            raise
+        cause = error
+        while cause.__cause__ is not None or cause.__context__ is not None:
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(cause, StopIteration):
+            raise ValueError(f"{what} has no rows: give a file that has some.") from None
+        raise ValueError(f"{what} cannot be read as {kind}: {cause}") from error
+
+
+def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
+    """The rows of a table with a header, all cells as strings; a ValueError for what is no such table."""
+    csv.field_size_limit(sys.maxsize)
+    with open(file, encoding="utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        names = next(reader)
+        if len(names) == 1 and (found := [x for x in (";", "\t") if x in names[0]]):
+            raise ValueError(f"{what} has one column, {names[0]!r}: separate columns by commas, not by {found[0]!r}.")
+        if len({*names}) < len(names):
+            raise ValueError(f"{what} has two columns of one name in {', '.join(names)}: rename one.")
+        try:
+            for cells in reader:
+                if cells and len(cells) != len(names):
+                    raise ValueError(
+                        f"{what} line {reader.line_num} has {len(cells)} cells, its header {len(names)} "
+                        f"({', '.join(names)}): put texts that have commas in them into quotes."
+                    )
+                if cells:
+                    yield {name: cell or None for name, cell in zip(names, cells, strict=True)}
+        except csv.Error as error:
+            raise ValueError(f"{what} line {reader.line_num} cannot be read as csv: {error}.") from None
+
+
+def read_json(file: str, what: str) -> list | dict:
+    """The rows of a file of JSON, a list or one on each line; or an object. A ValueError if it is none of these."""
+    text = Path(file).read_text(encoding="utf-8-sig")
+    try:
+        content = json.loads(text)
+        return [content] if Path(file).suffix == ".jsonl" else content
+    except json.JSONDecodeError as error:
+        if not error.msg.startswith("Extra data"):  # else a row on each line
+            raise ValueError(f"{what} cannot be read as json: {error}. Write or fetch it again.") from None
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        try:
+            rows += [json.loads(line)] if line.strip() else []
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{what} line {number} cannot be read as json: {error}. Write it again.") from None
+    return rows
+
+
+def to_dataset(rows: list[dict] | dict, what: str) -> Dataset:
+    """Rows, or the only one, with the columns of all of them. Values of several types become JSON."""
+    rows = [rows] if isinstance(rows, dict) else rows
+    if other := [row for row in rows if not isinstance(row, dict)]:
+        raise ValueError(f"{what} has the row {other[0]!r:.80}: write rows as objects of columns and values.")
+    columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}
+    for name, values in columns.items():
+        try:
+            Dataset.from_dict({name: values})
+        except (ValueError, TypeError, OverflowError):
+            columns[name] = [x if isinstance(x, str | None) else json.dumps(x, ensure_ascii=False) for x in values]
+    return Dataset.from_dict(columns)
+
+
+def read_parquet(file: str, what: str) -> Dataset:
+    """Without a cache, which may be of an earlier file of this name; categories become their values."""
+    table = parquet.read_table(file)
+    is_category = pyarrow.types.is_dictionary
+    fields = [x.with_type(x.type.value_type) if is_category(x.type) else x for x in table.schema]
+    return Dataset(table.cast(pyarrow.schema(fields, table.schema.metadata)))
+
+
+READERS: dict[str, Callable[[str, str], Dataset]] = {
+    "csv": lambda file, what: to_dataset(list(read_csv(file, what)), what),
+    "json": lambda file, what: to_dataset(read_json(file, what), what),
+    "parquet": read_parquet,
+}
+
+
+def check_columns(
+    dataset: Dataset | IterableDataset, columns: Iterable[str], what: str, has_values: bool = True
+) -> None:
+    """Raise a ValueError if columns or, with `has_values`, values in them are missing; `what` has them."""
+    names = dataset.column_names or list(next(iter(dataset)))
+    if missing := [column for column in columns if column not in names]:
+        raise ValueError(f"{what} has no column {' and '.join(missing)}, but {', '.join(names)}: rename its columns.")
+    for column in columns if has_values else ():
+        values = dataset.select_columns([column]).with_format("arrow")[:][column]  # images are not decoded
+        if values.null_count:
+            row = values.is_null().to_pylist().index(True) + 1
+            raise ValueError(f"{what} has no {column!r} in row {row}: fill it in.")
+
+
+def check_texts(dataset: Dataset, columns: Iterable[str], what: str) -> None:
+    """Raise a ValueError if columns are missing, or a value in them is missing or no text; `what` has them."""
+    check_columns(dataset, columns, what)
+    for column in columns:
+        if "string" not in (dtype := getattr(dataset.features[column], "dtype", "lists")):
+            raise ValueError(f"{what} has {dtype} in the column {column!r}, where texts are read: quote them.")
+
+
+def text_columns(rows: list[Mapping]) -> list[str]:
+    """The columns that are of texts in these rows, not of numbers."""
+    columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in dict.fromkeys(chain(*rows))}
+    is_text = lambda values: values and all(isinstance(x, str) for x in values)
+    return [
+        name for name, x in columns.items() if is_text(x) and (name == "text" or not all(map(NUMBER.fullmatch, x)))
+    ]
+
+
+def find_texts(
+    dataset: Dataset | IterableDataset,
+    what: str,
+    given: list[str] | None = None,
+    pairs: Iterable[tuple[str, str]] = (),
+    how: str = ' "text"',
+) -> tuple[str, ...]:
+    """
+    The columns of the texts: those that are `given`; else "text", one of `pairs`, or the only one of texts in the
+    first rows. A ValueError if none is known, which says `how` to name them; `what` has them.
+    """
+    if given is not None:
+        check_columns(dataset, given, what)
+        return tuple(given)
+    rows = [{name: x for name, x in row.items() if name != "label"} for row in islice(dataset, 1000)]
+    texts = text_columns(rows)
+    if len(rows[0]) == 1 and not any(x is not None for row in rows for x in row.values()):
+        texts = [*rows[0]]  # rows may be empty at first
+    texts = next((names for names in (("text",), *pairs) if {*names} <= {*texts}), tuple(texts))
+    if len(texts) != 1 and texts not in pairs:
+        among = ", ".join(dataset.column_names or rows[0])
+        raise ValueError(f"{what} has {len(texts)} columns of texts among {among}: name the one to read{how}.")
+    return texts
+
+
+def needed_only(datasets: Mapping, training_args: TrainingArguments) -> dict:
+    """The splits that the work needs; a ValueError if one is missing."""
+    needed = needed_splits(training_args)
+    if missing := [split for split in needed if split not in datasets]:
+        raise ValueError(f"The data has no split {' and '.join(missing)}; it has {', '.join(datasets)}.")
+    return {split: datasets[split] for split in needed}
+
+
+def load_texts(file: str, texts: tuple[str, ...], labels: tuple[str, ...], folder: str | None) -> Dataset:
+    """
+    The columns `texts` and `labels` of `--train_file`, with a value in each row; texts may be in files of `folder`, as
+    `read_text_files` takes it.
+    """
+    files, what = check_files({"train": file}, TABLES), f"--train_file {file}"
+    dataset = load_files(files, texts + labels)["train"].select_columns([*texts, *labels])
+    check_texts(dataset, texts, what)
+    return read_text_files(dataset, texts, what, folder)
+
+
+def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder: str | None) -> Dataset:
+    """
+    The texts of columns that have names of files in `folder`, as `TEXT_FILES_HELP` says; a ValueError if one cannot be
+    read, or if nobody said what the names are. `what`: the option and the table, "--train_file a.csv".
+    """
+    if folder == "no":
+        return dataset
+    for column in columns:
+        texts, beside = dataset[column][:], Path(what.split(" ", 1)[1]).parent
+        if folder is None:
+            some = [text for text in texts[:100] if isinstance(text, str)]
+            if some and (all(map(FILE_NAME.fullmatch, some)) or all(os.path.isfile(beside / text) for text in some)):
+                raise ValueError(
+                    f"{what} has names of files in the column {column!r} ({some[0]}): give --text_files FOLDER to "
+                    f"read them from there ({beside} is the folder of the table), or --text_files no if the names are "
+                    "the texts."
+                )
+            continue
+        for row, name in enumerate(texts):
+            try:
+                texts[row] = read_text(Path(folder, name))
+            except (OSError, ValueError) as error:
+                raise ValueError(f"{what} row {row + 1}: the file {name!r} cannot be read: {error}") from None
+        dataset = Dataset.from_dict({x: texts if x == column else dataset[x][:] for x in dataset.column_names})
+    return dataset
