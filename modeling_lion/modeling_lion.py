@@ -49,7 +49,7 @@ from .attention.implementation_names import (
 from .attention.lion_attention import lion_attention
 from .attention.plan import CallPlan
 from .attention.report import AttentionReport, attention_report
-from .attention.tracing import is_compiling, is_readable
+from .attention.tracing import is_readable
 from .blocks import LionMaskedLMHead, LionMLP, LionPooler, make_norm
 from .configuration_lion import LionConfig
 from .embeddings import LionImageEmbeddings, LionTextEmbeddings, join_patches, patch_grid
@@ -334,7 +334,7 @@ class LionModel(LionPreTrainedModel):
         for layer_type in self.config.layer_types_in_use - {"linear_attention"}:
             layout.masks[layer_type] = layout.mask(mixer_class(self.config, layer_type), self.config, hidden_states)
         layout.has_tiles = is_faster_in_tiles(self, hidden_states)
-        layout.plan = None if is_compiling() else CallPlan()
+        layout.plan = CallPlan() if is_readable(hidden_states) else None
         memory = None
         for layer in self.layers:
             # Tensors that may need gradients go by position: checkpointing would lose those passed by name.

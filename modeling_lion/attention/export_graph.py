@@ -185,7 +185,7 @@ def sums_in_chunk(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
 def mask_in_chunk(before: Tensor, through: Tensor) -> Tensor:
     """
     M from the sums, `(..., chunk, chunk)`. Of the exponents of both directions, the one that does not apply is never
-    below 0 and the one that applies never above, so the minimum is right (`write_mask`, cpu/decay_mask.py).
+    below 0 and the one that applies never above, so the minimum is right (`finish_mask`, cpu/decay_mask.py).
     """
     below = before.unsqueeze(-1) - before.unsqueeze(-2)
     return torch.minimum(below, through.unsqueeze(-2) - through.unsqueeze(-1)).exp()

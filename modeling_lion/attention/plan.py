@@ -8,8 +8,9 @@ from torch import Tensor
 
 class CallPlan:
     """
-    Made once per call of the model. Layers that pass it to `lion_attention` are trusted to pass inputs that fit, and
-    kernels find how they cut such inputs, and the memory for it, where the first layer has left them.
+    Made once per call of a model, where nothing is traced. Layers that pass it to `lion_attention` are trusted to pass
+    inputs that fit. Kernels find the choices that depend on shapes, and the memory for what they compute, where the
+    first layer has left them.
     """
 
     def __init__(self):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from ..attention.plan import CallPlan
 from ..attention.tracing import is_readable
 from ..private_apis import has_hooks, is_transformed
 from .border_states import BorderStates, pass_borders, segment_attention, segment_states
@@ -124,7 +125,7 @@ def encode_in_segments(
     with logging.tqdm(
         total=sum(passes) * len(segments), desc="Encoding", unit="segment", disable=not show_progress
     ) as progress:
-        has_tiles = is_faster_in_tiles(model, segments[0])
+        has_tiles, plan = is_faster_in_tiles(model, segments[0]), CallPlan()
 
         def each_segment(layer):
             has_window = layer.attention.mixer.window
@@ -138,7 +139,8 @@ def encode_in_segments(
                     for layer_type, embedding in model.rotary_embeddings.items()
                     if layer_type == layer.layer_type
                 }
-                yield segment, SegmentLayout(mask, position, rotary_tables=tables, has_tiles=has_tiles, halo=halo)
+                options = {"rotary_tables": tables, "has_tiles": has_tiles, "plan": plan}
+                yield segment, SegmentLayout(mask, position, halo=halo, **options)
                 progress.update()
 
         for layer, num_passes in zip(model.layers, passes, strict=True):

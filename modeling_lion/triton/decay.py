@@ -18,7 +18,7 @@ in the sums they would take the digits of what follows (`split_cuts` in attentio
     G_ij = (dy_i · v_j - delta_i) c_i M_ij        c_i = 1 / den_i        delta_i = dy_i · y_i
     dq = G k        dk = Gᵀ q        dv_j = Σ_i c_i (q_i · k_j) M_ij dy_i        R = G ∘ (q kᵀ)
 
-The gradient of a log decay is the sum of what crosses its step (`DecayGradient` in cpu/decay_mask.py). For each token
+The gradient of a log decay is the sum of what crosses its step (cpu/decay_mask.py). For each token
 t of a chunk:
 
     d forward_t  = Σ_{i>t} (row_i - column_i) + Σ_{j≤t} given_j + through      with R below the diagonal

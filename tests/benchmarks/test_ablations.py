@@ -57,13 +57,8 @@ def test_all_variants_are_in_one_table(learning, read):
     ]
 
 
-<<<<<<< HEAD:tests/benchmarks/test_ablations.py
 def test_draws(learning, read, monkeypatch):
-    from pictures import plt
-=======
-def test_draws(learning, scores):
     from script_tools.pictures import plt
->>>>>>> wt-scripts:tests/benchmarks/test_learning_report.py
 
     times = {("mlm", "Vim"): 0.5, ("recall", "LION"): 0.1}
     monkeypatch.setattr(learning, "step_seconds", lambda read: times)

@@ -38,6 +38,7 @@ EXTENSION_POINTS = {
     "_output_attentions": "transformers: where a configuration keeps the value of its property",
     "_replace": "Python: named tuples",
     "_supports_sdpa": "transformers: whether a model computes by torch's fused attention",
+    "_python_dispatch": "torch: the module of the modes that follow operators, which are made to be subclassed",
     "_prepare_inputs": "transformers: how a Trainer moves a batch to its device",
 }
 
