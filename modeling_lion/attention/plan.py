@@ -9,8 +9,7 @@ from torch import Tensor
 class CallPlan:
     """
     Made once per call of a model, where nothing is traced. Layers that pass it to `lion_attention` are trusted to pass
-    inputs that fit. Kernels find the choices that depend on shapes, and the memory for what they compute, where the
-    first layer has left them.
+    inputs that fit, and kernels find what depends on shapes where the first layer has left it.
     """
 
     def __init__(self):

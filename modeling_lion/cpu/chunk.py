@@ -68,8 +68,7 @@ TOKENS_AT_ONCE = 3072
 class Cut:
     """
     How the work is cut: into n chunks of c tokens; into slices of `pairs` (batch, head) pairs; and, for long
-    sequences, whose slices are single pairs, into parts of some chunks. And memory. All of it is the same for all
-    layers of a call.
+    sequences, whose slices are single pairs, into parts of some chunks. The same for all layers of a call.
 
     Attributes:
         ways: how many directions each head reads, 2 or 1; states have them side by side.
@@ -372,6 +371,7 @@ def compute_in_chunks(query, key, value, forward, backward, chunk_size, division
         if divides:
             den_out.copy_(den.view(pairs, -1)[:, : cut.length])
         finish(out, unpadded, den_out, division, cut.head_dim)
+    scratch.release()
     return rounded(output, denominator, given, division, denominator.new_empty(0))
 
 
@@ -386,6 +386,7 @@ def compute_gradients_in_chunks(
     tensors = (query, key, value, grad, grad_denominator, output, denominator, *gradients)
     if forward is None:
         compute_gradients_without_decay(slices_of_all(cut.pairs, *tensors, *saved), division, scratch)
+        scratch.release()
         return *gradients, grad.new_empty(0), grad.new_empty(0)
     decays = Decays(cut, forward, backward)
     if needs_decay:
@@ -419,6 +420,7 @@ def compute_gradients_in_chunks(
             for chunks in cut.parts:
                 add_between_chunks(some, chunks, cut.take(chunks, *of_all), *cut.take(chunks, *states, *sums))
         scratch.deliver(unpadded, (dq, dk, dv))
+    scratch.release()
     if not needs_decay:
         return *gradients, grad.new_empty(0), grad.new_empty(0)
     return *gradients, *decays.gradients(forward, backward)

@@ -58,6 +58,11 @@ class Scratch:
             view = self.views[name, shape, dtype] = memory[:size].view(shape)
         return view
 
+    def release(self) -> None:
+        """Give the memory back, so that what follows attention in a layer finds it in cache."""
+        self.memory.clear()
+        self.views.clear()
+
     def operand(self, name: str, x: Tensor) -> Tensor:
         """
         `x` as an operand of several matrix products: itself, or a copy in the operand dtype. bfloat16 is also copied

@@ -39,6 +39,7 @@ def compute_without_decay(
         scratch.product(k.transpose(1, 2), v, state)
         numerator = scratch.product(q, scratch.operand("state", state), scratch("numerator", *out.shape))
         finish(out, numerator, den, division, query.shape[-1])
+    scratch.release()
     return rounded(output, denominator, given, division, states)
 
 

@@ -45,7 +45,7 @@ MATRIX_TILE_ELEMENTS = 400_000
 
 class Tiles:
     """
-    How W is cut, and memory for it: the same for all layers of a call.
+    How W is cut: the same for all layers of a call.
 
     Attributes:
         chunks: number and size of the chunks that sums of log decays are relative to.
@@ -104,6 +104,7 @@ def compute_full_form(query, key, value, forward, backward, chunk_size, division
                 torch.sum(weights, -1, out=den_rows)
             numerator = scratch.product(weights, v, scratch("numerator", *out_rows.shape))
             finish(out_rows, numerator, den_rows, division, query.shape[-1])
+    scratch.release()
     return rounded(output, denominator, given, division)
 
 
@@ -143,6 +144,7 @@ def compute_gradients_of_full_form(
                 mask.add_gradient(g.mul_(scores), s, *rows)
             scratch.product(multiply_(scores, mask_rows).transpose(1, 2), n, dv, adds)
         scratch.deliver([dq, dk, dv], outs)
+    scratch.release()
     decays = mask.gradient(forward, backward) if needs_decay else (grad.new_empty(0), grad.new_empty(0))
     return *gradients, *decays
 
