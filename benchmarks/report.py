@@ -72,6 +72,7 @@ MEASURED = (
     "linearize",
     "global_layers",
     "serve",
+    "serve_load",
     "retrieval",
     "passages",
     "transfer",
@@ -386,6 +387,16 @@ def serve(read: Read) -> str:
             rate = row[f"{side}_per_second"]
             rows[name][column] = f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
     return grid(rows)
+
+
+def serve_load(read: Read) -> str:
+    """Requests per second, times and memory of servers, by length."""
+    rows = []
+    for (tokens, server), row in latest(read("serve_load"), "tokens", "server").items():
+        times = (f"{row['per_second']:.3g}", f"{row['p50']:.3g} s", f"{row['p95']:.3g} s", f"{row['memory_mb']:.0f} MB")
+        rows.append([f"{tokens}, {server}", *times])
+    head = ["tokens, server", "requests per second", "p50", "p95", "peak memory"]
+    return markdown_table(head, rows) if rows else ""
 
 
 def piece_rows(read: Read) -> dict[tuple, tuple[dict, dict]]:
@@ -811,6 +822,7 @@ BLOCKS: dict[str, Callable[[Read], str]] = {
     "packing": packing,
     "windows": windows,
     "serve": serve,
+    "serve load": serve_load,
     "pieces": pieces,
     "linearize": linearized,
     "global layers": global_layers,
