@@ -393,7 +393,12 @@ def serve_load(read: Read) -> str:
     """Requests per second, times and memory of servers, by length."""
     rows = []
     for (tokens, server), row in latest(read("serve_load"), "tokens", "server").items():
-        times = (f"{row['per_second']:.3g}", f"{row['p50']:.3g} s", f"{row['p95']:.3g} s", f"{row['memory_mb']:.0f} MB")
+        times = (
+            f"{row['per_second']:.3g}",
+            f"{row['p50']:.3g} s",
+            f"{row['p95']:.3g} s",
+            f"{row['memory_mb']:.0f} MB",
+        )
         rows.append([f"{tokens}, {server}", *times])
     head = ["tokens, server", "requests per second", "p50", "p95", "peak memory"]
     return markdown_table(head, rows) if rows else ""
