@@ -10,8 +10,8 @@ float64 - training: steps in bfloat16 autocast on batches of changing lengths; l
 - kills: a training that is killed (SIGKILL) at random moments, many times; what it goes on from, and whether it ends
   with the weights of one that was left alone, bit for bit
 - threads: eight threads of inference and gradients on one model, compared bit for bit with one
-- server: `lion serve` with texts of 8 to 8,192 tokens, bad requests, and clients that leave; each answer has the status
-  that it must have, and memory goes to serve_soak.csv
+- server: `lion serve` with texts of 8 to 8,192 tokens, bad requests, and clients that leave; each answer must have its
+  status, and memory goes to serve_soak.csv
 - files: files of a checkpoint cut, or with bytes overwritten, at random; each must load or give an exception
 """
 
@@ -46,7 +46,7 @@ from modeling_lion.modeling_lion import MIXERS
 
 
 ROOT = Path(__file__).parents[2]
-sys.path += [str(ROOT / "benchmarks"), str(ROOT / "examples")]
+sys.path += [str(ROOT / name) for name in ("benchmarks", "examples", "tests", "tests/support")]
 
 from common import last_whole_checkpoint  # noqa: E402
 from fuzzing import inference_and_gradient, kernel_problems, model_problems  # noqa: E402
@@ -291,8 +291,8 @@ BAD = (
 CLIENTS = 16
 
 
-def soak_server(seconds: float) -> dict:
-    """One request in ten is bad, and one in ten is left before its answer; 429 and 504 are answers to too much work."""
+def soak_server(seconds: float, output_dir: Path) -> dict:
+    """One request in ten is bad, and one in ten is left before its answer. 429 and 504 are for too much work."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -355,7 +355,7 @@ def soak_server(seconds: float) -> dict:
                 memory = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) // 1024
                 row = {"minutes": round((time.monotonic() - begin) / 60, 2), "requests": found["answered"]}
                 row |= {"wrong": found["wrong"], "bad_requests": found["bad requests"], "memory_mb": memory}
-                append_rows(RESULTS / "serve_soak.csv", [row | {"clients": CLIENTS, "of_minutes": seconds / 60}])
+                append_rows(output_dir / "serve_soak.csv", [row | {"clients": CLIENTS, "of_minutes": seconds / 60}])
             for done in clients:
                 done.result()
     finally:
@@ -378,10 +378,11 @@ PARTS = {
 }
 
 
-def run_part(name: str, seconds: float) -> dict:
+def run_part(name: str, seconds: float, output_dir: Path) -> dict:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    return PARTS[name][0](seconds)
+    options = {"output_dir": output_dir} if name == "server" else {}
+    return PARTS[name][0](seconds, **options)
 
 
 def main() -> None:
@@ -394,7 +395,7 @@ def main() -> None:
     failures, shares = {}, sum(PARTS[name][1] for name in args.parts)
     for name in args.parts:
         try:  # in a process of its own, so that a crash is a failure like any other
-            figures = in_new_process(run_part, name, 60 * args.minutes * PARTS[name][1] / shares)
+            figures = in_new_process(run_part, name, 60 * args.minutes * PARTS[name][1] / shares, args.output_dir)
         except Exception:
             failures[name] = traceback.format_exc()
             figures = {"FAILED": 1}
