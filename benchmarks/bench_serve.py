@@ -1,96 +1,111 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The server of examples/serve.py: requests a second by length, beside the same server around sentence-transformers; or a
-long run of mixed load with bad requests in it.
+`lion serve` under load, by the length of the texts: requests a second, their time, and memory.
 
-    python benchmarks/bench_serve.py                        # a quarter of an hour on two cores
-    python benchmarks/bench_serve.py --soak_minutes 120     # errors by kind, and the memory of the server
+    python benchmarks/bench_serve.py                       # half an hour on two cores
+    python benchmarks/bench_serve.py --infinity PROGRAM    # beside infinity_emb, in an environment of its own
 
-Two servers are processes of their own, with one thread each to compute; clients ask them in turn, several at a time.
-"sentence-transformers" sorts the texts of a batch by length and pads them, 32 at a time, as its `encode` does; the
-model is the same. Rows go to serve.csv and serve_soak.csv.
+Servers are processes of their own, with one thread each to compute. Clients ask them in turn, several at a time, each
+text by itself. "sentence-transformers" is the same server with the batches of its `encode`: 32 texts, sorted by length
+and padded. Then one client sends short texts, alone and beside an endless stream of long ones. Rows go to
+serve_load.csv.
 """
 
 import json
+import os
 import random
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import numpy as np
-import serve
 import torch
 import uvicorn
 from measure import append_rows, is_measured, make_parser
 
 
 ROOT = Path(__file__).parents[1]
-
-
 MODEL = ROOT / "checkpoints" / "lion-minilm-l6"
-PADDED = "sentence-transformers"
+LION, PADDED, INFINITY = "lion serve", "sentence-transformers", "infinity-emb"
 LENGTHS = ("32", "128", "512", "2048", "8192", "32 to 2048")  # the last: each request another
 AT_ONCE = 32  # texts that a batch of `encode` has
 CLIENTS = 16
-TIMEOUT = 300
-# What bad requests are, and the status that each gets.
-BAD = {
-    400: {"inputs": ["lion", " "]},
-    404: None,
-    413: {"inputs": "lion " * 40_000},
-    422: {"inputs": 3},
-}
+SHORT, LONG = 16, 29_000  # tokens of a short text, and of those that are sent beside it
+PAUSE = 0.05  # seconds between two short texts
+TIMEOUT = 600
 
 
-class PaddedEncoder(serve.LionEncoder):
-    """The same encoder, computed as `SentenceTransformer.encode` does."""
+def serve_padded(model: str, port: int) -> None:
+    """The server, computed as `SentenceTransformer.encode` does: in one lane."""
+    from retrieval_lion.serve.app import make_app
+    from retrieval_lion.serve.engines import Engine
+    from retrieval_lion.serve.loading import load_engine
+    from retrieval_lion.serve.service import Settings
 
-    def groups(self, rows: list[list[int]]) -> list[list[int]]:
+    def groups(engine: Engine, rows: list) -> list[list[int]]:
         order = sorted(range(len(rows)), key=lambda n: -len(rows[n]))
         return [order[first : first + AT_ONCE] for first in range(0, len(rows), AT_ONCE)]
 
+    Engine.groups = groups
+    app = make_app(load_engine(model), Path(model).name, Settings(timeout=TIMEOUT, short_tokens=2**30))
+    app.state.service.short.at_once = float("inf")
+    uvicorn.run(app, port=port, log_level="warning")
+
 
 @contextmanager
-def server(kind: str, model: Path) -> Iterator[tuple[str, subprocess.Popen]]:
-    """Start a server; its address and process."""
+def server(kind: str, args) -> Iterator[tuple[str, int]]:
+    """Start a server; its address and process id."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, __file__, "--serve", kind, "--port", str(port), "--model", str(model)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    model = str(args.model)
+    options = ["--port", str(port)]
+    commands = {
+        LION: [sys.executable, "-m", "hub_upload_lion.cli", "serve", model, "--threads", "1", *options],
+        PADDED: [sys.executable, __file__, "--padded", "--model", model, *options],
+        INFINITY: [args.infinity, "v2", "--model-id", model, "--engine", "torch", "--device", "cpu", *options],
+    }
+    commands[LION] += ["--timeout", str(TIMEOUT)]
+    process = subprocess.Popen(commands[kind], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=one_thread())
     address = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(240):
+        for _ in range(600):
             try:
                 urllib.request.urlopen(f"{address}/health")
                 break
-            except urllib.error.URLError:
+            except (urllib.error.URLError, ConnectionError):
+                if process.poll() is not None:
+                    raise RuntimeError(f"{kind} has ended with {process.returncode}.") from None
                 time.sleep(0.5)
-        yield address, process
+        yield address, process.pid
     finally:
         process.terminate()
         process.wait()
 
 
-def ask(address: str, body: dict | None, route: str = "/embed") -> tuple[int, object]:
-    """Status and answer."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(address + route, data, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, None
+def one_thread() -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+
+
+def ask(address: str, name: str, text: str) -> tuple[float, np.ndarray]:
+    """Seconds, and the vector."""
+    data = json.dumps({"input": text, "model": name}).encode()
+    request = urllib.request.Request(f"{address}/embeddings", data, {"Content-Type": "application/json"})
+    begin = time.perf_counter()
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+        found = json.load(answer)
+    return time.perf_counter() - begin, np.array(found["data"][0]["embedding"])
 
 
 def text_of(tokens: int, generator: random.Random) -> str:
@@ -107,69 +122,70 @@ def texts_of(length: str, count: int) -> list[str]:
     return [text_of(n, generator) for n in lengths]
 
 
-def throughput(args) -> None:
-    path = args.output_dir / "serve.csv"
-    settings = {"model": args.model.name, "clients": CLIENTS}
-    with ExitStack() as stack:
-        addresses = {kind: stack.enter_context(server(kind, args.model))[0] for kind in ("LION", PADDED)}
-        for length in args.lengths:
-            if is_measured(path, [{"tokens": length} | settings]) and not args.again:
-                continue
-            low, _, high = length.partition(" to ")
-            texts = texts_of(length, max(CLIENTS, min(256, 40_000 // int(high or low))))
-            seconds: dict[str, list[float]] = {kind: [] for kind in addresses}
-            vectors = {}
-            with ThreadPoolExecutor(CLIENTS) as pool:
-                for _ in range(args.repeats):
-                    for kind, address in addresses.items():
-                        begin = time.perf_counter()
-                        answers = list(pool.map(lambda text, to=address: ask(to, {"inputs": text}), texts))
-                        seconds[kind].append(time.perf_counter() - begin)
-                        vectors[kind] = np.array([answer[0] for status, answer in answers if status == 200])
-            difference = abs(vectors["LION"] - vectors[PADDED]).max()
-            rates = {kind: len(texts) / median(times) for kind, times in seconds.items()}
-            row = {"tokens": length, "requests": len(texts), "difference": float(difference)} | settings
-            row |= {"lion_per_second": rates["LION"], "padded_per_second": rates[PADDED]}
+def peak_memory(pid: int) -> int:
+    """The most that a process had so far, in MB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) // 1024
+
+
+def figures(seconds: list[float]) -> dict[str, float]:
+    return {"p50": float(np.percentile(seconds, 50)), "p95": float(np.percentile(seconds, 95))}
+
+
+def load(args, servers: dict[str, tuple[str, int]], path: Path) -> None:
+    """Requests per second of all servers in turn, by length."""
+    for length in args.lengths:
+        cases = [{"server": kind, "tokens": length, "model": args.model.name} for kind in servers]
+        if is_measured(path, cases) and not args.again:
+            continue
+        low, _, high = length.partition(" to ")
+        texts = texts_of(length, max(CLIENTS, min(256, 40_000 // int(high or low))))
+        walls: dict[str, list[float]] = {kind: [] for kind in servers}
+        times, vectors = {kind: [] for kind in servers}, {}
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            for _ in range(args.repeats):
+                for kind, (address, _) in servers.items():
+                    begin = time.perf_counter()
+                    answers = list(pool.map(partial(ask, address, args.model.name), texts))
+                    walls[kind].append(time.perf_counter() - begin)
+                    times[kind] += [seconds for seconds, _ in answers]
+                    vectors[kind] = np.stack([vector for _, vector in answers])
+        for case in cases:
+            kind = case["server"]
+            row = case | {"clients": CLIENTS, "requests": len(texts), "per_second": len(texts) / median(walls[kind])}
+            row |= figures(times[kind]) | {"memory_mb": peak_memory(servers[kind][1])}
+            row["difference"] = float(abs(vectors[kind] - vectors[LION]).max())
             append_rows(path, [row])
-            print(f"{length:>12} tokens: {rates['LION']:.1f} requests a second, {PADDED} {rates[PADDED]:.1f}")
+            print(f"{length:>12} tokens, {kind}: {row['per_second']:.2f} a second, p95 {row['p95']:.2f} s", flush=True)
 
 
-def soak(args) -> None:
-    """Mixed load: lengths from 8 to 8192 tokens, one to eight texts a request, and one bad request in ten."""
-    path = args.output_dir / "serve_soak.csv"
-    with server("LION", args.model) as (address, process), ThreadPoolExecutor(CLIENTS) as pool:
-        begin, found = time.monotonic(), Counter()
-        end = begin + 60 * args.soak_minutes
+def beside(args, servers: dict[str, tuple[str, int]], path: Path) -> None:
+    """Short texts of one client: alone, and beside a stream of long ones."""
+    case = {"server": LION, "model": args.model.name}
+    names = (f"{SHORT}", f"{SHORT} beside {LONG}")
+    if is_measured(path, [case | {"tokens": name, "clients": 1} for name in names]) and not args.again:
+        return
+    (address, pid), generator = servers[LION], random.Random(0)
+    stop = threading.Event()
 
-        def client(seed: int) -> None:
-            generator = random.Random(seed)
-            while time.monotonic() < end:
-                if generator.random() < 0.1:
-                    expected = generator.choice(list(BAD))
-                    body = BAD[expected]
-                    route = "/embed"
-                    if body is None:
-                        body, route = {"input": "a lion", "model": "no such model"}, "/v1/embeddings"
-                    status, _ = ask(address, body, route)
-                else:
-                    expected = 200
-                    length = round(8 * 1024 ** generator.random())
-                    count = 1 if length > 1000 else generator.randint(1, 8)
-                    status, _ = ask(address, {"inputs": [text_of(length, generator) for _ in range(count)]})
-                found[expected, status] += 1
+    def stream() -> None:
+        while not stop.is_set():
+            ask(address, args.model.name, text_of(LONG, generator))
 
-        clients = [pool.submit(client, seed) for seed in range(CLIENTS)]
-        while not all(done.done() for done in clients):
-            time.sleep(min(60, 6 * args.soak_minutes))
-            status = Path(f"/proc/{process.pid}/status").read_text()
-            memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-            wrong = sum(count for (expected, status), count in found.items() if expected != status)
-            row = {"minutes": round((time.monotonic() - begin) / 60, 2), "requests": found.total(), "wrong": wrong}
-            row |= {"bad_requests": sum(n for (expected, _), n in found.items() if expected != 200)}
-            row |= {"memory_mb": round(memory / 1024), "clients": CLIENTS, "of_minutes": args.soak_minutes}
-            append_rows(path, [row])
-            print(row, flush=True)
-        print({f"{expected} expected, {status}": n for (expected, status), n in sorted(found.items())})
+    with ThreadPoolExecutor(1) as pool:
+        for name in names:
+            if name != names[0]:
+                pool.submit(stream)
+                time.sleep(1)
+            seconds, begin = [], time.perf_counter()
+            while time.perf_counter() - begin < args.seconds:
+                seconds.append(ask(address, args.model.name, text_of(SHORT, generator))[0])
+                time.sleep(PAUSE)
+            row = case | {"tokens": name, "clients": 1, "requests": len(seconds)}
+            row |= {"per_second": len(seconds) / args.seconds} | figures(seconds)
+            append_rows(path, [row | {"memory_mb": peak_memory(pid), "difference": 0.0}])
+            print(f"{name} tokens: p50 {row['p50']:.3f}, p95 {row['p95']:.3f} s", flush=True)
+        stop.set()
 
 
 def main(args: list[str] | None = None) -> None:
@@ -177,21 +193,23 @@ def main(args: list[str] | None = None) -> None:
     parser.add_argument("--model", type=Path, default=MODEL, help="folder of the sentence encoder")
     parser.add_argument("--lengths", nargs="*", default=LENGTHS, help="lengths of texts, in tokens")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--soak_minutes", type=float, help="send mixed load for so many minutes instead")
-    parser.add_argument("--serve", choices=("LION", PADDED), help="run as one of the servers")
+    parser.add_argument("--seconds", type=float, default=120, help="of short texts, alone and beside long ones")
+    parser.add_argument("--infinity", help="the program infinity_emb, to measure it, too")
+    parser.add_argument("--padded", action="store_true", help="run as the server with padded batches")
     parser.add_argument("--port", type=int, default=8080, help="port of that server")
     args = parser.parse_args(args)
-    if args.serve:
+    if args.padded:
         torch.set_num_threads(1)
-        encoder = (PaddedEncoder if args.serve == PADDED else serve.LionEncoder)(str(args.model), 32768)
-        app = serve.make_server(encoder, args.model.name, timeout=TIMEOUT)
-        uvicorn.run(app, port=args.port, log_level="warning")
-    elif args.soak_minutes is not None:
-        soak(args)
-    else:
-        if args.quick:
-            args.lengths, args.repeats = ("32", "128"), 1
-        throughput(args)
+        serve_padded(str(args.model), args.port)
+        return
+    if args.quick:
+        args.lengths, args.repeats, args.seconds = ("32", "128"), 1, 10
+    path = args.output_dir / "serve_load.csv"
+    with ExitStack() as stack:
+        kinds = [LION, PADDED, *[INFINITY] * bool(args.infinity)]
+        servers = {kind: stack.enter_context(server(kind, args)) for kind in kinds}
+        load(args, servers, path)
+        beside(args, servers, path)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
 from collections import defaultdict
 
-from measure import latest
+from measure import latest, markdown_table
 
 from reports.cells import grid
 from reports.registry import Read, table
@@ -19,3 +19,18 @@ def serve(read: Read) -> str:
             rate = row[f"{side}_per_second"]
             rows[name][column] = f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
     return grid(rows)
+
+
+@table("serve load", csv="serve_load")
+def serve_load(read: Read) -> str:
+    """Requests per second, times and memory of servers, by length."""
+    rows = []
+    for (tokens, server), row in latest(read("serve_load"), "tokens", "server").items():
+        times = (
+            f"{row['per_second']:.3g}",
+            f"{row['p50']:.3g} s",
+            f"{row['p95']:.3g} s",
+            f"{row['memory_mb']:.0f} MB",
+        )
+        rows.append([f"{tokens}, {server}", *times])
+    return markdown_table(["tokens, server", "requests per second", "p50", "p95", "peak memory"], rows) if rows else ""

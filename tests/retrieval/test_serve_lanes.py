@@ -7,7 +7,9 @@ import http.client
 import json
 import logging
 import os
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from conftest import script_environment
 from hub_checkpoints import linear_checkpoint
 from hub_upload_lion.export.export_checkpoint import export_checkpoint
 from retrieval_lion.serve import lanes, limits
@@ -309,3 +312,35 @@ def test_a_missing_package_is_named(monkeypatch, capsys):
     monkeypatch.setattr("retrieval_lion.serve.command.NEEDED", ("no_such_module",))
     assert main(["serve", "folder"]) == 1 and "no_such_module cannot be imported" in capsys.readouterr().err
     assert main(["serve", "folder", "--timeout", "0"]) == 1 and "--timeout is 0.0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_command_ends_when_its_requests_have(tmp_path):
+    """A process of `lion serve`, ended by SIGTERM."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "hub_upload_lion.cli", "serve", str(sentence_encoder(tmp_path))]
+    server = subprocess.Popen(
+        [*command, "--port", str(port), "--threads", "1", "--timeout", "900"], env=script_environment()
+    )
+
+    def post(body: dict) -> list:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("POST", "/embed", json.dumps(body))
+        found = json.load(connection.getresponse())
+        connection.close()
+        return found
+
+    def answers() -> bool:
+        assert server.poll() is None
+        with suppress(ConnectionError):
+            return len(post({"inputs": "a lion"})) == 1
+
+    until(answers, 120)
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(post, {"inputs": ["lion " * 5000] * 4}) for _ in range(3)]
+        time.sleep(1)
+        server.terminate()
+        assert [len(x.result()) for x in waiting] == [4, 4, 4]
+    assert server.wait(30) in (0, -signal.SIGTERM)

@@ -10,20 +10,29 @@ float64 - training: steps in bfloat16 autocast on batches of changing lengths; l
 - kills: a training that is killed (SIGKILL) at random moments, many times; what it goes on from, and whether it ends
   with the weights of one that was left alone, bit for bit
 - threads: eight threads of inference and gradients on one model, compared bit for bit with one
+- server: `lion serve` with texts of 8 to 8,192 tokens, bad requests, and clients that leave; each answer must have its
+  status, and memory goes to serve_soak.csv
 - files: files of a checkpoint cut, or with bytes overwritten, at random; each must load or give an exception
 """
 
 import argparse
+import http.client
+import json
 import multiprocessing
 import os
 import random
 import shutil
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import hypothesis
@@ -37,7 +46,7 @@ from modeling_lion.modeling_lion import MIXERS
 
 
 ROOT = Path(__file__).parents[2]
-sys.path += [str(ROOT / "benchmarks"), str(ROOT / "examples")]
+sys.path += [str(ROOT / name) for name in ("benchmarks", "examples", "tests", "tests/support")]
 
 from fuzzing import inference_and_gradient, kernel_problems, model_problems  # noqa: E402
 from measure import RESULTS, append_rows, in_new_process  # noqa: E402
@@ -268,6 +277,95 @@ def soak_files(seconds: float) -> dict:
     return figures | {"crashes": 0}
 
 
+# What bad requests of the server are, and the status that each gets.
+BAD = (
+    (400, "/embed", b'{"inputs": ["lion", " "]}'),
+    (400, "/embed", b'{"inputs": "\\ud800"}'),
+    (400, "/v1/embeddings", b'{"input": [5, 6]}'),
+    (404, "/v1/embeddings", b'{"input": "a lion", "model": "no such model"}'),
+    (404, "/nowhere", b"{}"),
+    (413, "/embed", b'{"inputs": "' + b"lion " * 40_000 + b'"}'),
+    (413, "/embed", b'{"inputs": "' + b"lion " * 2_000_000 + b'"}'),
+    (422, "/embed", b'{"inputs": 3}'),
+)
+CLIENTS = 16
+
+
+def soak_server(seconds: float, output_dir: Path) -> dict:
+    """One request in ten is bad, and one in ten is left before its answer. 429 and 504 are for too much work."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    model = str(ROOT / "checkpoints" / "lion-minilm-l6")
+    command = [sys.executable, "-m", "hub_upload_lion.cli", "serve", model, "--port", str(port), "--threads", "1"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    log: list[str] = []
+    threading.Thread(target=lambda: log.extend(server.stderr), daemon=True).start()
+    found: Counter = Counter()
+
+    def ask(route: str, body: bytes, timeout: float) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+        try:
+            connection.request("POST", route, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+        finally:
+            connection.close()
+
+    def client(seed: int, is_time) -> None:
+        generator = random.Random(seed)
+        while is_time():
+            kind = generator.random()
+            if kind < 0.1:
+                status, route, body = generator.choice(BAD)
+                try:
+                    found["bad requests"] += 1
+                    found["wrong"] += ask(route, body, 300) != status
+                except ConnectionError:  # a body that is refused before its end
+                    found["wrong"] += status != 413
+                continue
+            length = round(8 * 1024 ** generator.random())
+            count = 1 if length > 1000 else generator.randint(1, 8)
+            body = json.dumps({"inputs": ["lion " * (length - 2)] * count}).encode()
+            if kind < 0.2:
+                found["clients that left"] += 1
+                with suppress(TimeoutError):
+                    ask("/embed", body, 0.05 + generator.random())
+                continue
+            status = ask("/embed", body, 300)
+            found["answered" if status == 200 else f"status {status}"] += 1
+            found["wrong"] += status not in (200, 429, 504)
+            if status == 429:
+                time.sleep(1)
+
+    try:
+        is_starting = deadline(300)
+        while is_starting():
+            with suppress(ConnectionError):
+                assert ask("/health", b"", 10) == 405
+                break
+            time.sleep(0.5)
+        is_time, begin = deadline(seconds), time.monotonic()
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            clients = [pool.submit(client, seed, is_time) for seed in range(CLIENTS)]
+            while is_time():
+                time.sleep(min(60, seconds / 10))
+                lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
+                memory = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) // 1024
+                row = {"minutes": round((time.monotonic() - begin) / 60, 2), "requests": found["answered"]}
+                row |= {"wrong": found["wrong"], "bad_requests": found["bad requests"], "memory_mb": memory}
+                append_rows(output_dir / "serve_soak.csv", [row | {"clients": CLIENTS, "of_minutes": seconds / 60}])
+            for done in clients:
+                done.result()
+    finally:
+        server.terminate()
+        server.wait()
+    assert found["wrong"] == 0, found
+    assert not [line for line in log if "Traceback" in line or "never retrieved" in line], "".join(log)[-3000:]
+    return {**found, "last memory, MB": memory}
+
+
 # What to do, and its share of the time.
 PARTS = {
     "kernels": (soak_kernels, 0.25),
@@ -276,13 +374,15 @@ PARTS = {
     "kills": (soak_kills, 0.2),
     "threads": (soak_threads, 0.1),
     "files": (soak_files, 0.05),
+    "server": (soak_server, 0.25),
 }
 
 
-def run_part(name: str, seconds: float) -> dict:
+def run_part(name: str, seconds: float, output_dir: Path) -> dict:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    return PARTS[name][0](seconds)
+    options = {"output_dir": output_dir} if name == "server" else {}
+    return PARTS[name][0](seconds, **options)
 
 
 def main() -> None:
@@ -292,10 +392,10 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, default=RESULTS)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    failures = {}
+    failures, shares = {}, sum(PARTS[name][1] for name in args.parts)
     for name in args.parts:
         try:  # in a process of its own, so that a crash is a failure like any other
-            figures = in_new_process(run_part, name, 60 * args.minutes * PARTS[name][1])
+            figures = in_new_process(run_part, name, 60 * args.minutes * PARTS[name][1] / shares, args.output_dir)
         except Exception:
             failures[name] = traceback.format_exc()
             figures = {"FAILED": 1}

@@ -37,7 +37,8 @@ assert LionForImageClassification(config)(**pixels).logits.shape == (1, 2)
 """
 SERVE = """
 import json, subprocess, sys, time, urllib.request
-server = subprocess.Popen([sys.executable, "examples/serve.py", "checkpoints/lion-minilm-l6", "--port", "8123"])
+command = ["-m", "hub_upload_lion.cli", "serve", "checkpoints/lion-minilm-l6", "--port", "8123"]
+server = subprocess.Popen([sys.executable, *command])
 body = urllib.request.Request("http://127.0.0.1:8123/embed", b'{"inputs": "a lion"}')
 body.add_header("Content-Type", "application/json")
 try:
