@@ -31,7 +31,7 @@ import torch
 from bench_deploy import RUNTIMES, open_encoder, write_graphs
 from bench_quality import ROOT, SCALES, load_data, make_config, make_model, make_trainer
 from bench_retrieval import PACKAGES, PIECE, RANGES, batches, collect, encode, mean_of_pieces, ndcg, pieces
-from measure import append_rows, make_parser
+from measure import MODEL, append_rows, make_parser
 from report import write_pages
 from torch import Tensor
 from torch.nn import functional as F
@@ -44,7 +44,7 @@ from modeling_lion import LionModel, LionPreTrainedModel
 sys.path.insert(0, str(ROOT / "examples"))
 
 from distill import find_teacher  # noqa: E402
-from search import MODEL, check_encoder  # noqa: E402
+from retrieval_lion.sources import check_source  # noqa: E402
 
 
 TOP = 10
@@ -85,7 +85,7 @@ def trained_models(task: str, args: argparse.Namespace) -> Iterator[tuple[str, L
 
 def encoders(task: str, args: argparse.Namespace) -> Iterator[tuple[str, LionPreTrainedModel, Evaluate]]:
     """The checkpoint and its teacher."""
-    check_encoder(args.model)
+    check_source(args.model)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     wanted = dict(zip(RANGES, args.documents, strict=False))
     documents = [x for found in collect(args.packages, tokenizer, wanted).values() for x in found]

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from measure import append_rows, in_new_process, is_measured, make_parser, peak_memory
+from measure import MODEL, PASSAGE_MODEL, append_rows, in_new_process, is_measured, make_parser, peak_memory
 from report import write_pages
 from torch import Tensor
 from torch.nn import functional as F
@@ -51,7 +51,8 @@ from docstrings import is_prose  # noqa: E402
 from documents import guides_of_packages  # noqa: E402
 from passages import mean_and_error  # noqa: E402
 from retrieval_lion.docstrings import docstrings, module_name, split_paragraphs  # noqa: E402
-from search import MODEL, PASSAGE_MODEL, check_encoder, files_of_package  # noqa: E402
+from retrieval_lion.documents import files_of_package  # noqa: E402
+from retrieval_lion.sources import check_source  # noqa: E402
 
 import modeling_lion  # noqa: E402, F401  (the Auto classes know LION from here on)
 
@@ -320,7 +321,7 @@ def main(args: list[str] | None = None) -> None:
     folders = {"LION": args.model, "LION for passages": args.passage_model}
     for name, folder in folders.items():
         if name in starts.values():
-            check_encoder(folder)
+            check_source(folder)
     folders["teacher"] = find_teacher(args.teacher) if "teacher" in starts.values() else ""
 
     tokenizer = AutoTokenizer.from_pretrained(folders[starts[args.encoders[0]]])  # all have the same

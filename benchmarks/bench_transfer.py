@@ -37,7 +37,7 @@ from pathlib import Path
 import torch
 from bench_quality import ROOT, Data, Experiment, accuracy, docstring_files, load_data, make_trainer
 from bench_retrieval import weights_hash
-from measure import append_rows, make_parser, read_rows
+from measure import MODEL, append_rows, make_parser, read_rows
 from report import best_rate, pack_bits, write_pages
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -63,7 +63,8 @@ sys.path.insert(0, str(ROOT / "examples"))
 import distill  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from retrieval_lion.docstrings import docstrings, module_name  # noqa: E402
-from search import MODEL, check_encoder, files_of_package  # noqa: E402
+from retrieval_lion.documents import files_of_package  # noqa: E402
+from retrieval_lion.sources import check_source  # noqa: E402
 
 from modeling_lion import linearize  # noqa: E402
 
@@ -514,7 +515,7 @@ def main(args: list[str] | None = None) -> None:
     args.scale = "quick" if args.quick else "cpu"
     threads = torch.get_num_threads()
     if TEXT_TASKS.keys() & set(args.tasks):
-        check_encoder(args.model)
+        check_source(args.model)
         args.teacher = distill.find_teacher(args.teacher)
     for task in args.tasks:
         torch.set_num_threads(args.threads)

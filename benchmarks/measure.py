@@ -26,6 +26,8 @@ import transformers
 from torch import Tensor
 
 
+MODEL = Path(__file__).resolve().parents[1] / "checkpoints" / "lion-minilm-l6"
+PASSAGE_MODEL = MODEL.with_name("lion-minilm-l6-passages")
 RESULTS = Path(__file__).parent / "results"
 TRAINING_FIELDS = ("steps", "learning_rate")  # of an experiment, which a variant may replace, too
 PUBLISHED_LIONS = ("LION-LIT", "LION-D", "LION-S")
