@@ -18,6 +18,7 @@ from ..verify import COARSEST
 from .exported import FEW, ExportedModel
 
 
+SECONDS_PER_LENGTH = 10  # of CPU time, behind which no call is repeated
 # The tolerance, as a multiple of torch's rounding error in the same dtype; errors were measured up to 2, 0.8 and 1
 # times that. `COARSEST` applies to bfloat16, in which OpenVINO also computes decays, which torch never does.
 ALLOWANCE = {"float32": 8, "float16": 2, "int8": 2}
@@ -114,7 +115,7 @@ def comparison(
     calls = {"exported": lambda: exported(**inputs), "torch": lambda: model(**inputs)}
     outputs, expected = (call() for call in calls.values())
     error, scale = largest_difference(outputs, expected, inputs)
-    seconds = cpu_seconds(calls, repeats)
+    seconds = cpu_seconds(calls, repeats, SECONDS_PER_LENGTH)
     size = " x ".join(map(str, next(iter(inputs.values())).shape))
     times = (median(s) for s in seconds.values()) if repeats else ()
     return Comparison(size + (f", padded {padding}" if padding else ""), error, scale, *times)
