@@ -37,6 +37,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 import run_mlm  # noqa: E402
 from docstrings import write_docstrings  # noqa: E402
 from lra import NO_LABEL, PAD_ID, TASKS, Task, load_task  # noqa: E402
+from script_tools.tables import find_texts  # noqa: E402
 from script_tools.training import accuracy  # noqa: E402
 from tokenization_lion import LionTokenizer  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
@@ -278,7 +279,7 @@ def load_mlm(cache_dir: Path, length: int, vocab_size: int, max_bytes: int) -> D
     texts = run_mlm.load_texts(data_args, training_args, str(cache_dir))
     tokenizer_dir = folder / f"tokenizer_{vocab_size}"
     if not (tokenizer_dir / "tokenizer_config.json").exists():  # one for all, as two trainings may differ
-        column = run_mlm.text_column(texts["train"])
+        (column,) = find_texts(texts["train"], "The data")
         LionTokenizer.train_from_iterator(iter(texts["train"][column]), vocab_size).save_pretrained(tokenizer_dir)
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
     splits = {
