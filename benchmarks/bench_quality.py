@@ -36,6 +36,7 @@ from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from report import write_pages
 from reports.names import COLORS
+from script_tools.tables import find_texts
 from script_tools.training import accuracy
 from tasks.lra import NO_LABEL, PAD_ID, TASKS, Task, load_task
 from tokenization_lion import LionTokenizer
@@ -283,7 +284,7 @@ def load_mlm(cache_dir: Path, length: int, vocab_size: int, max_bytes: int) -> D
     texts = run_mlm.load_texts(data_args, training_args, str(cache_dir))
     tokenizer_dir = folder / f"tokenizer_{vocab_size}"
     if not (tokenizer_dir / "tokenizer_config.json").exists():  # one for all, as two trainings may differ
-        column = run_mlm.text_column(texts["train"])
+        (column,) = find_texts(texts["train"], "The data")
         LionTokenizer.train_from_iterator(iter(texts["train"][column]), vocab_size).save_pretrained(tokenizer_dir)
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
     splits = {

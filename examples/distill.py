@@ -423,7 +423,7 @@ def nearest(vectors: np.ndarray, count: int) -> np.ndarray:
 def evaluate(
     model: PreTrainedModel, examples: list[dict[str, Tensor]], pooling: str, branches: Iterable[str] = ("both",)
 ) -> dict[str, dict[str, float]]:
-    """By branches, the `similarity` to the teacher of the linear encoder, which computes all lengths linearly."""
+    """The `similarity` to the teacher by branch of the linear encoder, which computes all lengths linearly."""
     model.eval()
     with attention_of(model, "sdpa"):
         teacher = encode(model, examples, pooling)

@@ -12,8 +12,8 @@ merged/.
 
 from dataclasses import dataclass, field
 
-import peft
 import script_tools  # noqa: F401 (before transformers, which it makes quiet)
+from peft import LoraConfig, PeftModel, get_peft_model
 from script_tools.arguments import parse_arguments
 from script_tools.checkpoints import asked_checkpoint
 from script_tools.class_names import has_fractions, in_order, label_names
@@ -76,7 +76,7 @@ def main(args: list[str] | None = None) -> Trainer:
     base = load_model(**options)
     # Queries, keys, values, outputs, the decays of LION-S and the MLP; those of LION-D, no matrix, as they are.
     decays = ["decay"] if getattr(base.config, "mixer_type", None) == "decay" else []
-    config = peft.LoraConfig(
+    config = LoraConfig(
         task_type="SEQ_CLS",
         target_modules="all-linear",
         exclude_modules=NEW_MODULES,
@@ -84,13 +84,13 @@ def main(args: list[str] | None = None) -> Trainer:
         r=lora_args.rank,
         lora_alpha=2 * lora_args.rank,
     )
-    model = peft.get_peft_model(base, config)
+    model = get_peft_model(base, config)
     model.print_trainable_parameters()
     trainer = Trainer(model, training_args, train_dataset=dataset, processing_class=tokenizer)
     trainer.train(resume_from_checkpoint=asked_checkpoint(training_args))
     trainer.save_model()
 
-    merged = peft.PeftModel.from_pretrained(load_model(), training_args.output_dir).merge_and_unload()
+    merged = PeftModel.from_pretrained(load_model(), training_args.output_dir).merge_and_unload()
     merged.save_pretrained(f"{training_args.output_dir}/merged")
     tokenizer.save_pretrained(f"{training_args.output_dir}/merged")
     return trainer

@@ -33,7 +33,7 @@ from transformers.hf_argparser import HfArg
 
 
 @dataclass
-class ImageArguments(arguments.HubArguments):
+class DataTrainingArguments(arguments.HubArguments):
     train_dir: str | None = HfArg(default=None, help="Image folder to train on.")
     validation_dir: str | None = HfArg(default=None, help="Image folder to evaluate on.")
     train_val_split: float = HfArg(default=0.15, help="Without validation images: this share of the training images.")
@@ -63,7 +63,7 @@ class ImageArguments(arguments.HubArguments):
 
 
 def load_images(
-    data_args: ImageArguments, training_args: TrainingArguments, cache_dir: str | None
+    data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None
 ) -> dict[str, Dataset]:
     """The images as splits "train" and "validation", the latter cut from the former if there is none."""
     workers = data_args.preprocessing_num_workers
@@ -98,7 +98,7 @@ class PixelValues:
     """
 
     def __init__(
-        self, processor, num_channels: int, ids: list[int], data_args: ImageArguments, augment: bool, seed: int
+        self, processor, num_channels: int, ids: list[int], data_args: DataTrainingArguments, augment: bool, seed: int
     ):
         self.processor = processor
         self.ids = ids
@@ -156,7 +156,7 @@ class MixupTrainer(training.OrderedTrainer):
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    setup = training.start(ImageArguments, args, has_scratch=True, has_predict=False)
+    setup = training.start(DataTrainingArguments, args, from_scratch=True, can_predict=False)
     model_args, data_args, training_args, config, checkpoint = setup
     training_args.remove_unused_columns = False  # the images are what the pixel values are made of
     datasets = load_images(data_args, training_args, model_args.cache_dir)

@@ -46,7 +46,7 @@ class MlmModelArguments(arguments.ModelArguments):
 
 
 @dataclass
-class MlmArguments(arguments.HubArguments):
+class DataTrainingArguments(arguments.HubArguments):
     train_file: str | None = HfArg(default=None, help=f"Training text: {', '.join(tables.FILE_TYPES)}.")
     validation_file: str | None = HfArg(default=None, help="Validation text.")
     validation_split_percentage: int = HfArg(
@@ -131,7 +131,7 @@ class MlmTrainer(training.OrderedTrainer, PackingTrainer):
 
 
 def load_texts(
-    data_args: MlmArguments, training_args: TrainingArguments, cache_dir: str | None
+    data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None
 ) -> dict[str, Dataset | IterableDataset]:
     """The texts as splits "train" and "validation", the latter cut from the former if there is none."""
     options = {"cache_dir": cache_dir, "streaming": data_args.streaming}
@@ -197,7 +197,7 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
     return LionTokenizer.train_from_iterator(texts, vocab_size, **limit)
 
 
-def sequence_length(data_args: MlmArguments, config: PreTrainedConfig) -> int:
+def sequence_length(data_args: DataTrainingArguments, config: PreTrainedConfig) -> int:
     length = data_args.max_seq_length or models.context_length(config)
     if (
         getattr(config, "position_embedding_type", "absolute") == "absolute"
@@ -210,7 +210,7 @@ def sequence_length(data_args: MlmArguments, config: PreTrainedConfig) -> int:
     return length
 
 
-def tokenize(dataset, tokenizer, data_args: MlmArguments, length: int, training_args: TrainingArguments):
+def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, training_args: TrainingArguments):
     """Sequences of `input_ids` of at most `length` tokens."""
     (column,) = tables.find_texts(dataset, "The data")
     options = {"batched": True, "remove_columns": dataset.column_names or list(next(iter(dataset)))}
@@ -259,7 +259,7 @@ def evaluate(trainer: Trainer) -> dict[str, float]:
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    setup = training.start(MlmArguments, args, MlmModelArguments, has_scratch=True, has_predict=False)
+    setup = training.start(DataTrainingArguments, args, MlmModelArguments, from_scratch=True, can_predict=False)
     model_args, data_args, training_args, config, checkpoint = setup
     length = sequence_length(data_args, config)
     datasets = load_texts(data_args, training_args, model_args.cache_dir)

@@ -243,7 +243,7 @@ def write_masks(trainer: Trainer, folder: Path, images: list[Path], inputs: Inpu
 
 def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
-    setup = training.start(SegmentationArguments, args, has_scratch=True)
+    setup = training.start(SegmentationArguments, args, from_scratch=True)
     model_args, data_args, training_args, config, checkpoint = setup
     training_args.remove_unused_columns = False  # the files are what the pixel values are made of
     training_args.batch_eval_metrics = True  # so that not all masks are in memory at once

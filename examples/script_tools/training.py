@@ -73,13 +73,17 @@ class Setup(NamedTuple):
 
 
 def start(
-    data_class: type, args: list[str] | None, model_class: type = ModelArguments, has_scratch=False, has_predict=True
+    data_class: type,
+    args: list[str] | None,
+    model_class: type = ModelArguments,
+    from_scratch: bool = False,
+    can_predict: bool = True,
 ) -> Setup:
     """Read and check the arguments of a script, which can train from scratch, and predict, or not."""
     model_args, data_args, training_args = parse_arguments((model_class, data_class, TrainingArguments), args)
-    check_arguments(model_args, training_args, has_predict)
+    check_arguments(model_args, training_args, can_predict)
     data_args.check(model_args, training_args)
-    if model_args.model_name_or_path is None and not has_scratch:
+    if model_args.model_name_or_path is None and not from_scratch:
         raise ValueError("This script is for trained models: give --model_name_or_path.")
     config, checkpoint = load_config(model_args), find_checkpoint(training_args)
     set_seed(training_args.seed)

@@ -75,7 +75,7 @@ def source(request, tmp_path) -> str:
 
 
 def texts(count: int = 7) -> list[str]:
-    """Of several lengths: shuffled, then sorted by length, then each twice."""
+    """Texts of several lengths: shuffled, then sorted by length, then each twice."""
     numbers = random.Random(0)
     rows = [" ".join(numbers.choices(WORDS, k=numbers.randint(1, 30))) for _ in range(count)]
     return [*rows, *sorted(rows, key=len), *(text for text in rows for _ in range(2))]
