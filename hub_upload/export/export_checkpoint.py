@@ -454,10 +454,12 @@ def run(args: argparse.Namespace) -> None:
 
 def fastest(found: list[Comparison], to: str) -> Iterator[str]:
     """A sentence for each of torch and the runtime: for which inputs it was the faster on this CPU."""
-    timed = [row for row in found if row.seconds is not None]
+    ratios = {
+        row.inputs: row.seconds / row.torch_seconds for row in found if row.seconds is not None and row.torch_seconds
+    }
     for name, rows in (
-        (to, [row for row in timed if row.seconds < row.torch_seconds]),
-        ("torch", [row for row in timed if row.seconds >= row.torch_seconds]),
+        (to, [inputs for inputs, ratio in ratios.items() if ratio < 1]),
+        ("torch", [inputs for inputs, ratio in ratios.items() if ratio >= 1]),
     ):
         if rows:
-            yield f"Faster on this CPU: {name}, for {', '.join(row.inputs for row in rows)}."
+            yield f"Faster on this CPU: {name}, for {', '.join(rows)}."
