@@ -30,7 +30,6 @@ from torch import Tensor
 from ..private_apis import is_dispatch_watched
 from .numerics import accumulation_dtype, needs_grad, save_for_backward, saved_for_backward, without_autocast
 from .plain import run_plain
-from .plan import CallPlan
 
 
 # Of the operators. Code that was loaded from beside weights has a namespace of its own: torch takes an operator that
@@ -70,7 +69,8 @@ def attention_operator(
             short text, where nobody follows which operators compute. They then take a `plan` by name.
 
     Returns:
-        A function that takes the arguments of the operator and a `plan` (attention/plan.py).
+        The operator. Its attribute `without_dispatcher` takes the same arguments and gives
+        what to call with them and a `plan` (attention/plan.py) instead, or `None`.
     """
     results = ", ".join(["Tensor"] * (2 + num_saved))
     schema = f"({INPUTS}, int chunk_size, str division, str head_directions) -> ({results})"
@@ -106,7 +106,7 @@ def attention_operator(
     def differentiate(ctx, grad, grad_denominator, *_):
         saved = saved_for_backward(ctx)
         inputs, results = saved[:5], saved[5:]
-        needs = ctx.needs_input_grad[-8:-3]
+        needs = ctx.needs_input_grad[:5]
         has_sums = ctx.division == "later"
         if not has_sums:
             grad_denominator = None
@@ -134,26 +134,23 @@ def attention_operator(
     operator.register_autograd(differentiate, setup_context=setup_context)
 
     # The operator without the dispatcher. Tools that draw graphs show the names of such classes.
-    def forward(ctx, plan, *inputs):
-        ctx.plan = plan
-        results = compute(*inputs, plan=plan)
-        setup_context(ctx, inputs, results)
-        return results
+    def setup_planned(ctx, inputs, output):
+        *inputs, ctx.plan = inputs
+        setup_context(ctx, inputs, output)
 
     def backward(ctx, *grads):
-        return None, *differentiate(ctx, *grads)
+        return *differentiate(ctx, *grads), None
 
-    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    function = type(f"lion_{name}", (torch.autograd.Function,), methods)
+    methods = {"forward": compute, "setup_context": setup_planned, "backward": backward}
+    function = type(f"lion_{name}", (torch.autograd.Function,), {x: staticmethod(f) for x, f in methods.items()})
 
-    def run(*inputs, plan: CallPlan | None = None):
+    def without_dispatcher(*inputs) -> Callable | None:
         if not is_direct or is_followed(inputs[0]):
-            return operator(*inputs)
-        if torch.is_grad_enabled() and needs_grad(*inputs):
-            return function.apply(plan, *inputs)
-        return compute(*inputs, plan=plan)
+            return None
+        return function.apply if torch.is_grad_enabled() and needs_grad(*inputs) else compute
 
-    return run
+    operator.without_dispatcher = without_dispatcher
+    return operator
 
 
 def is_followed(x: Tensor) -> bool:

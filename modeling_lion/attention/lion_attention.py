@@ -92,7 +92,8 @@ def lion_attention(
             sums = body(*prepared)  # called from here to keep stack traces short
             output, denominator = finish_plain(*sums, value.dtype, division, query.shape[-1])
         else:
-            output, denominator, *_ = operator(*inputs, plan=plan)
+            direct = operator.without_dispatcher(*inputs)
+            output, denominator, *_ = operator(*inputs) if direct is None else direct(*inputs, plan)
     return (output, denominator.unsqueeze(-1)) if returns_sums else output, None
 
 
