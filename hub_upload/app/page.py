@@ -144,7 +144,7 @@ def build_search(served: Served) -> None:
         with gradio.Column():
             query = gradio.Textbox("why is it fast on long documents?", label="Query", elem_id="query")
             whole = gradio.Checkbox(
-                True,
+                False,
                 label="One pass over each document, with its name",
                 elem_id="whole",
             )
