@@ -3,9 +3,9 @@
 
 from collections import defaultdict
 
-from measure import latest, markdown_table
+from measure import latest
 
-from reports.cells import grid
+from reports.cells import grid, markdown_table
 from reports.registry import Read, table
 
 

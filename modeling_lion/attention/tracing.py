@@ -39,9 +39,9 @@ def is_readable(x: Tensor) -> bool:
     Whether Python can read the values of `x`: not in a graph, nor while a CUDA graph is captured, on the meta device,
     or within `torch.func.vmap`.
     """
-    if x.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if is_tracing(x) or x.device.type == "meta" or is_batched_by_vmap(x):
         return False
-    return not (is_tracing(x) or x.device.type == "meta" or is_batched_by_vmap(x))
+    return x.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
 
 
 def allows_custom_op(query: Tensor) -> bool:

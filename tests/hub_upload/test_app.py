@@ -17,6 +17,7 @@ from hub_upload_lion.app.figures import mask_figure, reach_figure, similarity_fi
 from hub_upload_lion.app.panels import load_served
 from hub_upload_lion.cli import main
 from PIL import Image
+from retrieval_lion import encoders
 from retrieval_lion.search import index as search
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
@@ -126,9 +127,9 @@ def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monk
     (tmp_path / "empty.txt").write_text("")
     files = [str(tmp_path / name) for name in ("lions.md", "empty.txt", "picture.png", "other/lions.md")]
     read = []
-    encode_documents = search.SentenceEncoder.encode_documents
+    encode_documents = encoders.SentenceEncoder.encode_documents
     monkeypatch.setattr(
-        search.SentenceEncoder,
+        encoders.SentenceEncoder,
         "encode_documents",
         lambda self, documents: read.append([x.name for x in documents]) or encode_documents(self, documents),
     )
