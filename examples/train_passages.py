@@ -213,6 +213,11 @@ def main(args: list[str] | None = None) -> dict[str, float]:
     resumed = find_checkpoint(training_args)
     model = AutoModel.from_pretrained(options.model_name_or_path, add_pooling_layer=False)
     tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
+    if Path(options.model_name_or_path, "adapter_config.json").is_file():
+        raise ValueError(
+            f"--model_name_or_path {options.model_name_or_path} is an adapter: give the model that it changes, with "
+            "--lora_rank, or merge it and save that."
+        )
     if options.lora_rank is not None:
         model = with_adapter(model, options.lora_rank)
     teacher = None

@@ -16,10 +16,10 @@ class CallPlan:
         self.made: dict[Hashable, object] = {}
 
     def share(self, make: Callable, *tensors: Tensor, options: tuple = ()):
-        """`make(*tensors, *options)`, which depends on nothing but shapes, strides and dtypes of the tensors."""
+        """`make(*tensors, *options)`, which depends on shapes, strides, dtypes and devices of the tensors only."""
         key = [make, options]
         for x in tensors:
-            key += x.shape, x.stride(), x.dtype
+            key += x.shape, x.stride(), x.dtype, x.device
         key = tuple(key)
         found = self.made.get(key)
         if found is None:

@@ -86,7 +86,7 @@ def test_errors_of_all_ranges_are_those_of_their_documents():
         parts.append({"documents": len(x), "ndcg": mean, "ndcg_error": error})
     expected = torch.cat(gains)
     error = expected.std() / len(expected) ** 0.5
-    assert import_module("report").all_ranges(parts) == f"{expected.mean():.3f} ± {error:.3f}"
+    assert import_module("reports.retrieval").all_ranges(parts) == f"{expected.mean():.3f} ± {error:.3f}"
 
 
 def test_pieces_make_the_scores(bench):
