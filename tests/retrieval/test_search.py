@@ -349,6 +349,12 @@ def test_documents_have_the_names_of_their_headings():
     assert list(texts.documents_of_text(" \n\n", "a.txt")) == []
 
 
+def test_documents_have_no_single_surrogates(tmp_path):
+    (tmp_path / "a.py").write_text('"\\ud800 ends no pair."')
+    (found,) = texts.documents_of(str(tmp_path / "a.py"), str(tmp_path))
+    assert found.text == "\ufffd ends no pair."
+
+
 def test_documents_of_long_files(tmp_path, monkeypatch):
     """Parts have all passages, each at its place."""
     monkeypatch.setattr(texts, "LONGEST_DOCUMENT", 5000)
