@@ -27,7 +27,6 @@ from statistics import median
 
 import add_examples  # noqa: F401 (examples/ can be imported from here on)
 import documents as sources
-import passages
 import torch
 import train_passages
 from bench_retrieval import GUIDES, weights_hash
@@ -36,6 +35,7 @@ from measure import append_rows, interleaved, is_measured, make_parser
 from peft import PeftModel
 from report import write_pages
 from retrieval_lion.sources import base_of_adapter
+from script_tools import passages
 from torch import nn
 from transformers import AutoModel, AutoTokenizer
 

@@ -29,7 +29,9 @@ from pathlib import Path
 import script_tools  # noqa: F401 (before transformers, which it makes quiet)
 import torch
 from hub_upload_lion.sentence_modules import copy_modules, encoder_folder
-from passages import (
+from script_tools.arguments import check_paths, parse_arguments
+from script_tools.checkpoints import find_checkpoint
+from script_tools.passages import (
     READINGS,
     Document,
     Row,
@@ -45,8 +47,6 @@ from passages import (
     text_rows,
     vectors_of_rows,
 )
-from script_tools.arguments import check_paths, parse_arguments
-from script_tools.checkpoints import find_checkpoint
 from script_tools.training import EpochCallback, save_metrics, train
 from torch import Tensor, nn
 from torch.nn import functional as F

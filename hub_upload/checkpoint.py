@@ -230,6 +230,9 @@ def new_folder(path: str | Path) -> Iterator[Path]:
         folder = Path(temporary) / path.name
         folder.mkdir()
         yield folder
+        for file in folder.rglob("*"):  # safetensors writes files that nobody else can read
+            if file.is_file():
+                file.chmod(file.stat().st_mode | folder.stat().st_mode & 0o444)
         if path.is_dir():
             path.rmdir()
         folder.rename(path)

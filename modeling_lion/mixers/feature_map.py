@@ -6,6 +6,7 @@ off.
 
 from collections.abc import Callable
 from functools import partial
+from types import FunctionType
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,10 @@ def register_feature_map(function: Callable, *, name: str | None = None, is_posi
 
     Raises:
         ValueError: if another function has the name.
+        TypeError: if it is neither a function with a name nor a class: saving would not find it again.
     """
+    if not isinstance(function, (type, FunctionType)) or function.__name__ == "<lambda>":
+        raise TypeError(f"{function!r} is no feature map: give a function that `def` makes, or a class.")
     name = function.__name__ if name is None else name
     known = FEATURE_MAPS[name].function if name in FEATURE_MAPS else None
     if known is not None and known.__qualname__ != function.__qualname__:

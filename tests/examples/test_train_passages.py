@@ -37,7 +37,7 @@ def documents():
 
 @pytest.fixture
 def passages():
-    return import_module("passages")
+    return import_module("script_tools.passages")
 
 
 @pytest.fixture

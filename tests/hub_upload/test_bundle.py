@@ -61,6 +61,10 @@ def test_a_bundle_is_complete(bundle):
     }
 
 
+def test_whoever_may_read_one_file_may_read_all(bundle):
+    assert len({path.stat().st_mode for path in bundle.folder.rglob("*") if path.is_file()}) == 1
+
+
 def test_the_code_is_that_of_the_package(bundle):
     code = {path.name: path.read_text(encoding="utf-8") for path in bundle.folder.glob("*.py")}
     assert code == portable_code()

@@ -1,6 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Mixers and feature maps from elsewhere: configurations, saving, loading with and without this package, training."""
 
+import functools
 import importlib
 import json
 import re
@@ -205,11 +206,13 @@ def test_the_trainer_trains_and_saves_them(outside, tmp_path):
     [
         ("import modeling_lion.mixers", "write `from package import name`"),
         ("from .neighbour import x", "it may import no file beside it"),
+        ("from neighbour import x", "it may import no file beside it"),
         ("from modeling_lion import linearize", "it imports linearize of modeling_lion, which models do not need"),
     ],
 )
 def test_what_cannot_travel_is_said_and_the_weights_are_saved(line, message, outside, tmp_path, log):
     model = make_model()
+    (outside / "neighbour.py").write_text("x = 1", encoding="utf-8")
     (outside / "retention.py").write_text(f"{line}\n{RETENTION}", encoding="utf-8")
     model.save_pretrained(tmp_path / "model")
     assert re.search(f"retention.py.* is not saved: {re.escape(message)}.*imported before", "\n".join(log))
@@ -225,20 +228,30 @@ def test_a_class_without_a_file_is_said(outside, tmp_path, log):
     assert "RetentionMixer is not saved: define it in a file of its own, and import that." in "\n".join(log)
 
 
+def make_cube():
+    def cube(x):
+        return x**3
+
+    return cube
+
+
 def test_names_are_given_once(outside):
     with pytest.raises(ValueError, match="Nameless has no `name`"):
         register_mixer(type("Nameless", (LinearMixer,), {}))
     with pytest.raises(ValueError, match="The mixer 'softmax' is SoftmaxMixer: give Other another `name`"):
         register_mixer(type("Other", (SoftmaxMixer,), {}))
     with pytest.raises(ValueError, match="The feature map 'relu' is relu: give another `name`"):
-        register_feature_map(lambda x: x, name="relu")
+        register_feature_map(make_cube(), name="relu")
+    for nameless in (lambda x: x, functools.partial(make_cube(), 1), torch.nn.ReLU()):
+        with pytest.raises(TypeError, match="give a function that `def` makes, or a class"):
+            register_feature_map(nameless, name="nameless")
     importlib.import_module("retention")
     importlib.reload(sys.modules["retention"])  # as a cell of a notebook that runs again
     assert registry.MIXERS["retention"] is sys.modules["retention"].RetentionMixer
 
 
 def test_a_map_that_is_not_positive_is_not_divided_by(outside):
-    register_feature_map(lambda x: x**3, name="cube", is_positive=False)
+    register_feature_map(make_cube(), is_positive=False)
     with pytest.raises(StrictDataclassError, match='`feature_map="cube"` with `normalization="sum"`'):
         LionConfig(feature_map="cube")
     assert LionConfig(feature_map="cube", normalization="none").feature_map == "cube"
