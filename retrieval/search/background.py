@@ -50,7 +50,7 @@ def socket_path(model: str, base: str | None) -> Path:
     parent = os.environ.get("XDG_RUNTIME_DIR", "")
     if not os.path.isdir(parent) or os.stat(parent).st_uid != os.getuid():  # as after `su`
         parent = tempfile.gettempdir()
-    folder = Path(parent, f"lion-{os.getuid()}")
+    folder = Path(parent, f"lion-{os.getuid()}").absolute()
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
