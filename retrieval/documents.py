@@ -22,6 +22,7 @@ TEXT_FILES = (".txt", ".md", ".rst")
 MOST_BYTES = 100_000_000  # of a file
 # Bytes that no text has; beside white space there is the escape, of colours.
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 # Markdown's and reStructuredText's.
 HEADING = re.compile(r"^#+ +(\S.*?) *#*$|^([^\s.:#].{2,80})\n([-=~*#])\3{2,}\s*$", re.MULTILINE)
 HEAD = 3000  # characters of a text, among which a heading is its name
@@ -32,6 +33,11 @@ BATCH_CHARACTERS = 40_000  # read together; some seconds, behind which reading c
 def printable(path: str | Path) -> str:
     """A path for people, and for tokenizers, which take no bytes that are not UTF-8."""
     return os.fsencode(path).decode(errors="replace")
+
+
+def without_surrogates(text: str) -> str:
+    """A text with U+FFFD for single surrogates, which escapes of Python and JSON can make, and no tokenizer takes."""
+    return SURROGATE.sub("\ufffd", text)
 
 
 def read_text(path: str | Path) -> str:
@@ -173,5 +179,5 @@ def documents_of(file: str, folder: str) -> Iterator[Document]:
     for docstring in docstrings(file, module_name(file, folder)):
         paragraphs = split_paragraphs(docstring.text)
         if paragraphs and not any(part.startswith("_") for part in docstring.name.split(".")):
-            text = paragraphs[0][:LONGEST]
+            text = without_surrogates(paragraphs[0][:LONGEST])
             yield Document(docstring.name, text, ((0, len(text)),), (docstring.name,))

@@ -33,8 +33,8 @@ def check_source(source: str | Path) -> None:
 
 def base_of_adapter(folder: str | Path) -> str | None:
     """
-    The model that a folder with an adapter of PEFT changes: a folder, seen from the current one, the adapter's or
-    those above it, or else a name on the Hub. `None` if the folder has no adapter.
+    The model that a folder with an adapter of PEFT changes: the full path of a folder, seen from the current one, the
+    adapter's or those above it, or else a name on the Hub. `None` if the folder has no adapter.
 
     Raises:
         ValueError: if its configuration is damaged.
@@ -47,13 +47,16 @@ def base_of_adapter(folder: str | Path) -> str | None:
         places = [Path(name), *(place / name for place in path.resolve().parents)]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} names no `base_model_name_or_path`: save the adapter again.") from error
-    return next((str(place) for place in places if place.is_dir()), name)
+    return next((str(place.resolve()) for place in places if place.is_dir()), name)
 
 
-def files_of_model(model: str) -> list[tuple[str, int, int]]:
-    """Names, times and sizes of a model's files, and of its base if it is an adapter; none if it is on the Hub."""
+def files_of_model(model: str, base: str | None = None) -> list[tuple[str, int, int]]:
+    """
+    Names, times and sizes of a model's files, and of its base if it is an adapter (by default what `base_of_adapter`
+    says); none if it is on the Hub.
+    """
     files = [path for path in Path(model).rglob("*") if path.is_file()] if Path(model).is_dir() else []
-    base = base_of_adapter(model)
+    base = base or base_of_adapter(model)
     found = sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
     return found + ([] if base is None else files_of_model(base))
 

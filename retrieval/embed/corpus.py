@@ -2,15 +2,18 @@
 """A corpus in Parquet, JSONL or text files, and its shards: what one worker reads at once, and writes as one file."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..documents import TEXT_FILES, name_of, printable, read_text
+from ..documents import TEXT_FILES, name_of, printable, read_text, without_surrogates
 
 
+MANIFEST = "_embed.json"  # in a folder of vectors; readers of Parquet ignore names with "_"
 PARQUET, LINES = (".parquet", ".pq"), (".jsonl", ".ndjson")
 
 
@@ -30,47 +33,79 @@ class Text(NamedTuple):
     text: str
 
 
+class File(NamedTuple):
+    """A file of a corpus: its full path, and the name that no other file of the corpus has in ids."""
+
+    path: str
+    name: str
+
+
 class Shard(NamedTuple):
     """
     A part of a corpus.
 
     Attributes:
-        files: one of Parquet or JSONL, or some text files; each the folder that it was found in, and its path there.
+        files: one of Parquet or JSONL, or some text files.
         first, end: rows of Parquet; bytes of JSONL, in which lines begin; 0 for text files.
     """
 
-    files: tuple[tuple[str, str], ...]
+    files: tuple[File, ...]
     first: int = 0
     end: int = 0
 
 
-def find_files(sources: Sequence[str | Path]) -> list[tuple[str, str]]:
+def find_files(sources: Sequence[str | Path], out: Path | None = None) -> list[File]:
     """
-    The files that are given, and those in folders and below without hidden ones: of each its folder and path there.
+    The files that are given, and those in folders and below, without hidden ones and what `lion embed` wrote; each
+    once.
+
+    Args:
+        sources: files and folders.
+        out: folder of the job, which is left out even if it is a source, as `corpus/*` makes it.
 
     Raises:
         FileNotFoundError: if a source is neither.
         ValueError: if there is nothing to read.
     """
     kinds = (*PARQUET, *LINES, *TEXT_FILES)
-    found = []
+    found: dict[Path, str] = {}
     for source in map(Path, sources):
         if source.is_file():
             if source.suffix.lower() not in kinds:
                 raise ValueError(f"{source} has none of the endings {', '.join(kinds)}.")
-            found.append((str(source.resolve().parent), source.name))
+            found.setdefault(source.parent.resolve() / source.name, source.name)
         elif source.is_dir():
-            paths = (path.relative_to(source) for path in source.rglob("*") if path.suffix.lower() in kinds)
+            inside = [path.relative_to(source) for path in source.rglob("*")]
+            vectors = {x.parent for x in inside if x.name == MANIFEST and len(x.parts) > 1}
+            paths = (x for x in inside if x.suffix.lower() in kinds and vectors.isdisjoint(x.parents))
             visible = (x for x in paths if not any(part.startswith((".", "_")) for part in x.parts))
-            found += [(str(source.resolve()), str(x)) for x in sorted(visible) if (source / x).is_file()]
+            for path in sorted(x for x in visible if (source / x).is_file()):
+                found.setdefault(source.resolve() / path, str(path))
         else:
             raise FileNotFoundError(f"{source} is neither a file nor a folder.")
+    if out is not None:
+        out = out.resolve()
+        found = {path: name for path, name in found.items() if not path.is_relative_to(out)}
     if not found:
         raise ValueError(f"There is nothing to read: no file ends with {', '.join(kinds)}.")
-    return found
+    return [File(str(path), printable(name)) for path, name in distinct_names(found).items()]
 
 
-def make_shards(files: Sequence[tuple[str, str]], columns: Columns, shard_bytes: int) -> list[Shard]:
+def distinct_names(names: dict[Path, str]) -> dict[Path, str]:
+    """Names of files by their full paths; those that are there twice with as many folders in front as it takes."""
+    while True:
+        counts = Counter(names.values())
+        longer = {
+            path: str(Path(*path.parts[-len(Path(name).parts) - 1 :]))
+            for path, name in names.items()
+            if counts[name] > 1
+        }
+        if not longer:
+            return names
+        names = names | longer
+
+
+def make_shards(files: Sequence[File], columns: Columns, shard_bytes: int) -> list[Shard]:
     """
     Divide a corpus into parts of about `shard_bytes` of text. The same files always give the same shards.
 
@@ -79,7 +114,7 @@ def make_shards(files: Sequence[tuple[str, str]], columns: Columns, shard_bytes:
     """
     shards, texts, size = [], [], 0
     for file in files:
-        path = Path(*file)
+        path = Path(file.path)
         suffix = path.suffix.lower()
         if suffix in PARQUET:
             shards += [Shard((file,), *rows) for rows in rows_of_shards(path, columns, shard_bytes)]
@@ -100,7 +135,7 @@ def rows_of_shards(path: Path, columns: Columns, shard_bytes: int) -> Iterator[t
     """The first row and the one behind the last of each shard of a Parquet file, none over two row groups."""
     with pq.ParquetFile(path) as file:
         schema, about = file.schema_arrow, file.metadata
-        if columns.text not in schema.names or "string" not in str(schema.field(columns.text).type):
+        if columns.text not in schema.names or not is_text(schema.field(columns.text).type):
             raise ValueError(
                 f"{path} has no texts {columns.text!r}; it has {', '.join(schema.names)}: give --text_column."
             )
@@ -114,16 +149,23 @@ def rows_of_shards(path: Path, columns: Columns, shard_bytes: int) -> Iterator[t
             first += group.num_rows
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are strings."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
 def read_shard(shard: Shard, columns: Columns) -> Iterator[Text]:
     """
     The texts of a shard; those without a letter or sign are left out. A text without an id gets the name of its file,
-    and of Parquet its row, of JSONL the byte at which its line begins.
+    and of Parquet its row, of JSONL the byte at which its line begins. Single surrogates become U+FFFD.
 
     Raises:
         ValueError: if a line of JSONL is no object with a text, or a file is no text.
     """
-    for folder, inside in shard.files:
-        path, suffix = Path(folder, inside), Path(inside).suffix.lower()
+    for file in shard.files:
+        path = Path(file.path)
+        suffix = path.suffix.lower()
         if suffix in PARQUET:
             texts = rows_of_parquet(path, shard, columns)
         elif suffix in LINES:
@@ -132,12 +174,12 @@ def read_shard(shard: Shard, columns: Columns) -> Iterator[Text]:
             text = read_text(path)
             texts = [(None, {columns.text: text, columns.name: name_of(text, path)})]
         for place, fields in texts:
-            if not str(fields[columns.text] or "").strip():
-                continue
-            own = fields.get(columns.id)
-            default = printable(inside) + ("" if place is None else f":{place}")
-            name = fields.get(columns.name)
-            yield Text(default if own is None else str(own), None if name is None else str(name), fields[columns.text])
+            text, own, name = (
+                None if (value := fields.get(column)) is None else without_surrogates(str(value)) for column in columns
+            )
+            if (text or "").strip():
+                default = file.name + ("" if place is None else f":{place}")
+                yield Text(default if own is None else own, name, text)
 
 
 def rows_of_parquet(path: Path, shard: Shard, columns: Columns) -> Iterator[tuple[int, dict]]:

@@ -19,10 +19,7 @@ from ..documents import Document, batches
 from ..encoders import SentenceEncoder, load_encoder
 from ..files import replaced
 from ..sources import hash_of_model
-from .corpus import Columns, Shard, Text, find_files, make_shards, read_shard
-
-
-MANIFEST = "_embed.json"  # readers of Parquet ignore names with "_"
+from .corpus import MANIFEST, Columns, File, Shard, Text, find_files, make_shards, read_shard
 
 
 @dataclass(frozen=True)
@@ -77,9 +74,13 @@ def begin_job(
     """
     if shard_bytes < 1:
         raise ValueError(f"shards of {shard_bytes} bytes have no text: give at least 1.")
-    files = find_files(sources)
+    manifest = folder / MANIFEST
+    is_new = not manifest.is_file()
+    if is_new and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} exists, and was not written by `lion embed`: give another --out.")
+    files = find_files(sources, folder)
     settings = {
-        "files": [[*file, Path(*file).stat().st_size] for file in files],
+        "files": [[*file, *state_of(file)] for file in files],
         "model": hash_of_model(model),
         "columns": list(columns),
         "one_pass": one_pass,
@@ -87,20 +88,23 @@ def begin_job(
         "with_text": with_text,
         "shard_bytes": shard_bytes,
     }
-    manifest = folder / MANIFEST
-    if manifest.is_file():
+    if not is_new:
         before = json.loads(manifest.read_text(encoding="utf-8"))
         if other := [name for name, value in settings.items() if before.get(name) != value]:
             raise ValueError(
                 f"{folder} has vectors with other settings ({', '.join(other)}): give the same to go on, or another "
                 "--out."
             )
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists, and was not written by `lion embed`: give another --out.")
     shards = make_shards(files, columns, shard_bytes)
     with replaced(manifest) as unfinished:
         unfinished.write_text(json.dumps(settings), encoding="utf-8")
     return Job(shards, folder, model, columns, one_pass, whole_texts, with_text)
+
+
+def state_of(file: File) -> tuple[int, int]:
+    """Size in bytes and time in nanoseconds, one of which changes with the contents."""
+    status = Path(file.path).stat()
+    return status.st_size, status.st_mtime_ns
 
 
 class Worker:

@@ -19,11 +19,12 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from ..sources import files_of_model
+from ..sources import base_of_adapter, files_of_model
 
 
 START_SECONDS = 30  # until the process listens; it loads the encoder later
@@ -38,21 +39,23 @@ def is_possible() -> bool:
     return hasattr(socket, "AF_UNIX")
 
 
-def socket_path(model: str) -> Path:
+def socket_path(model: str, base: str | None) -> Path:
     """
-    Where the process for a model listens: in a folder that only this user can open. Another version of this package,
-    another Python or other times of the model's files are another process.
+    Where the process for a model, and the base that it changes, listens: in a folder that only this user can open.
+    Another version of this package, another Python or other times of the model's files are another process.
 
     Raises:
         BackgroundError: if the folder belongs to somebody else.
     """
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    folder = Path(base, f"lion-{os.getuid()}")
+    parent = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not os.path.isdir(parent) or os.stat(parent).st_uid != os.getuid():  # as after `su`
+        parent = tempfile.gettempdir()
+    folder = Path(parent, f"lion-{os.getuid()}").absolute()
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise BackgroundError(f"{folder} is open to others: delete it, or give --keep_minutes 0.")
-    about = repr((model, files_of_model(model), sys.executable, version("lion-transformers")))
+    about = repr((model, base, files_of_model(model, base), sys.executable, version("lion-transformers")))
     return folder / f"{hashlib.sha256(about.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.socket"
 
 
@@ -72,9 +75,10 @@ def ask(model: str, request: dict, keep_minutes: float) -> Iterator[dict]:
         BackgroundError: if the process ends before its last answer.
         ValueError: what the process raised; its message is for people.
     """
-    path = socket_path(model)
+    base = base_of_adapter(model)  # seen from the current folder, which the process does not have
+    path = socket_path(model, base)
     for attempt in (1, 2):  # it may end, because nobody has asked, just when it is found
-        with connected(path, model, keep_minutes) as connection:
+        with connected(path, model, base, keep_minutes) as connection:
             is_empty = True
             with contextlib.suppress(ConnectionError), connection.makefile("rw", encoding="utf-8") as stream:
                 stream.write(json.dumps(request) + "\n")
@@ -96,7 +100,7 @@ def log_of(path: Path) -> Path:
     return path.with_suffix(".log")
 
 
-def connected(path: Path, model: str, keep_minutes: float) -> socket.socket:
+def connected(path: Path, model: str, base: str | None, keep_minutes: float) -> socket.socket:
     """A connection to the process that listens at a path, or to a new one."""
     process, stop = None, time.monotonic() + START_SECONDS
     while True:
@@ -107,7 +111,7 @@ def connected(path: Path, model: str, keep_minutes: float) -> socket.socket:
         except OSError:
             connection.close()
         if process is None:
-            command = [sys.executable, "-W", "ignore", "-m", __name__, str(path), model, str(keep_minutes)]
+            command = [sys.executable, "-W", "ignore", "-m", __name__, str(path), model, base or "", str(keep_minutes)]
             with log_of(path).open("w") as log:
                 options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": path.parent}
                 process = subprocess.Popen(command, start_new_session=True, **options)
@@ -168,6 +172,9 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                         return
                     except (ValueError, OSError, ImportError) as error:
                         event = {"error": str(error)}
+                    except Exception as error:
+                        traceback.print_exc()  # to the log
+                        event = {"error": f"{type(error).__name__}: {error}"}
                 yield event
                 if "error" in event:
                     return
@@ -182,8 +189,8 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 def main() -> None:
-    """The process: `python -m retrieval_lion.search.background SOCKET MODEL MINUTES`."""
-    path, model, minutes = sys.argv[1:]
+    """The process: `python -m retrieval_lion.search.background SOCKET MODEL BASE MINUTES`."""
+    path, model, base, minutes = sys.argv[1:]
 
     class Lazy:
         """A `Searcher` that is imported by the first request, so that an error of it reaches who asked."""
@@ -194,7 +201,7 @@ def main() -> None:
             if self.searcher is None:
                 from .searcher import Searcher
 
-                self.searcher = Searcher(model)
+                self.searcher = Searcher(model, base or None)
             yield from self.searcher.answers(request)
 
     import fcntl

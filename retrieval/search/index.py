@@ -87,6 +87,8 @@ class Index:
         """The passages nearest to the vector of a query, of those that have been read, the best first."""
         answers = []
         for score, key, n in self.vectors.search(query, top):
+            if key not in self.documents:  # of another index with these vectors, made before a file was changed
+                continue
             name, text, spans, places = self.documents[key]
             answers.append(Answer(score, name, places[n], text[slice(*spans[n])]))
         return answers

@@ -61,11 +61,11 @@ class Searcher:
     Answers requests with one encoder, which is loaded by the first.
 
     Args:
-        model: as `load_encoder` takes it.
+        model, base: as `load_encoder` takes them.
     """
 
-    def __init__(self, model: str):
-        self.model, self.files = model, files_of_model(model)
+    def __init__(self, model: str, base: str | None = None):
+        self.model, self.base, self.files = model, base, files_of_model(model, base)
         self.encoder = None
         self.sources: dict[Path, tuple[Texts, SavedVectors]] = {}
 
@@ -97,7 +97,7 @@ class Searcher:
         documents, left_out = texts.documents()
         yield from ({"message": f"Left out: {reason}"} for reason in left_out)
         if self.encoder is None:
-            self.encoder = load_encoder(self.model)
+            self.encoder = load_encoder(self.model, base=self.base)
         encoder = SentenceEncoder(self.encoder, in_pieces=not request["one_pass"])
         index, query = Index(documents, vectors), request["query"]
         is_first_given = False

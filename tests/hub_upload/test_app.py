@@ -17,7 +17,7 @@ from hub_upload_lion.app.figures import mask_figure, reach_figure, similarity_fi
 from hub_upload_lion.app.panels import load_served
 from hub_upload_lion.cli import main
 from PIL import Image
-from retrieval_lion import encoders
+from retrieval_lion import documents, encoders
 from retrieval_lion.search import index as search
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
@@ -133,7 +133,7 @@ def test_the_passage_is_found_in_files_that_are_read_once(served, tmp_path, monk
         "encode_documents",
         lambda self, documents: read.append([x.name for x in documents]) or encode_documents(self, documents),
     )
-    monkeypatch.setattr(search, "BATCH_CHARACTERS", 20)
+    monkeypatch.setattr(documents, "BATCH_CHARACTERS", 20)
     first, second, last = find(encoder, "Lions: " + texts[1], "A zebra.", files)
     assert (first.share, second.share, last.share) == (0.25, 0.75, 1) and len(first.answers) == 1
     assert read == [["pasted text"], ["Lions"], ["lions"]]

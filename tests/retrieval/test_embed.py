@@ -47,6 +47,12 @@ def write_lines(path: Path, rows) -> Path:
     return path
 
 
+def all_texts(sources: list[Path]) -> list[corpus.Text]:
+    columns = corpus.Columns()
+    shards = corpus.make_shards(corpus.find_files(sources), columns, 10_000)
+    return [text for shard in shards for text in corpus.read_shard(shard, columns)]
+
+
 def embed(model: Path, out: Path, *files, options=()) -> list[dict]:
     """The rows that a call writes, in the order of ids and passages."""
     arguments = ["embed", *map(str, files), "--out", str(out), "--model", str(model), *map(str, options)]
@@ -129,6 +135,48 @@ def test_every_row_is_in_one_shard(rows_of_group, shard_bytes, tmp_path):
     assert found == {f"a.parquet:{n}": sentence(n) for n in range(30) if n != 5}
 
 
+def test_texts_of_parquet_may_be_large_or_of_a_dictionary(tmp_path):
+    texts = [sentence(n) for n in range(3)]
+    kinds = (pa.large_string(), pa.dictionary(pa.int32(), pa.string()))
+    for n, kind in enumerate(kinds):
+        pq.write_table(pa.table({"text": pa.array(texts).cast(kind)}), tmp_path / f"{n}.parquet")
+    assert [text.text for text in all_texts([tmp_path])] == texts * len(kinds)
+
+
+def test_single_surrogates_are_replaced(model, tmp_path):
+    row = {"id": "a\ud800", "text": "A lion\udfff sleeps.", "name": "\udc00lion"}
+    (found,) = embed(model, tmp_path / "out", write_lines(tmp_path / "a.jsonl", [row]), options=["--with_text"])
+    assert found["id"] == "a\ufffd" and found["text"] == "A lion\ufffd sleeps." and found["end"] == len(row["text"])
+    (text,) = all_texts([tmp_path / "a.jsonl"])
+    assert text.name == "\ufffdlion"
+
+
+def test_ids_are_of_one_text(tmp_path):
+    """Also if files in several folders have the same name; a file that is given twice is read once."""
+    for name in ("x/data/a.txt", "y/data/a.txt", "y/data/b.txt", "z/data/a.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"A lion in {name}.")
+    folders = [tmp_path / name / "data" for name in "xy"]
+    found = {text.id: text.text for text in all_texts([*folders, folders[1] / "b.txt", folders[0], tmp_path / "z"])}
+    # One folder in front of the first two gives "data/a.txt", as the last source calls its own.
+    assert found == {
+        "x/data/a.txt": "A lion in x/data/a.txt.",
+        "y/data/a.txt": "A lion in y/data/a.txt.",
+        "b.txt": "A lion in y/data/b.txt.",
+        "z/data/a.txt": "A lion in z/data/a.txt.",
+    }
+
+
+def test_vectors_are_no_corpus(model, tmp_path):
+    """Those of this job and of others, with --out in a folder that is read."""
+    write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n)} for n in range(3)])
+    (tmp_path / "mine").mkdir()
+    for name in ("mine", "other"):
+        for sources in ([tmp_path], [tmp_path], sorted(tmp_path.iterdir()))[: 3 if name == "mine" else 1]:
+            found = embed(model, tmp_path / name, *sources, options=["--with_text"])
+            assert [row["id"] for row in found] == ["0", "1", "2"]
+
+
 def test_it_goes_on_with_what_is_missing(model, tmp_path, monkeypatch):
     file = write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n)} for n in range(60)])
     options = ["--shard_bytes", 500]
@@ -161,8 +209,9 @@ def test_other_settings_and_other_files_are_refused(model, tmp_path, capsys):
     other = text_checkpoint(tmp_path / "other", "LionModel", pooling="mean", num_hidden_layers=1)
     assert cli.main([*arguments[:2], "--model", str(other), "--out", str(out)]) == 1
     assert "other settings (model)" in capsys.readouterr().err
-    file.write_text('{"text": "A lion roars."}')
-    assert cli.main([*arguments, str(out)]) == 1 and "other settings (files)" in capsys.readouterr().err
+    for text in ("A lion roars.", "A lion", "A crow"):  # the last two have as many bytes
+        file.write_text(json.dumps({"text": text}))
+        assert cli.main([*arguments, str(out)]) == 1 and "other settings (files)" in capsys.readouterr().err
     assert cli.main([*arguments, str(tmp_path)]) == 1
     assert "was not written by `lion embed`" in capsys.readouterr().err
 
@@ -176,6 +225,7 @@ def test_other_settings_and_other_files_are_refused(model, tmp_path, capsys):
         ("a.csv", "text", "a.csv has none of the endings .parquet, .pq, .jsonl"),
         ("a.parquet", {"body": ["A lion."]}, "a.parquet has no texts 'text'; it has body: give --text_column"),
         ("a.parquet", {"text": [1]}, "a.parquet has no texts 'text'"),
+        ("a.parquet", {"text": [["A lion."]]}, "a.parquet has no texts 'text'"),
     ],
 )
 def test_what_cannot_be_read_is_named(name, content, message, model, tmp_path, capsys):

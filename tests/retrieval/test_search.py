@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -67,7 +68,7 @@ class BagOfWords:
 def bag(monkeypatch):
     """What `lion search` takes as its encoder."""
     bag = BagOfWords()
-    monkeypatch.setattr(searcher, "load_encoder", lambda model: bag)
+    monkeypatch.setattr(searcher, "load_encoder", lambda model, base: bag)
     monkeypatch.setattr(searcher, "SentenceEncoder", lambda encoder, in_pieces: encoder)
     return bag
 
@@ -349,6 +350,12 @@ def test_documents_have_the_names_of_their_headings():
     assert list(texts.documents_of_text(" \n\n", "a.txt")) == []
 
 
+def test_documents_have_no_single_surrogates(tmp_path):
+    (tmp_path / "a.py").write_text('"\\ud800 ends no pair."')
+    (found,) = texts.documents_of(str(tmp_path / "a.py"), str(tmp_path))
+    assert found.text == "\ufffd ends no pair."
+
+
 def test_documents_of_long_files(tmp_path, monkeypatch):
     """Parts have all passages, each at its place."""
     monkeypatch.setattr(texts, "LONGEST_DOCUMENT", 5000)
@@ -410,6 +417,24 @@ def test_an_adapter_is_merged_into_its_base(tmp_path, monkeypatch):
     assert not any("lora" in name for name, _ in loaded.named_parameters())
     files = {Path(name).parent.name for name, *_ in sources.files_of_model(str(tmp_path / "models" / "adapter"))}
     assert files == {"adapter", "base"}
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # of PEFT
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_adapter_has_the_dtypes_of_its_base(dtype, tmp_path, monkeypatch):
+    """Decays are float32 in both (SPEC §5)."""
+    peft = pytest.importorskip("peft")
+    base = text_checkpoint(tmp_path / "base", "LionModel", pooling="mean", mixer_type="selective")
+    model = SentenceTransformer(str(base))[0].auto_model
+    model.name_or_path = str(base)
+    peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path / "adapter")
+    monkeypatch.setattr(encoders, "has_fast_bfloat16", lambda: dtype == torch.bfloat16)
+    expected, found = (
+        {name: x.dtype for of in (encoder.named_parameters(), encoder.named_buffers()) for name, x in of}
+        for encoder in map(encoders.load_encoder, (base, tmp_path / "adapter"))
+    )
+    assert found == expected and {x for name, x in found.items() if "decay" in name} == {torch.float32}
+    assert {x for name, x in found.items() if "q_proj" in name} == {dtype}
 
 
 def test_a_damaged_adapter_is_named(tmp_path):
@@ -478,6 +503,22 @@ def test_reading_stops_and_goes_on(bag, folder, monkeypatch, capsys):
     more = run(capsys, folder, "anything", "--seconds", "-1")
     assert len(more["answers"]) == 2 and set(places(found)) < set(places(more))
     assert len(run(capsys, folder, "anything")["answers"]) == 4
+
+
+@pytest.mark.parametrize("index", command.INDICES)
+def test_a_folder_is_edited_while_it_is_read(index, bag, folder, monkeypatch):
+    """A second request in the same process sees the new text, and the first goes on with the old one."""
+    monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)
+    shared = searcher.Searcher("model")
+    request = {"query": "archive", "folder": str(folder), "package": None, "top": 99, "seconds": None}
+    request |= {"one_pass": False, "index": index, "cache_dir": str(folder.parent / "cache")}
+    first = shared.answers(request)
+    assert [next(first)["progress"] for _ in range(2)] == [(0, 4), (1, 4)]
+    (folder / "zip.txt").write_text("An umbrella")
+    *_, second = shared.answers(request)
+    assert "An umbrella" in [answer["text"] for answer in second["answers"]]
+    *_, last = first
+    assert last["answers"] and "An umbrella" not in [answer["text"] for answer in last["answers"]]
 
 
 def test_first_answers_come_from_documents_with_the_words_of_the_query(bag, folder, monkeypatch, capsys):
@@ -585,7 +626,7 @@ class Told:
         assert self.running == 1  # one thread at a time
         try:
             if "fail" in request:
-                raise ValueError("nothing to search")
+                raise {"value": ValueError, "key": KeyError}[request["fail"]]("nothing to search")
             for n in range(request["steps"]):
                 self.running -= 1
                 yield {"progress": [n, request["steps"]]}
@@ -602,7 +643,7 @@ def server(tmp_path, monkeypatch):
     """A server in a thread of this process, where `background.ask("model", …)` finds it."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(background, "connected", connect_only)
-    path = background.socket_path("model")
+    path = background.socket_path("model", None)
     with background.Server(str(path), Told(), 0.3) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -611,7 +652,7 @@ def server(tmp_path, monkeypatch):
         thread.join()
 
 
-def connect_only(path, model, keep_minutes):
+def connect_only(path, model, base, keep_minutes):
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(str(path))
@@ -628,7 +669,9 @@ def test_the_server_answers_several_at_a_time(server):
     for name, more in zip("ab", events, strict=True):
         assert list(more)[-1] == {"answers": [name], "progress": [5, 5]}
     with pytest.raises(ValueError, match="^nothing to search$"):
-        next(background.ask("model", {"fail": True}, 1))
+        next(background.ask("model", {"fail": "value"}, 1))
+    with pytest.raises(ValueError, match="^KeyError: 'nothing to search'$"):  # one that nobody foresaw
+        next(background.ask("model", {"fail": "key"}, 1))
 
 
 def test_reading_ends_when_nobody_listens(server):
@@ -650,11 +693,46 @@ def test_the_server_ends_when_nobody_asks(server):
 
 def test_a_folder_of_others_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    folder = background.socket_path("model").parent
+    folder = background.socket_path("model", None).parent
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o755)
     with pytest.raises(background.BackgroundError, match="is open to others: delete it"):
-        background.socket_path("model")
+        background.socket_path("model", None)
+
+
+@pytest.mark.parametrize("state", ["missing", "of others"])
+def test_a_runtime_folder_that_cannot_be_used(state, tmp_path, monkeypatch):
+    runtime = tmp_path / "runtime"
+    if state == "of others":
+        runtime.mkdir()
+        status = list(runtime.stat())
+        status[stat.ST_UID] += 1
+        status = os.stat_result(status)
+        monkeypatch.setattr(
+            os, "stat", lambda path, stat=os.stat, **x: status if path == str(runtime) else stat(path, **x)
+        )
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setattr(background.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert background.socket_path("model", None).parent.parent == tmp_path
+
+
+def test_the_process_gets_full_paths(tmp_path, monkeypatch):
+    """Also of a base that an adapter names as seen from the current folder."""
+    for name in ("here/base", "here/other", "there/adapter"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "there" / "adapter" / sources.ADAPTER).write_text('{"base_model_name_or_path": "base"}')
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path / "here")
+    started = []
+
+    def start(command, **options):
+        started.append(command)
+        raise OSError
+
+    monkeypatch.setattr(background.subprocess, "Popen", start)
+    assert cli.main(["search", ".", "query", "--model", "../there/adapter", "--cache_dir", "cache"]) == 1
+    (arguments,) = started
+    assert arguments[-3:-1] == [str(tmp_path / "there" / "adapter"), str(tmp_path / "here" / "base")]
 
 
 @pytest.mark.slow
