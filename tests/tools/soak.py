@@ -42,7 +42,7 @@ from transformers import AutoModel, AutoTokenizer, Trainer, TrainerCallback, Tra
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel, LionTokenizer
 from modeling_lion.attention.implementation_names import attention_names
-from modeling_lion.modeling_lion import MIXERS
+from modeling_lion.mixers.registry import MIXERS
 
 
 ROOT = Path(__file__).parents[2]
