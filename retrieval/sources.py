@@ -38,16 +38,28 @@ def base_of_adapter(folder: str | Path) -> str | None:
 
     Raises:
         ValueError: if its configuration is damaged.
+        FileNotFoundError: if the model is a folder that is not there.
     """
     path = Path(folder) / ADAPTER
     if not path.is_file():
         return None
     try:
         name = json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        if not name:
+            raise ValueError("it is empty")
         places = [Path(name), *(place / name for place in path.resolve().parents)]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} names no `base_model_name_or_path`: save the adapter again.") from error
-    return next((str(place.resolve()) for place in places if place.is_dir()), name)
+    if found := next((str(place.resolve()) for place in places if place.is_dir()), None):
+        return found
+    # The Hub has "name" and "owner/name". A path is not looked up there: anybody could take its name.
+    place = Path(name)
+    if place.is_absolute() or len(place.parts) > 2 or name[0] in ".~" or place.parts[0] == CHECKPOINT.parts[0]:
+        raise FileNotFoundError(
+            f"{path}: `base_model_name_or_path` {name!r} is no folder, seen from here, from the adapter, or from a "
+            "folder above it: copy the base model there, or write where it is."
+        )
+    return name
 
 
 def files_of_model(model: str, base: str | None = None) -> list[tuple[str, int, int]]:

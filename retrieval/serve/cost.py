@@ -21,18 +21,21 @@ class Cost:
         return sum(length * self.rate(length.bit_length()) for length in lengths)
 
     def rate(self, power: int) -> float:
-        if power in self.per_token or not self.per_token:
-            return self.per_token.get(power, 0.0)
-        return self.per_token[min(self.per_token, key=lambda known: abs(known - power))]
+        known = self.per_token.copy()  # while the thread of a lane learns
+        if power in known or not known:
+            return known.get(power, 0.0)
+        return known[min(known, key=lambda other: abs(other - power))]
 
     def learn(self, lengths: Sequence[int], seconds: float) -> None:
         """Take in that texts of `lengths` tokens, computed together, took so many seconds."""
         expected, tokens = self.seconds(lengths), sum(lengths)
+        if not tokens:
+            return
         parts: dict[int, int] = {}
         for length in lengths:
             parts[length.bit_length()] = parts.get(length.bit_length(), 0) + length
         for power, part in parts.items():
-            if power not in self.per_token:
+            if power not in self.per_token or not expected:
                 self.per_token[power] = seconds / tokens
                 continue
             found = self.per_token[power] * seconds / expected

@@ -179,11 +179,14 @@ class Lane:
                     self.changed.wait()
                 if self.is_closed:
                     return
-            self.compute(batch)
-            self.count()
-            if time.monotonic() - self.trimmed > TRIM_EVERY:
-                self.trimmed = time.monotonic()
-                trim_memory()
+            try:
+                self.compute(batch)
+                self.count()
+                if time.monotonic() - self.trimmed > TRIM_EVERY:
+                    self.trimmed = time.monotonic()
+                    trim_memory()
+            except Exception as error:  # a mistake of the server: it fails these requests, and the lane goes on
+                self.fail(batch, error)
 
     def compute(self, batch: list[tuple[Job, int]]) -> None:
         """Compute a batch. Where that fails, each text by itself, so that one request fails and not all."""
@@ -205,9 +208,7 @@ class Lane:
                 for one in batch:
                     self.compute([one])
                 return
-            traceback.print_exception(error)
-            batch[0][0].error = error
-            self.finish(batch[0][0])
+            self.fail(batch, error)
             return
         finally:
             with self.changed:
@@ -217,6 +218,16 @@ class Lane:
             job.outputs[n] = output
             job.missing -= 1
             if not job.missing:
+                self.finish(job)
+
+    def fail(self, batch: list[tuple[Job, int]], error: Exception) -> None:
+        """Answer the requests of a batch with an error, but for those that were answered before."""
+        traceback.print_exception(error)
+        with self.changed:
+            self.running = []
+        for job, _ in batch:
+            if not job.is_gone:
+                job.error = error
                 self.finish(job)
 
     def finish(self, job: Job) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from hub_upload_lion.export.exported import FILES, ExportedModel, check_installed
-from hub_upload_lion.sentence_modules import MODEL, MODULES, read_modules
+from hub_upload_lion.sentence_modules import MODEL, MODULES, SETTINGS, read_modules
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import import_from_string
 from torch import nn
 from transformers.utils import cached_file
 
@@ -19,6 +20,7 @@ from modeling_lion import LionConfig
 from modeling_lion.in_transformers.in_place_config import InPlaceConfig
 from modeling_lion.in_transformers.model_inputs import BUFFERED_POSITIONS, longest_text
 
+from ..sources import ADAPTER, base_of_adapter
 from .engines import Description, Engine
 
 
@@ -70,7 +72,7 @@ def load_engine(
         if attn_implementation or dtype:
             raise ValueError(f"{source} is a graph: --attn_implementation and --dtype are choices of `lion export`.")
         options["device"] = "cpu"
-    elif not (files.has("config.json") or files.has("adapter_config.json") or files.has(MODULES)):
+    elif not any(map(files.has, ("config.json", ADAPTER, MODULES))):
         raise ValueError(
             f"{source} has neither config.json nor {MODULES}: give a folder that save_pretrained() wrote, or the name "
             "of a Hub repository. checkpoints/lion-minilm-l6 is part of the repository, not of the package."
@@ -121,7 +123,7 @@ class Files:
                     "SentenceTransformer and CrossEncoder."
                 )
             return "embed"
-        if adapter := self.read("adapter_config.json"):
+        if adapter := self.read(ADAPTER):
             kinds = {None: "embed", "FEATURE_EXTRACTION": "embed", "SEQ_CLS": "classify"}
             if (kind := adapter.get("task_type")) not in kinds:
                 raise ValueError(f"{self.source} is an adapter for `task_type` {kind!r}: give one of {list(kinds)}.")
@@ -146,17 +148,45 @@ class Files:
 
     def load(self, task: str, options: dict, model_options: dict) -> SentenceTransformer | CrossEncoder:
         model_class = SentenceTransformer if task == "embed" else CrossEncoder
-        if self.has("adapter_config.json") and not self.has(MODULES):
+        if self.has(ADAPTER):
             return self.load_adapted(model_class, options, model_options)
-        if self.is_exported and not self.has(MODULES):
-            return self.load_graph(model_class)
-        if self.is_exported:  # its first module is one of this package, for which sentence-transformers asks
-            kinds = {module["type"] for module in read_modules(Path(self.source) / MODULES)}
-            ours = {x for x in kinds if x == EXPORTED or x.startswith("sentence_transformers.")}
-            options = options | {"trust_remote_code": kinds == ours or options["trust_remote_code"]}
+        if self.is_exported:
+            load = self.load_encoder_of_graph if self.has(MODULES) else self.load_graph
+            return load(model_class, options["trust_remote_code"])
         return model_class(self.source, **options, model_kwargs=model_options)
 
-    def load_graph(self, model_class: type) -> SentenceTransformer | CrossEncoder:
+    def load_modules(self, trust: bool, first: nn.Module | None = None) -> list[nn.Module]:
+        """The modules that modules.json names, and `first` in the place of the first of them."""
+        from hub_upload_lion.exported_sentence import ExportedTransformer
+
+        modules = [] if first is None else [first]
+        for module in read_modules(Path(self.path(MODULES)))[len(modules) :]:
+            kind = module["type"]
+            if kind != EXPORTED and not kind.startswith("sentence_transformers."):
+                raise ValueError(f"{self.source}: `type` {kind!r} in {MODULES} is code of its own, which is not run.")
+            module_class = ExportedTransformer if kind == EXPORTED else import_from_string(kind)
+            modules.append(module_class.load(self.source, subfolder=module["path"], trust_remote_code=trust))
+        return modules
+
+    def settings(self, model_class: type) -> dict:
+        """What sentence-transformers reads of its settings, as arguments of a model's class."""
+        saved = self.read(MODEL)
+        names = ["prompts", "default_prompt_name"]
+        if model_class is SentenceTransformer:
+            names += ["similarity_fn_name", "truncate_dim"]
+        found = {name: saved[name] for name in names if saved.get(name) is not None}
+        if model_class is CrossEncoder and (saved.get("activation_fn") or "").startswith("torch."):
+            found["activation_fn"] = import_from_string(saved["activation_fn"])()
+        return found
+
+    def load_encoder_of_graph(self, model_class: type, trust: bool) -> SentenceTransformer | CrossEncoder:
+        """
+        A graph with files of sentence-transformers. It would ask to trust the folder's code for the first module,
+        which is one of this package, and then run any other code of the folder, too.
+        """
+        return model_class(modules=self.load_modules(trust), device="cpu", **self.settings(model_class))
+
+    def load_graph(self, model_class: type, trust: bool) -> SentenceTransformer | CrossEncoder:
         """A graph without files of sentence-transformers: logits, or the mean of the hidden states."""
         from hub_upload_lion.exported_sentence import ExportedTransformer
 
@@ -164,8 +194,9 @@ class Files:
         if model_class is CrossEncoder:
             kind, output, name = "sequence-classification", "logits", "scores"
         method = {"text": {"method": "forward", "method_output_name": output}}
+        own_code = {x: {"trust_remote_code": trust} for x in ("config_kwargs", "processor_kwargs", "model_kwargs")}
         first = ExportedTransformer(
-            self.source, transformer_task=kind, modality_config=method, module_output_name=name
+            self.source, transformer_task=kind, modality_config=method, module_output_name=name, **own_code
         )
         if output not in first.model.output_names:
             raise ValueError(f"The graph in {self.source} gives {', '.join(first.model.output_names)}, no {output}.")
@@ -173,12 +204,15 @@ class Files:
         return model_class(modules=[first, *pooling], device="cpu")
 
     def load_adapted(self, model_class: type, options: dict, model_options: dict):
-        """The base with its tokenizer, pooling and classes, and the adapter merged into its weights."""
+        """
+        The base with its tokenizer and classes, and the adapter merged into its weights; the modules after it are
+        those of the adapter's folder, or else the base's.
+        """
         check_installed("adapters", ["peft"])
         from peft import PeftModel
         from safetensors.torch import load_file
 
-        base = Files(self.read("adapter_config.json").get("base_model_name_or_path") or "")
+        base = Files(base_of_adapter(Path(self.path(ADAPTER)).parent))
         name = (base.read("config.json").get("architectures") or [""])[0]
         if model_class is CrossEncoder and not name.endswith("ForSequenceClassification"):
             # The classes are those of the layer that was trained with the adapter, the last of its matrices.
@@ -192,7 +226,13 @@ class Files:
         if not hasattr(adapted, "merge_and_unload"):
             raise ValueError(f"{self.source} is an adapter that cannot be merged into the weights of its base.")
         model[0].model = adapted.merge_and_unload()
-        return model
+        if not self.has(MODULES):
+            return model
+        tokens = self.read("tokenizer_config.json").get("model_max_length", NO_LIMIT)
+        longest = self.read(SETTINGS).get("max_seq_length")
+        model.max_seq_length = longest or min(tokens, model.max_seq_length or NO_LIMIT)
+        modules = self.load_modules(options["trust_remote_code"], first=model[0])
+        return model_class(modules=modules, device=options["device"], **self.settings(model_class))
 
 
 def describe(
@@ -249,7 +289,7 @@ def describe_encoder(about: Description, model: SentenceTransformer, files: File
         about.pooling = str(pooling.pooling_mode)
         if not pooling.include_prompt and any(about.prompts.values()):
             raise ValueError(f"{files.source} leaves prompts out of its pooling, which the server does not do.")
-    if not files.has(MODULES) and not files.read("adapter_config.json"):
+    if not files.has(MODULES) and not files.read(ADAPTER):
         about.notes.append(f"{files.source} has no {MODULES}: vectors are the mean of all tokens' hidden states.")
 
 

@@ -438,9 +438,21 @@ def test_an_adapter_has_the_dtypes_of_its_base(dtype, tmp_path, monkeypatch):
 
 
 def test_a_damaged_adapter_is_named(tmp_path):
-    (tmp_path / sources.ADAPTER).write_text("{}")
-    with pytest.raises(ValueError, match="names no `base_model_name_or_path`: save the adapter again"):
-        sources.base_of_adapter(tmp_path)
+    for settings in ("{}", '{"base_model_name_or_path": ""}'):
+        (tmp_path / sources.ADAPTER).write_text(settings)
+        with pytest.raises(ValueError, match="names no `base_model_name_or_path`: save the adapter again"):
+            sources.base_of_adapter(tmp_path)
+
+
+def test_a_missing_base_is_not_looked_up_on_the_hub(tmp_path):
+    def base(name):
+        (tmp_path / sources.ADAPTER).write_text(json.dumps({"base_model_name_or_path": name}))
+        return sources.base_of_adapter(tmp_path)
+
+    for name in ("a/b/c", "./a", "../a", "~/a", "checkpoints/a", str(tmp_path / "a")):
+        with pytest.raises(FileNotFoundError, match=f"`base_model_name_or_path` '{name}' is no folder"):
+            base(name)
+    assert base(sources.ON_THE_HUB) == sources.ON_THE_HUB and base("bert-base-uncased") == "bert-base-uncased"
 
 
 def test_the_right_text_is_found_and_printed(bag, folder, capsys):

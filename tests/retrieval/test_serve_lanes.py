@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -72,6 +73,29 @@ def test_costs_are_those_of_the_texts_before():
     for _ in range(40):
         known.learn([10, 1000], 22.0)  # twice as long as expected
     assert known.seconds([10, 1000]) == pytest.approx(22, rel=1e-3)
+
+
+def test_costs_of_nothing_and_of_no_time():
+    cost = Cost()
+    cost.learn([0, 0], 1.0)
+    assert cost.per_token == {}
+    cost.learn([10], 0.0)  # a clock that has not moved
+    cost.learn([10], 1.0)
+    assert cost.seconds([10]) == pytest.approx(1)
+
+
+def test_costs_are_read_while_they_are_learned():
+    """A length that comes while the nearest known one is looked for."""
+
+    class Growing(int):
+        def __rsub__(self, other):
+            cost.per_token[len(cost.per_token) + 100] = 1.0
+            return abs(int(other) - int(self))
+
+        __sub__ = __rsub__
+
+    cost = Cost({1: 1.0, 2: 2.0})
+    assert cost.rate(Growing(5)) == 2.0 and len(cost.per_token) == 4
 
 
 def test_short_requests_go_before_a_long_one():
@@ -180,6 +204,25 @@ def test_one_text_that_fails_stops_no_other(capsys):
         assert answer.status_code == 500 and "FloatingPointError" in answer.json()["error"]["message"]
         assert client.post("/embed", json=words(1)).status_code == 200
         assert slow.batches == [[13, 1], [13], [1]] and "thirteen" in capsys.readouterr().err
+        assert client.get("/health").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("place", ["engine.resume", "engine.compute", "cost.learn", "metrics.batches.labels"])
+def test_a_mistake_of_the_server_ends_no_lane(place, monkeypatch, capsys):
+    """The requests of that batch get 500, and the next ones what they asked for."""
+    slow = Slow()
+    slow.go.set()
+    app = slow_app(slow, timeout=2.0)
+    lane = app.state.service.short
+    with TestClient(app) as client:
+        fail = lambda *arguments: (_ for _ in ()).throw(ArithmeticError("unexpected"))
+        with monkeypatch.context() as patch:
+            *owner, name = place.split(".")
+            patch.setattr(attrgetter(".".join(owner))(lane), name, fail)
+            answer = client.post("/embed", json={"inputs": ["a", "a a"]})
+        assert answer.status_code == 500 and "ArithmeticError" in answer.json()["error"]["message"]
+        assert "unexpected" in capsys.readouterr().err and not lane.jobs and not lane.running
+        assert client.post("/embed", json=words(3)).json()[0][0] == 3
         assert client.get("/health").json() == {"status": "ok"}
 
 

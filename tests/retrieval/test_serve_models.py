@@ -9,6 +9,7 @@ import torch
 from hub_checkpoints import image_checkpoint, linear_checkpoint, text_checkpoint, text_tokenizer
 from hub_upload_lion import create_bundle
 from hub_upload_lion.export.export_checkpoint import export_checkpoint
+from hub_upload_lion.sentence_modules import MODULES
 from peft import LoraConfig, PeftModel, get_peft_model
 from retrieval_lion.serve import loading
 from retrieval_lion.serve.app import make_app
@@ -121,6 +122,32 @@ def test_adapters_on_encoders(base, task, tmp_path):
     expected = reference.encode(TEXTS, normalize_embeddings=True)
     assert abs(expected - before).max() > 1e-2
     np.testing.assert_allclose(embed(load_engine(str(tmp_path / "adapter")), TEXTS), expected, atol=1e-5)
+
+
+def test_an_adapter_in_a_folder_beside_its_base(tmp_path, monkeypatch):
+    """It names the base as seen from a folder above it, and has modules and prompts of its own."""
+    torch.manual_seed(0)
+    base = plain_bert(tmp_path / "checkpoints" / "base")
+    encoder = SentenceTransformer(str(base), device="cpu")
+    config = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False, task_type="FEATURE_EXTRACTION")
+    encoder.add_adapter(config)
+    modules = [encoder[0], Pooling(32, "cls"), Normalize()]
+    adapted = SentenceTransformer(modules=modules, device="cpu", prompts={"query": "The lion: "})
+    adapted.max_seq_length = 20
+    adapter = tmp_path / "checkpoints" / "adapter"
+    adapted.save(str(adapter))
+    path = adapter / "adapter_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | {"base_model_name_or_path": "checkpoints/base"}))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    engine = load_engine(str(adapter))
+    expected = adapted.encode(TEXTS, normalize_embeddings=True)
+    np.testing.assert_allclose(embed(engine, TEXTS, truncate=True), expected, atol=1e-5)
+    assert engine.about.max_input_tokens == 20 and engine.about.prompts["query"] == "The lion: "
+    for missing in ("checkpoints/other", str(tmp_path / "other"), "../other", "a/b/c"):
+        path.write_text(json.dumps(settings | {"base_model_name_or_path": missing}))
+        refuse(adapter, f"`base_model_name_or_path` '{missing}' is no folder")
 
 
 def classifiers(folder):
@@ -261,6 +288,41 @@ def test_graphs(kind, to, tmp_path):
         )
     with pytest.raises(ValueError, match="--attn_implementation and --dtype are choices of `lion export`"):
         load_engine(str(graph), dtype="bfloat16")
+
+
+def test_code_in_the_folder_of_a_graph_is_not_run(tmp_path):
+    """Neither that of its config.json, nor a module of its own, with or without modules.json."""
+    folder = lion_encoder(tmp_path)
+    (folder / "model.onnx").touch()
+    code = f"open({str(tmp_path / 'ran')!r}, 'w')\nfrom transformers import BertConfig\n"
+    (folder / "own.py").write_text(code + "class Own(BertConfig):\n    model_type = 'own'\n")
+    modules = json.loads((folder / MODULES).read_text())
+    modules[0]["type"] = loading.EXPORTED
+    own = [modules[0] | {"type": "own.Own"}, *modules[1:]]
+    (folder / MODULES).write_text(json.dumps(own))
+    refuse(folder, "'own.Own' in modules.json is code of its own")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / MODULES).write_text(json.dumps(modules))
+    refuse(folder, "trust_remote_code=True")
+    (folder / MODULES).unlink()
+    refuse(folder, "trust_remote_code=True")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_a_graph_of_a_reranker(tmp_path):
+    """With the prompts and the activation of its files."""
+    text_checkpoint(tmp_path / "model", "LionForSequenceClassification", num_labels=1, pooling="mean")
+    reranker = CrossEncoder(
+        str(tmp_path / "model"), device="cpu", activation_fn=torch.nn.Identity(), prompts={"query": "The lion: "}
+    )
+    reranker.save_pretrained(str(tmp_path / "cross"))
+    export_checkpoint(tmp_path / "cross", tmp_path / "graph", "onnx", lengths=(16,))
+    engine = load_engine(str(tmp_path / "graph"))
+    assert engine.about.scores == "none" and engine.model.prompts["query"] == "The lion: "
+    np.testing.assert_allclose(engine.model.predict(PAIRS), reranker.predict(PAIRS), atol=1e-4)
 
 
 @pytest.mark.slow
