@@ -320,11 +320,11 @@ def portable_source(path: Path) -> str:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import) and any(alias.name.partition(".")[0] in OWN_NAMES for alias in node.names):
             raise ValueError(f"{path}:{node.lineno} is not saved: write `from package import name`.")
-        imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            imported = [node.module or ""]
-        is_beside = any(path.with_name(f"{name.partition('.')[0]}.py").is_file() for name in imported if name)
-        if is_beside or getattr(node, "level", 0):
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        is_relative = isinstance(node, ast.ImportFrom) and node.level > 0
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        if is_relative or any(path.with_name(f"{name.partition('.')[0]}.py").is_file() for name in names):
             raise ValueError(f"{path}:{node.lineno} is not saved: it may import no file beside it.")
         if not isinstance(node, ast.ImportFrom):
             continue
