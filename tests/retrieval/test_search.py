@@ -644,7 +644,9 @@ class Told:
                 yield {"progress": [n, request["steps"]]}
                 self.running += 1
                 time.sleep(0.01)
+            self.running -= 1
             yield {"answers": [request["query"]], "progress": [request["steps"], request["steps"]]}
+            self.running += 1
         finally:
             self.closed.set()
             self.running -= 1
