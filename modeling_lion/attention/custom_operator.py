@@ -144,7 +144,7 @@ def attention_operator(
     methods = {"forward": compute, "setup_context": setup_planned, "backward": backward}
     function = type(f"lion_{name}", (torch.autograd.Function,), {x: staticmethod(f) for x, f in methods.items()})
 
-    def without_dispatcher(*inputs) -> Callable | None:
+    def without_dispatcher(*inputs):
         if not is_direct or is_followed(inputs[0]):
             return None
         return function.apply if torch.is_grad_enabled() and needs_grad(*inputs) else compute

@@ -89,7 +89,8 @@ def test_wheel_has_the_packages_and_nothing_else(wheel):
         for path in folder.rglob("*.py")
     }
     assert {name for name in code if name.endswith(".py")} == expected
-    assert {name for name in code if not name.endswith(".py")} == {"hub_upload_lion/publish/model_card.md"}
+    others = {"hub_upload_lion/publish/model_card.md", *(f"{package}/py.typed" for package in PACKAGES)}
+    assert {name for name in code if not name.endswith(".py")} == others
     assert {name.split("/")[0] for name in code} == set(PACKAGES)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
