@@ -1,18 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Fine-tune a LION model on a task of the GLUE benchmark with the Trainer, and measure it as the benchmark does; or on a
-task of your own.
+Fine-tune a LION model on texts and labels with the Trainer: on a task of the GLUE benchmark, measured as the benchmark
+does, or on a table of your own (docs/guides/classify.md).
 
     python examples/run_glue.py examples/recipes/glue.yaml --task_name rte --model_name_or_path my-lion \
         --output_dir my-rte
     python examples/run_glue.py examples/recipes/glue.yaml --train_file train.csv --validation_file test.csv \
         --model_name_or_path my-lion --output_dir my-classifier
-
-The data is nyu-mll/glue on the Hub, or your own --train_file and --validation_file (.csv, .json, .jsonl or .parquet,
-each of its own type) with the columns of the task. Without --task_name they have a column "label", of names, whole
-numbers, lists of either (any number of labels for a text) or, to regress on, fractions, and one column of texts, or
-two for pairs; --text_columns names them. If it has names of files, --text_files says where they are. `--do_predict
---predict_file texts.csv` labels texts: it writes predictions.jsonl.
+    python examples/run_glue.py --model_name_or_path my-classifier --do_predict --predict_file texts.csv \
+        --output_dir my-labels
 """
 
 from collections.abc import Callable
@@ -21,13 +17,12 @@ from functools import partial
 
 import numpy as np
 import torch
-from datasets import ClassLabel, Dataset, List, load_dataset
+from datasets import Dataset, List, load_dataset
 from scipy.stats import pearsonr, spearmanr
 from script_tools import arguments, class_names, models, tables, training
 from sklearn.metrics import f1_score, matthews_corrcoef
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     EvalPrediction,
     PreTrainedConfig,
     Trainer,
@@ -117,19 +112,21 @@ class GlueArguments(arguments.FileArguments):
             raise ValueError("--text_columns names more than two: one is read, or two as a pair.")
 
 
-def load_data(
-    files: dict[str, str | None], glue_args: GlueArguments, needed: list[str], cache_dir: str | None
-) -> dict[str, Dataset]:
+def load_data(glue_args: GlueArguments, training_args: TrainingArguments, cache_dir: str | None) -> dict[str, Dataset]:
     """The splits that are needed, of files, or of the benchmark if there are none to train on or evaluate."""
-    given = tables.check_files({split: file for split, file in files.items() if split in needed}, tables.TABLES)
-    datasets = tables.load_files({x: file for x, file in given.items() if x == "predict"}, cache_dir=cache_dir)
-    if any(file for split, file in files.items() if split != "predict"):
-        labelled = {split: file for split, file in given.items() if split != "predict"}
-        labelled = tables.load_files(labelled, (glue_args.label_column,), cache_dir=cache_dir)
-        datasets |= labelled.rename_columns({glue_args.label_column: "label"})
-        needed = [split for split in needed if split in files]
-    elif needed != ["predict"]:
-        datasets |= load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
+    needed, datasets = [*arguments.needed_splits(training_args)], {}
+    files = tables.check_files({split: getattr(glue_args, f"{split}_file") for split in needed}, tables.TABLES)
+    for split, file in files.items():
+        columns = () if split == "predict" else (glue_args.label_column,)
+        datasets |= tables.load_files({split: file}, columns, cache_dir=cache_dir)
+        if columns and columns != ("label",):
+            other = [name for name in datasets[split].column_names if name == "label"]
+            datasets[split] = datasets[split].remove_columns(other).rename_column(*columns, "label")
+    if not (glue_args.train_file or glue_args.validation_file) and needed != ["predict"]:
+        benchmark = load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
+        validation, *more = TASKS[glue_args.task_name].validation
+        datasets = {**benchmark, "validation": benchmark[validation]} | datasets
+        needed += more * training_args.do_eval
     if missing := [split for split in needed if split not in datasets]:
         raise ValueError(f"There is no data to read as {missing[0]!r}: give --train_file and --validation_file.")
     return {split: datasets[split] for split in needed}
@@ -148,20 +145,10 @@ def find_task(
     if not (training_args.do_train or training_args.do_eval):  # texts to label
         names = () if config.problem_type == "regression" else known
         return Task(texts, names, is_multi_label=config.problem_type == "multi_label_classification")
-    feature, is_multi_label = dataset.features["label"], isinstance(dataset.features["label"], List)
+    is_multi_label = isinstance(dataset.features["label"], List)
     if not is_multi_label and class_names.has_fractions(dataset, "label"):
         return Task(texts, (), ("pearson", "spearman"))
-    names = known
-    if training_args.do_train:
-        labels, feature = (
-            class_names.label_names(dataset, "label", name),
-            feature.feature if is_multi_label else feature,
-        )
-        names = (
-            feature.names
-            if isinstance(feature, ClassLabel)
-            else class_names.in_order(class_names.first_places(labels, labels))
-        )
+    names = class_names.all_names(dataset, "label", name) if training_args.do_train else known
     metrics = ("f1_micro", "f1_macro", "accuracy") if is_multi_label else ("accuracy",)
     return Task(texts, (*names,), metrics, is_multi_label=is_multi_label)
 
@@ -202,12 +189,11 @@ def number_labels(
         labels = class_names.label_names(dataset, "label", name)
         places = class_names.first_places(labels, (f"{name}, row {row}" for row in range(1, len(labels) + 1)))
         ids = class_names.number_names(places, task.labels, "The task", has_numbers)
-        ids = {label: numbers[i] for label, i in ids.items()}
         if task.is_multi_label:
-            chosen = [{ids[label] for label in row} for row in labels]
+            chosen = [{numbers[ids[label]] for label in row} for row in labels]
             values = [[float(i in row) for i in range(count)] for row in chosen]
         else:
-            values = [ids[label] for label in labels]
+            values = [numbers[ids[label]] for label in labels]
     return dataset.remove_columns("label").add_column("label", values)
 
 
@@ -249,13 +235,10 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     setup = training.start(GlueArguments, args)
     model_args, glue_args, training_args, config, checkpoint = setup
-    task, is_own, is_train = TASKS.get(glue_args.task_name), glue_args.task_name is None, training_args.do_train
-    validation = ["validation"] if is_own else [*task.validation]
-    needed = ["train"] * is_train + validation * training_args.do_eval + ["predict"] * training_args.do_predict
-    splits = {"train": "train", validation[0]: "validation", "predict": "predict"}
-    files = {split: getattr(glue_args, f"{name}_file") for split, name in splits.items()}
-    datasets = load_data(files, glue_args, needed, model_args.cache_dir)
-    names = {x: f"--{splits[x]}_file {files[x]}" if files.get(x) else f"The {x} data" for x in datasets}
+    is_own, is_train = glue_args.task_name is None, training_args.do_train
+    datasets, task = load_data(glue_args, training_args, model_args.cache_dir), TASKS.get(glue_args.task_name)
+    files = {split: getattr(glue_args, f"{split}_file", None) for split in datasets}
+    names = {x: f"--{x}_file {file}" if file else f"The {x} data" for x, file in files.items()}
     if is_own:
         split, first = next(iter(datasets.items()))
         pairs = [kind.columns for kind in TASKS.values() if len(kind.columns) == 2]
@@ -279,14 +262,14 @@ def main(args: list[str] | None = None) -> Trainer:
         if split != "predict":
             has_numbers = not (is_own and is_train)
             dataset = number_labels(dataset, task, numbers, len(known), names[split], has_numbers)
-        if files.get(split):
+        if files[split]:
             dataset = tables.read_text_files(dataset, task.columns, names[split], glue_args.text_files)
         datasets[split] = dataset
     task = replace(task, labels=tuple(config.id2label.values()) if task.labels else ())
-    if needed != ["predict"]:  # else the model knows
+    if is_train or training_args.do_eval:  # else the model knows
         config.problem_type = task.problem_type
 
-    tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
+    tokenizer = models.load_tokenizer(model_args)
     model = models.load_model(AutoModelForSequenceClassification, model_args, config)
     known = tokenizer.model_max_length if tokenizer.model_max_length < LARGE_INTEGER else models.context_length(config)
     length = glue_args.max_seq_length or known
@@ -305,17 +288,15 @@ def main(args: list[str] | None = None) -> Trainer:
         datasets[split] = encoded.remove_columns("is_cut")
         if split != "predict":
             datasets[split] = datasets[split].add_column("labels", dataset["label"][:])
-    splits = {"train": datasets.get("train"), "validation": datasets.get(validation[0])}
-    trainer = training.make_trainer(setup, model, splits, tokenizer, measure(task, numbers))
+    trainer = training.make_trainer(setup, model, datasets, tokenizer, measure(task, numbers))
     if task.problem_type != "single_label_classification" and config.model_type != "lion":
         # The losses of transformers' models are means then, which the Trainer has to divide when it accumulates them.
         trainer.model_accepts_loss_kwargs = False
 
     def evaluate(trainer: Trainer) -> dict[str, float]:
         metrics = trainer.evaluate()
-        for split in datasets.keys() & {*validation[1:]}:
-            suffix = split.removeprefix("validation_")
-            more = trainer.evaluate(datasets[split], metric_key_prefix=f"eval_{suffix}")
+        for split in datasets.keys() - {"train", "validation", "predict"}:
+            more = trainer.evaluate(datasets[split], metric_key_prefix=split.replace("validation", "eval"))
             metrics |= {name: value for name, value in more.items() if name != "epoch"}
         return metrics
 

@@ -1,12 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Train or fine-tune a LION model for image classification on your own images, with the Trainer.
+Train or fine-tune a LION model for image classification on your own images, with the Trainer (docs/guides/images.md).
 
     python examples/run_image_classification.py --config_name lion-image-small --train_dir photos/train \
         --validation_dir photos/validation --do_train --do_eval --output_dir outputs/photos
 
 An image folder has one sub-folder per class, named like it. Images that cannot be read are named and left out.
-Argument names are those of the transformers examples.
 """
 
 import random
@@ -21,14 +20,7 @@ from datasets import ClassLabel, Dataset, load_dataset
 from datasets import Image as ImageColumn
 from PIL import Image
 from script_tools import arguments, class_names, image_files, models, tables, training
-from tokenization_lion import lion_image_processor
-from transformers import (
-    AutoImageProcessor,
-    AutoModelForImageClassification,
-    Trainer,
-    TrainingArguments,
-    default_data_collator,
-)
+from transformers import AutoModelForImageClassification, Trainer, TrainingArguments
 from transformers.hf_argparser import HfArg
 
 
@@ -66,25 +58,23 @@ def load_images(
     data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None
 ) -> dict[str, Dataset]:
     """The images as splits "train" and "validation", the latter cut from the former if there is none."""
+    image, label = data_args.image_column_name, data_args.label_column_name
     workers = data_args.preprocessing_num_workers
     if data_args.dataset_name is not None:
-        datasets = load_dataset(
-            data_args.dataset_name, data_args.dataset_config_name, cache_dir=cache_dir, num_proc=workers
-        )
+        name = data_args.dataset_config_name
+        datasets = load_dataset(data_args.dataset_name, name, cache_dir=cache_dir, num_proc=workers)
     else:
         folders = {"train": data_args.train_dir, "validation": data_args.validation_dir}
         datasets = {x: image_files.read_class_folders(Path(folder)) for x, folder in folders.items() if folder}
+    datasets = {split: datasets[split] for split in ("train", "validation") if split in datasets}
     for split, dataset in datasets.items():
-        for name in (data_args.image_column_name, data_args.label_column_name):
-            if name not in dataset.column_names:
-                raise ValueError(f"The {split} images have no column {name!r}, but {', '.join(dataset.column_names)}.")
-        class_names.label_names(dataset, data_args.label_column_name, f"The {split} images")
-        if not isinstance(dataset.features[data_args.label_column_name], ClassLabel):
-            datasets[split] = dataset.class_encode_column(data_args.label_column_name)
+        tables.check_columns(dataset, (image, label), f"The {split} data", has_values=False)
+        class_names.label_names(dataset, label, f"The {split} data")
+        if not isinstance(dataset.features[label], ClassLabel):
+            datasets[split] = dataset.class_encode_column(label)
     if training_args.do_eval and "validation" not in datasets:
-        parts = datasets["train"].train_test_split(
-            data_args.train_val_split, seed=training_args.seed, stratify_by_column=data_args.label_column_name
-        )
+        share, seed = data_args.train_val_split, training_args.seed
+        parts = datasets["train"].train_test_split(share, seed=seed, stratify_by_column=label)
         datasets["train"], datasets["validation"] = parts["train"], parts["test"]
     return tables.needed_only(datasets, training_args)
 
@@ -164,11 +154,7 @@ def main(args: list[str] | None = None) -> Trainer:
     if training_args.do_train:
         class_names.set_labels(config, names["train"], model_args, "ForImageClassification", "training images")
     model = models.load_model(AutoModelForImageClassification, model_args, config)
-    if model_args.model_name_or_path is None:
-        processor = lion_image_processor(config)
-    else:
-        processor = AutoImageProcessor.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
-
+    processor = models.load_processor(model_args, config)
     callbacks, seed = [], training_args.seed
     for split, dataset in datasets.items():
         places = dict.fromkeys(map(class_names.class_name, names[split]), f"{split} images")
@@ -185,8 +171,7 @@ def main(args: list[str] | None = None) -> Trainer:
     options = {"callbacks": callbacks}
     if data_args.mixup:
         options["kind"] = partial(MixupTrainer, mixup=data_args.mixup)
-    accuracy, collator = training.accuracy, default_data_collator
-    trainer = training.make_trainer(setup, model, datasets, processor, accuracy, collator, **options)
+    trainer = training.make_trainer(setup, model, datasets, processor, training.accuracy, **options)
     return training.train_and_evaluate(trainer, checkpoint)
 
 

@@ -5,7 +5,7 @@ Train or fine-tune a LION model for masked language modeling on your own text, w
     python examples/run_mlm.py --config_name lion-text-base --train_file train.txt --validation_file validation.txt \
         --do_train --do_eval --output_dir outputs/mlm
 
-Argument names are those of the transformers examples. Without --tokenizer_name a tokenizer is trained on the texts.
+Without --tokenizer_name a tokenizer is trained on the texts (docs/guides/pretrain.md).
 """
 
 import math
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from zlib import crc32
 
-import numpy as np
 import torch
 from datasets import Dataset, IterableDataset, load_dataset
 from script_tools import arguments, models, tables, training
@@ -24,7 +23,6 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
     DataCollatorForLanguageModeling,
-    EvalPrediction,
     PreTrainedConfig,
     Trainer,
     TrainingArguments,
@@ -197,19 +195,6 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
     return LionTokenizer.train_from_iterator(texts, vocab_size, **limit)
 
 
-def sequence_length(data_args: DataTrainingArguments, config: PreTrainedConfig) -> int:
-    length = data_args.max_seq_length or models.context_length(config)
-    if (
-        getattr(config, "position_embedding_type", "absolute") == "absolute"
-        and length > config.max_position_embeddings
-    ):
-        raise ValueError(
-            f"--max_seq_length is {length}, but the model has absolute positions for {config.max_position_embeddings} "
-            "tokens (max_position_embeddings)."
-        )
-    return length
-
-
 def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, training_args: TrainingArguments):
     """Sequences of `input_ids` of at most `length` tokens."""
     (column,) = tables.find_texts(dataset, "The data")
@@ -247,11 +232,6 @@ def most_likely(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return logits.argmax(dim=-1)
 
 
-def masked_accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    is_masked = prediction.label_ids != -100
-    return {"accuracy": float(np.mean(prediction.predictions[is_masked] == prediction.label_ids[is_masked]))}
-
-
 def evaluate(trainer: Trainer) -> dict[str, float]:
     metrics = trainer.evaluate()
     return metrics | {"perplexity": math.exp(metrics["eval_loss"])}
@@ -261,7 +241,12 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     setup = training.start(DataTrainingArguments, args, MlmModelArguments, from_scratch=True, can_predict=False)
     model_args, data_args, training_args, config, checkpoint = setup
-    length = sequence_length(data_args, config)
+    length, longest = data_args.max_seq_length or models.context_length(config), models.longest_text(config)
+    if longest is not None and length > longest:
+        raise ValueError(
+            f"--max_seq_length is {length}, but the model has absolute positions for {longest} tokens "
+            "(max_position_embeddings)."
+        )
     datasets = load_texts(data_args, training_args, model_args.cache_dir)
     tokenizer = load_tokenizer(model_args, config, checkpoint, datasets, training_args)
     if model_args.model_name_or_path is None:
@@ -280,7 +265,7 @@ def main(args: list[str] | None = None) -> Trainer:
     collator = collator_class(tokenizer, mlm_probability=share, seed=seed)
     options = {"kind": MlmTrainer, "max_tokens_per_batch": data_args.max_tokens_per_batch}
     options |= {"preprocess_logits_for_metrics": most_likely}
-    trainer = training.make_trainer(setup, model, datasets, tokenizer, masked_accuracy, collator, **options)
+    trainer = training.make_trainer(setup, model, datasets, tokenizer, training.accuracy, collator, **options)
     return training.train_and_evaluate(trainer, checkpoint, evaluate)
 
 

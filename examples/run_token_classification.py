@@ -1,17 +1,12 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Fine-tune a LION model on labels of words, such as named entities or parts of speech, with the Trainer.
+Fine-tune a LION model on labels of words, such as named entities or parts of speech, with the Trainer
+(docs/guides/tokens.md).
 
     python examples/run_token_classification.py --train_file train.conll --validation_file test.conll \
         --model_name_or_path my-lion --do_train --do_eval --output_dir my-tagger
     python examples/run_token_classification.py --model_name_or_path my-tagger --do_predict --predict_file new.conll \
         --output_dir my-tags
-
-Files are CoNLL (.conll, .bio, .iob2, .tsv or .txt): a word on each line, its columns behind tabs or blanks, the tag
-last, and an empty line between sentences; or .json, .jsonl or .parquet with the columns "tokens" and "tags" (or
-"ner_tags"), of names or whole numbers. Each file may be of its own type. The first piece of a word has its label. Tags
-of the scheme BIO are measured by their entities (precision, recall, F1), others by accuracy and F1.
-`--do_predict --predict_file` writes predictions.jsonl: the words of each sentence, their labels and probabilities.
 """
 
 import re
@@ -24,12 +19,7 @@ import torch
 from datasets import Dataset, List
 from script_tools import arguments, class_names, models, tables, training
 from sklearn.metrics import f1_score
-from transformers import (
-    AutoModelForTokenClassification,
-    DataCollatorForTokenClassification,
-    EvalPrediction,
-    Trainer,
-)
+from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, EvalPrediction, Trainer
 from transformers.hf_argparser import HfArg
 
 
@@ -142,45 +132,34 @@ def tag_places(sentences: list[Sentence]) -> dict[str, str]:
     return class_names.first_places([x.tags for x in sentences], (x.place.rstrip(",") for x in sentences))
 
 
-class Encoder:
+def encode_words(words: list[str], tokenizer) -> dict[str, list[int]]:
     """
-    Sentences as tokens, with the position of the first piece of each word.
+    A sentence as tokens, with the position of the first piece of each word as "firsts".
 
     Words are joined by blanks, since some tokenizers read a blank as the beginning of the word behind it. A word of
     which the tokenizer leaves nothing, such as a control character, is read as an unknown one, so that it has a label.
     """
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-
-    def __call__(self, words: list[str]) -> dict[str, list[int]]:
-        encoding, firsts = self.encode(words)
-        if None in firsts:
-            unknown = self.tokenizer.unk_token or "?"
-            words = [unknown if first is None else word for word, first in zip(words, firsts, strict=True)]
-            encoding, firsts = self.encode(words)
-        return {name: encoding[name] for name in encoding} | {"firsts": firsts}
-
-    def encode(self, words: list[str]) -> tuple[dict, list[int | None]]:
-        encoding = self.tokenizer(" ".join(words), truncation=False, verbose=False)
-        firsts, start = [], 0
-        for word in words:
-            pieces = (encoding.char_to_token(place) for place in range(start, start + len(word)))
-            firsts.append(next((piece for piece in pieces if piece is not None), None))
-            start += len(word) + 1
-        return encoding, firsts
+    encoding = tokenizer(" ".join(words), truncation=False, verbose=False)
+    firsts, start = [], 0
+    for word in words:
+        pieces = (encoding.char_to_token(place) for place in range(start, start + len(word)))
+        firsts.append(next((piece for piece in pieces if piece is not None), None))
+        start += len(word) + 1
+    if None in firsts:
+        unknown = tokenizer.unk_token or "?"
+        words = [unknown if first is None else word for word, first in zip(words, firsts, strict=True)]
+        return encode_words(words, tokenizer)
+    return {**encoding, "firsts": firsts}
 
 
-def encode_split(
-    sentences: list[Sentence], encoder: Encoder, ids: dict[str, int] | None, longest: int | None
-) -> Dataset:
+def encode_split(sentences: list[Sentence], tokenizer, ids: dict[str, int] | None, longest: int | None) -> Dataset:
     """
     The tokens of sentences and, given the numbers of the tags, their labels. Sentences stay whole; a ValueError if one
     is longer than the model's table of positions.
     """
 
     def encode(row: dict) -> dict[str, list[int]]:
-        encoded = encoder(row["words"])
+        encoded = encode_words(row["words"], tokenizer)
         length = len(encoded["input_ids"])
         if longest is not None and length > longest:
             raise ValueError(
@@ -193,7 +172,7 @@ def encode_split(
                 encoded["labels"][first] = ids[tag]
         return encoded
 
-    rows = Dataset.from_dict({name: [getattr(x, name) for x in sentences] for name in ("words", "tags", "place")})
+    rows = Dataset.from_list([vars(sentence) for sentence in sentences])
     return rows.map(encode, remove_columns=rows.column_names, desc="tokenizing")
 
 
@@ -263,14 +242,10 @@ def most_likely(logits: torch.Tensor, labels: torch.Tensor | None) -> tuple[torc
 def write_predictions(trainer: Trainer, names: list[str], dataset: Dataset, sentences: list[Sentence]) -> None:
     """predictions.jsonl in the output folder: the words of each sentence, their labels and the probabilities."""
     answers, scores = trainer.predict(dataset).predictions
-    rows = [
-        {
-            "tokens": sentence.words,
-            "labels": [names[i] for i in answers[row][firsts]],
-            "scores": scores[row][firsts].tolist(),
-        }
-        for row, (sentence, firsts) in enumerate(zip(sentences, dataset["firsts"], strict=True))
-    ]
+    rows = []
+    for row, (sentence, firsts) in enumerate(zip(sentences, dataset["firsts"], strict=True)):
+        labels = [names[i] for i in answers[row][firsts]]
+        rows.append({"tokens": sentence.words, "labels": labels, "scores": scores[row][firsts].tolist()})
     training.save_rows(trainer, rows)
 
 
@@ -284,16 +259,13 @@ def main(args: list[str] | None = None) -> Trainer:
     if training_args.do_train:
         tags = class_names.in_order(tag_places(sentences["train"]))
         class_names.set_labels(config, tags, model_args, "ForTokenClassification", "training sentences")
-    names, has_numbers = [*config.id2label.values()], not training_args.do_train
-    ids = {
-        split: class_names.number_names(tag_places(rows), names, "The model", has_numbers)
-        for split, rows in sentences.items()
-        if split != "predict"
-    }
-    tokenizer = models.load_tokenizer(model_args)
+    names, ids = [*config.id2label.values()], {}
+    for split, rows in sentences.items():
+        if split != "predict":
+            ids[split] = class_names.number_names(tag_places(rows), names, "The model", not training_args.do_train)
+    tokenizer, longest = models.load_tokenizer(model_args), models.longest_text(config)
     model = models.load_model(AutoModelForTokenClassification, model_args, config)
-    encoder, longest = Encoder(tokenizer), models.longest_text(config)
-    datasets = {split: encode_split(rows, encoder, ids.get(split), longest) for split, rows in sentences.items()}
+    datasets = {split: encode_split(rows, tokenizer, ids.get(split), longest) for split, rows in sentences.items()}
     if training_args.do_train:
         datasets["train"] = leave_out_long(datasets["train"], sentences["train"], token_args.max_seq_length)
     collator, options = DataCollatorForTokenClassification(tokenizer), {"preprocess_logits_for_metrics": most_likely}

@@ -89,7 +89,7 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
     One object per dataclass, from `args` or the command line (`None`). The first may be a JSON or YAML file of
     arguments by name, which the arguments after it override.
     """
-    args = with_resume(sys.argv[1:] if args is None else args)
+    args = sys.argv[1:] if args is None else args
     if args and args[0].endswith((".json", ".yaml", ".yml")):
         recipe = yaml.safe_load(Path(args[0]).read_text(encoding="utf-8"))  # JSON is YAML, too
         if not isinstance(recipe, dict):
@@ -100,18 +100,11 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
                 values = value if isinstance(value, list) else [value]
                 words += [f"--{name}", *(json.dumps(x) if isinstance(x, dict) else str(x) for x in values)]
         args = words + args[1:]
-    parser = HfArgumentParser(dataclasses)
+    parser = HfArgumentParser(dataclasses, conflict_handler="resolve")
+    how = "A folder, or nothing: go on from the last checkpoint in --output_dir that is complete."
+    parser.add_argument(RESUME, nargs="?", const=LAST, help=how)
     parser.set_defaults(logging_steps=0.05)  # a share of the steps: short trainings have curves, too
     return parser.parse_args_into_dataclasses(args)
-
-
-def with_resume(args: list[str]) -> list[str]:
-    """A bare `--resume_from_checkpoint` says "last"."""
-    words = []
-    for word, following in zip(args, [*args[1:], "--"], strict=True):
-        is_bare = word == RESUME and following.startswith("--")
-        words += [word, LAST] if is_bare else [word]
-    return words
 
 
 def check_arguments(model_args: ModelArguments, training_args: TrainingArguments, can_predict: bool = False) -> None:

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
-from datasets import Dataset, List
+from datasets import ClassLabel, Dataset, List
 from transformers import PreTrainedConfig
 
 from .arguments import ModelArguments
@@ -42,6 +42,13 @@ def label_names(dataset: Dataset, column: str, what: str) -> list:
 
     labels = enumerate(dataset[column], start=1)
     return [[name(x, row) for x in label] if is_list else name(label, row) for row, label in labels]
+
+
+def all_names(dataset: Dataset, column: str, what: str) -> list[str]:
+    """The names of all classes of a column, in order: of its `ClassLabel`, or those that `label_names` finds."""
+    found, feature = label_names(dataset, column, what), dataset.features[column]
+    feature = feature.feature if isinstance(feature, List) else feature
+    return feature.names if isinstance(feature, ClassLabel) else in_order(first_places(found, found))
 
 
 def has_fractions(dataset: Dataset, column: str) -> bool:

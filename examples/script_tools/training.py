@@ -58,8 +58,10 @@ class EpochCallback(TrainerCallback):
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """The share of rows whose largest logit is that of the label."""
-    return {"accuracy": float((prediction.predictions.argmax(axis=-1) == prediction.label_ids).mean())}
+    """The share of labels that are predicted, of those that count (not -100). Predictions are logits, or classes."""
+    answers, labels = prediction.predictions, prediction.label_ids
+    answers = answers.argmax(axis=-1) if answers.ndim > labels.ndim else answers
+    return {"accuracy": float((answers == labels)[labels != -100].mean())}
 
 
 class Setup(NamedTuple):

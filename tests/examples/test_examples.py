@@ -746,7 +746,7 @@ def test_mlm_refuses(text_files, tmp_path, change, error, message):
         (("--train_dir", "nought"), ValueError, "one sub-folder per class"),
         (("--train_val_split", "1"), ValueError, "between 0 and 1"),
         (("--min_crop", "0"), ValueError, "min_crop"),
-        (("--image_column_name", "photo"), ValueError, "no column 'photo'"),
+        (("--image_column_name", "photo"), ValueError, "no column photo, but image, label"),
         (("--dataset_name", "mnist"), ValueError, "or by --dataset_name"),
     ],
 )

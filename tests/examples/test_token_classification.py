@@ -160,7 +160,7 @@ def test_each_word_has_a_piece(folder):
     module = import_module("run_token_classification")
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     words = ["Anna", "", "\u200b", "New York", "\u200bBen", "."]
-    encoded = module.Encoder(tokenizer)(words)
+    encoded = module.encode_words(words, tokenizer)
     pieces = tokenizer.convert_ids_to_tokens(encoded["input_ids"])
     firsts = [pieces[first] for first in encoded["firsts"]]
     assert firsts[0].startswith("a") and firsts[3].startswith("n") and firsts[4].startswith("b") and firsts[5] == "."
@@ -191,8 +191,8 @@ def test_columns_are_separated_by_tabs_or_blanks(tmp_path):
 def test_long_sentences_are_left_out_of_training_and_named(folder, capsys):
     module = import_module("run_token_classification")
     rows = [module.Sentence(["Anna"] * n, ["O"] * n, f"file, row {n},") for n in (1, 2, 30)]
-    encoder = module.Encoder(AutoTokenizer.from_pretrained(folder / "model"))
-    dataset = module.encode_split(rows, encoder, {"O": 0}, None)
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    dataset = module.encode_split(rows, tokenizer, {"O": 0}, None)
     assert len(module.leave_out_long(dataset, rows, None)) == 3 and not capsys.readouterr().out
     assert len(module.leave_out_long(dataset, rows, 20)) == 2
     assert "1 sentences have more tokens than --max_seq_length 20" in (out := capsys.readouterr().out)
@@ -200,7 +200,7 @@ def test_long_sentences_are_left_out_of_training_and_named(folder, capsys):
     with pytest.raises(ValueError, match="every training sentence has more tokens"):
         module.leave_out_long(dataset, rows, 2)
     with pytest.raises(ValueError, match="row 30, has .* tokens, the model has positions for 20: split the sentence"):
-        module.encode_split(rows, encoder, {"O": 0}, 20)
+        module.encode_split(rows, tokenizer, {"O": 0}, 20)
 
 
 @pytest.mark.parametrize(
