@@ -13,13 +13,15 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
 from script_tools import arguments, models, tables, training
+from script_tools.arguments import option
 from transformers import (
     AutoModelForQuestionAnswering,
     DataCollatorWithPadding,
@@ -27,7 +29,6 @@ from transformers import (
     Trainer,
     TrainingArguments,
 )
-from transformers.hf_argparser import HfArg
 
 
 TYPES = tuple(name for name in tables.TABLES if tables.FILE_TYPES[name] != "csv")  # a cell of .csv holds no list
@@ -38,18 +39,12 @@ POSITIONS = ("start_positions", "end_positions")  # the labels
 
 @dataclass
 class QaArguments(arguments.FileArguments):
-    version_2_with_negative: bool = HfArg(
-        default=False, help="Questions may have no answer, as in version 2.0 of SQuAD."
-    )
-    null_score_diff_threshold: float = HfArg(
-        default=0.0, help="Give no answer if its score exceeds that of the best answer by more than this."
-    )
-    max_answer_length: int = HfArg(default=30, help="Longest answer, in tokens.")
-    n_best_size: int = HfArg(default=20, help="Answers in nbest_predictions.json for each question.")
-    max_seq_length: int | None = HfArg(
-        default=None, help="Tokens of a question and a window of its text. Not given: texts are read whole."
-    )
-    doc_stride: int = HfArg(default=128, help="Tokens that two windows of a text share.")
+    version_2_with_negative: bool = option("Questions may have no answer, as in version 2.0 of SQuAD.", False)
+    null_score_diff_threshold: float = option("Give no answer if that scores more than this above the best one.", 0.0)
+    max_answer_length: int = option("Longest answer, in tokens.", 30)
+    n_best_size: int = option("Answers in nbest_predictions.json for each question.", 20)
+    max_seq_length: int | None = option("Tokens of a question and a window of its text. Not given: whole texts.")
+    doc_stride: int = option("Tokens that two windows of a text share.", 128)
 
     def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
         for name, least in (("max_answer_length", 1), ("n_best_size", 1), ("doc_stride", 0)):
@@ -175,11 +170,8 @@ def answer_tokens(
     answer: str, start: int, starts: list[int], ends: list[int], is_first: bool, is_last: bool
 ) -> tuple[int, int] | None:
     """
-    The first and the last token of an answer in a window of its text, `None` if not all of it is there, or it is "".
-
-    Args:
-        start: its first character. starts, ends: the characters of the tokens. is_first, is_last: whether the text
-            begins or ends in this window.
+    The first and the last token of an answer from the character `start` on, in a window of its text whose tokens are
+    from `starts` to `ends`; `None` if not all of it is there. `is_first`, `is_last`: of the windows of the text.
     """
     start, end = start + len(answer) - len(answer.lstrip()), start + len(answer.rstrip())
     if not starts or not (is_first or starts[0] <= start) or not (is_last or end <= ends[-1]):
@@ -267,12 +259,8 @@ def find_answers(
     prediction: tuple[np.ndarray, np.ndarray], windows: Dataset, questions: list[Question], qa_args: QaArguments
 ) -> list[dict[str, float]]:
     """
-    For each question the best answers with their scores, the best first; with --version_2_with_negative "", no
-    answer, is one of them. Answers are pieces of the text; no answer scores what it has in the window where it has the
-    least.
-
-    Args:
-        prediction: start and end logits, a row for each of `windows`.
+    For each question the best answers with their scores, the best first, of start and end logits of all windows. With
+    --version_2_with_negative "", no answer, is one of them; it scores the least that it has in a window.
     """
     found: list[dict[str, float]] = [{} for _ in questions]
     places = windows.select_columns(["row", "first", "starts", "ends"])
@@ -319,18 +307,14 @@ def score(answer: str, truths: list[str], is_version_2: bool) -> tuple[float, fl
 
 
 def measure(
-    windows: Dataset, questions: list[Question], qa_args: QaArguments
-) -> Callable[[EvalPrediction], dict[str, float]]:
+    prediction: EvalPrediction, windows: Dataset, questions: list[Question], qa_args: QaArguments
+) -> dict[str, float]:
     """What the Trainer computes at an evaluation of these windows: in percent, as SQuAD does."""
-
-    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
-        found, scores = find_answers(prediction.predictions, windows, questions, qa_args), []
-        for question, answers in zip(questions, found, strict=True):
-            truths, answer = [text for text, _ in question.answers], choose(answers, qa_args.null_score_diff_threshold)
-            scores.append(score(answer, truths, qa_args.version_2_with_negative))
-        return dict(zip(("exact_match", "f1"), (100 * np.mean(scores, axis=0)).tolist(), strict=True))
-
-    return compute_metrics
+    found, scores = find_answers(prediction.predictions, windows, questions, qa_args), []
+    for question, answers in zip(questions, found, strict=True):
+        truths, answer = [text for text, _ in question.answers], choose(answers, qa_args.null_score_diff_threshold)
+        scores.append(score(answer, truths, qa_args.version_2_with_negative))
+    return dict(zip(("exact_match", "f1"), (100 * np.mean(scores, axis=0)).tolist(), strict=True))
 
 
 def write_predictions(trainer: Trainer, windows: Dataset, questions: list[Question], qa_args: QaArguments) -> None:
@@ -358,7 +342,8 @@ def main(args: list[str] | None = None) -> Trainer:
     tokenizer, longest = models.load_tokenizer(model_args), models.longest_text(config)
     model = models.load_model(AutoModelForQuestionAnswering, model_args, config)
     windows = {split: encode_questions(rows, tokenizer, qa_args, longest) for split, rows in questions.items()}
-    metrics = measure(windows.get("validation"), questions.get("validation"), qa_args)
+    evaluated = {"windows": windows.get("validation"), "questions": questions.get("validation")}
+    metrics = partial(measure, **evaluated, qa_args=qa_args)
     trainer = training.make_trainer(setup, model, windows, tokenizer, metrics, DataCollatorWithPadding(tokenizer))
     training.train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:

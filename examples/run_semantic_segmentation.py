@@ -11,34 +11,31 @@ Train or fine-tune a LION model to say of each pixel what it is part of, on your
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 from datasets import Dataset
-from PIL import Image
+from PIL import Image, ImageOps
 from script_tools import arguments, class_names, image_files, models, training
+from script_tools.arguments import option
 from tqdm.auto import tqdm
 from transformers import AutoModelForSemanticSegmentation, EvalPrediction, Trainer, TrainingArguments
-from transformers.hf_argparser import HfArg
 
 
 IGNORED = 255  # in masks: a pixel that does not count
-ORIENTATION, ROTATED = 0x0112, (5, 6, 7, 8)  # EXIF: images that are stored lying on their side
 CHUNK = 64  # images whose logits are in memory at once in a prediction
 
 
 @dataclass
 class SegmentationArguments(arguments.DataArguments):
-    train_dir: str | None = HfArg(default=None, help="Folder of images and masks to train on.")
-    validation_dir: str | None = HfArg(default=None, help="Folder of images and masks to evaluate on.")
-    predict_dir: str | None = HfArg(default=None, help="Folder of images to make masks for, with --do_predict.")
-    classes_file: str | None = HfArg(
-        default=None, help="Names of the classes. Not given: classes.txt or classes.json in the folder."
-    )
+    train_dir: str | None = option("Folder of images and masks to train on.")
+    validation_dir: str | None = option("Folder of images and masks to evaluate on.")
+    predict_dir: str | None = option("Folder of images to make masks for, with --do_predict.")
+    classes_file: str | None = option("Names of the classes. Not given: classes.txt or classes.json in the folder.")
 
     def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
         if training_args.label_smoothing_factor:
@@ -116,7 +113,8 @@ def check_masks(images: list[Path], masks: list[Path], num_classes: int, is_quie
             )
         try:
             with Image.open(image) as opened:
-                size = opened.size[::-1] if opened.getexif().get(ORIENTATION) in ROTATED else opened.size
+                ImageOps.exif_transpose(opened, in_place=True)  # decodes those that lie on their side
+                size = opened.size
         except (OSError, SyntaxError):
             continue  # named and left out when it is read
         if size != pixels.shape[::-1]:
@@ -149,23 +147,19 @@ class Inputs:
         return {"pixel_values": list(inputs["pixel_values"]), "labels": list(self.ids[inputs["labels"]])}
 
 
-def count_pixels(ignore_index: int) -> Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]:
+def count_pixels(logits: torch.Tensor, labels: torch.Tensor | None, ignore_index: int) -> torch.Tensor:
     """
     From logits of patches and labels to the pixels of each image by their class and the predicted one,
     (batch, classes, classes): all that the metrics need. Without labels, the logits themselves.
     """
-
-    def count(logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        if labels is None:
-            return logits
-        batch, num_classes = logits.shape[:2]
-        size, counts = labels.shape[1:], labels != ignore_index
-        logits = torch.nn.functional.interpolate(logits.float(), size=size, mode="bilinear", align_corners=False)
-        images = torch.arange(batch, device=labels.device)[:, None, None]
-        pairs = (images * num_classes + labels) * num_classes + logits.argmax(dim=1)
-        return torch.bincount(pairs[counts], minlength=batch * num_classes**2).view(batch, num_classes, num_classes)
-
-    return count
+    if labels is None:
+        return logits
+    batch, num_classes = logits.shape[:2]
+    size, counts = labels.shape[1:], labels != ignore_index
+    logits = torch.nn.functional.interpolate(logits.float(), size=size, mode="bilinear", align_corners=False)
+    images = torch.arange(batch, device=labels.device)[:, None, None]
+    pairs = (images * num_classes + labels) * num_classes + logits.argmax(dim=1)
+    return torch.bincount(pairs[counts], minlength=batch * num_classes**2).view(batch, num_classes, num_classes)
 
 
 class Metrics:
@@ -239,7 +233,8 @@ def main(args: list[str] | None = None) -> Trainer:
         rows = {"image": [*map(os.fsencode, files[split])], "mask": [*map(os.fsencode, masks[split])]}
         datasets[split] = Dataset.from_dict(rows).with_transform(Inputs(processor, ids))
     model = models.load_model(AutoModelForSemanticSegmentation, model_args, config)
-    options = {"preprocess_logits_for_metrics": count_pixels(config.semantic_loss_ignore_index)}
+    count = partial(count_pixels, ignore_index=config.semantic_loss_ignore_index)
+    options = {"preprocess_logits_for_metrics": count}
     trainer = training.make_trainer(setup, model, datasets, processor, Metrics(), **options)
     training.train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:

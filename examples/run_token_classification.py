@@ -10,17 +10,18 @@ Fine-tune a LION model on labels of words, such as named entities or parts of sp
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from datasets import Dataset, List
 from script_tools import arguments, class_names, models, tables, training
+from script_tools.arguments import option
 from sklearn.metrics import f1_score
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, EvalPrediction, Trainer
-from transformers.hf_argparser import HfArg
 
 
 CONLL = (".conll", ".bio", ".iob2", ".tsv", ".txt")
@@ -31,9 +32,7 @@ IGNORED = -100  # the label of what is no first piece of a word
 
 @dataclass
 class TokenArguments(arguments.FileArguments):
-    max_seq_length: int | None = HfArg(
-        default=None, help="Do not train on sentences with more tokens. Not given: train on all."
-    )
+    max_seq_length: int | None = option("Do not train on sentences with more tokens. Not given: train on all.")
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,7 @@ def read_conll(file: str, name: str, has_tags: bool) -> Iterator[Sentence]:
         words.append(columns[0].strip(" "))
         tags.append(class_names.class_name(columns[-1]))
     if counts and all(counts) and width > 1:
-        raise ValueError(
-            f"{name} has the numbers of the words in its first column: remove it, so that words are first."
-        )
+        raise ValueError(f"{name} has the numbers of the words in its first column: remove it, so words are first.")
 
 
 def columns_of(line: str) -> list[str]:
@@ -178,10 +175,8 @@ def encode_split(sentences: list[Sentence], tokenizer, ids: dict[str, int] | Non
 
 def leave_out_long(dataset: Dataset, sentences: list[Sentence], limit: int | None) -> Dataset:
     """Sentences of up to `limit` tokens, for training; what is left out is printed."""
-    if limit is None:
-        return dataset
     lengths = [len(tokens) for tokens in dataset["input_ids"]]
-    kept = [row for row, length in enumerate(lengths) if length <= limit]
+    kept = [row for row, length in enumerate(lengths) if limit is None or length <= limit]
     if not kept:
         raise ValueError(f"--max_seq_length is {limit}: every training sentence has more tokens.")
     if len(kept) < len(lengths):
@@ -209,28 +204,23 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
     return spans
 
 
-def measure(names: list[str]) -> Callable[[EvalPrediction], dict[str, float]]:
+def measure(prediction: EvalPrediction, names: list[str]) -> dict[str, float]:
     """What the Trainer computes at an evaluation of labels of these names."""
-    has_entities = all(BIO.fullmatch(name) for name in names)
-
-    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
-        (answers, _), labels = prediction.predictions, prediction.label_ids
-        counts = labels != IGNORED
-        metrics = {"accuracy": float(np.mean(answers[counts] == labels[counts]))}
-        if not has_entities:
-            f1 = f1_score(labels[counts], answers[counts], average="macro", zero_division=0.0)
-            return metrics | {"f1_macro": float(f1)}
-        right = found = there = 0
-        for row, is_word in enumerate(counts):
-            predicted, true = (entities([names[i] for i in x[row][is_word]]) for x in (answers, labels))
-            right, found, there = right + len(predicted & true), found + len(predicted), there + len(true)
-        return metrics | {
-            "precision": right / found if found else 0.0,
-            "recall": right / there if there else 0.0,
-            "f1": 2 * right / (found + there) if found + there else 0.0,
-        }
-
-    return compute_metrics
+    (answers, _), labels = prediction.predictions, prediction.label_ids
+    counts = labels != IGNORED
+    metrics = {"accuracy": float(np.mean(answers[counts] == labels[counts]))}
+    if not all(BIO.fullmatch(name) for name in names):
+        f1 = f1_score(labels[counts], answers[counts], average="macro", zero_division=0.0)
+        return metrics | {"f1_macro": float(f1)}
+    right = found = there = 0
+    for row, is_word in enumerate(counts):
+        predicted, true = (entities([names[i] for i in x[row][is_word]]) for x in (answers, labels))
+        right, found, there = right + len(predicted & true), found + len(predicted), there + len(true)
+    return metrics | {
+        "precision": right / found if found else 0.0,
+        "recall": right / there if there else 0.0,
+        "f1": 2 * right / (found + there) if found + there else 0.0,
+    }
 
 
 def most_likely(logits: torch.Tensor, labels: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -268,8 +258,9 @@ def main(args: list[str] | None = None) -> Trainer:
     datasets = {split: encode_split(rows, tokenizer, ids.get(split), longest) for split, rows in sentences.items()}
     if training_args.do_train:
         datasets["train"] = leave_out_long(datasets["train"], sentences["train"], token_args.max_seq_length)
-    collator, options = DataCollatorForTokenClassification(tokenizer), {"preprocess_logits_for_metrics": most_likely}
-    trainer = training.make_trainer(setup, model, datasets, tokenizer, measure(names), collator, **options)
+    collator, metrics = DataCollatorForTokenClassification(tokenizer), partial(measure, names=names)
+    options = {"preprocess_logits_for_metrics": most_likely}
+    trainer = training.make_trainer(setup, model, datasets, tokenizer, metrics, collator, **options)
     training.train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:
         write_predictions(trainer, names, datasets["predict"], sentences["predict"])

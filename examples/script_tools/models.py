@@ -5,7 +5,6 @@ import copy
 from difflib import get_close_matches
 from pathlib import Path
 
-import torch
 from tokenization_lion import lion_image_processor
 from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
@@ -74,8 +73,9 @@ def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedC
     if model_args.model_name_or_path is not None:
         options |= {"cache_dir": model_args.cache_dir, "ignore_mismatched_sizes": model_args.ignore_mismatched_sizes}
         return auto_class.from_pretrained(model_args.model_name_or_path, config=config, **options)
-    dtype = options.pop("dtype", "auto")
-    return auto_class.from_config(config, **options, **({} if dtype == "auto" else {"dtype": getattr(torch, dtype)}))
+    if options.get("dtype") == "auto":
+        del options["dtype"]
+    return auto_class.from_config(config, **options)
 
 
 def load_tokenizer(model_args: ModelArguments):

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 
@@ -87,11 +87,13 @@ def load_files(
         try:
             if kind == "csv" and streaming:
                 dataset = IterableDataset.from_generator(read_csv, gen_kwargs={"file": file, "what": what})
-            elif kind == "csv" or kind != "text" and streaming is None:
-                dataset = READERS[kind](file, what)
-            else:
+            elif kind == "csv":
+                dataset = to_dataset(list(read_csv(file, what)), what)
+            elif kind == "text" or streaming is not None:
                 options = {"streaming": bool(streaming), "cache_dir": cache_dir}
                 dataset = load_dataset(kind, data_files={split: file}, split=split, **options)
+            else:
+                dataset = to_dataset(read_json(file, what), what) if kind == "json" else read_parquet(file)
             has_rows = next(iter(dataset), None) if streaming else len(dataset)
         except (DatasetsError, ValueError, NotImplementedError) as error:  # what pyarrow raises are ValueErrors
             if what in str(error):
@@ -162,19 +164,12 @@ def to_dataset(rows: list[dict] | dict, what: str) -> Dataset:
     return Dataset.from_dict(columns)
 
 
-def read_parquet(file: str, what: str) -> Dataset:
+def read_parquet(file: str) -> Dataset:
     """Without a cache, which may be of an earlier file of this name; categories become their values."""
     table = parquet.read_table(file)
     is_category = pyarrow.types.is_dictionary
     fields = [x.with_type(x.type.value_type) if is_category(x.type) else x for x in table.schema]
     return Dataset(table.cast(pyarrow.schema(fields, table.schema.metadata)))
-
-
-READERS: dict[str, Callable[[str, str], Dataset]] = {
-    "csv": lambda file, what: to_dataset(list(read_csv(file, what)), what),
-    "json": lambda file, what: to_dataset(read_json(file, what), what),
-    "parquet": read_parquet,
-}
 
 
 def check_columns(

@@ -149,11 +149,11 @@ def test_metrics():
     prediction = EvalPrediction(predictions=(answers, answers / 9), label_ids=labels)
     # There are A 0-2, A 3-4; and A 1-2. Found are A 0-2; and A 1-3.
     expected = {"accuracy": 5 / 7, "precision": 1 / 2, "recall": 1 / 3, "f1": 2 / 5}
-    assert module.measure(["O", "B-A", "I-A", "B-B"])(prediction) == pytest.approx(expected)
-    other = module.measure(["NOUN", "VERB", "ADJ", "X"])(prediction)
+    assert module.measure(prediction, ["O", "B-A", "I-A", "B-B"]) == pytest.approx(expected)
+    other = module.measure(prediction, ["NOUN", "VERB", "ADJ", "X"])
     assert other == pytest.approx({"accuracy": 5 / 7, "f1_macro": (2 / 3 + 4 / 5 + 2 / 3) / 3})
     nothing = EvalPrediction(predictions=(labels * 0, labels * 0.0), label_ids=labels * 0)
-    assert module.measure(["O", "B-A"])(nothing) == {"accuracy": 1, "precision": 0, "recall": 0, "f1": 0}
+    assert module.measure(nothing, ["O", "B-A"]) == {"accuracy": 1, "precision": 0, "recall": 0, "f1": 0}
 
 
 def test_each_word_has_a_piece(folder):
