@@ -98,8 +98,8 @@ class GlueArguments(arguments.FileArguments):
 
 def load_data(setup: training.Setup) -> dict[str, Dataset]:
     """The splits that are needed, of files, or of the benchmark if there are none to train on or evaluate."""
-    _, glue_args, training_args, *_ = setup
-    cache_dir, needed, datasets = setup.model_args.cache_dir, [*arguments.needed_splits(training_args)], {}
+    glue_args, training_args, cache_dir = setup.data_args, setup.training_args, setup.model_args.cache_dir
+    needed, datasets = [*arguments.needed_splits(training_args)], {}
     files = tables.check_files({split: getattr(glue_args, f"{split}_file") for split in needed}, tables.TABLES)
     for split, file in files.items():
         columns = () if split == "predict" else (glue_args.label_column,)

@@ -43,7 +43,7 @@ class MlmModelArguments(arguments.ModelArguments):
 class DataTrainingArguments(arguments.HubArguments):
     train_file: str | None = option(f"Training text: {', '.join(tables.FILE_TYPES)}.")
     validation_file: str | None = option("Validation text.")
-    validation_split_percentage: int = option("Without validation data: the share of the first training data.", 5)
+    validation_split_percentage: int = option("Without validation data: this first share of the training data.", 5)
     streaming: bool = option("Read the data while training. Needs --max_steps.", False)
     max_seq_length: int | None = option("Tokens per sequence. Not given: the configuration's context length.")
     line_by_line: bool = option("One sequence per line, instead of all lines joined and cut to length.", False)

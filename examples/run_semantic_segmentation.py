@@ -115,7 +115,7 @@ def check_masks(images: list[Path], masks: list[Path], num_classes: int, is_quie
             with Image.open(image) as opened:
                 ImageOps.exif_transpose(opened, in_place=True)  # decodes those that lie on their side
                 size = opened.size
-        except (OSError, SyntaxError):
+        except image_files.UNREADABLE:
             continue  # named and left out when it is read
         if size != pixels.shape[::-1]:
             raise ValueError(
