@@ -250,7 +250,7 @@ def load_data(name: str, experiment: Experiment, cache_dir: Path) -> Data:
         }
         model_class, collate = LionForTokenClassification, pad_with_labels
         metrics = {
-            "compute_metrics": run_mlm.masked_accuracy,
+            "compute_metrics": accuracy,
             "preprocess_logits_for_metrics": run_mlm.most_likely,
         }
     elif task.grid is None:
@@ -300,7 +300,7 @@ def load_mlm(cache_dir: Path, length: int, vocab_size: int, max_bytes: int) -> D
         splits,
         run_mlm.DataCollatorForSeededMasking(tokenizer, mlm_probability=0.15, seed=0),
         {
-            "compute_metrics": run_mlm.masked_accuracy,
+            "compute_metrics": accuracy,
             "preprocess_logits_for_metrics": run_mlm.most_likely,
             "processing_class": tokenizer,
         },
