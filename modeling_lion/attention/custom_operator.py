@@ -27,8 +27,8 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from ..private_apis import is_dispatch_watched
-from .numerics import accumulation_dtype, needs_grad, save_for_backward, saved_for_backward, without_autocast
+from ..private_apis import num_dispatch_modes
+from .numerics import accumulation_dtype, save_for_backward, saved_for_backward, without_autocast
 from .plain import run_plain
 
 
@@ -51,7 +51,7 @@ def attention_operator(
     num_saved: int,
     empty_like: Callable = torch.empty_like,
     is_direct: bool = False,
-) -> Callable:
+) -> "Operator":
     """
     The operator `lion::<name>`, described above.
 
@@ -69,8 +69,7 @@ def attention_operator(
             short text, where nobody follows which operators compute. They then take a `plan` by name.
 
     Returns:
-        The operator. Its attribute `without_dispatcher` takes the same arguments and gives
-        what to call with them and a `plan` (attention/plan.py) instead, or `None`.
+        The operator, with what `is_direct` allows to call instead.
     """
     results = ", ".join(["Tensor"] * (2 + num_saved))
     schema = f"({INPUTS}, int chunk_size, str division, str head_directions) -> ({results})"
@@ -144,18 +143,31 @@ def attention_operator(
     methods = {"forward": compute, "setup_context": setup_planned, "backward": backward}
     function = type(f"lion_{name}", (torch.autograd.Function,), {x: staticmethod(f) for x, f in methods.items()})
 
-    def without_dispatcher(*inputs):
-        if not is_direct or is_followed(inputs[0]):
-            return None
-        return function.apply if torch.is_grad_enabled() and needs_grad(*inputs) else compute
+    return Operator(operator, *(compute, function.apply) if is_direct else (None, None))
 
-    operator.without_dispatcher = without_dispatcher
-    return operator
+
+class Operator:
+    """An operator that torch knows, and the functions that compute it without torch's dispatcher, if any."""
+
+    def __init__(self, operator: Callable, compute: Callable | None, compute_with_grad: Callable | None):
+        self.operator, self.compute, self.compute_with_grad = operator, compute, compute_with_grad
+
+    def __call__(self, *inputs):
+        return self.operator(*inputs)
+
+    def without_dispatcher(self, x: Tensor) -> Callable | None:
+        """
+        What to call with inputs like `x` and a `plan` (attention/plan.py), in this grad mode; `None` where the
+        dispatcher has to see them.
+        """
+        if is_followed(x):
+            return None
+        return self.compute_with_grad if torch.is_grad_enabled() else self.compute
 
 
 def is_followed(x: Tensor) -> bool:
     """Whether anybody follows which operators compute: a subclass of tensors, a compiler, or a mode."""
-    return type(x) is not Tensor or torch.compiler.is_compiling() or is_dispatch_watched()
+    return type(x) is not Tensor or torch.compiler.is_compiling() or num_dispatch_modes() > 0
 
 
 def gradients_of_plain(

@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 from ..attention.decay import NO_DECAY, LogDecay
-from ..attention.implementation_names import linear_form
+from ..attention.implementation_names import FORMS
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
 from ..layout.border_taps import BorderTaps
@@ -59,7 +59,9 @@ class LinearMixer(Mixer):
         self.q_conv, self.k_conv, self.v_conv = (ShortConv(*sizes) if config.conv_kernel else None for _ in range(3))
 
     def attention_name(self, output_attentions: bool) -> str:
-        name = linear_form(self.config._attn_implementation)
+        name = self.config._attn_implementation
+        if name not in (*FORMS, "eager"):
+            name = "auto"
         return "eager" if name == "auto" and output_attentions else name
 
     def forward(
