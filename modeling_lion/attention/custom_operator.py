@@ -132,7 +132,6 @@ def attention_operator(
 
     operator.register_autograd(differentiate, setup_context=setup_context)
 
-    # The operator without the dispatcher. Tools that draw graphs show the names of such classes.
     def setup_planned(ctx, inputs, output):
         *inputs, ctx.plan = inputs
         setup_context(ctx, inputs, output)
@@ -140,29 +139,38 @@ def attention_operator(
     def backward(ctx, *grads):
         return *differentiate(ctx, *grads), None
 
-    methods = {"forward": compute, "setup_context": setup_planned, "backward": backward}
-    function = type(f"lion_{name}", (torch.autograd.Function,), {x: staticmethod(f) for x, f in methods.items()})
-
-    return Operator(operator, *(compute, function.apply) if is_direct else (None, None))
+    return Operator(name, operator, *(compute, setup_planned, backward) if is_direct else ())
 
 
 class Operator:
-    """An operator that torch knows, and the functions that compute it without torch's dispatcher, if any."""
+    """
+    An operator, and its methods as of a `torch.autograd.Function`, to compute without torch's dispatcher; no methods
+    if it is always to be used.
+    """
 
-    def __init__(self, operator: Callable, compute: Callable | None, compute_with_grad: Callable | None):
-        self.operator, self.compute, self.compute_with_grad = operator, compute, compute_with_grad
+    def __init__(
+        self,
+        name: str,
+        operator: Callable,
+        compute: Callable | None = None,
+        setup_context: Callable | None = None,
+        backward: Callable | None = None,
+    ):
+        self.operator, self.compute = operator, compute
+        methods = {"forward": compute, "setup_context": setup_context, "backward": backward}
+        # Tools that draw graphs show the names of such classes.
+        self.function = type(
+            f"lion_{name}", (torch.autograd.Function,), {x: staticmethod(f) for x, f in methods.items()}
+        )
 
     def __call__(self, *inputs):
         return self.operator(*inputs)
 
     def without_dispatcher(self, x: Tensor) -> Callable | None:
-        """
-        What to call with inputs like `x` and a `plan` (attention/plan.py), in this grad mode; `None` where the
-        dispatcher has to see them.
-        """
-        if is_followed(x):
+        """What to call for inputs like `x`, in this grad mode; `None` where the dispatcher has to see them."""
+        if self.compute is None or is_followed(x):
             return None
-        return self.compute_with_grad if torch.is_grad_enabled() else self.compute
+        return self.function.apply if torch.is_grad_enabled() else self.compute
 
 
 def is_followed(x: Tensor) -> bool:
