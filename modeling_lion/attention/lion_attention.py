@@ -3,10 +3,8 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-from ..private_apis import num_dispatch_modes
 from .decay import NO_DECAY, LogDecay, finite_log_decay
 from .export_graph import LONGEST_FULL_FORM, graph_auto_body, graph_chunk_body, is_exporting_a_choice, mean_width
 from .implementation_names import FORMS
@@ -86,8 +84,6 @@ def lion_attention(
             return (output, weights) if returns_sums else (output.to(value.dtype), weights.to(value.dtype))
         forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
         options = form, forward is not None, chunk_size, head_directions
-        if plan is not None:  # these differ between layers if some are checkpointed
-            options += torch.is_grad_enabled(), num_dispatch_modes()
         operator, direct, body = planned(plan, choose, query, value, options=options)
         division = "later" if returns_sums else normalization
         inputs = (query, key, value, forward, backward, chunk_size, division, head_directions)
@@ -101,7 +97,7 @@ def lion_attention(
 
 
 def choose(
-    query: Tensor, value: Tensor, form: str, has_decays: bool, chunk_size: int, head_directions: str, *modes
+    query: Tensor, value: Tensor, form: str, has_decays: bool, chunk_size: int, head_directions: str
 ) -> tuple[Callable | None, Callable | None, Callable | None]:
     """The kernel that computes a form and what to call in its place, if any, or else the body (attention/plain.py)."""
     backend = backend_of(query, value)

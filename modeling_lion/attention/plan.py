@@ -3,7 +3,10 @@
 
 from collections.abc import Callable, Hashable
 
+import torch
 from torch import Tensor
+
+from ..private_apis import num_dispatch_modes
 
 
 class CallPlan:
@@ -18,12 +21,12 @@ class CallPlan:
 
 def planned(plan: CallPlan | None, make: Callable, *tensors: Tensor, options: tuple = ()):
     """
-    `make(*tensors, *options)`, which depends on shapes, strides, dtypes and devices of the tensors only: made once for
-    a plan, or, without one, for this call alone.
+    `make(*tensors, *options)`, which depends on shapes, strides, dtypes and devices of the tensors only, and on what
+    differs between layers if some are checkpointed: made once for a plan, or, without one, for this call alone.
     """
     if plan is None:
         return make(*tensors, *options)
-    key = [make, options]
+    key = [make, options, torch.is_grad_enabled(), num_dispatch_modes()]
     for x in tensors:
         key += x.shape, x.stride(), x.dtype, x.device
     key = tuple(key)

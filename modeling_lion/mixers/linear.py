@@ -7,7 +7,6 @@ are in mixers/decay.py.
 from collections.abc import Callable
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.utils import logging
@@ -22,7 +21,6 @@ from ..layout.halo import Surrounded, reach_of
 from ..layout.layout import Layout, PositionEmbeddings
 from ..layout.rotary import rotate
 from ..layout.tiles import TokenTile
-from ..private_apis import num_dispatch_modes
 from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer, register_mixer
 from .padding import absent, make_padding_absent
@@ -164,9 +162,8 @@ class LinearMixer(Mixer):
             else:
                 if is_real is not None:
                     query, key, value = (absent(x, is_real) for x in (query, key, value))
-                modes = () if plan is None else (torch.is_grad_enabled(), num_dispatch_modes())
                 # By name, since hooks expect positional arguments to be tensors.
-                options = {"borders": border_taps, "fused": planned(plan, fused_convolution, query, options=modes)}
+                options = {"borders": border_taps, "fused": planned(plan, fused_convolution, query)}
                 query, key = self.q_conv(query, **options), self.k_conv(key, **options)
                 value = self.v_conv(value, **options)
             if has_order:

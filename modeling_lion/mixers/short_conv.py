@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..attention.custom_operator import NAMESPACE, Operator
-from ..attention.numerics import has_native_product
+from ..attention.numerics import has_native_product, without_autocast
 from ..attention.tracing import allows_custom_op
 from ..layout.border_taps import BorderTaps
 from ..private_apis import has_backward_hooks
@@ -103,7 +103,9 @@ def keep_inputs(ctx, inputs, output) -> None:
 def differentiate_convolution(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
     """Convolves again, which takes less than to keep the results of all layers."""
     x, weight = ctx.saved_tensors
-    needs, y, grad = ctx.needs_input_grad[:2], convolve_rows(x, weight), grad.flatten(2).transpose(1, 2).unsqueeze(2)
+    with without_autocast(x):
+        y = convolve_rows(x, weight)
+    needs, grad = ctx.needs_input_grad[:2], grad.flatten(2).transpose(1, 2).unsqueeze(2)
     if torch.is_grad_enabled():  # create_graph=True: the gradient itself will be differentiated
         grad = grad * y.sigmoid() * (1 + y * (-y).sigmoid())
     else:
@@ -121,7 +123,7 @@ short_conv.register_autograd(differentiate_convolution, setup_context=keep_input
 SHORT_CONV = Operator("short_conv", short_conv, convolve_and_activate, keep_inputs, differentiate_convolution)
 
 
-def fused_convolution(x: Tensor, *modes) -> Callable | None:
+def fused_convolution(x: Tensor) -> Callable | None:
     """
     What convolves tensors like `x` and applies SiLU at once: on a CPU, where nobody has to see the operations inside.
     `None` where `convolve` is to be called.
