@@ -131,37 +131,34 @@ def attention_operator(
         return *[g if needed else None for g, needed in zip(grads, needs, strict=True)], None, None, None
 
     operator.register_autograd(differentiate, setup_context=setup_context)
+    if not is_direct:
+        return Operator(operator)
 
-    def setup_planned(ctx, inputs, output):
+    # Without `setup_context`: torch inspects the signature of `forward` in every call then.
+    def keep_and_compute(ctx, *inputs):
         *inputs, ctx.plan = inputs
+        output = compute(*inputs, ctx.plan)
         setup_context(ctx, inputs, output)
+        return output
 
     def backward(ctx, *grads):
         return *differentiate(ctx, *grads), None
 
-    return Operator(name, operator, *(compute, setup_planned, backward) if is_direct else ())
+    # Tools that draw graphs show the names of such classes.
+    methods = {"forward": staticmethod(keep_and_compute), "backward": staticmethod(backward)}
+    return Operator(operator, compute, type(f"lion_{name}", (torch.autograd.Function,), methods))
 
 
 class Operator:
-    """
-    An operator, and its methods as of a `torch.autograd.Function`, to compute without torch's dispatcher; no methods
-    if it is always to be used.
-    """
+    """An operator, and what computes the same without torch's dispatcher, without and with gradients, if anything."""
 
     def __init__(
         self,
-        name: str,
         operator: Callable,
         compute: Callable | None = None,
-        setup_context: Callable | None = None,
-        backward: Callable | None = None,
+        function: type[torch.autograd.Function] | None = None,
     ):
-        self.operator, self.compute = operator, compute
-        methods = {"forward": compute, "setup_context": setup_context, "backward": backward}
-        # Tools that draw graphs show the names of such classes.
-        self.function = type(
-            f"lion_{name}", (torch.autograd.Function,), {x: staticmethod(f) for x, f in methods.items()}
-        )
+        self.operator, self.compute, self.function = operator, compute, function
 
     def __call__(self, *inputs):
         return self.operator(*inputs)

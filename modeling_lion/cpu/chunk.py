@@ -143,8 +143,13 @@ class Decays:
         # An operator gets other objects than its caller passes, even for one tensor.
         backward = forward if backward is forward or backward.is_set_to(forward) else backward
         has_cut = has_cuts(forward, backward)
-        steps = self.in_chunks(forward)
-        sums = self.sums(steps, steps if backward is forward else self.in_chunks(backward))
+        # Forward from the start of the chunk and to its end, backward from the end and to the start: (..., 2, 2, c).
+        if backward is forward:
+            sums = self.in_chunks(forward).double() @ cut.summing
+        else:
+            pairs = zip((forward, backward), cut.summing.chunk(2, dim=1), strict=True)
+            sums = torch.cat([self.in_chunks(x).double() @ half for x, half in pairs], dim=-1)
+        sums = sums.to(forward.dtype).unflatten(-1, (2, 2, -1))
         self.is_forward = reads_forward(cut.heads).view(-1, 1, 1, 1)
         # What queries and keys are scaled with, (b, h, n, 2, w, c).
         if self.is_one_way:
@@ -173,17 +178,6 @@ class Decays:
             return x.view(1, -1, 1, 1).expand(-1, -1, -1, cut.chunk)
         x, padding = x.expand(cut.batch, cut.heads, -1), cut.num_chunks * cut.chunk - cut.length
         return (pad(x, (0, padding)) if padding else x).unflatten(2, (cut.num_chunks, cut.chunk))
-
-    def sums(self, forward: Tensor, backward: Tensor) -> Tensor:
-        """
-        `(..., 2, 2, c)`: forward from the start of the chunk and to its end, backward from the end and to the start.
-        """
-        matrix, half = self.cut.summing, 2 * self.cut.chunk
-        if backward is forward:
-            sums = forward.double() @ matrix
-        else:
-            sums = torch.cat((forward.double() @ matrix[:, :half], backward.double() @ matrix[:, half:]), dim=-1)
-        return sums.to(forward.dtype).unflatten(-1, (2, 2, -1))
 
     def write_mask(
         self, of_slice: Sequence[Tensor], first_head: int, chunks: slice = slice(None), name: str = "mask"

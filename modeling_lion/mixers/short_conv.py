@@ -101,10 +101,13 @@ def keep_inputs(ctx, inputs, output) -> None:
 
 
 def differentiate_convolution(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-    """Convolves again, which takes less than to keep the results of all layers."""
-    x, weight = ctx.saved_tensors
-    with without_autocast(x):
-        y = convolve_rows(x, weight)
+    """The gradients of both; the convolution is computed again if it was not kept, or is to be differentiated."""
+    x, weight, *kept = ctx.saved_tensors
+    if kept and not torch.is_grad_enabled():
+        y = kept[0]
+    else:
+        with without_autocast(x):
+            y = convolve_rows(x, weight)
     needs, grad = ctx.needs_input_grad[:2], grad.flatten(2).transpose(1, 2).unsqueeze(2)
     if torch.is_grad_enabled():  # create_graph=True: the gradient itself will be differentiated
         grad = grad * y.sigmoid() * (1 + y * (-y).sigmoid())
@@ -117,10 +120,22 @@ def differentiate_convolution(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor 
     return d_x, d_filters.view(weight.shape) if needs[1] else None, None
 
 
+class ShortConvolution(torch.autograd.Function):
+    """`convolve_and_activate` with gradients."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, head_dim: int) -> Tensor:
+        y = convolve_rows(x, weight)
+        ctx.save_for_backward(x, weight, y)
+        return F.silu(y).permute(0, 3, 2, 1).reshape(*x.shape[:2], -1, head_dim)
+
+    backward = staticmethod(differentiate_convolution)
+
+
 short_conv = torch.library.custom_op(f"{NAMESPACE}::short_conv", convolve_and_activate, mutates_args=())
 short_conv.register_fake(lambda x, weight, head_dim: x.new_empty(*x.shape[:2], x.shape[2] // head_dim, head_dim))
 short_conv.register_autograd(differentiate_convolution, setup_context=keep_inputs)
-SHORT_CONV = Operator("short_conv", short_conv, convolve_and_activate, keep_inputs, differentiate_convolution)
+SHORT_CONV = Operator(short_conv, convolve_and_activate, ShortConvolution)
 
 
 def fused_convolution(x: Tensor) -> Callable | None:
