@@ -80,11 +80,11 @@ def forget_weight_conversions(model: PreTrainedModel) -> None:
     model._weight_conversions = None
 
 
-def is_torch_func_active() -> bool:
-    """
-    Whether `torch.func` transforms are active, for which custom operators have no rules. torch has no public way.
-    """
-    return torch._C._are_functorch_transforms_active()
+# Whether `torch.func` transforms are active, for which custom operators have no rules. torch has no public way.
+is_torch_func_active = torch._C._are_functorch_transforms_active
+# How many modes see every operator before it computes, such as those that count operators, trace them or compute
+# shapes only. torch has no public way to ask.
+num_dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 def is_transformed() -> bool:
@@ -92,15 +92,7 @@ def is_transformed() -> bool:
     Whether `torch.func` or forward-mode derivatives are active, for which custom operators have no rules. torch has no
     public way to ask for either.
     """
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-
-
-def is_dispatch_watched() -> bool:
-    """
-    Whether a mode sees every operator before it computes, such as one that counts them, traces them or computes shapes
-    only. torch has no public way to ask.
-    """
-    return torch._C._len_torch_dispatch_stack() > 0
+    return is_torch_func_active() or forward_ad._current_level >= 0
 
 
 def is_batched_by_vmap(x: Tensor) -> bool:

@@ -84,7 +84,7 @@ def lion_attention(
             return (output, weights) if returns_sums else (output.to(value.dtype), weights.to(value.dtype))
         forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
         options = form, forward is not None, chunk_size, head_directions
-        operator, body = planned(plan, choose, query, value, options=options)
+        operator, direct, body = planned(plan, choose, query, value, options=options)
         division = "later" if returns_sums else normalization
         inputs = (query, key, value, forward, backward, chunk_size, division, head_directions)
         if operator is None:
@@ -92,23 +92,22 @@ def lion_attention(
             sums = body(*prepared)  # called from here to keep stack traces short
             output, denominator = finish_plain(*sums, value.dtype, division, query.shape[-1])
         else:
-            direct = operator.without_dispatcher(*inputs)
             output, denominator, *_ = operator(*inputs) if direct is None else direct(*inputs, plan)
     return (output, denominator.unsqueeze(-1)) if returns_sums else output, None
 
 
 def choose(
     query: Tensor, value: Tensor, form: str, has_decays: bool, chunk_size: int, head_directions: str
-) -> tuple[Callable | None, Callable | None]:
-    """The kernel that computes a form, or else the body (attention/plain.py)."""
+) -> tuple[Callable | None, Callable | None, Callable | None]:
+    """The kernel that computes a form and what to call in its place, if any, or else the body (attention/plain.py)."""
     backend = backend_of(query, value)
     if form == "auto":
         form = fastest_form(query, value, has_decays, chunk_size, backend, head_directions)
     operator = KERNELS.get((backend, form))
     if operator is not None:
-        return operator, None
+        return operator, operator.without_dispatcher(query), None
     is_graph = is_exporting() or is_symbolic(query.shape[2])
-    return None, (GRAPH_BODIES if is_graph else PLAIN_BODIES)[form]
+    return None, None, (GRAPH_BODIES if is_graph else PLAIN_BODIES)[form]
 
 
 def fastest_form(

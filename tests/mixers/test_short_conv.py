@@ -4,6 +4,7 @@
 import pytest
 import torch
 from conftest import TINY_IMAGE
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 
 from modeling_lion import LionConfig, LionForMaskedLM
@@ -14,7 +15,7 @@ from modeling_lion.layout.without_gaps import WithoutGaps, take
 from modeling_lion.mixers import short_conv
 from modeling_lion.mixers.linear import LitMixer
 from modeling_lion.mixers.padding import absent
-from modeling_lion.mixers.short_conv import ShortConv, convolve, sum_of_shifted
+from modeling_lion.mixers.short_conv import SHORT_CONV, ShortConv, convolve, fused_convolution, sum_of_shifted
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]
@@ -105,6 +106,44 @@ def test_other_devices_convolve_too(shifted_sums):
         y = convolve(x, weight, borders)
         assert y.shape == x.shape and y.is_contiguous() and shifted_sums == []
         assert torch.autograd.grad(y.sum(), weight)[0].shape == weight.shape
+
+
+@pytest.mark.parametrize("length", [1, 9])
+@pytest.mark.parametrize("kernel", [1, 3, 25])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_fused_convolution_is_the_same(dtype, kernel, length):
+    """With and without torch's dispatcher, and with gradients of one input only."""
+    x, grad = torch.randn(2, 2, length, 12).to(dtype)
+    conv = ShortConv(12, kernel, head_dim=4).to(dtype)
+    torch.nn.init.normal_(conv.weight)
+    grad = grad.unflatten(-1, (3, 4)).transpose(1, 2).contiguous().transpose(1, 2)  # as attention gives it
+    fused = fused_convolution(x)
+    for wanted in ((x.requires_grad_(), conv.weight), (x,), (conv.weight,)):
+        runs = [conv(x), *(conv(x, fused=body) for body in (fused, SHORT_CONV))]
+        expected, *found = ([y, *torch.autograd.grad(y, wanted, grad)] for y in runs)
+        for results in found:
+            assert all(map(torch.equal, results, expected))
+    with torch.no_grad():
+        y = conv(x, fused=fused_convolution(x))
+    assert torch.equal(y, runs[0]) and y.is_contiguous() and not y.requires_grad
+
+
+@pytest.mark.parametrize("way", [SHORT_CONV, SHORT_CONV.function.apply], ids=["dispatched", "direct"])
+def test_derivatives_of_the_fused_convolution(way):
+    inputs = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 5, 4), (4, 1, 3))]
+    assert torch.autograd.gradcheck(lambda *inputs: way(*inputs, 2), inputs)
+    assert torch.autograd.gradgradcheck(lambda *inputs: way(*inputs, 2), inputs)
+
+
+def test_where_operations_are_watched_the_fused_convolution_is_one():
+    """And where they are transformed, or of another dtype, there is none."""
+    x = torch.randn(1, 3, 4)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert fused_convolution(x) is SHORT_CONV
+    assert fused_convolution(x) is not SHORT_CONV and fused_convolution(x.double()) is None
+    found = []
+    torch.vmap(lambda x: found.append(fused_convolution(x)) or x)(x[None])
+    assert found == [None]
 
 
 @FORWARD_MODE

@@ -338,6 +338,13 @@ MUTANTS = [
         "test_short_conv.py",
     ),
     Mutant(
+        "convolution: half of SiLU' is missing where it is differentiated again",
+        "differentiate_convolution",
+        "(1 + y * (-y).sigmoid())",
+        "1",
+        "test_short_conv.py",
+    ),
+    Mutant(
         "convolution: padding is convolved",
         "absent",
         "return x if is_real is None else x * is_real.unsqueeze(-1).to(x.dtype)",
