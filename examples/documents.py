@@ -162,7 +162,7 @@ def documents_of_pod(folder: str | Path) -> Iterator[Document]:
 
 
 def without_repeats(documents: Iterable[Document], characters: tuple[int, int]) -> Iterator[Document]:
-    """Those whose length is in a range, and at most half of whose paragraphs were in an earlier one."""
+    """Documents whose length is in a range, and at most half of whose paragraphs were in an earlier one."""
     seen: set[int] = set()
     for document in documents:
         if characters[0] <= len(document.text) < characters[1]:

@@ -128,7 +128,7 @@ class PassageTrainer(Trainer):
         self.parts: dict[str, list[float]] = {}
 
     def vectors(self, model: nn.Module, rows: list[Row]) -> Tensor:
-        """Of the rows, with gradients; of more than `mini_batch_tokens` only one batch is in memory at a time."""
+        """Vectors of the rows, with gradients; of more than `mini_batch_tokens`, one batch is in memory at a time."""
         batches = list(batches_of(rows, self.options.mini_batch_tokens))
         read = partial(vectors_of_rows, model, pad_token_id=self.processing_class.pad_token_id)
         if sum(len(row.input_ids) for row in rows) > self.options.mini_batch_tokens:

@@ -208,7 +208,7 @@ def text_rows(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest:
 
 
 def owners_of(documents: Iterable[Document]) -> Tensor:
-    """Of every passage the index of its document, `(passages,)`."""
+    """The index of each passage's document, `(passages,)`."""
     return torch.tensor([n for n, document in enumerate(documents) for _ in document.passages])
 
 
