@@ -152,8 +152,8 @@ def collect(
     documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, wanted: dict[tuple[int, int], int]
 ) -> dict[tuple[int, int], list[tuple[Document, list[int]]]]:
     """
-    By the range of their lengths, so many documents with their token ids, without special tokens. Of two that share
-    most of their paragraphs, or have the same query, only the first is taken.
+    The wanted number of documents for each range of lengths, with their token ids, without special tokens. If two
+    share most of their paragraphs, or have the same query, only the first is taken.
     """
     shortest = min(low for low, _ in wanted)
     queries, seen, chosen = [], [], {limits: [] for limits in wanted}
@@ -207,8 +207,8 @@ def encode_documents(
     folder: str, documents: list[list[int]], limit: int | None, all_pieces: bool
 ) -> tuple[list[tuple[Tensor, float]], int]:
     """
-    Of every document the vectors of its pieces, or of the first one, and the seconds of CPU time that it took; and the
-    bytes by which the peak memory of this process has grown.
+    The vectors of each document's pieces, or of the first piece, with the seconds of CPU time they took; and the bytes
+    by which the peak memory of this process has grown.
     """
     encode_rows = load_encoder(folder)
     encode_rows([[]])  # what is made once

@@ -210,8 +210,8 @@ def is_enough(counts: list[int], wanted: int) -> bool:
 @cache
 def collect(package: str, per_split: tuple[tuple[str, int], ...]) -> dict[str, list[list[str]]]:
     """
-    By split, for every module of a package its docstrings, which do not name the package, on one line each; the first
-    ones of modules in random order, at least as many as are wanted.
+    Docstrings of a package's modules for each split, a list for each module and a line for each docstring. None names
+    the package. The modules are in random order, and there are at least as many docstrings as are wanted.
 
     Raises:
         ValueError: if the package has not so many.

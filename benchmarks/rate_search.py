@@ -91,7 +91,7 @@ def rate_arguments(
 
 def chosen_contestants(parser: argparse.ArgumentParser, args: argparse.Namespace, known: list[str]) -> list[str]:
     """
-    Those that were asked for, or all, and mixers of one's own; ends with a message for names that nobody has.
+    The contestants that were asked for, or all, and mixers of one's own. Unknown names end the program with a message.
 
     `--quick` becomes the scale "quick", and mixers of one's own enter `bench_quality.MODELS` under their names.
     """

@@ -18,7 +18,7 @@ CHUNK = 64
 
 class Traits:
     """
-    Of a `LionModel` with or without a head.
+    Properties of a `LionModel` with or without a head, which uploads and exports ask for.
 
     Attributes:
         modality: "text", "image" or "audio".
@@ -62,7 +62,7 @@ class Traits:
 
 
 class InPlaceTraits(Traits):
-    """Of an encoder of transformers that became linear. Most count positions of padding, too, if it is in front."""
+    """Properties of an encoder of transformers that became linear. Most number padding in front of a text, too."""
 
     default_form = "lion"
     reference = "lion_parallel"

@@ -48,8 +48,8 @@ def eager_attention_of(module: nn.Module) -> Callable:
 
 def model_mappings() -> dict[str, Mapping]:
     """
-    By the name of an Auto class of models, its mapping from the class of a configuration to that of the model, or to
-    several. `AutoModel.register` writes them; nothing public reads them.
+    The mapping of each Auto class of models, by its name, from the class of a configuration to one or several classes
+    of models. `AutoModel.register` writes them; nothing public reads them.
     """
     names = [name for name in dir(transformers) if name.startswith("AutoModel")]
     mappings = {name: getattr(getattr(transformers, name), "_model_mapping", None) for name in names}

@@ -56,8 +56,8 @@ def without_one_backbone(scores: pd.DataFrame) -> pd.DataFrame:
 
 def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
     """
-    By task and model the variant with the best mean of `validation` and its means over the seeds: the test split
-    chooses nothing. Variants of the training itself, which not all models were given, are left out.
+    For each task and model, the variant with the best mean of `validation`, and its means over the seeds: the test
+    split chooses nothing. Variants of the training itself, which not all models were given, are left out.
     """
     scores = scores[~scores["variant"].astype(str).str.contains(TRAINING_VARIANT)]
     groups = scores.groupby(["task", "model", "variant"])

@@ -14,8 +14,8 @@ from reports.registry import Read, picture, table
 
 def model_rows(read: Read, source: str = "models") -> dict[tuple, dict]:
     """
-    By modality, size, mode and model a row with a `label` and a `ratio`: its time ÷ that of BERT or ViT on the same
-    day. Days are not equally fast: `median` is this ratio times BERT's time on the day on which most models ran.
+    A row for each modality, size, mode and model, with a `label` and a `ratio`: its time ÷ that of BERT or ViT on the
+    same day. Days are not equally fast: `median` is this ratio times BERT's time on the day on which most models ran.
     """
     days, found = defaultdict(dict), {}
     for row in read(source):

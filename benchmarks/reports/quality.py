@@ -27,8 +27,8 @@ def scores_of(
     read: Read, split: str, decays: str = "default", leave_out=NOT_COMPARED
 ) -> dict[str, dict[str, dict[int, float]]]:
     """
-    By task, model and seed: masked-LM loss in nats, or accuracy in per cent. The first training of a case counts,
-    since one was repeated on the docstrings of another day.
+    Scores by task, model and seed: masked-LM loss in nats, or accuracy in per cent. The first training of a case
+    counts, since one was repeated on the docstrings of another day.
     """
     found = {}
     rows = read("quality", initial_decays=decays)

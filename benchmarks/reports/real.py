@@ -97,7 +97,7 @@ def score_tables(
 
 
 def by_stage(rows: list[dict], titles: dict[str, str], score: str) -> dict[str, dict[str, Scores]]:
-    """By stage and title the scores of the seeds that did not choose."""
+    """The scores of the seeds that did not choose, by stage and title."""
     found = {stage: defaultdict(lambda: defaultdict(list)) for stage in STAGES}
     for key, title in titles.items():
         for row in rows:

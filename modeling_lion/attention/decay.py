@@ -209,14 +209,14 @@ def mask_of(differences: Callable, forward: Tensor, backward: Tensor, is_below: 
 
 
 def differences_in_chunk(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-    """Of `(..., chunk)`: `(..., chunk, chunk)` each."""
+    """Differences of the sums in each chunk, forward and backward: `(..., chunk)` becomes `(..., chunk, chunk)`."""
     sums = chunk_sums(forward, backward)
     below = sums.from_start.unsqueeze(-1) - sums.from_start.unsqueeze(-2)
     return below, sums.to_start.unsqueeze(-2) - sums.to_start.unsqueeze(-1)
 
 
 def differences_between_chunks(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-    """Of `(..., n, chunk)`: `(..., n, chunk, n * chunk)` each."""
+    """Differences of the sums between chunks: `(..., n, chunk)` becomes `(..., n, chunk, n * chunk)`."""
     sums = chunk_sums(forward, backward)
     # Sums up to each chunk, counted from the start of chunk n: large only where the mask is 0 anyway.
     wide = wide_dtype(forward.device)

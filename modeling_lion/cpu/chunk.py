@@ -179,7 +179,7 @@ class Decays:
         return sums.to(forward.dtype).unflatten(-1, (2, 2, -1))
 
     def own(self, sums: Tensor) -> Tensor:
-        """Of both directions, `(..., 2, 2, c)`, those that heads read, `(..., 2, w, c)`."""
+        """The sums of the directions that heads read, `(..., 2, w, c)`, out of both, `(..., 2, 2, c)`."""
         if not self.is_one_way:
             return sums.transpose(-3, -2)
         return sums[..., 0, :, :].where(self.is_forward, sums[..., 1, :, :]).unsqueeze(-2)

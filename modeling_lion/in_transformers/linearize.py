@@ -360,7 +360,7 @@ def small_input(model: PreTrainedModel, kind: str) -> Tensor:
 
 
 def shape_of(config: PreTrainedConfig, kind: str) -> tuple[int, ...] | None:
-    """Of one image, clip, spectrogram, waveform or series; `None` if the configuration does not say it."""
+    """Shape of one image, clip, spectrogram, waveform or series; `None` if the configuration does not say it."""
     if kind in ("pixel_values", "pixel_values_videos"):
         config = getattr(config, "vision_config", config)
         size = first_field(config, "image_size", "crop_size")

@@ -214,7 +214,7 @@ class PassageEncoder:
             raise ValueError("`encode_passages` is for inference: call eval() on the encoder first.")
 
     def hidden_states(self, rows: Sequence[TokenRow]) -> list[Tensor]:
-        """Of each row `(length, hidden_size)`; several rows are packed into one sequence."""
+        """Hidden states of each row, `(length, hidden_size)`; several rows are packed into one sequence."""
         if len(rows) > 1 and not self.can_pack:
             return [states for row in rows for states in self.hidden_states([row])]
         device, first = self.model.device, self.first_position

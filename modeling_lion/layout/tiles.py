@@ -32,13 +32,13 @@ class TokenTile(NamedTuple):
     end: int | None
 
     def of(self, x: Tensor | None) -> Tensor | None:
-        """Of `(batch, length, ...)`, or of what is the same in all rows, `(1, length, ...)`."""
+        """The tile's part of `(batch, length, ...)`, or of `(1, length, ...)`, which all rows share."""
         if x is None or self.end is None:  # a graph has no slices then
             return x
         return x[self.rows if len(x) > 1 else slice(None), self.first : self.end]
 
     def of_tables(self, tables: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor] | None:
-        """Of rotary tables, `(batch or 1, length, rotary_dim)` each."""
+        """The tile's part of the rotary tables, `(batch or 1, length, rotary_dim)` each."""
         return None if tables is None else tuple(map(self.of, tables))
 
 

@@ -211,7 +211,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def answers(folder) -> dict[str, list[dict]]:
-    """Of every kind of run, what its processes found."""
+    """What the processes of each kind of run found."""
     return {name: [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}_[01].json"))] for name in WORK}
 
 

@@ -30,7 +30,7 @@ def test_what_a_reversed_text_becomes(mixer_type, fields):
 
 
 def share_of_left_neighbours(steps: int, **fields) -> list[float]:
-    """Of all tokens' left neighbours, the share named rightly after some steps, at that length and at 8 times it."""
+    """Share of tokens whose left neighbour is named rightly after training, at that length and at 8 times it."""
     torch.manual_seed(0)
     config = lion_preset("lion-text-small", vocab_size=SYMBOLS + 1, **SIZES, max_position_embeddings=LENGTH, **fields)
     model = LionForMaskedLM(config)

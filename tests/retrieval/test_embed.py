@@ -168,7 +168,7 @@ def test_ids_are_of_one_text(tmp_path):
 
 
 def test_vectors_are_no_corpus(model, tmp_path):
-    """Those of this job and of others, with --out in a folder that is read."""
+    """Vectors of this job and of others stay out, with --out in a folder that is read."""
     write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n)} for n in range(3)])
     (tmp_path / "mine").mkdir()
     for name in ("mine", "other"):

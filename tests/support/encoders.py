@@ -103,7 +103,7 @@ def long_wave(config: PreTrainedConfig, batch: int, length: int) -> dict[str, Te
 
 
 def image_and_noise(config: PreTrainedConfig, batch: int, length: int) -> dict[str, Tensor]:
-    """Of masked autoencoders, which put patches into the order of the noise."""
+    """Inputs of masked autoencoders, which put patches into the order of the noise."""
     return image(config, batch, length) | {"noise": torch.arange(16.0).expand(batch, -1)}
 
 

@@ -80,7 +80,7 @@ def small_tiles(monkeypatch):
 
 
 def dtype_of(number_format, monkeypatch) -> torch.dtype:
-    """Of one of FORMATS, whose products are allowed from now on."""
+    """The dtype of one of FORMATS, whose products are allowed from now on."""
     if number_format != "tf32":
         return number_format
     monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
@@ -148,7 +148,7 @@ def assert_right(kernel, inputs, **kwargs):
 
 
 def lengths(*short: int, long: tuple[int, ...]) -> list[int]:
-    """Those for the interpreter, with its small tiles, or for a GPU."""
+    """The lengths for the interpreter, with its small tiles, or for a GPU."""
     return list(short) if INTERPRETED else [*short, *long]
 
 
