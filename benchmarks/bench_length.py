@@ -49,7 +49,7 @@ WINDOW = 64  # tokens on each side
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
-# By name the model of bench_quality.py and, by the number of layers, fields of its configuration.
+# The model of bench_quality.py for each name and, by the number of layers, fields of its configuration.
 MODELS: dict[str, tuple[str, Callable[[int], dict]]] = {
     "LION": ("LION", lambda layers: {}),
     "LION, one key head": ("LION", lambda layers: {"num_key_heads": 1}),

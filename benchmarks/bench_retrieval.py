@@ -55,7 +55,7 @@ import modeling_lion  # noqa: F401 (the Auto classes know LION from here on)
 
 
 PACKAGES = ("torch", "transformers", "scipy", "sympy")
-# Of packages on PyPI, whose source distributions have guides that no checkpoint has seen.
+# Packages on PyPI, whose source distributions have guides that no checkpoint has seen.
 GUIDES = (
     *("alembic", "black", "buildbot", "celery", "cherrypy", "coverage", "dask", "distributed", "django", "docutils"),
     *("fabric", "flask", "gunicorn", "invoke", "kombu", "mako", "nox", "paramiko", "peewee", "pylint", "pymongo"),

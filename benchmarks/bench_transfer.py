@@ -416,7 +416,7 @@ def image_starts(experiment: Transfer, data: Data, folder: Path, seed: int, args
     return {"teacher": teacher, "LION": save(folder / f"converted_{seed}", convert, seed)}
 
 
-# By task the models to start from, as folders, and whether they can do the task before they are trained further.
+# The models that each task starts from, as folders, and whether they can do the task before they are trained further.
 STARTS: dict[str, tuple[Callable[[Transfer, Data, Path, int, argparse.Namespace], Starts], bool]] = {
     "topic": (text_starts, False),
     "pairs": (text_starts, True),

@@ -166,7 +166,7 @@ def layer_patterns(read: Read) -> str:
     cells, tasks = {}, {task: score_name(task) for task in dict.fromkeys(scores["task"])}
     for (task, variant), rows in scores.groupby(["task", "variant"]):
         name = LINEAR.get(task, "LL") if variant == DEFAULT else in_words(variant).removeprefix("layers ")
-        # Of models without linear layers, for which these fields mean nothing.
+        # These fields mean nothing for models without linear layers.
         name = " ".join(name.replace("conv_kernel=0 head_directions=both", "").split())
         cells.setdefault(name, {})[tasks[task]] = score_cell(task, rows["score"])
     order = sorted(cells, key=lambda name: (-len(name.split()[0]), name))

@@ -10,9 +10,9 @@ from reports.names import BASE, BASE_LAYERS, COLORS
 from reports.registry import Read, picture, table
 
 
-# Of the whole models, and of those that are measured.
 # A BERT that reads pieces of a document, and ModernBERT's own layers computed by LION, with windows in linear time.
 PIECES, EXACT = "BERT in pieces", "ModernBERT-base exact"
+# Layers of the whole models; those that are measured have fewer.
 LAYERS = dict.fromkeys(("BERT", PIECES, "LION-LIT", "LION-S", "LION"), 12)
 LAYERS |= dict.fromkeys((BASE[0], EXACT, BASE[1]), BASE_LAYERS)
 SHOWN = ("BERT", "LION", *BASE)  # in the picture

@@ -10,9 +10,9 @@ from reports.registry import Read, table
 
 
 STAGES = {"equal steps": "Equal steps", "equal time": "Equal time: as many steps as take the Transformer's"}
-# By task of bench_images.py the column of the table.
+# The column of the table for each task of bench_images.py.
 IMAGES = {"7x7": "7 × 7 patches, test %", "14x14": "14 × 14 patches, test %"}
-# By task of bench_text.py the column, and how a score is told.
+# The column for each task of bench_text.py, and how a score is told.
 TEXTS = {
     "mlm": "masked LM, test accuracy %",
     "section": "section, test accuracy %",
@@ -20,7 +20,7 @@ TEXTS = {
     "sentiment": "ratings, test Pearson × 100",
     "documents": "part of the manual, test accuracy %",
 }
-# By contestant the scores of its seeds, in percent.
+# Scores of the seeds of each contestant, in percent.
 Scores = dict[str, list[float]]
 
 

@@ -48,7 +48,7 @@ from pathlib import Path
 
 SPLITS = ("train", "validation", "test")
 HELD_OUT = 0.1  # of the groups, for validation and for the test each
-# By manual the package, its licence, and where its pages are in it.
+# The package of each manual, its licence, and where its pages are in it.
 MANUALS = {
     "linux": ("linux-doc", "GPL-2", "usr/share/doc/linux-doc-*/html"),
     "python": ("python3-doc", "PSF-2", "usr/share/doc/python3*/html"),

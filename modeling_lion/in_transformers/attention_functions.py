@@ -35,7 +35,7 @@ from .local_attention import (
 )
 
 
-# By the name of `attn_implementation`.
+# Forms of attention by the name of `attn_implementation`.
 FORMS_IN_PLACE = {"lion": "auto", "lion_parallel": "parallel", "lion_chunk": "chunk", "lion_rnn": "rnn"}
 
 
@@ -300,7 +300,7 @@ def attend_packed(
     starts, lengths = cu_seqlens[:-1].to(query.device).long(), cu_seqlens.diff().to(query.device)
     query, key, value = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
     output = None
-    # Those of alike lengths together: short ones would be padded to the longest of all.
+    # Sequences of similar lengths together: short ones would be padded to the longest of all.
     sizes = lengths.clamp(min=1).log2().ceil().long().where(lengths > 0, -1)
     for size in sizes[sizes >= 0].unique().tolist():
         some = (sizes == size).nonzero().flatten()

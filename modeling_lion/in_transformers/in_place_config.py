@@ -41,7 +41,7 @@ class InPlaceConfig(PreTrainedConfig):
         lion_position_table: the name of that table within the base model and its first position; `None` without one.
     """
 
-    # Of this type, the names of the classes for each Auto class.
+    # Names of the classes of this type, for each Auto class.
     auto_classes = {}
     # Writes the code that loads this class; `None` if that code was loaded from beside the weights.
     write_code = None

@@ -24,7 +24,7 @@ from ..in_transformers.model_inputs import longest_text
 
 
 Spans = Sequence[tuple[int, int]]
-# Of a passage, in characters: shorter paragraphs are joined, longer ones are cut.
+# Length of a passage in characters: shorter paragraphs are joined, longer ones are cut.
 SHORTEST, LONGEST = 500, 1500
 # Short documents are packed up to so many tokens: more at once do not fit into a CPU's caches, and take longer.
 PACKED_TOKENS = 2048

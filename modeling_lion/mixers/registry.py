@@ -40,7 +40,7 @@ class FeatureMap(NamedTuple):
     is_learnt: bool
 
 
-# By name: the class, or its `MixerTraits`.
+# The class of each mixer by name, or its `MixerTraits`.
 MIXERS: dict[str, Any] = {}
 FEATURE_MAPS: dict[str, FeatureMap] = {}
 

@@ -170,7 +170,7 @@ def fake_inputs(length=300, head_dim=48, dtype=torch.bfloat16, value_dim=None):
     return make(head_dim), make(head_dim), make(value_dim or head_dim)
 
 
-# Of log decays, in the tests below.
+# Shapes of log decays in the tests below.
 SHAPES = {"lit": None, "decay": (3,), "selective": (2, 3, 300)}
 
 

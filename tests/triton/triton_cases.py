@@ -253,7 +253,7 @@ def test_numerators_and_denominators(mixer, kernel, dtype):
         assert (result.double() - right).abs().max() <= 64 * torch.finfo(dtype).eps * max(1, right.abs().max())
 
 
-# Those for the interpreter, which is slow: with states and tiles, one of each way to say which direction is closed.
+# Few for the interpreter, which is slow: with states and tiles, one of each way to say which direction is masked.
 DIRECTIONS = [("chunk", "one way, fixed"), ("chunk", "both kinds"), ("parallel", "one way")]
 DIRECTIONS += [("parallel", "forward decays only")]
 
