@@ -57,7 +57,7 @@ class Task:
 
 ENTAILMENT = ("entailment", "not_entailment")
 DUPLICATE = ("not_duplicate", "duplicate")
-TASKS = {
+GLUE_TASKS = {
     "cola": Task(("sentence",), ("unacceptable", "acceptable"), ("matthews_correlation",)),
     "sst2": Task(("sentence",), ("negative", "positive")),
     "mrpc": Task(("sentence1", "sentence2"), ("not_equivalent", "equivalent"), ("accuracy", "f1")),
@@ -95,7 +95,7 @@ class GlueArguments(arguments.FileArguments):
     task_name: str | None = HfArg(
         default=None,
         help="A task of GLUE. Not given: inferred from the columns of your data.",
-        metadata={"choices": list(TASKS)},
+        metadata={"choices": list(GLUE_TASKS)},
     )
     text_columns: list[str] | None = HfArg(
         default=None, help="The column of the texts, or the two of pairs, in data of your own."
@@ -110,7 +110,9 @@ class GlueArguments(arguments.FileArguments):
 
     def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
         if self.task_name is None and not (self.train_file or self.validation_file or self.predict_file):
-            raise ValueError(f"Give --task_name (one of {', '.join(TASKS)}), or data of your own by --train_file.")
+            raise ValueError(
+                f"Give --task_name (one of {', '.join(GLUE_TASKS)}), or data of your own by --train_file."
+            )
         if training_args.do_predict != (self.predict_file is not None):
             raise ValueError("Give --do_predict and --predict_file together.")
         if self.text_columns is not None and len(self.text_columns) > 2:
@@ -249,7 +251,7 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     setup = training.start(GlueArguments, args)
     model_args, glue_args, training_args, config, checkpoint = setup
-    task, is_own, is_train = TASKS.get(glue_args.task_name), glue_args.task_name is None, training_args.do_train
+    task, is_own, is_train = GLUE_TASKS.get(glue_args.task_name), glue_args.task_name is None, training_args.do_train
     validation = ["validation"] if is_own else [*task.validation]
     needed = ["train"] * is_train + validation * training_args.do_eval + ["predict"] * training_args.do_predict
     splits = {"train": "train", validation[0]: "validation", "predict": "predict"}
@@ -258,7 +260,7 @@ def main(args: list[str] | None = None) -> Trainer:
     names = {x: f"--{splits[x]}_file {files[x]}" if files.get(x) else f"The {x} data" for x in datasets}
     if is_own:
         split, first = next(iter(datasets.items()))
-        pairs = [kind.columns for kind in TASKS.values() if len(kind.columns) == 2]
+        pairs = [kind.columns for kind in GLUE_TASKS.values() if len(kind.columns) == 2]
         how = ", or two for pairs, in --text_columns"
         texts = tables.find_texts(first, names[split], glue_args.text_columns, pairs, how)
         task = find_task(first, texts, config, names[split], training_args)
