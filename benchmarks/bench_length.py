@@ -24,8 +24,8 @@ from pathlib import Path
 import torch
 from bench_quality import (
     AS_RECOMMENDED,
+    LRA_TASKS,
     ROTARY,
-    TASKS,
     Data,
     Experiment,
     last_layer_full,
@@ -194,14 +194,14 @@ def test(
 ) -> dict:
     """Accuracy, loss and number of labels in texts of so many tokens."""
     texts = load_task(
-        TASKS[task](**stage.task | {"length": tokens}), {"test": length.test_tokens // tokens}, str(cache_dir)
+        LRA_TASKS[task](**stage.task | {"length": tokens}), {"test": length.test_tokens // tokens}, str(cache_dir)
     )["test"]
     batch = max(1, stage.batch_size * length.lengths[0] // tokens)
     trainer, columns = make_trainer(
         model, 0, stage, data, cache_dir, per_device_eval_batch_size=batch, disable_tqdm=True
     )
     metrics = quiet(trainer).evaluate(texts.select_columns(columns), metric_key_prefix="test")
-    labels = sum(sum(x >= 0 for x in row) for row in texts["labels"]) if TASKS[task].per_token else len(texts)
+    labels = sum(sum(x >= 0 for x in row) for row in texts["labels"]) if LRA_TASKS[task].per_token else len(texts)
     return {"accuracy": metrics["test_accuracy"], "loss": metrics["test_loss"], "labels": labels}
 
 

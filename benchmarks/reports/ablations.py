@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the variants of `bench_quality.py --set` found: scores by training time, each model at its best; tables."""
+"""Tables of the variants of `bench_quality.py --set`: scores by training time, and each model at its best."""
 
 import json
 import math

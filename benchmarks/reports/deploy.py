@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_deploy.py` measured: what a document costs, by runtime and dtype."""
+"""Tables of `bench_deploy.py`: the cost of a document, by runtime and dtype."""
 
 from collections.abc import Iterable
 

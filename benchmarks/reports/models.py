@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_models.py` measured: training steps and inference of whole models."""
+"""Tables and a picture of `bench_models.py`: training steps and inference of whole models."""
 
 from collections import defaultdict
 from itertools import product

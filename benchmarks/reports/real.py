@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_images.py` and `bench_text.py` found, beside what was published."""
+"""Tables of `bench_images.py` and `bench_text.py`, beside published results."""
 
 import statistics
 from collections import defaultdict

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_transfer.py` found: teachers and converted models, trained further."""
+"""Tables of `bench_transfer.py`: teachers and converted models, trained further."""
 
 import math
 import statistics
