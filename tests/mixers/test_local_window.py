@@ -95,9 +95,7 @@ def check(form, dtype, window, is_real=None, cu_seqlens=None, seed=0, **sizes):
         assert (result.double() - right).abs().max() <= max(2 * error, 512 * eps * max(1, right.abs().max()))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("window", [1, 5, 100])
-@pytest.mark.parametrize("form", [*FORMS, "eager"])
+@pytest.mark.axes(form=[*FORMS, "eager"], window=[1, 5, 100], dtype=[torch.float64, torch.float32])
 def test_agrees_with_the_definition(form, window, dtype):
     check(form, dtype, window)
 
