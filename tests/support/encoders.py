@@ -7,6 +7,7 @@ table on docs/compatibility.md is made from them.
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pydoc import locate
 
 import torch
@@ -136,6 +137,12 @@ def patches(config: PreTrainedConfig, batch: int, length: int) -> dict[str, Tens
     }
 
 
+@cache
+def exported_names() -> frozenset[str]:
+    """The names that transformers exports. To list them imports nothing, and takes half a second."""
+    return frozenset(dir(transformers))
+
+
 @dataclass(frozen=True)
 class Encoder:
     """
@@ -163,7 +170,7 @@ class Encoder:
     @property
     def is_there(self) -> bool:
         """Whether this release of transformers has it."""
-        return "." in self.class_name or self.class_name in dir(transformers)  # which imports nothing
+        return "." in self.class_name or self.class_name in exported_names()
 
     def heads(self) -> dict[type[PreTrainedModel], str]:
         """The other classes of models with its configuration that Auto classes load, and the name of one for each."""
