@@ -57,7 +57,7 @@ class Traits:
 
     @property
     def longest_sample(self) -> int:
-        """Tokens of a text that shows every way of the model to compute: two and a half chunks."""
+        """Tokens of a text that is long enough for every code path: two and a half chunks."""
         return 2 * self.chunk_size + self.chunk_size // 2 + 1
 
 

@@ -304,9 +304,9 @@ def attend_packed(
     sizes = lengths.clamp(min=1).log2().ceil().long().where(lengths > 0, -1)
     for size in sizes[sizes >= 0].unique().tolist():
         some = (sizes == size).nonzero().flatten()
-        place = torch.arange(int(lengths[some].max()), device=query.device)
-        is_real = place < lengths[some].unsqueeze(1)
-        token = (starts[some].unsqueeze(1) + place).clamp(max=batch * length - 1)
+        position = torch.arange(int(lengths[some].max()), device=query.device)
+        is_real = position < lengths[some].unsqueeze(1)
+        token = (starts[some].unsqueeze(1) + position).clamp(max=batch * length - 1)
         rows = [x[token].transpose(1, 2) for x in (query, key, value)]
         mask = None if bool(is_real.all()) else is_real
         if reach is not None:

@@ -509,8 +509,8 @@ def test_the_directions_may_differ(length, kind, dtype):
 )
 def test_alternating_directions(size, kind, dtype):
     """
-    SPEC §11: what `head_directions` closes is what a pair with log 0 closes, of any number of heads, packed or not,
-    with gradients of 0 for the closed steps.
+    SPEC §11: `head_directions` masks the steps that a pair with log 0 masks, for any number of heads, packed or not,
+    with gradients of 0 for the masked steps.
     """
     length, heads = size
     inputs = make_inputs(ONE_WAY[kind], length, heads=heads, dtype=dtype)
@@ -519,14 +519,14 @@ def test_alternating_directions(size, kind, dtype):
         inputs.append(log_decay)
     is_forward = torch.arange(heads) % 2 == 0
 
-    def closed(query, key, value, log_decay=None, **options):
+    def masked(query, key, value, log_decay=None, **options):
         log_decay = query.new_zeros(heads) if log_decay is None else log_decay
         is_open = is_forward if log_decay.dim() == 1 else is_forward[:, None]
         pair = LogDecay(torch.where(is_open, log_decay, -torch.inf), torch.where(is_open, -torch.inf, log_decay))
         return reference_attention(query, key, value, pair, **options)
 
     for cu_seqlens in (None, torch.tensor([0, 1, length])) if length > 1 else (None,):
-        expected = references(*inputs, reference=closed, cu_seqlens=cu_seqlens)
+        expected = references(*inputs, reference=masked, cu_seqlens=cu_seqlens)
         for name in (*FORMS, "auto", "eager"):
             form = form_of(name, head_directions="alternate")
             assert_as_good_as_naive(form, *inputs, expected=expected, cu_seqlens=cu_seqlens, chunk_size=16)

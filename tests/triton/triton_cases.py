@@ -279,7 +279,7 @@ def test_the_directions_may_differ(kind, kernel):
 
     exact = results(reference_attention, torch.float64)
     options = {}
-    if kind == "one way, fixed":  # closed by the argument instead
+    if kind == "one way, fixed":  # masked by the argument instead
         given, options = [torch.maximum(*given)] * 2, {"head_directions": "alternate"}
     found = results(lion_attention, torch.float32, form=kernel, **options)
     for result, right in zip(found, exact, strict=True):
