@@ -302,7 +302,7 @@ def test_gradcheck(mixer, normalization, form):
 @pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_gradients_that_are_differentiated_are_the_same(mixer, kernel):
-    """`create_graph=True` takes another way; both directions often share one tensor of log decays."""
+    """`create_graph=True` takes another path; both directions often share one tensor of log decays."""
     for normalization, directions in (("sum", "both"), ("none", "alternate")):
         inputs = [x.requires_grad_() for x in make_inputs(mixer, 9) if x is not None]
         output = kernel(*inputs, normalization=normalization, chunk_size=4, head_directions=directions)[0]
@@ -478,9 +478,13 @@ def test_an_empty_batch_has_an_empty_result(kernel):
         assert all((x == 0).all() for x in gradients), mixer
 
 
-ONE_WAY = {"one way": "selective", "one way, fixed": "decay", "one way, nothing else decays": "lit"}
+ONE_DIRECTION = {
+    "one direction": "selective",
+    "one direction, fixed": "decay",
+    "one direction, nothing else decays": "lit",
+}
 PAIRS = ["fixed", "per token", "both kinds", "forward decays only", "backward decays only"]
-PAIRS += ["one way", "one way, fixed", "one way, nothing else decays"]
+PAIRS += ["one direction", "one direction, fixed", "one direction, nothing else decays"]
 
 
 @pytest.mark.axes(length=[2, 140], kind=PAIRS, dtype=[torch.float64, torch.float32])
@@ -505,7 +509,7 @@ def test_the_directions_may_differ(length, kind, dtype):
 
 
 @pytest.mark.axes(
-    size=[(1, 1), (2, 2), (40, 3), (140, 4), (140, 5)], kind=ONE_WAY, dtype=[torch.float64, torch.float32]
+    size=[(1, 1), (2, 2), (40, 3), (140, 4), (140, 5)], kind=ONE_DIRECTION, dtype=[torch.float64, torch.float32]
 )
 def test_alternating_directions(size, kind, dtype):
     """
@@ -513,7 +517,7 @@ def test_alternating_directions(size, kind, dtype):
     with gradients of 0 for the masked steps.
     """
     length, heads = size
-    inputs = make_inputs(ONE_WAY[kind], length, heads=heads, dtype=dtype)
+    inputs = make_inputs(ONE_DIRECTION[kind], length, heads=heads, dtype=dtype)
     *inputs, log_decay = inputs
     if log_decay is not None:
         inputs.append(log_decay)
@@ -548,7 +552,7 @@ def test_alternating_directions_of_heads_one_by_one(form, monkeypatch):
 def test_one_way_heads_see_one_side():
     """SPEC §11 written out: even heads read what is before a token, odd heads what is behind it, both the token."""
     query, key, value = make_inputs("lit", 9)[:3]
-    log_decay = pairs("one way", 9)
+    log_decay = pairs("one direction", 9)
     position = torch.arange(9)
     for name in FORMS:
         weights = torch.autograd.functional.jacobian(
@@ -590,10 +594,10 @@ def test_numerators_and_denominators(mixer, form, dtype):
 
 
 def test_full_form_for_short_inputs_that_decay():
-    """Wider heads make states dearer, heads that read one way have fewer, and without decays one state serves all."""
+    """Wider heads make states dearer, heads of one direction have fewer, and one state serves all without decays."""
     empty = lambda length, dim: torch.empty(1, 2, length, dim)
-    choose = lambda length, dim, decay, *way: fastest_form(
-        *(empty(length, dim),) * 2, decay is not None, 64, "cpu", *way
+    choose = lambda length, dim, decay, *directions: fastest_form(
+        *(empty(length, dim),) * 2, decay is not None, 64, "cpu", *directions
     )
     assert [choose(n, 64, torch.zeros(2)) for n in (1, 128, 512, 16384)] == ["parallel"] * 2 + ["chunk"] * 2
     assert [choose(256, dim, torch.zeros(1, 2, 1)) for dim in (32, 128)] == ["chunk", "parallel"]

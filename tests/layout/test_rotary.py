@@ -58,8 +58,8 @@ def inputs_of_attention(model: LionModel, **inputs) -> list[tuple[torch.Tensor, 
     return seen
 
 
-def turned(x: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> torch.Tensor:
-    """`(batch, length, heads, head_dim)`: channels c and c + rotary_dim / 2 are a complex number, which is turned."""
+def rotated(x: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> torch.Tensor:
+    """`(batch, length, heads, head_dim)`: channels c and c + rotary_dim / 2 are a complex number, which is rotated."""
     pairs = len(inv_freq)
     angles = positions[:, :, None, None] * inv_freq.double()
     z = torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]) * torch.polar(torch.ones_like(angles), angles)
@@ -68,7 +68,7 @@ def turned(x: torch.Tensor, positions: torch.Tensor, inv_freq: torch.Tensor) -> 
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_tables_are_those_of_the_library(name):
-    """Where transformers has them: its Llama turns all channels."""
+    """Where transformers has them: its Llama rotates all channels."""
     config = make_model("selective", PARAMETERS[name]).config.rope_config("linear_attention")
     ours = LionRotaryEmbedding(config)
     positions = torch.tensor([[0, 1, 2, 17, 23]])
@@ -118,14 +118,14 @@ def test_softmax_attention_is_that_of_the_library(equal):
     # And the tables are what they are called.
     x = torch.randn(2, 9, 2, 8, dtype=torch.float64)
     inv_freq = 1 / 100 ** (torch.arange(4, dtype=torch.float32) / 4)
-    equal(rotate(x, -x, tables, 2)[0], turned(x, torch.arange(9)[None].double(), inv_freq))
+    equal(rotate(x, -x, tables, 2)[0], rotated(x, torch.arange(9)[None].double(), inv_freq))
     equal(rotate(x.transpose(1, 2), x.transpose(1, 2), tables, 1)[1].transpose(1, 2), rotate(x, x, tables, 2)[1])
 
 
 @pytest.mark.parametrize("normalization", ["sum", "none"])
 @pytest.mark.parametrize("mixer_type", LINEAR_MIXERS)
 def test_linear_attention_is_that_of_the_specification(mixer_type, normalization, equal):
-    """A literal loop over SPEC §1-2, with queries and keys that are turned before φ."""
+    """A literal loop over SPEC §1-2, with queries and keys that are rotated before φ."""
     fields = {"feature_map": "silu_norm" if normalization == "sum" else "identity", "normalization": normalization}
     fields |= {"head_directions": "both", "conv_kernel": 0}
     model = make_model(mixer_type, PARAMETERS["partial"], **fields)
@@ -137,7 +137,7 @@ def test_linear_attention_is_that_of_the_specification(mixer_type, normalization
     inv_freq = model.rotary_embeddings["linear_attention"].inv_freq
     assert len(inv_freq) == 2  # of the 4 pairs of channels
     query, key, value = (p(hidden_states).view(1, length, 2, 8) for p in (mixer.q_proj, mixer.k_proj, mixer.v_proj))
-    query, key = (mixer.feature_map(turned(x, positions.double(), inv_freq))[0] for x in (query, key))
+    query, key = (mixer.feature_map(rotated(x, positions.double(), inv_freq))[0] for x in (query, key))
     log_decay = mixer.log_decay(hidden_states)
     decay = torch.ones(2, length, 8, dtype=torch.float64)
     if log_decay is not None:  # (heads,), (1, heads, length) or (1, heads, length, 8)
@@ -163,7 +163,7 @@ def test_linear_attention_is_that_of_the_specification(mixer_type, normalization
 @pytest.mark.parametrize("mixer_type", MIXERS)
 def test_what_a_shift_changes(mixer_type, equal):
     """
-    Scores of turned queries and keys know distances only, unless a map comes between. Order is known to all.
+    Scores of rotated queries and keys know distances only, unless a map comes between. Order is known to all.
     """
     input_ids, shifted = torch.randint(1, 40, (2, 9)), torch.arange(5, 14)[None]
     for feature_map, normalization in (("identity", "none"), ("silu_norm", "sum")):
@@ -316,7 +316,7 @@ def test_far_positions_keep_their_digits():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_queries_and_keys_are_turned_in_float32(dtype):
+def test_queries_and_keys_are_rotated_in_float32(dtype):
     """Their error is that of rounding the result, also under autocast."""
     layout = Layout(position_ids=torch.arange(500)[None])
     tables = rotary_tables(make_model("lit").float().rotary_embeddings, torch.zeros(1), layout)["linear_attention"]

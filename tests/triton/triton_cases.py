@@ -254,12 +254,12 @@ def test_numerators_and_denominators(mixer, kernel, dtype):
 
 
 # Few for the interpreter, which is slow: with states and tiles, one of each way to say which direction is masked.
-DIRECTIONS = [("chunk", "one way, fixed"), ("chunk", "both kinds"), ("parallel", "one way")]
+DIRECTIONS = [("chunk", "one direction, fixed"), ("chunk", "both kinds"), ("parallel", "one direction")]
 DIRECTIONS += [("parallel", "forward decays only")]
 
 
 @pytest.mark.parametrize("kernel", FORMS)
-@pytest.mark.parametrize("kind", ["one way", "one way, fixed", "both kinds", "forward decays only"])
+@pytest.mark.parametrize("kind", ["one direction", "one direction, fixed", "both kinds", "forward decays only"])
 def test_the_directions_may_differ(kind, kernel):
     """With decays so slow that something is left of what passes a whole chunk."""
     if INTERPRETED and (kernel, kind) not in DIRECTIONS:
@@ -279,7 +279,7 @@ def test_the_directions_may_differ(kind, kernel):
 
     exact = results(reference_attention, torch.float64)
     options = {}
-    if kind == "one way, fixed":  # masked by the argument instead
+    if kind == "one direction, fixed":  # masked by the argument instead
         given, options = [torch.maximum(*given)] * 2, {"head_directions": "alternate"}
     found = results(lion_attention, torch.float32, form=kernel, **options)
     for result, right in zip(found, exact, strict=True):
