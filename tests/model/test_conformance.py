@@ -313,14 +313,14 @@ def test_main_input_and_prefix(case):
 # Embeddings
 
 
-def test_tied_weights(mixer, tmp_path, find_case):
+def test_tied_weights(tmp_path, find_case):
     case = find_case("LionForMaskedLM")
-    model = case.model(mixer)
+    model = case.model()
     assert model.lm_head.decoder.weight is model.lion.embeddings.word_embeddings.weight
     model.save_pretrained(tmp_path)
     loaded = LionForMaskedLM.from_pretrained(tmp_path)
     assert loaded.lm_head.decoder.weight is loaded.lion.embeddings.word_embeddings.weight
-    untied = case.model(mixer, tie_word_embeddings=False)
+    untied = case.model(tie_word_embeddings=False)
     assert untied.lm_head.decoder.weight is not untied.lion.embeddings.word_embeddings.weight
     untied.save_pretrained(tmp_path / "untied")
     loaded = LionForMaskedLM.from_pretrained(tmp_path / "untied", dtype=torch.float64)

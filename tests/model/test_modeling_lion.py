@@ -264,8 +264,8 @@ def test_positions_of_padding_start_no_sequence(mixer, find_case, equal):
     equal(actual[mask.bool()], expected)
 
 
-def test_position_ids_choose_the_positions(mixer, find_case, equal):
-    model = find_case("LionModel", "text").model(mixer, position_embedding_type="absolute")
+def test_position_ids_choose_the_positions(find_case, equal):
+    model = find_case("LionModel", "text").model(position_embedding_type="absolute")
     input_ids = torch.randint(1, 40, (2, 9))
     expected = model(input_ids).last_hidden_state
     equal(model(input_ids, position_ids=torch.arange(9)[None].expand(2, -1)).last_hidden_state, expected)
