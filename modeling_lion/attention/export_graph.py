@@ -149,7 +149,7 @@ def graph_chunk_body(query, key, value, forward, backward, chunk_size):
     forward, backward = bounded(forward, backward, padding, (num_chunks, chunk_size))
     before, through = sums_in_chunk(forward, backward)
     output = query @ key.transpose(-1, -2) * mask_in_chunk(before, through) @ value
-    # Log decays from the start of a chunk to a token and from there to its end, then the other way round.
+    # Log decays from the start of a chunk to a token and from there to its end, then in the other direction.
     forward_total, backward_total = (before + forward)[..., -1:], through[..., -1:]
     for to_query, from_key, total, reverse in (
         (before, forward_total - before, forward_total, False),

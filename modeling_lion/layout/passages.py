@@ -49,7 +49,7 @@ def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) 
     """
     if not 0 < shortest <= longest:
         raise ValueError(f"`shortest` is {shortest} and `longest` {longest}: give 0 < shortest <= longest.")
-    borders = [0, *(place for x in re.finditer(r"\n\s*\n", text) for place in x.span()), len(text)]
+    borders = [0, *(index for x in re.finditer(r"\n\s*\n", text) for index in x.span()), len(text)]
     spans, begin = [], None
     for first, end in zip(borders[::2], borders[1::2], strict=True):
         paragraph = text[first:end]
@@ -69,9 +69,9 @@ def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) 
     return spans if begin is None else [*spans, (begin, len(text.rstrip()))]
 
 
-def behind_spaces(text: str, place: int) -> int:
-    """The first place from this one on that is no white space."""
-    return re.compile(r"\s*").match(text, place).end()
+def behind_spaces(text: str, index: int) -> int:
+    """The first index from this one on that is no white space."""
+    return re.compile(r"\s*").match(text, index).end()
 
 
 @dataclass(frozen=True)

@@ -177,9 +177,17 @@ def test_mixers_equal_the_specification(encoder, options, equal):
     check_equals_the_specification(encoder, equal, **options)
 
 
+@each([x for x in ENCODERS if str(x) in QUICK])
+def test_up_to_its_length_an_encoder_in_inference_is_what_it_was(encoder):
+    check_is_what_it_was(encoder, is_training=False)
+
+
 @each(ENCODERS)
-@pytest.mark.parametrize("is_training", [False, True], ids=["inference", "training"])
-def test_up_to_its_length_the_encoder_is_what_it_was(encoder, is_training):
+def test_up_to_its_length_an_encoder_in_training_is_what_it_was(encoder):
+    check_is_what_it_was(encoder, is_training=True)
+
+
+def check_is_what_it_was(encoder: Encoder, is_training: bool) -> None:
     """To the bit: alone, beside longer rows, and with its own attention again."""
     model = encoder.model(torch.float32)
     inputs = encoder.inputs(model.config, dtype=torch.float32)
