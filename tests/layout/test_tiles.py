@@ -171,6 +171,7 @@ def test_what_waits_for_all_tokens_gets_them(small_tiles):
         assert seen == [2 * 45] * 2
 
 
+@pytest.mark.slow
 def test_graphs_have_no_tiles(small_tiles):
     """What is compiled or exported for one length or batch is right for others."""
     small_tiles(16)
