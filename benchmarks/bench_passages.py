@@ -137,7 +137,7 @@ def load(folder: str) -> tuple[nn.Module, passages.PreTrainedTokenizerBase]:
     return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 
-def time_readings(folder: str, documents: list[passages.Document], readings: list[str]) -> dict[str, float]:
+def time_readings(folder: str, documents: list[passages.SplitDocument], readings: list[str]) -> dict[str, float]:
     """The time of each way to read some documents ÷ that of their pieces, both in turns."""
     model, tokenizer = load(folder)
     rows = {x: passages.make_rows(tokenizer, documents, x, passages.LONGEST_DOCUMENT) for x in ("pieces", *readings)}
@@ -147,7 +147,7 @@ def time_readings(folder: str, documents: list[passages.Document], readings: lis
 
 
 def by_place(
-    documents: list[passages.Document], queries: list[passages.Query]
+    documents: list[passages.SplitDocument], queries: list[passages.Query]
 ) -> Iterator[tuple[int, int, list[int]]]:
     """
     For all places, and for each range of `PLACES`, the indices of the queries whose passages have as much text in

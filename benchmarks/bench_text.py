@@ -42,7 +42,7 @@ from modeling_lion import LionForMaskedLM, LionForSequenceClassification
 
 
 CONTESTANTS = ("softmax", "softmax (rotary)", "LION-LIT", "LION-D", "LION-S", "LION", "Hydra")
-# By task what run_glue.py measures; of masked language modeling the accuracy on masked tokens.
+# What run_glue.py measures for each task; for masked language modeling the accuracy on masked tokens.
 METRICS = {
     "mlm": "accuracy",
     "section": "accuracy",

@@ -47,7 +47,7 @@ class Task:
 ENTAILMENT = ("entailment", "not_entailment")
 DUPLICATE = ("not_duplicate", "duplicate")
 INFERENCE = ("entailment", "neutral", "contradiction")
-TASKS = {
+GLUE_TASKS = {
     "cola": Task(("sentence",), ("unacceptable", "acceptable"), ("matthews_correlation",)),
     "sst2": Task(("sentence",), ("negative", "positive")),
     "mrpc": Task(("sentence1", "sentence2"), ("not_equivalent", "equivalent"), ("accuracy", "f1")),
@@ -78,7 +78,7 @@ def correlation(function: Callable, labels: np.ndarray, answers: np.ndarray) -> 
 
 @dataclass
 class GlueArguments(arguments.FileArguments):
-    task_name: str | None = option("A task of GLUE. Not given: inferred from the columns.", choices=list(TASKS))
+    task_name: str | None = option("A task of GLUE. Not given: inferred from the columns.", choices=list(GLUE_TASKS))
     text_columns: list[str] | None = option("The column of the texts, or the two of pairs, in data of your own.")
     label_column: str = option("The column of the labels, in data of your own.", "label")
     text_files: str | None = option(tables.TEXT_FILES_HELP)
@@ -89,7 +89,9 @@ class GlueArguments(arguments.FileArguments):
 
     def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
         if self.task_name is None and not (self.train_file or self.validation_file or self.predict_file):
-            raise ValueError(f"Give --task_name (one of {', '.join(TASKS)}), or data of your own by --train_file.")
+            raise ValueError(
+                f"Give --task_name (one of {', '.join(GLUE_TASKS)}), or data of your own by --train_file."
+            )
         if training_args.do_predict != (self.predict_file is not None):
             raise ValueError("Give --do_predict and --predict_file together.")
         if self.text_columns is not None and len(self.text_columns) > 2:
@@ -109,7 +111,7 @@ def load_data(setup: training.Setup) -> dict[str, Dataset]:
             datasets[split] = datasets[split].remove_columns(other).rename_column(*columns, "label")
     if not (glue_args.train_file or glue_args.validation_file) and needed != ["predict"]:
         benchmark = load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
-        validation, *more = TASKS[glue_args.task_name].validation
+        validation, *more = GLUE_TASKS[glue_args.task_name].validation
         datasets = {**benchmark, "validation": benchmark[validation]} | datasets
         needed += more * training_args.do_eval
     if missing := [split for split in needed if split not in datasets]:
@@ -212,12 +214,12 @@ def main(args: list[str] | None = None) -> Trainer:
     setup = training.start(GlueArguments, args)
     model_args, glue_args, training_args, config, checkpoint = setup
     is_own, is_train = glue_args.task_name is None, training_args.do_train
-    datasets, task = load_data(setup), TASKS.get(glue_args.task_name)
+    datasets, task = load_data(setup), GLUE_TASKS.get(glue_args.task_name)
     files = {split: getattr(glue_args, f"{split}_file", None) for split in datasets}
     names = {x: f"--{x}_file {file}" if file else f"The {x} data" for x, file in files.items()}
     if is_own:
         split, first = next(iter(datasets.items()))
-        pairs = [kind.columns for kind in TASKS.values() if len(kind.columns) == 2]
+        pairs = [kind.columns for kind in GLUE_TASKS.values() if len(kind.columns) == 2]
         how = ", or two for pairs, in --text_columns"
         texts = tables.find_texts(first, names[split], glue_args.text_columns, pairs, how)
         task = find_task(setup, first, texts, names[split])

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Mapping
 
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from transformers import GenerationConfig, PreTrainedModel
+from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
@@ -48,11 +48,11 @@ def eager_attention_of(module: nn.Module) -> Callable:
 
 def model_mappings() -> dict[str, Mapping]:
     """
-    By the name of an Auto class of models, its mapping from the class of a configuration to that of the model, or to
-    several. `AutoModel.register` writes them; nothing public reads them.
+    The mapping of each Auto class of models, by its name, from the class of a configuration to one or several classes
+    of models. `AutoModel.register` writes them; nothing public reads them.
     """
-    names = [name for name in dir(transformers) if name.startswith("AutoModel")]
-    mappings = {name: getattr(getattr(transformers, name), "_model_mapping", None) for name in names}
+    classes = {name: value for name, value in vars(modeling_auto).items() if name.startswith("AutoModel")}
+    mappings = {name: getattr(value, "_model_mapping", None) for name, value in classes.items()}
     return {name: mapping for name, mapping in mappings.items() if mapping is not None}
 
 

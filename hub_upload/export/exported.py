@@ -22,7 +22,7 @@ PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
 FEW = 4096
 # How the names of the files of a graph begin, with those of its weights.
 GRAPH_FILES = ("model.onnx", "openvino_model.")
-# The place of the precision in OpenVINO's file.
+# Where OpenVINO's file has the precision.
 PRECISION = ["runtime_options", "INFERENCE_PRECISION_HINT"]
 
 

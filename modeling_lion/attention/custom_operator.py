@@ -32,8 +32,8 @@ from .numerics import accumulation_dtype, save_for_backward, saved_for_backward,
 from .plain import run_plain
 
 
-# Of the operators. Code that was loaded from beside weights has a namespace of its own: torch takes an operator that
-# is defined again from the models that compute with it.
+# Namespace of the operators. Code that was loaded from beside weights has a namespace of its own: torch takes an
+# operator that is defined again from the models that compute with it.
 NAMESPACE = "lion" if __name__.startswith("modeling_lion.") else f"lion_{crc32(__name__.encode()):08x}"
 INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? forward, Tensor? backward"
 BACKWARD_SCHEMA = (

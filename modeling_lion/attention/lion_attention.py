@@ -17,7 +17,7 @@ from .reference import reference_attention
 from .tracing import is_exporting, is_symbolic
 
 
-# As LONGEST_FULL_FORM, of heads that read one way: up to `chunk_size` + 1.5 `mean_width` tokens.
+# As LONGEST_FULL_FORM, of heads of one direction: up to `chunk_size` + 1.5 `mean_width` tokens.
 LONGEST_ONE_WAY = 1.5
 
 PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
@@ -123,7 +123,7 @@ def fastest_form(
 
     Per token, the full form takes 2 L D operations, chunks and states take 2 C D + 4 D²: as many at L = C + 2 D, where
     D is the `mean_width` of keys and values. They were measured equally fast at 200 to 256 tokens (C = D = 64, 1 and 2
-    threads, with and without gradients), a little later, since states cost memory traffic. Heads that read one way
+    threads, with and without gradients), a little later, since states cost memory traffic. Heads of one direction
     have half as many states: they were equally fast at 144 to 176 tokens, and at 197 tokens chunks took 0.78 to 1.02
     of the time (one thread). Without decays one state serves all queries, which is always less work. Triton kernels
     have a limit for each kind of GPU.

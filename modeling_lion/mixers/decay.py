@@ -138,7 +138,7 @@ def initial_decay_logits(
     Logits of decays whose half-lives are spread over the heads, evenly on a logarithmic scale, from half a token to
     the whole context. (Logits near 0, as in the published code, give every head a memory of two tokens.)
 
-    If heads read one way, neighbouring heads, one of each direction, have the same half-life, so that a model sees as
+    If heads have one direction, two neighbours, one of each, have the same half-life, so that a model sees as
     far after a token as before it. (A single pair has the geometric mean of both ends.)
 
     Args:

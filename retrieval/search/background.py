@@ -162,7 +162,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 self.running, self.last = self.running - 1, time.monotonic()
 
     def events(self, request: dict) -> Iterator[dict]:
-        """Those of the searcher; an error is the last one. What was read is saved if nobody listens any more."""
+        """Events of the searcher; an error is the last one. What was read is saved if nobody listens any more."""
         with contextlib.closing(self.searcher.answers(request)) as answers:
             while True:
                 with self.turn:

@@ -24,7 +24,7 @@ class Vectors(Protocol):
     keys: set[str]
 
     def add(self, key: str, vectors: Tensor) -> None:
-        """Those of a document's passages, `(passages, size)`."""
+        """Add the vectors of a document's passages, `(passages, size)`."""
 
     def remove(self, key: str) -> None: ...
 

@@ -305,7 +305,7 @@ def glue_model(tmp_path_factory) -> Path:
 def test_glue(task, glue_model, tmp_path):
     """Tasks are measured as the benchmark measures them; those of a kind learn two examples by heart."""
     module = import_module("run_glue")
-    kind = module.TASKS[task]
+    kind = module.GLUE_TASKS[task]
     labels = list(kind.labels[:2]) if task in ("rte", "mnli") else [0, 1] if kind.labels else [0.5, 4.5]
     rows = [json.dumps(row | {"label": label}) for row, label in zip(GLUE_ROWS[task], labels, strict=True)] * 8
     (tmp_path / "data.jsonl").write_text("\n".join(rows))

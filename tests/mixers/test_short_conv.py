@@ -50,9 +50,11 @@ def border_taps(conv_kernel: int, x: torch.Tensor, borders: list[int] | None, mo
     return BorderTaps.of(config, x, None if borders is None else torch.tensor(borders, dtype=torch.int32))
 
 
-@pytest.mark.parametrize("borders", BORDERS)
-@pytest.mark.parametrize("kernel", [1, 3, 5, 25])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.axes(
+    borders=BORDERS,
+    kernel=[1, 3, 5, 25],
+    dtype=[torch.float64, torch.float32, torch.bfloat16, torch.float16],
+)
 def test_sum_and_gradients_are_those_of_the_specification(dtype, kernel, borders, equal):
     x, grad = torch.randn(2, 3, 11, 4).to(dtype)
     weight = torch.randn(4, 1, kernel).to(dtype)
@@ -195,8 +197,12 @@ def test_patches_are_mixed_without_a_cls_token(use_cls_token, lengths, equal):
     equal(conv(x, BorderTaps.of(config, x, None)), torch.cat(parts, dim=1))
 
 
-@pytest.mark.axes(linear_mixer=LINEAR_MIXERS, kernel=["eager", "chunk", "rnn"], conv_kernel=[3, 7])
-@pytest.mark.parametrize("head_directions", ["both", "alternate"])
+@pytest.mark.axes(
+    linear_mixer=LINEAR_MIXERS,
+    kernel=["eager", "chunk", "rnn"],
+    conv_kernel=[3, 7],
+    head_directions=["both", "alternate"],
+)
 def test_padded_or_packed_sequences_equal_single_ones(
     linear_mixer, kernel, conv_kernel, head_directions, find_case, equal
 ):
@@ -255,7 +261,7 @@ MASKS = ["1", "01", "10101", "0110111", "1100100", "11111", "101 010 000", "1100
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(
-    "fields", [{}, {"local_window": 2, "feature_map": "hedgehog"}, {"rope_parameters": {}}], ids=str
+    "fields", [{}, {"local_window": 2, "feature_map": "hedgehog", "rope_parameters": {}}], ids=str
 )
 def test_a_padded_token_is_absent_wherever_it_stands(mask, fields, find_case, equal):
     """Forward, in segments, and gradients of the embeddings."""
@@ -290,7 +296,7 @@ def test_real_tokens_are_sorted_only_where_it_is_needed(find_case, monkeypatch):
 
 
 def test_padded_patches_are_absent(equal):
-    """Those of an image; a padded CLS token leaves its place to nobody."""
+    """Patches of an image; a padded CLS token leaves its position empty."""
     config = LionConfig(modality="image", conv_kernel=3, **TINY_IMAGE)
     x, conv = torch.randn(3, 13, 4, dtype=torch.float64), make_conv(4, 3)
     is_real = torch.rand(3, 13) < 0.6

@@ -306,7 +306,7 @@ def test_a_long_body_is_not_read():
 
 
 def test_a_computation_ends_when_it_is_cancelled(tmp_path):
-    """Of torch: in the thread that computes, and in no other."""
+    """A computation of torch ends in the thread that computes, and in no other."""
     check_cancelling(load_engine(str(sentence_encoder(tmp_path))), "The lion roars at night. " * 3000)
 
 
