@@ -308,7 +308,7 @@ def test_connections_beyond_the_limit_are_answered_and_closed():
         with third.makefile("rb") as answer:
             head, _, error = answer.read().partition(b"\r\n\r\n")  # to its end: the connection is closed
         assert head.startswith(b"HTTP/1.1 503") and b"retry-after: 1" in head.lower()
-        assert json.loads(error)["error"]["code"] == "too_many_connections" and slow.batches == [[3], [3]]
+        assert json.loads(error)["error"]["code"] == "too_many_connections" and sum(slow.batches, []) == [3, 3]
         third.close()
         second.close()
 
@@ -393,6 +393,18 @@ def check_cancelling(engine, owner, name: str, stop: threading.Event):
         np.testing.assert_array_equal(pool.submit(engine.compute, rows[:1]).result()[0], engine.compute(rows[:1])[0])
 
 
+def threads_of_lanes() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(("short-", "long-"))]
+
+
+def test_a_lane_that_cannot_begin_leaves_no_threads():
+    slow = Slow()
+    slow.twin = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        make_app(slow, "slow")
+    assert threads_of_lanes() == []
+
+
 def test_closing_ends_the_threads():
     slow = Slow()
     app = slow_app(slow, timeout=1000)
@@ -405,7 +417,7 @@ def test_closing_ends_the_threads():
         service.close()
 
     asyncio.run(ask())
-    assert not service.is_alive and not [x for x in threading.enumerate() if x.name.startswith(("short-", "long-"))]
+    assert not service.is_alive and threads_of_lanes() == []
 
 
 def test_a_missing_package_is_named(monkeypatch, capsys):
