@@ -32,8 +32,8 @@ import train_passages
 from bench_retrieval import GUIDES, weights_hash
 from distill import find_teacher
 from measure import append_rows, interleaved, is_measured, make_parser
-from peft import PeftModel
 from report import write_pages
+from retrieval_lion.encoders import merge_adapter
 from retrieval_lion.sources import base_of_adapter
 from script_tools import passages
 from torch import nn
@@ -133,7 +133,7 @@ def load(folder: str) -> tuple[nn.Module, passages.PreTrainedTokenizerBase]:
     base = base_of_adapter(folder)
     model = AutoModel.from_pretrained(base or folder, add_pooling_layer=False, dtype=torch.float32)
     if base is not None:
-        model = PeftModel.from_pretrained(model, folder).merge_and_unload()
+        model = merge_adapter(model, folder)
     return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 

@@ -128,9 +128,12 @@ class Handler(socketserver.StreamRequestHandler):
         request = json.loads(self.rfile.readline() or "null")
         if request is None:
             return
-        with self.server.busy(), contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            for event in self.server.events(request):
-                self.wfile.write(json.dumps(event).encode() + b"\n")
+        with self.server.busy(), contextlib.closing(self.server.events(request)) as events:
+            try:
+                for event in events:
+                    self.wfile.write(json.dumps(event).encode() + b"\n")
+            except (BrokenPipeError, ConnectionResetError):
+                self.server.read_on(events)
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -140,7 +143,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     Args:
         path: of the socket.
         searcher: one thread at a time runs in it; a search gives way to others after each batch.
-        keep_seconds: until the end.
+        keep_seconds: until the end, and how long a search goes on at most whose client has gone.
     """
 
     daemon_threads = True
@@ -162,7 +165,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 self.running, self.last = self.running - 1, time.monotonic()
 
     def events(self, request: dict) -> Iterator[dict]:
-        """Events of the searcher; an error is the last one. What was read is saved if nobody listens any more."""
+        """Events of the searcher; an error is the last one. What was read is saved if it is closed."""
         with contextlib.closing(self.searcher.answers(request)) as answers:
             while True:
                 with self.turn:
@@ -178,6 +181,13 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 yield event
                 if "error" in event:
                     return
+
+    def read_on(self, events: Iterator[dict]) -> None:
+        """Read what is left for one who has gone, for as long as the process is kept when nobody asks."""
+        stop = time.monotonic() + self.keep_seconds
+        for _ in events:
+            if time.monotonic() > stop:
+                return
 
     def service_actions(self) -> None:
         """Called by `serve_forever` twice a second."""
