@@ -152,7 +152,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         super().__init__(path, Handler)
         self.searcher, self.keep_seconds = searcher, keep_seconds
         self.turn, self.count_lock = threading.Lock(), threading.Lock()
-        self.running, self.last = 0, time.monotonic()
+        self.running, self.left, self.last = 0, 0, time.monotonic()  # requests, and those whose clients have gone
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
@@ -183,11 +183,22 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                     return
 
     def read_on(self, events: Iterator[dict]) -> None:
-        """Read what is left for one who has gone, for as long as the process is kept when nobody asks."""
+        """
+        Read what is left for one who has gone, while nobody asks, and no longer than the process is kept without
+        requests.
+        """
         stop = time.monotonic() + self.keep_seconds
-        for _ in events:
-            if time.monotonic() > stop:
-                return
+        with self.count_lock:
+            self.left += 1
+        try:
+            for _ in events:
+                while self.running > self.left and time.monotonic() < stop:
+                    time.sleep(0.02)
+                if time.monotonic() > stop:
+                    return
+        finally:
+            with self.count_lock:
+                self.left -= 1
 
     def service_actions(self) -> None:
         """Called by `serve_forever` twice a second."""

@@ -680,6 +680,7 @@ class Told:
     def __init__(self):
         self.closed = threading.Event()
         self.running, self.done = 0, False
+        self.steps = {}
 
     def answers(self, request):
         self.running += 1
@@ -688,6 +689,7 @@ class Told:
             if "fail" in request:
                 raise {"value": ValueError, "key": KeyError}[request["fail"]]("nothing to search")
             for n in range(request["steps"]):
+                self.steps[request["query"]] = n
                 self.running -= 1
                 yield {"progress": [n, request["steps"]]}
                 self.running += 1
@@ -745,6 +747,25 @@ def test_reading_goes_on_when_nobody_listens(steps, keep_seconds, server):
     next(events)
     events.close()
     assert server.searcher.closed.wait(60) and server.searcher.done == (steps < 10**9)
+
+
+def test_who_asks_goes_before_who_has_gone(server):
+    server.keep_seconds = 3600.0
+    first, second = (background.ask("model", {"query": name, "steps": 400}, 1) for name in "ab")
+    next(first)
+    first.close()
+    stop = time.monotonic() + 60
+    while not server.left:  # its next step finds that nobody listens
+        assert time.monotonic() < stop
+        time.sleep(0.01)
+    assert next(second) == {"progress": [0, 400]}
+    steps = server.searcher.steps["a"]
+    assert [*second][-1] == {"answers": ["b"], "progress": [400, 400]}
+    assert server.searcher.steps["a"] <= steps + 1  # the one that it was in
+    while server.running:  # then it goes on to its end
+        assert time.monotonic() < stop + 60
+        time.sleep(0.01)
+    assert server.searcher.steps["a"] == 399
 
 
 def test_the_server_ends_when_nobody_asks(server):
