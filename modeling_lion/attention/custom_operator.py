@@ -134,7 +134,7 @@ def attention_operator(
     if not is_direct:
         return Operator(operator)
 
-    # Without `setup_context`: torch inspects the signature of `forward` in every call then.
+    # No `setup_context`, with which torch would inspect the signature of `forward` in every call.
     def keep_and_compute(ctx, *inputs):
         *inputs, ctx.plan = inputs
         output = compute(*inputs, ctx.plan)
@@ -150,7 +150,10 @@ def attention_operator(
 
 
 class Operator:
-    """An operator, and what computes the same without torch's dispatcher, without and with gradients, if anything."""
+    """
+    An operator, and the same without torch's dispatcher, if that is possible: `compute` without gradients, `function`
+    with them.
+    """
 
     def __init__(
         self,
