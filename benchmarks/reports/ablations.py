@@ -17,6 +17,12 @@ from reports.registry import Read, picture, table
 DEFAULT = "default"
 TRAINING_VARIANT = rf"\b(?:{'|'.join(TRAINING_FIELDS)})="
 SHOWN = ("softmax", "softmax (rotary)", "LION", "Hydra", "Vim")  # in the picture
+# On the page: what changes from the paper's LION-S to the recommended preset, and the peers.
+SHOWN_VARIANTS = (
+    r"\| (softmax \(rotary\) \| default|LION \| (default|use_gated_mlp=false|steps=2000)"
+    r"|LION-S \| (default|mixer_initializer_range=0.02|head_directions=alternate \(half-lives not in pairs\)"
+    r"|conv_kernel=3 head_directions=alternate)|(Hydra|Vim) \| pooling=mean) \|"
+)
 # What tasks ask for, and how many answers there are; their sizes are in the rows.
 ASKED = {
     "mlm": ("masked words of docstrings", "length", "vocab_size"),
@@ -110,7 +116,7 @@ def draw_learning(read: Read, plt):
     return figure
 
 
-@table("ablations", csv="quality")
+@table("ablations", csv="quality", shown=SHOWN_VARIANTS)
 def ablations(read: Read) -> str:
     """A Markdown table: a row for each model and variant, the unchanged model first, and a column for each task."""
     scores = without_one_backbone(load_scores(read("quality")))
@@ -143,17 +149,17 @@ def task_settings(read: Read) -> str:
             tokens = str(length) if isinstance(length, int) else of.get(length, "")
             if "patch_size" in of and tokens:
                 tokens = f"{(int(tokens) // int(of['patch_size'])) ** 2} patches"
-            sizes = [of["hidden_size"], of["num_hidden_layers"], of["num_attention_heads"], of["intermediate_size"]]
+            sizes = [of["hidden_size"], of["num_hidden_layers"]]
             steps = [f"{int(of['steps']):,}", of["batch_size"], of["learning_rate"], f"{row['parameters']:,}"]
             chance = "" if row["chance"] is None else f"{100 * row['chance']:.1f}"
             about = [asked, tokens, of.get(str(answers), str(answers)), chance]
             lines[row["task"]] = [row["task"], *about, *sizes, *steps]
-    header = ["task", "what is asked", "tokens, at most", "answers", "most frequent, %", "width", "layers", "heads"]
-    header += ["MLP", "steps", "batch", "rate", "parameters"]
+    header = ["task", "what is asked", "tokens, at most", "answers", "most frequent, %", "width", "layers"]
+    header += ["steps", "batch", "rate", "parameters"]
     return markdown_table(header, list(lines.values())) if lines else ""
 
 
-@table("hybrids", csv="hybrids")
+@table("hybrids", csv="hybrids", shown=r"\| (LL[LFS]|FFF|SSS sliding_window=8|FF|L[LF]|LS|SS sliding_window=16)\b")
 def layer_patterns(read: Read) -> str:
     """
     A Markdown table of trainings of LION that differ in their types of layers, by letters as `in_words` has them: a

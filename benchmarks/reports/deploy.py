@@ -30,7 +30,7 @@ def in_words(runtime: str, dtype: str) -> str:
     return f"{RUNTIME_NAMES[runtime]} {dtype}"
 
 
-@table("documents", csv="deploy")
+@table("documents", csv="deploy", shown=r"\| (512|2,048|8,192) \| (torch|ONNX Runtime|OpenVINO) float32")
 def documents(read: Read) -> str:
     """Four tables: times, the fastest runtime of each model, peak memory, errors."""
     rows = read("deploy")
@@ -60,12 +60,12 @@ def documents(read: Read) -> str:
     lines = [[f"{n:,}", *(fastest_cell(of_length(n, name)) for name in models)] for n in lengths]
     tables.append(markdown_table(["tokens", *models], lines))
 
-    in_gibibytes = " / ".join(f"{n:,}" for n in lengths[-3:])
+    in_gibibytes = " / ".join(f"{n:,}" for n in lengths[-2:])
     tables.append(f"Peak memory in GiB of a process with the measured layers only, at {in_gibibytes} tokens:")
     memory = lambda row: f"{row['peak_memory_bytes'] / 2**30:.1f}" if row and row["peak_memory_bytes"] else "–"
     lines = [
         [in_words(*runtime)]
-        + [" / ".join(memory(found.get((n, *runtime, name))) for n in lengths[-3:]) for name in models]
+        + [" / ".join(memory(found.get((n, *runtime, name))) for n in lengths[-2:]) for name in models]
         for runtime in runtimes
     ]
     tables.append(markdown_table(["", *models], lines))
@@ -103,7 +103,7 @@ def ratios_of_a_day(rows: list[dict], peer: str) -> dict[tuple, float]:
     return ratios
 
 
-@table("exact windows", csv="deploy")
+@table("exact windows", csv="deploy", shown=r"(float32|(torch|ONNX Runtime) int8),")
 def exact_windows(read: Read) -> str:
     """ModernBERT with all pairs and with windows, by runtime, of the last day: time ÷ that in torch float32."""
     rows = with_default_layers(read("deploy"))

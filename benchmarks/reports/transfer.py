@@ -54,21 +54,15 @@ def transfer(read: Read) -> str:
         for model, of_seed in models.items():
             accuracies = [100 * row["test_accuracy"] for row in of_seed.values()]
             losses = [row["test_loss"] for row in of_seed.values()]
-            rate = next(iter(of_seed.values()))["learning_rate"]
             rows[model] = {
                 "test accuracy, %": mean_std(accuracies, 1),
-                "standard error of one seed": f"{100 * of_seed[min(of_seed)]['accuracy_error']:.1f}",
                 "points from the teacher": "",
                 "test loss": mean_std(losses, 3),
-                "÷ the teacher's": "",
-                "learning rate": f"{rate:g}" if rate else "",
             }
             teacher = models.get(f"teacher{BEFORE}" if model.endswith(BEFORE) else "teacher", {})
             if not model.startswith("teacher") and of_seed.keys() <= teacher.keys():
                 gain, error = difference(of_seed, teacher)
                 rows[model]["points from the teacher"] = f"{gain:+.1f}" + (f" ± {error:.1f}" if error else "")
-                ratios = [row["test_loss"] / teacher[seed]["test_loss"] for seed, row in of_seed.items()]
-                rows[model]["÷ the teacher's"] = f"{statistics.mean(ratios):.3f}"
         tables.append(grid(rows, task))
     return "\n\n".join(tables)
 
