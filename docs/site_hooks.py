@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What mkdocs does beside its plugins. Some files of the site are outside of docs/: the README, which is the first page,
-and the benchmarks' tables. Links in them, and to them, are written for GitHub; here they become links of the site.
+What mkdocs does beside its plugins. Some files of the site are outside of docs/, such as the specification and
+the benchmarks' tables. Links in them, and to them, are written for GitHub; here they become links of the site.
 """
 
 import contextlib
@@ -20,7 +20,6 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = {
-    "README.md": "index.md",
     "SPEC.md": "project/spec.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
