@@ -4,6 +4,7 @@
 import ast
 import contextlib
 import doctest
+import inspect
 import io
 import re
 import runpy
@@ -13,6 +14,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from transformers import PreTrainedConfig
+
+from modeling_lion import LionConfig
 
 
 ROOT = Path(__file__).parents[2]
@@ -163,6 +167,14 @@ def test_quoted_errors_exist():
         x.value for tree in trees for x in ast.walk(tree) if isinstance(x, ast.Constant) and isinstance(x.value, str)
     ]
     assert len(ours) > 15 and [text for text in ours if not any(text in x for x in texts)] == []
+
+
+def test_the_table_of_fields_is_complete():
+    table = re.search(r"^\| group .*?\n\n", TEXTS["docs/reference/configuration.md"], flags=re.MULTILINE | re.DOTALL)[0]
+    inherited = inspect.signature(PreTrainedConfig).parameters.keys() - {"tie_word_embeddings"}
+    fields = {name.lstrip("_") for name in inspect.signature(LionConfig).parameters.keys() - inherited}
+    named = re.findall(r"`(\w+)`", table)
+    assert sorted(named) == sorted(fields)
 
 
 def anchors(text: str) -> set[str]:
