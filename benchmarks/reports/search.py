@@ -30,7 +30,7 @@ def search(read: Read) -> str:
     for stage, title in (("equal steps", "Equal steps"), ("equal time", "Equal time: as many steps as take LION's")):
         cases = {key[1:]: found for key, found in by_case.items() if key[0] == stage}
         if cases:
-            tables += [f"{title} (in brackets: trials; steps).", score_table(cases, counts), about(cases)]
+            tables += [f"{title} (in brackets: steps).", score_table(cases, counts), about(cases)]
     if speed := read("search_speed"):
         times = {(row["task"], row["contestant"]): f"{row['ratio']:.2f}" for row in speed}
         tables += ["Time of a training step ÷ LION's:", by_contestant(times)]
@@ -71,10 +71,11 @@ def scores_of(task: str, rows: list[dict]) -> list[float]:
 
 
 def score_table(cases: dict[tuple[str, str], list[dict]], counts: dict[tuple[str, str], int]) -> str:
-    """Scores of the seeds, with the number of trials behind them and the steps."""
+    """Scores of the seeds, with the steps and, where not all are done, the number of trials behind them."""
     cells = {}
     for (task, name), rows in cases.items():
-        cells[task, name] = f"{score_cell(task, scores_of(task, rows))} ({counts[task, name]}; {rows[0]['steps']:,})"
+        trials = "" if counts[task, name] == TRIALS else f"{counts[task, name]} trials; "
+        cells[task, name] = f"{score_cell(task, scores_of(task, rows))} ({trials}{rows[0]['steps']:,})"
     return by_contestant(cells, score_name)
 
 
