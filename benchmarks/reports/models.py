@@ -82,9 +82,6 @@ def encoder(read: Read) -> str:
             "BERT": duration(peer["median"]),
             ENCODERS[1]: duration(lion["median"]),
             f"{ENCODERS[1]} ÷ BERT": short(lion["median"] / peer["median"]),
-            "peak memory of the process, GiB": " / ".join(
-                f"{row['peak_memory_bytes'] / 2**30:.2f}" for row in (peer, lion)
-            ),
         }
     return grid(table)
 
