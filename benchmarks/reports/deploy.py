@@ -1,8 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What `bench_deploy.py` measured: what a document costs, by runtime and dtype."""
 
-from collections.abc import Iterable
-
 from measure import latest
 
 from reports.cells import duration, markdown_table
@@ -32,7 +30,7 @@ def in_words(runtime: str, dtype: str) -> str:
 
 @table("documents", csv="deploy", shown=r"\| (2,048|8,192) \| (torch|ONNX Runtime|OpenVINO) float32")
 def documents(read: Read) -> str:
-    """Four tables: times, the fastest runtime of each model, peak memory, errors."""
+    """Three tables: times, the fastest runtime of each model, peak memory."""
     rows = read("deploy")
     found = comparable(rows)
     if not found:
@@ -70,13 +68,6 @@ def documents(read: Read) -> str:
     ]
     tables.append(markdown_table(["", *models], lines))
 
-    tables.append("Largest error at any length, relative to the largest output:")
-    lines = [
-        [in_words(*runtime)] + [largest_error(found.get((n, *runtime, name)) for n in lengths) for name in models]
-        for runtime in runtimes
-        if runtime != ("torch", "float32")
-    ]
-    tables.append(markdown_table(["", *models], lines))
     return "\n\n".join(tables)
 
 
@@ -180,8 +171,3 @@ def fastest_cell(rows: list[dict | None]) -> str:
     seconds = whole_seconds(row)
     dollars = seconds / row["length"] * 1e6 / 3600 * CORE_HOUR
     return f"{in_words(row['runtime'], row['dtype'])}: {duration(seconds)}, ${dollars:.3f}"
-
-
-def largest_error(rows: Iterable[dict | None]) -> str:
-    errors = [row["error"] for row in rows if row and row["error"] is not None]
-    return f"{max(errors):.1g}" if errors else ""

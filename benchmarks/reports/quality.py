@@ -111,7 +111,7 @@ def snake(read: Read) -> str:
     return grid(rows)
 
 
-@table("initial decays", csv="quality")
+@table("initial decays", csv="quality", shown=r"\| (half a token|4 tokens to the context|16 tokens|normal)")
 def initial_decays(read: Read) -> str:
     names = dict.fromkeys(row["initial_decays"] for row in read("quality"))
     found, rows = {name: scores_of(read, "validation", name) for name in names}, defaultdict(dict)

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The tables of encoders on docs/compatibility.md and in docs/encoders.csv, from what `linearize` does with the tiny models
+The tables of encoders on docs/compatibility.md and in docs/encoders.csv, from what `linearize` does with tiny models
 of tests/support/encoders.py.
 
     python tests/tools/encoder_table.py     # writes them
