@@ -6,8 +6,9 @@ The tables of docs/benchmarks/ and docs/research/ablations.md, and their picture
     python benchmarks/report.py --results_dir outputs/bench    # your own: pages of its tables, and images/, there
 
 Every benchmark does this when it ends. The text of these pages is written by hand; what stands between
-`<!-- begin: NAME -->` and `<!-- end -->` is made by the function that `reports/` registers under that name. Your own
-pages have the tables and pictures of your folder under the same headings, without the text, which is about ours.
+`<!-- begin: NAME -->` and `<!-- end -->` is made by the function that `reports/` registers under that name. Our pages
+show at most ten rows of a table and link to its CSV file. Your own pages have all rows, and the pictures, of your
+folder under the same headings, without the text, which is about ours.
 """
 
 import argparse
@@ -89,6 +90,7 @@ def write_pages(results_dir: Path, scale: str = "cpu") -> list[Path]:
     for name, figure in figures.items():
         save(figure, images / f"{name}.png")
     texts = {name: table.make(read) for name, table in TABLES.items() if is_ours or table.is_measured}
+    texts = {name: TABLES[name].on_page(text) if is_ours else text for name, text in texts.items()}
     written = []
     for source in PAGES:
         page, path = source.read_text(encoding="utf-8"), source if is_ours else results_dir / source.name

@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-What mkdocs does beside its plugins. Some pages of the site are files outside of docs/: the README is the first page.
-Links in them, and to them, are written for GitHub; here they become links of the site.
+What mkdocs does beside its plugins. Some files of the site are outside of docs/, such as the specification and
+the benchmarks' tables. Links in them, and to them, are written for GitHub; here they become links of the site.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = {
-    "README.md": "index.md",
     "SPEC.md": "project/spec.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
 }
+OUTSIDE |= {f"benchmarks/results/{x.name}": f"results/{x.name}" for x in ROOT.glob("benchmarks/results/*.csv")}
 HELP = re.compile(r"<!-- help: ([\w ]+) -->")
 LINK = re.compile(r"(\]\()(?!https?:|#)([^)#\s]+)")
 UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|MiB|GiB)\b|%)")

@@ -1,11 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Tables of `bench_deploy.py`: the cost of a document, by runtime and dtype."""
 
-from collections.abc import Iterable
-
 from measure import latest
 
-from reports.cells import duration, markdown_table
+from reports.cells import duration, markdown_table, panel
 from reports.names import BASE, BASE_LAYERS, COLORS
 from reports.registry import Read, picture, table
 
@@ -15,7 +13,6 @@ PIECES, EXACT = "BERT in pieces", "ModernBERT-base exact"
 # Layers of the whole models; those that are measured have fewer.
 LAYERS = dict.fromkeys(("BERT", PIECES, "LION-LIT", "LION-S", "LION"), 12)
 LAYERS |= dict.fromkeys((BASE[0], EXACT, BASE[1]), BASE_LAYERS)
-SHOWN = ("BERT", "LION", *BASE)  # in the picture
 MEASURED_LAYERS = {name: 3 if layers == BASE_LAYERS else 2 for name, layers in LAYERS.items()}
 RUNTIME_NAMES = {"torch": "torch", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
 CORE_HOUR = 0.04  # dollars: an assumption
@@ -30,9 +27,9 @@ def in_words(runtime: str, dtype: str) -> str:
     return f"{RUNTIME_NAMES[runtime]} {dtype}"
 
 
-@table("documents", csv="deploy")
+@table("documents", csv="deploy", shown=r"\| (2,048|8,192) \| (torch|ONNX Runtime|OpenVINO) float32")
 def documents(read: Read) -> str:
-    """Four tables: times, the fastest runtime of each model, peak memory, errors."""
+    """Three tables: times, the fastest runtime of each model, peak memory."""
     rows = read("deploy")
     found = comparable(rows)
     if not found:
@@ -60,23 +57,16 @@ def documents(read: Read) -> str:
     lines = [[f"{n:,}", *(fastest_cell(of_length(n, name)) for name in models)] for n in lengths]
     tables.append(markdown_table(["tokens", *models], lines))
 
-    in_gibibytes = " / ".join(f"{n:,}" for n in lengths[-3:])
+    in_gibibytes = " / ".join(f"{n:,}" for n in lengths[-2:])
     tables.append(f"Peak memory in GiB of a process with the measured layers only, at {in_gibibytes} tokens:")
     memory = lambda row: f"{row['peak_memory_bytes'] / 2**30:.1f}" if row and row["peak_memory_bytes"] else "–"
     lines = [
         [in_words(*runtime)]
-        + [" / ".join(memory(found.get((n, *runtime, name))) for n in lengths[-3:]) for name in models]
+        + [" / ".join(memory(found.get((n, *runtime, name))) for n in lengths[-2:]) for name in models]
         for runtime in runtimes
     ]
     tables.append(markdown_table(["", *models], lines))
 
-    tables.append("Largest error at any length, relative to the largest output:")
-    lines = [
-        [in_words(*runtime)] + [largest_error(found.get((n, *runtime, name)) for n in lengths) for name in models]
-        for runtime in runtimes
-        if runtime != ("torch", "float32")
-    ]
-    tables.append(markdown_table(["", *models], lines))
     return "\n\n".join(tables)
 
 
@@ -103,14 +93,20 @@ def ratios_of_a_day(rows: list[dict], peer: str) -> dict[tuple, float]:
     return ratios
 
 
-@table("exact windows", csv="deploy")
-def exact_windows(read: Read) -> str:
-    """ModernBERT with all pairs and with windows, by runtime, of the last day: time ÷ that in torch float32."""
+def exact_rows(read: Read) -> tuple[dict[int, dict], dict[tuple, dict]]:
+    """Of the last day with exact windows: ModernBERT in torch float32 by length; all rows as `comparable` has them."""
     rows = with_default_layers(read("deploy"))
     day = max((row["day"] for row in rows if row["model"] == EXACT), default=None)
     found = latest([row for row in rows if row["day"] == day], "length", "runtime", "dtype", "model")
     lengths = sorted({length for length, *_, name in found if name == EXACT})
-    usual = {n: found[n, "torch", "float32", BASE[0]] for n in lengths if (n, "torch", "float32", BASE[0]) in found}
+    keys = {n: (n, "torch", "float32", BASE[0]) for n in lengths}
+    return {n: found[key] for n, key in keys.items() if key in found}, found
+
+
+@table("exact windows", csv="deploy", shown=r"(float32|(torch|ONNX Runtime) int8),")
+def exact_windows(read: Read) -> str:
+    """ModernBERT with all pairs and with windows, by runtime, of the last day: time ÷ that in torch float32."""
+    usual, found = exact_rows(read)
     lines = []
     for runtime in dict.fromkeys(key[1:3] for key in found if key[3] == EXACT):
         for name in (BASE[0], EXACT):
@@ -124,28 +120,33 @@ def exact_windows(read: Read) -> str:
 
 @picture("documents_by_length")
 def draw_documents(read: Read, plt):
-    """Seconds for a document by length, models as recommended in what is fastest there; `None` without rows."""
-    found = comparable(read("deploy"))
-    if not found:
+    """Seconds for a document by length, ModernBERT with the same results in three ways; `None` without rows."""
+    usual, found = exact_rows(read)
+    lengths = sorted(usual)
+    if not lengths:
         return None
-    figure, axis = plt.subplots(figsize=(7, 4.6))
-    lengths, seconds = sorted({key[0] for key in found}), {}
-    for name in SHOWN:
-        for length in lengths:
-            times = [whole_seconds(row) for key, row in found.items() if (key[0], key[3]) == (length, name)]
-            seconds.setdefault(name, []).append(min((x for x in times if x), default=float("nan")))
-        if not any(name in key for key in found):
-            continue
-        style = "o-" if name.startswith("LION") else "s--"
-        axis.loglog(lengths, seconds[name], style, color=COLORS[name], label=f"{name}, {LAYERS[name]} layers")
-    axis.set_xticks(lengths, [f"{n:,}" for n in lengths])
-    axis.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
-    axis.minorticks_off()
-    axis.set(xlabel="length of the document in tokens", ylabel="seconds for a document (one CPU thread)")
-    axis.grid(alpha=0.25)
-    axis.legend(fontsize=8)
-    gain = seconds["BERT"][-1] / seconds["LION"][-1]
-    axis.set_title(f"Each in its fastest runtime, LION reads {lengths[-1]:,} tokens {gain:.0f} times as fast as BERT")
+    figure, axis = plt.subplots(figsize=(7, 4))
+    ways = {
+        "torch, sdpa": (("torch", "float32", BASE[0]), COLORS[BASE[0]], "s--"),
+        "torch, lion_local": (("torch", "float32", EXACT), COLORS["LION"], "o-"),
+        "OpenVINO, lion export": (("openvino", "float32", EXACT), COLORS["LION-S"], "^-"),
+    }
+    for label, (key, color, style) in ways.items():
+        seconds = {n: whole_seconds(found[(n, *key)]) for n in lengths if (n, *key) in found}
+        if seconds:
+            axis.loglog(seconds.keys(), seconds.values(), style, color=color, label=label)
+            axis.annotate(f"  {duration(seconds[max(seconds)])}", (max(seconds), seconds[max(seconds)]), color=color)
+    axis.set_xlim(right=2 * lengths[-1])
+    panel(
+        axis,
+        "ModernBERT-base with the same results: time by length",
+        "tokens of a document",
+        "seconds, one CPU thread, float32",
+        lengths,
+        "upper left",
+    )
+    axis.set_yticks([1, 10, 100], ["1", "10", "100"])
+    figure.text(0.99, 0.01, "3 layers measured, scaled to 22", ha="right", fontsize=7, color="#5f6875")
     return figure
 
 
@@ -180,8 +181,3 @@ def fastest_cell(rows: list[dict | None]) -> str:
     seconds = whole_seconds(row)
     dollars = seconds / row["length"] * 1e6 / 3600 * CORE_HOUR
     return f"{in_words(row['runtime'], row['dtype'])}: {duration(seconds)}, ${dollars:.3f}"
-
-
-def largest_error(rows: Iterable[dict | None]) -> str:
-    errors = [row["error"] for row in rows if row and row["error"] is not None]
-    return f"{max(errors):.1g}" if errors else ""

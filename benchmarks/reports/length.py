@@ -10,6 +10,7 @@ from reports.names import COLORS
 from reports.registry import Read, picture, table
 
 
+SHOWN_TASKS = ("definitions",)  # "modules" tells no encoders apart
 # In this order; colours of models that only this picture has.
 VARIANTS = {
     "LION, one key head": "#8a4fbf",
@@ -42,11 +43,13 @@ def label(model: str, times: int, scaling: str) -> str:
     return model + f", {times} × the steps" * (times > 1) + ", YaRN" * (scaling == "yarn")
 
 
-@table("length", csv="length")
+@table("length", csv="length", shown=r"\| (?!questions|windows alone|LION \|)")
 def by_length(read: Read) -> str:
     """A Markdown table for each task: accuracies of the seeds by length, a row for each model and scaling."""
     rows, tables = read("length"), []
     for task, models in accuracies(rows).items():
+        if task not in SHOWN_TASKS:
+            continue
         questions = {row["length"]: row["labels"] for row in rows if row["task"] == task}
         lengths = sorted(questions)
         lines = [["questions", "", *(f"{questions[n]:,}" for n in lengths)]]
@@ -66,7 +69,8 @@ def draw_length(read: Read, plt):
     for row in rows:
         key = row["task"], row["model"]
         most[key] = max(most.get(key, 0), row["times"])
-    found = accuracies([row for row in rows if row["times"] == most[row["task"], row["model"]]])
+    longest = [row for row in rows if row["times"] == most[row["task"], row["model"]] and row["task"] in SHOWN_TASKS]
+    found = accuracies(longest)
     if not found:
         return None
     figure, axes = plt.subplots(1, len(found), figsize=(1.2 + 4.9 * len(found), 4.4), squeeze=False)

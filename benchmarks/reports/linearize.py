@@ -5,8 +5,9 @@ from collections import defaultdict
 
 from measure import latest
 
-from reports.cells import duration, grid
-from reports.registry import Read, table
+from reports.cells import duration, grid, panel
+from reports.names import COLORS
+from reports.registry import Read, picture, table
 
 
 @table("linearize", csv="linearize")
@@ -27,5 +28,29 @@ def linearized(read: Read) -> str:
             rows[f"{name}: linear ÷ pieces"][column] = f"{lion['median'] / row['median']:.2f}"
         else:
             what = "every text linear" if way == "all linear" else "linearized"
+            if way == "lion":
+                rows[f"{name}: linearized"][column] = duration(row["median"])
             rows[f"{name}: {what} ÷ source"][column] = f"{row['median'] / source['median']:.2f}"
     return grid(rows)
+
+
+@picture("linearized_by_length")
+def draw_linearized(read: Read, plt):
+    """Seconds of a text by length, of MiniLM as it is and as `linearize` leaves it; `None` without rows."""
+    rows = read("linearize", encoder="MiniLM", mode="infer", keeps_memory=0)
+    seconds = {way: {row["length"]: row["median"] for row in rows if row["way"] == way} for way in ("source", "lion")}
+    lengths = sorted(seconds["source"].keys() & seconds["lion"].keys())
+    if not lengths:
+        return None
+    figure, axis = plt.subplots(figsize=(7, 3.6))
+    labels = {"source": "the encoder (softmax attention, sdpa)", "lion": "after linearize(exact_length=512)"}
+    for way, color, style in (("source", COLORS["BERT"], "s--"), ("lion", COLORS["LION"], "o-")):
+        axis.loglog(lengths, [seconds[way][n] for n in lengths], style, color=color, label=labels[way])
+        axis.annotate(f" {duration(seconds[way][lengths[-1]])}", (lengths[-1], seconds[way][lengths[-1]]), color=color)
+    axis.axvline(512, color="#a0a4ab", linestyle=":")
+    panel(axis, "The same up to 512 tokens, linear beyond", "tokens of a text", "seconds, one CPU thread", lengths)
+    axis.legend(loc="upper left", fontsize=9)
+    axis.set_xlim(right=lengths[-1] * 2)
+    axis.set_yticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
+    figure.text(0.99, 0.01, "size of all-MiniLM-L6-v2, float32, medians", ha="right", fontsize=7, color="#5f6875")
+    return figure

@@ -8,7 +8,6 @@ from measure import latest
 
 from reports.cells import duration, grid, in_order, number, panel, short
 from reports.names import BASE, BASE_LAYERS, COLORS, ENCODERS, LIONS, WINDOWS
-from reports.pieces import ratios_to_pieces
 from reports.registry import Read, picture, table
 
 
@@ -49,12 +48,6 @@ def models(read: Read, source: str = "models", modes: tuple[str, ...] = ("train"
             texts = [duration(x["median"]) if x and is_peer else number(x and x["ratio"]) for x in rows]
             column = f"{modality}, {f'{size}²' if modality == 'image' else f'{size:,}'}"
             cells[next(x for x in rows if x)["label"]][column] = " / ".join(texts)
-    dtype, columns = source.removeprefix("models").strip("_") or "float32", {x for row in cells.values() for x in row}
-    for (group, of, size, model), ratio in ratios_to_pieces(read).items():
-        if model in LIONS and of == dtype and f"text, {size:,}" in columns:
-            cells[f"{model} ÷ BERT on pieces, {group}"][f"text, {size:,}"] = " / ".join(
-                ["–"] * (len(modes) - 1) + [ratio]
-            )
     return grid(cells)
 
 
@@ -83,17 +76,12 @@ def hybrid(read: Read) -> str:
 def encoder(read: Read) -> str:
     """The encoder in checkpoints/ beside a BERT of its teacher's size, by length."""
     found, table = latest(read("models", modality="encoder"), "size", "model"), defaultdict(dict)
-    of_pieces = ratios_to_pieces(read)
     for size in sorted({size for size, _ in found}):
         peer, lion = (found[size, model] for model in ENCODERS)
         table[f"{size:,} tokens"] = {
             "BERT": duration(peer["median"]),
             ENCODERS[1]: duration(lion["median"]),
             f"{ENCODERS[1]} ÷ BERT": short(lion["median"] / peer["median"]),
-            "÷ BERT on pieces": of_pieces.get(("checkpoint", "float32", size, ENCODERS[1]), ""),
-            "peak memory of the process, GiB": " / ".join(
-                f"{row['peak_memory_bytes'] / 2**30:.2f}" for row in (peer, lion)
-            ),
         }
     return grid(table)
 

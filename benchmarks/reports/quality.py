@@ -51,7 +51,7 @@ def scores_beside_softmax(read: Read) -> dict[str, dict[str, list[float]]]:
     return {task: common_seeds(models) for task, models in scores_of(read, "test").items() if "softmax" in models}
 
 
-@table("scores", csv="quality")
+@table("scores", csv="quality", shown=r"\| (?!most frequent)")
 def scores(read: Read) -> str:
     rows, cells = defaultdict(dict), []
     found = scores_beside_softmax(read)
@@ -73,7 +73,7 @@ def step_seconds(read: Read) -> dict[tuple[str, str], float]:
     return {key: row["train_median"] for key, row in latest(read("quality_speed"), "task", "model").items()}
 
 
-@table("step times", csv="quality_speed")
+@table("step times", csv="quality_speed", shown=r"\| (?!Luna)")
 def step_times(read: Read) -> str:
     found, rows, peaks = latest(read("quality_speed"), "task", "model"), defaultdict(dict), defaultdict(list)
     for model, (task, name) in product(COLORS, found):
@@ -111,7 +111,7 @@ def snake(read: Read) -> str:
     return grid(rows)
 
 
-@table("initial decays", csv="quality")
+@table("initial decays", csv="quality", shown=r"\| (half a token|4 tokens to the context|16 tokens|normal)")
 def initial_decays(read: Read) -> str:
     names = dict.fromkeys(row["initial_decays"] for row in read("quality"))
     found, rows = {name: scores_of(read, "validation", name) for name in names}, defaultdict(dict)

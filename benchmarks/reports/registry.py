@@ -8,6 +8,7 @@ The tables and pictures of the pages, each registered where it is made: `reports
 is the text between `<!-- begin: packing -->` and `<!-- end -->` on a page, and `packing.csv` the table that it shows.
 """
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -25,20 +26,38 @@ class Table(NamedTuple):
         make: returns the Markdown, "" if nothing was measured.
         csv: names of the CSV files that it shows.
         is_measured: whether it needs a run.
+        shown: a regular expression of the rows that our pages show; tables of which it finds none have all.
     """
 
     make: Callable[[Read], str]
     csv: tuple[str, ...]
     is_measured: bool
+    shown: str
+
+    def on_page(self, text: str) -> str:
+        """The text with at most `MOST_ROWS` rows in each of its tables, and a link to the rest."""
+
+        def shortened(match: re.Match) -> str:
+            header, line, *rows = match[0].splitlines()
+            rows = [row for row in rows if re.search(self.shown, row)] or rows
+            rows = rows[:MOST_ROWS]
+            return "\n".join([header, line, *rows]) + "\n"
+
+        short = re.sub(r"(?:^\|.*\n)+", shortened, f"{text.strip()}\n", flags=re.MULTILINE)
+        if short.count("\n|") == text.strip().count("\n|"):
+            return text
+        links = ", ".join(f"[{name}.csv](../../benchmarks/results/{name}.csv)" for name in self.csv)
+        return f"{short}\nAll rows: {links}."
 
 
+MOST_ROWS = 10
 TABLES: dict[str, Table] = {}
 PICTURES: dict[str, Callable] = {}
 
 
-def table(name: str, *, csv: str | tuple[str, ...] = (), is_measured: bool = True, **arguments):
+def table(name: str, *, csv: str | tuple[str, ...] = (), is_measured: bool = True, shown: str = "", **arguments):
     """
-    Register a function `(read, **arguments) -> str` under a name.
+    Register a function `(read, **arguments) -> str` under a name; the other arguments are those of `Table`.
 
     Raises:
         ValueError: if another table has the name.
@@ -47,7 +66,8 @@ def table(name: str, *, csv: str | tuple[str, ...] = (), is_measured: bool = Tru
     def register(make: Callable) -> Callable:
         if name in TABLES:
             raise ValueError(f"Two tables have the name {name!r}; give one of them another.")
-        TABLES[name] = Table(partial(make, **arguments), (csv,) if isinstance(csv, str) else csv, is_measured)
+        csvs = (csv,) if isinstance(csv, str) else csv
+        TABLES[name] = Table(partial(make, **arguments), csvs, is_measured, shown)
         return make
 
     return register

@@ -10,14 +10,14 @@ from reports.cells import grid
 from reports.registry import Read, table
 
 
-@table("retrieval", csv="retrieval")
+@table("retrieval", csv="retrieval", shown=r"\| (?!.*first (512|1024))")
 def retrieval(read: Read) -> str:
     """Encoders as they come, on the most documents that were measured."""
     rows = [row for row in read("retrieval") if "trained" not in row["encoder"]]
     return retrieval_table([row for row in rows if row["candidates"] == max(x["candidates"] for x in rows)])
 
 
-@table("retrieval, trained", csv="retrieval")
+@table("retrieval, trained", csv="retrieval", shown=r"\| (?!.*first 256)")
 def retrieval_trained(read: Read) -> str:
     """Encoders that were trained on long documents, and the best of what they began with, on the same documents."""
     rows = read("retrieval")

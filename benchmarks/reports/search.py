@@ -1,18 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Tables of `bench_search.py`: the trials, the choices, and the scores of three seeds of each choice."""
+"""Tables of `bench_search.py`: the scores of three seeds of each chosen trial."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable
 
-from peers.trials import CONTESTANTS, OWN, SEEDS, TRIALS, trials_of
+from peers.trials import CONTESTANTS, SEEDS, TRIALS
 
 from reports.cells import about_cells, markdown_table, score_cell, score_name
 from reports.registry import Read, table
-
-
-MEANS = {"text": "texts", "image": "images"}
-KINDS = (("text", True), ("text", False), ("image", True))  # modality, and whether the tokens are pooled
 
 
 def best_trial(rows: list[dict]) -> dict:
@@ -21,56 +16,21 @@ def best_trial(rows: list[dict]) -> dict:
     return min(rows, key=lambda row: (0 if is_mlm else -row["validation_accuracy"], row["validation_loss"]))
 
 
-def in_words(trial: dict) -> str:
-    """The setting of a trial in a cell of a table."""
-    texts = []
-    for name, value in trial.items():
-        if name == "rate":
-            texts.append(f"rate × {value:g}")
-        elif name == "fan_in":
-            texts.append("initial weights by fan-in")
-        else:
-            texts.append(f"`{name}={value if isinstance(value, str) else json.dumps(value)}`")
-    return ", ".join(texts) or "as it is"
-
-
-@table("trials", is_measured=False)
-def trials(read: Read) -> str:
-    """The first six trials of all contestants, and the two of each contestant's own."""
-    common = {}
-    for modality, is_pooled in KINDS:
-        name = MEANS[modality] + ("" if is_pooled else ", a label for each token")
-        common[name] = map(in_words, trials_of(CONTESTANTS[0], modality, is_pooled)[: TRIALS - 2])
-    header = ["trials 1 to 6 of all contestants", *map(str, range(1, TRIALS - 1))]
-    tables = [markdown_table(header, [[name, *cells] for name, cells in common.items()])]
-    rows = [
-        [f"{name}, {MEANS[modality]}", *map(in_words, settings)]
-        for name in CONTESTANTS
-        for modality, settings in OWN[name].items()
-    ]
-    tables.append(markdown_table(["trials of its own", str(TRIALS - 1), str(TRIALS)], rows))
-    return "\n\n".join(tables)
-
-
 @table("search", csv=("search", "search_speed"))
 def search(read: Read) -> str:
     """Scores with equal steps and, where there are such trainings, with equal time."""
-    counts, choices = defaultdict(int), {}
+    counts = defaultdict(int)
     by_case = defaultdict(list)
     for row in read("search"):
         by_case[row["stage"], row["task"], row["contestant"]].append(row)
     for (stage, task, contestant), found in by_case.items():
         if stage == "trial":
             counts[task, contestant] = len({row["trial"] for row in found})
-        if stage == "trial" and counts[task, contestant] == TRIALS:
-            choices[task, contestant] = in_words(json.loads(best_trial(found)["setting"]))
     tables = []
     for stage, title in (("equal steps", "Equal steps"), ("equal time", "Equal time: as many steps as take LION's")):
         cases = {key[1:]: found for key, found in by_case.items() if key[0] == stage}
         if cases:
-            tables += [f"{title} (in brackets: trials; steps).", score_table(cases, counts), about(cases)]
-    if choices:
-        tables += ["The trial with the best validation split:", by_contestant(choices)]
+            tables += [f"{title} (in brackets: steps).", score_table(cases, counts), about(cases)]
     if speed := read("search_speed"):
         times = {(row["task"], row["contestant"]): f"{row['ratio']:.2f}" for row in speed}
         tables += ["Time of a training step ÷ LION's:", by_contestant(times)]
@@ -111,10 +71,11 @@ def scores_of(task: str, rows: list[dict]) -> list[float]:
 
 
 def score_table(cases: dict[tuple[str, str], list[dict]], counts: dict[tuple[str, str], int]) -> str:
-    """Scores of the seeds, with the number of trials behind them and the steps."""
+    """Scores of the seeds, with the steps and, where not all are done, the number of trials behind them."""
     cells = {}
     for (task, name), rows in cases.items():
-        cells[task, name] = f"{score_cell(task, scores_of(task, rows))} ({counts[task, name]}; {rows[0]['steps']:,})"
+        trials = "" if counts[task, name] == TRIALS else f"{counts[task, name]} trials; "
+        cells[task, name] = f"{score_cell(task, scores_of(task, rows))} ({trials}{rows[0]['steps']:,})"
     return by_contestant(cells, score_name)
 
 

@@ -1,12 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The tables of encoders on docs/compatibility.md, from what `linearize` does with the tiny models of
-tests/support/encoders.py.
+The tables of encoders on docs/compatibility.md and in docs/encoders.csv, from what `linearize` does with tiny models
+of tests/support/encoders.py.
 
-    python tests/tools/encoder_table.py     # writes them into the page
+    python tests/tools/encoder_table.py     # writes them
 """
 
 import argparse
+import csv
+import io
 import re
 import sys
 import warnings
@@ -24,6 +26,7 @@ from encoders import ENCODERS, REFUSED, Encoder, image, text, wave  # noqa: E402
 
 
 PAGE = ROOT / "docs" / "compatibility.md"
+CSV = ROOT / "docs" / "encoders.csv"  # with classes and heads
 BLOCK = r"(?<=<!-- begin: encoders -->\n)(.*?)(?=<!-- end -->)"
 
 
@@ -73,28 +76,36 @@ def has_windows(encoder: Encoder) -> bool:
     return None in model.config.lion_layers.values()
 
 
-def tables() -> str:
-    """In Markdown: the encoders that become linear, and the refused ones."""
+def encoder_rows() -> list[tuple[str, ...]]:
+    """By model type: the type, the class, its heads, its positions, and a note; in Markdown."""
     rows = []
     for encoder in ENCODERS:
         model = encoder.linear(encoder.model(torch.float32))
-        heads = ", ".join(f"`{name}`" for name in heads_of(encoder))
-        cells = (f"`{encoder.model_type}`", f"`{encoder}`", heads, positions_of(encoder, model))
-        rows.append((*cells, notes_of(encoder, model, has_windows(encoder))))
-    rows.sort()
-    count = len({row[0] for row in rows})
-    lines = [
-        f"{count} model types:",
-        "",
-        "| model type | class | heads | positions | notes |",
-        "|---|---|---|---|---|",
-    ]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
+        notes = notes_of(encoder, model, has_windows(encoder))
+        rows.append(
+            (encoder.model_type, str(encoder), " ".join(heads_of(encoder)), positions_of(encoder, model), notes)
+        )
+    return sorted(rows)
+
+
+def tables(rows: list[tuple[str, ...]]) -> str:
+    """In Markdown: the model types that become linear, by their positions, and the refused classes."""
+    lines = [f"{len({row[0] for row in rows})} model types:", "", "| positions | model types |", "|---|---|"]
+    for positions, of_kind in groupby(sorted(rows, key=lambda row: row[3]), key=lambda row: row[3]):
+        names = (f"`{name}`" + f" ({notes})" * bool(notes) for name, *_, notes in of_kind)
+        lines.append(f"| {positions} | {', '.join(names)} |")
     lines += ["", "Refused, before anything is changed:", "", "| reason | classes |", "|---|---|"]
     for reason, encoders in groupby(sorted(REFUSED, key=lambda x: x.why_refused), key=lambda x: x.why_refused):
         names = ", ".join(sorted(f"`{x.class_name}`{why_this(x)}" for x in encoders))
         lines.append(f"| {reason} | {names} |")
     return "\n".join(lines) + "\n"
+
+
+def as_csv(rows: list[tuple[str, ...]]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerows([("model_type", "class", "heads", "positions", "notes"), *rows])
+    return file.getvalue()
 
 
 def why_this(encoder: Encoder) -> str:
@@ -108,8 +119,9 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(re.sub(BLOCK, lambda _: tables(), page, flags=re.DOTALL), encoding="utf-8")
+    page, rows = PAGE.read_text(encoding="utf-8"), encoder_rows()
+    PAGE.write_text(re.sub(BLOCK, lambda _: tables(rows), page, flags=re.DOTALL), encoding="utf-8")
+    CSV.write_text(as_csv(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":
