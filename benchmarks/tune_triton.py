@@ -117,7 +117,7 @@ def make_inputs(mixer: str, length: int, dim: int, dtype: torch.dtype, device: s
 def run_passes(form: str, inputs: list) -> None:
     """A forward and a backward pass."""
     form, *later = form.split()
-    division = "later" if later else "sum"
+    division = "deferred" if later else "sum"
     if form == "feature_map":
         triton_launch.launch_silu_norm(inputs[0])
         triton_launch.launch_silu_norm(inputs[0], inputs[0])

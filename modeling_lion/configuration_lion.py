@@ -445,8 +445,8 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
         """
         Number of orders in which a linear layer scans patches: 2 (a curve and its transpose), or 1 in raster order.
         """
-        is_one_way = self.has_linear_layers and self.head_directions == "alternate"
-        sees_order = self.has_decays or is_one_way
+        is_one_directional = self.has_linear_layers and self.head_directions == "alternate"
+        sees_order = self.has_decays or is_one_directional
         return 2 if self.patch_order != "raster" and sees_order else 1
 
     @property

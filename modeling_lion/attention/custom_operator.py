@@ -6,13 +6,13 @@ operator `lion::<name>`:
     operator(query, key, value, forward, backward, chunk_size, division, head_directions)
         -> (output, denominator, *saved)
 
-The log decays come from `finite_log_decay` with `closes=False`; each operator takes them in one shape. With
+The log decays come from `finite_log_decay` with `masks_directions=False`; each operator takes them in one shape. With
 `head_directions` "alternate", log decays of a direction that a head does not read are ignored, and their gradients are
-0 (`close_directions`). `division` says what the output is:
+0 (`mask_directions`). `division` says what the output is:
 
     "sum"     y = numerator / denominator, in the dtype of the values
     "none"    y = numerator · head_dim^-1/2, in the dtype of the values; the denominators are left unwritten
-    "later"   the numerators, in the accumulation dtype; the denominators are differentiable
+    "deferred" the numerators, in the accumulation dtype; the denominators are differentiable
 
 The first two are the `normalization` of `lion_attention`, the third its `returns_sums`. The denominators are
 `(batch, heads, length)`, in the accumulation dtype. `saved` holds what else the gradients need. Its first entry is the
@@ -60,7 +60,7 @@ def attention_operator(
         compute_gradients: the backward: from `(grad, grad_denominator, query, key, value, forward, backward, output,
             denominator, saved, chunk_size, division, head_directions, needs_decay)` to the five gradients, empty for
             log decays that are `None` or need none. `output` is the one in the accumulation dtype if it was saved;
-            `saved` holds the rest. `grad_denominator` is `None` except for "later".
+            `saved` holds the rest. `grad_denominator` is `None` except for "deferred".
         plain: the body (attention/plain.py) that computes the same, for second derivatives.
         allocate_saved: allocates `saved`, from the arguments of `compute`.
         num_saved: how many tensors `saved` has.
@@ -79,7 +79,7 @@ def attention_operator(
     def _(query, key, value, forward, backward, chunk_size, division, head_directions):
         dtype = accumulation_dtype(query.dtype)
         output = empty_like(value)
-        if division == "later":
+        if division == "deferred":
             output = output.to(dtype)
         saved = allocate_saved(query, key, value, forward, backward, chunk_size, division, head_directions)
         return output, query.new_empty(query.shape[:3], dtype=dtype), *saved
@@ -106,7 +106,7 @@ def attention_operator(
         saved = saved_for_backward(ctx)
         inputs, results = saved[:5], saved[5:]
         needs = ctx.needs_input_grad[:5]
-        has_sums = ctx.division == "later"
+        has_sums = ctx.division == "deferred"
         if not has_sums:
             grad_denominator = None
         if grad is None and grad_denominator is None:

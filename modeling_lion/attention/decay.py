@@ -84,7 +84,7 @@ def reads_forward(heads: int, device: torch.device | None = None) -> Tensor:
     return torch.arange(heads, device=device) % 2 == 0
 
 
-def close_directions(forward: Tensor | None, backward: Tensor | None, heads: int, head_directions: str) -> LogDecay:
+def mask_directions(forward: Tensor | None, backward: Tensor | None, heads: int, head_directions: str) -> LogDecay:
     """Log decays of `finite_log_decay`, set to the floor in the directions that heads do not read."""
     if head_directions == "both" or forward is None:
         return LogDecay(forward, backward)
@@ -98,7 +98,7 @@ def finite_log_decay(
     query: Tensor,
     cu_seqlens: Tensor | None = None,
     head_directions: str = "both",
-    closes: bool = True,
+    masks_directions: bool = True,
 ) -> LogDecay:
     """
     The log decays as kernels take them: both directions in one shape, at least `log_decay_floor`, which is also the
@@ -109,7 +109,7 @@ def finite_log_decay(
         cu_seqlens: borders of packed sequences along the length, `(num_sequences + 1,)`, from 0 to `length`. The
             same borders hold for every row of the batch.
         head_directions: `"both"`, or `"alternate"` for even heads that read forward and odd ones that read backward.
-        closes: apply `close_directions`; kernels that compute one direction per head do not need it.
+        masks_directions: apply `mask_directions`; kernels that compute one direction per head do not need it.
 
     Returns:
         Both `None`, both `(heads,)`, or both `(1 or batch, 1 or heads, length)`.
@@ -123,7 +123,7 @@ def finite_log_decay(
             return log_decay
         either = query.new_zeros(1, 1, length)
     floor = log_decay_floor(dtype)
-    if log_decay.forward is log_decay.backward and cu_seqlens is None and not closes:
+    if log_decay.forward is log_decay.backward and cu_seqlens is None and not masks_directions:
         forward = either.to(dtype).clamp(min=floor)
         return LogDecay(forward, forward)
 
@@ -137,8 +137,8 @@ def finite_log_decay(
         forward, backward = over_tokens(LogDecay(forward, backward), query)
     if backward.shape != forward.shape:
         forward, backward = torch.broadcast_tensors(forward, backward)
-    if closes:
-        forward, backward = close_directions(forward, backward, query.shape[1], head_directions)
+    if masks_directions:
+        forward, backward = mask_directions(forward, backward, query.shape[1], head_directions)
     if cu_seqlens is None:
         return LogDecay(forward, backward)
     borders = cu_seqlens[1:-1].to(device=query.device, dtype=torch.long)

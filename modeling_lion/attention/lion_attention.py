@@ -82,10 +82,10 @@ def lion_attention(
                 returns_sums=returns_sums,
             )
             return (output, weights) if returns_sums else (output.to(value.dtype), weights.to(value.dtype))
-        forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
+        forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, masks_directions=False)
         options = form, forward is not None, chunk_size, head_directions
         operator, direct, body = planned(plan, choose, query, value, options=options)
-        division = "later" if returns_sums else normalization
+        division = "deferred" if returns_sums else normalization
         inputs = (query, key, value, forward, backward, chunk_size, division, head_directions)
         if operator is None:
             body, prepared = prepare_plain(body, *inputs)

@@ -29,7 +29,7 @@ def check_borders(cu_seqlens: Tensor, length: int) -> None:
         raise ValueError(f"cu_seqlens must rise from 0 to the length {length}; got {borders}.")
 
 
-def may_have_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> bool:
+def may_have_inner_padding(is_real: Tensor, cu_seqlens: Tensor | None) -> bool:
     """
     Whether there is padding between real tokens of the same sequence; also True if the mask cannot be read
     (`is_readable`).
@@ -50,12 +50,12 @@ def may_have_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> bool:
     return bool((before.diff(dim=1) > 1).any())
 
 
-def places_without_gaps(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
+def unpadded_positions(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
     """
     The index that each token moves to, `(batch, length)`, int64, so that the real tokens of every sequence are
     contiguous and padding between them follows them. In this order, windows and convolutions, which see a few
     neighbours, treat a padded token as absent. Without gaps all tokens keep their place, so that a graph, which cannot
-    read the mask, gives padded tokens the same outputs. Arguments as in `may_have_gaps`.
+    read the mask, gives padded tokens the same outputs. Arguments as in `may_have_inner_padding`.
     """
     length = is_real.shape[1]
     token = torch.arange(length, device=is_real.device)

@@ -20,9 +20,9 @@ from ..private_apis import is_torch_func_active
 from .decay import (
     LogDecay,
     chunk_sums,
-    close_directions,
     cut_evenly,
     decay_mask,
+    mask_directions,
     over_tokens,
     reads_forward,
 )
@@ -52,9 +52,9 @@ def prepare_plain(
 ) -> tuple[Callable, tuple]:
     """The body to call, and its inputs."""
     if body is rnn_body and head_directions == "alternate":
-        body = one_way_rnn_body
+        body = alternating_rnn_body
     else:
-        forward, backward = close_directions(forward, backward, query.shape[1], head_directions)
+        forward, backward = mask_directions(forward, backward, query.shape[1], head_directions)
     if forward is not None:
         forward, backward = over_tokens(LogDecay(forward, backward), query)
     dtype = accumulation_dtype(query.dtype)
@@ -66,7 +66,7 @@ def finish_plain(
 ) -> tuple[Tensor, Tensor]:
     """Output, in `dtype` if it is divided, and denominators `(batch, heads, length)`, from the sums of a body."""
     output = numerator
-    if division != "later":
+    if division != "deferred":
         output = normalize(numerator, denominator, division, head_dim).to(dtype)
     return output, denominator.squeeze(-1)
 
@@ -149,7 +149,7 @@ def rnn_body(query, key, value, forward, backward, chunk_size):
     return split_ones(ahead + back.flip(2) - own)
 
 
-def one_way_rnn_body(query, key, value, forward, backward, chunk_size):
+def alternating_rnn_body(query, key, value, forward, backward, chunk_size):
     """`rnn_body` for heads of alternating directions: one recurrence, in which odd heads read from the end."""
     is_forward = reads_forward(query.shape[1], query.device).view(-1, 1, 1)
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .kernels import kernel_for
 from .numerics import accumulation_dtype, has_fast_bfloat16, needs_grad, without_autocast
-from .packing import check_borders, may_have_gaps, places_without_gaps, sequence_of_each_token
+from .packing import check_borders, may_have_inner_padding, sequence_of_each_token, unpadded_positions
 from .softmax_window_plain import block_body, dense_body, has_fused_sums, window_mask
 from .tracing import is_known_true
 
@@ -49,7 +49,7 @@ def sliding_attention(
         ValueError: if shapes and dtypes do not fit together.
     """
     check_window_arguments(query, key, value, sliding_window, is_real, cu_seqlens, first_query)
-    place = window_places(is_real, cu_seqlens) if query.shape[2] == key.shape[2] else None
+    place = inner_padding_positions(is_real, cu_seqlens) if query.shape[2] == key.shape[2] else None
     options = {"sliding_window": sliding_window, "scaling": scaling, "cu_seqlens": cu_seqlens}
     options |= {"first_query": first_query, "with_log_sum": with_log_sum}
     if place is None:
@@ -102,16 +102,16 @@ def attend_in_window(
         return output.to(value.dtype), log_sum
 
 
-def window_places(is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor | None:
-    """`places_without_gaps`; `None` without gaps. An accelerator is not asked in every layer: there may be some."""
-    if is_real is None or is_real.device.type == "cpu" and not may_have_gaps(is_real, cu_seqlens):
+def inner_padding_positions(is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor | None:
+    """`unpadded_positions`; `None` without inner padding. An accelerator is not asked in every layer: there may be some."""
+    if is_real is None or is_real.device.type == "cpu" and not may_have_inner_padding(is_real, cu_seqlens):
         return None
-    return places_without_gaps(is_real, cu_seqlens)
+    return unpadded_positions(is_real, cu_seqlens)
 
 
 def window_positions(hidden_states: Tensor, is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
     """What a window counts, `(1 or batch, length)`: the tokens, without padding between real ones."""
-    place = window_places(is_real, cu_seqlens)
+    place = inner_padding_positions(is_real, cu_seqlens)
     return torch.arange(hidden_states.shape[1], device=hidden_states.device).unsqueeze(0) if place is None else place
 
 

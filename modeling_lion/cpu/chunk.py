@@ -38,10 +38,10 @@ from torch.nn.functional import pad
 from ..attention.decay import (
     LOG2_E,
     LONGEST_CHUNK,
-    close_directions,
     cut_evenly,
     decay_mask,
     is_per_head,
+    mask_directions,
     reads_forward,
 )
 from ..attention.kernels import register_kernels
@@ -59,7 +59,7 @@ from .common import (
     side_by_side,
     slices_of_all,
 )
-from .decay_mask import finish_mask, has_cuts, one_way_rows
+from .decay_mask import finish_mask, has_cuts, one_directional_rows
 from .lit import allocate_state, compute_gradients_without_decay, compute_without_decay
 
 
@@ -139,7 +139,7 @@ class Decays:
     """The decays of a layer, inside its chunks and between them."""
 
     def __init__(self, cut: Cut, forward: Tensor, backward: Tensor):
-        self.cut, self.is_fixed, self.is_one_way = cut, is_per_head(forward), cut.ways == 1
+        self.cut, self.is_fixed, self.is_one_directional = cut, is_per_head(forward), cut.ways == 1
         # An operator gets other objects than its caller passes, even for one tensor.
         backward = forward if backward is forward or backward.is_set_to(forward) else backward
         has_cut = has_cuts(forward, backward)
@@ -152,17 +152,17 @@ class Decays:
         sums = sums.to(forward.dtype).unflatten(-1, (2, 2, -1))
         self.is_forward = reads_forward(cut.heads).view(-1, 1, 1, 1)
         # What queries and keys are scaled with, (b, h, n, 2, w, c).
-        if self.is_one_way:
+        if self.is_one_directional:
             own = sums[..., 0, :, :].where(self.is_forward, sums[..., 1, :, :]).unsqueeze(-2)
         else:
             own = sums.transpose(-3, -2)
         factors = own.exp2().expand(cut.batch, cut.heads, cut.num_chunks, 2, cut.ways, cut.chunk).unsqueeze(-1)
         if has_cut:
-            closed = close_directions(forward, backward, cut.heads, cut.head_directions)
+            closed = mask_directions(forward, backward, cut.heads, cut.head_directions)
             for_mask = [self.in_chunks(x) for x in closed]
         else:
             x = torch.stack((sums[..., 0, 0, :], -sums[..., 1, 1, :]), dim=-2)
-            if self.is_one_way:
+            if self.is_one_directional:
                 x = x[..., :1, :].where(self.is_forward, x[..., 1:, :])
             for_mask = [x]
         self.tables = None
@@ -192,7 +192,7 @@ class Decays:
         queries, keys, scratch = x.unsqueeze(-1).unbind(2), x.unsqueeze(-2).unbind(2), self.cut.scratch
         shape, above = (*queries[0].shape[:3], self.cut.chunk), None
         out = torch.sub(queries[0], keys[0], out=scratch(name, *shape))
-        if not self.is_one_way:
+        if not self.is_one_directional:
             above = torch.sub(queries[1], keys[1], out=scratch("mask above", *shape))
         finish_mask(out, above, first_head)
         return out
@@ -216,7 +216,7 @@ class Decays:
         for way, x in enumerate((forward, backward)):
             half = slice(2 * cut.chunk * way, 2 * cut.chunk * (way + 1))
             d = d_sums[..., way % cut.ways, :].flatten(-2) @ cut.summing[:, half].T / LOG2_E
-            if self.is_one_way:
+            if self.is_one_directional:
                 d = d.where(self.is_forward.squeeze(-1) == (way == 0), 0)
             d = d.sum(-1).flatten() if self.is_fixed else d.flatten(2)[..., : cut.length].sum_to_size(x.shape)
             gradients.append(d.to(x.dtype).contiguous())
@@ -238,7 +238,7 @@ class Slice:
         self.factors, *self.for_mask = decays.by_slice[s]
         self.table = None if decays.tables is None else decays.tables[s % len(decays.tables)]
         self.first_head = first_head(s, self.cut.pairs, self.cut.heads)
-        forward, backward = one_way_rows(self.first_head) if decays.is_one_way else [slice(None)] * 2
+        forward, backward = one_directional_rows(self.first_head) if decays.is_one_directional else [slice(None)] * 2
         self.directions = [
             (forward, 0, 0, self.factors[forward, :, 1, 0, 0]),
             (backward, self.cut.ways - 1, -1, self.factors[backward, :, 1, -1, -1]),
@@ -295,7 +295,7 @@ class Slice:
         """
         d_query, d_key = self.d_sums[:, chunks].unbind(2)
         r = self.by_chunk(r)
-        if self.decays.is_one_way:
+        if self.decays.is_one_directional:
             d_query[:, :, 0].add_(r.sum(-1).sub_(r.sum(-2)))
             return
         below = torch.tril(r, -1, out=self.scratch("below", *r.shape))

@@ -172,7 +172,7 @@ def allocate_outputs(scratch: Scratch, query: Tensor, value: Tensor, division: s
             "float32 inputs. Linear layers do not: load the model with dtype=torch.float32 for speed."
         )
     # With operands in bfloat16, a wider output would not make the gradients more exact.
-    is_narrow = scratch.is_mixed and division != "later"
+    is_narrow = scratch.is_mixed and division != "deferred"
     output = torch.empty_like(value, dtype=value.dtype if is_narrow else scratch.dtype)
     return output, query.new_empty(query.shape[:3], dtype=scratch.dtype)
 
@@ -185,7 +185,7 @@ def finish(output: Tensor, numerator: Tensor, denominator: Tensor, division: str
         numerator: `(bh, length, e)`; may be `output` itself.
         denominator: `(bh, length)`.
     """
-    if division != "later":
+    if division != "deferred":
         # A tensor in both cases: times a Python number, a product of bfloat16 would be rounded before it is stored.
         scale = inverse_denominator(denominator) if division == "sum" else denominator.new_full((1, 1), head_dim**-0.5)
         torch.mul(numerator, scale.unsqueeze(-1), out=output)
@@ -200,7 +200,7 @@ def rounded(output: Tensor, denominator: Tensor, value: Tensor, division: str, *
     """
     if output.stride() != value.stride():  # it has another layout after `side_by_side`
         output = laid_out_as(value, output)
-    if output.dtype == value.dtype or division == "later":
+    if output.dtype == value.dtype or division == "deferred":
         return output, denominator, denominator.new_empty(0), *more
     return output.to(value.dtype), denominator, output, *more
 
@@ -237,7 +237,7 @@ def output_gradients(
     d = scratch("d", *n.shape[:-1])
     if is_padded:
         d[:, length:] = 0
-    if division == "later":
+    if division == "deferred":
         d[:, :length] = grad_denominator
     else:
         product = torch.mul(real, output, out=scratch("product", *real.shape))
@@ -267,7 +267,7 @@ def cpu_operator(
 
     def allocate_saved(query, key, value, forward, backward, chunk_size, division, head_directions):
         dtype = accumulation_dtype(query.dtype)
-        has_wider = value.dtype != dtype and division != "later" and not Scratch(query).is_mixed
+        has_wider = value.dtype != dtype and division != "deferred" and not Scratch(query).is_mixed
         wider = torch.empty_like(value, dtype=dtype) if has_wider else value.new_empty(0, dtype=dtype)
         more = () if allocate_more is None else (allocate_more(query, key, value, forward),)
         return wider, *more

@@ -24,15 +24,15 @@ from torch.nn.functional import pad
 
 from ..attention.decay import (
     LOG2_E,
-    close_directions,
     decay_mask_rows,
     log_decay_floor,
+    mask_directions,
     reads_forward,
 )
 from .common import first_head, slices_of_all
 
 
-def one_way_rows(first_head: int) -> tuple[slice, slice]:
+def one_directional_rows(first_head: int) -> tuple[slice, slice]:
     """Which heads of a slice read forward, and which backward, if directions alternate."""
     return slice(first_head % 2, None, 2), slice(1 - first_head % 2, None, 2)
 
@@ -57,7 +57,7 @@ def finish_mask(out: Tensor, above: Tensor | None, first_head: int, first_query:
         torch.minimum(out, above, out=out)
     out.exp2_()
     if above is None:
-        forward, backward = one_way_rows(first_head)
+        forward, backward = one_directional_rows(first_head)
         out[forward].tril_(first_query)
         out[backward].triu_(first_query)
 
@@ -71,7 +71,7 @@ class ToeplitzMask:
         if tiles.steps is None:
             tiles.steps = steps_between(rows, self.last, tiles.length, forward.dtype)
         self.steps = tiles.steps
-        forward, backward = close_directions(forward, backward, len(forward), head_directions)
+        forward, backward = mask_directions(forward, backward, len(forward), head_directions)
         exponent = (forward * LOG2_E).view(-1, 1, 1) * self.steps[2 if backward is forward else 0]
         if backward is not forward:
             exponent.addcmul_((backward * LOG2_E).view(-1, 1, 1), self.steps[1])
@@ -114,7 +114,7 @@ class TokenMask:
     """M for log decays `(b, h, l)`."""
 
     def __init__(self, tiles, forward: Tensor, backward: Tensor, head_directions: str):
-        self.tiles, self.is_one_way = tiles, head_directions == "alternate"
+        self.tiles, self.is_one_directional = tiles, head_directions == "alternate"
         self.d_log_decay: list[Tensor] | None = None
         shape = tiles.batch, tiles.heads, tiles.length
         is_one = backward is forward
@@ -122,14 +122,14 @@ class TokenMask:
             forward, backward = forward.expand(shape), backward.expand(shape)
         self.has_cuts = has_cuts(forward, forward if is_one else backward)
         if self.has_cuts:
-            closed = close_directions(forward, backward, tiles.heads, head_directions)
+            closed = mask_directions(forward, backward, tiles.heads, head_directions)
             self.by_slice = slices_of_all(tiles.pairs, *closed)
             return
         steps = forward * LOG2_E
         through = steps.cumsum(-1, dtype=torch.float64)
         before = through - steps
         through = through if is_one else (backward * LOG2_E).cumsum(-1, dtype=torch.float64)
-        if self.is_one_way:
+        if self.is_one_directional:
             x = before.where(reads_forward(tiles.heads).unsqueeze(-1), -through).unsqueeze(2)
         else:
             x = torch.stack((before, -through), dim=2)
@@ -157,7 +157,7 @@ class TokenMask:
         queries, keys = queries.unsqueeze(-1), keys.unsqueeze(-2)
         out, above = tiles.scratch("mask", *shape), None
         torch.sub(queries[:, 0], keys[:, 0], out=out.view(by_chunk))
-        if not self.is_one_way:
+        if not self.is_one_directional:
             above = tiles.scratch("mask above", *shape)
             torch.sub(queries[:, 1], keys[:, 1], out=above.view(by_chunk))
         finish_mask(out, above, self.first_head(s), start)
@@ -173,7 +173,7 @@ class TokenMask:
             self.d_log_decay = [r.new_zeros(shape) for _ in range(2)]
             self.d_by_slice = slices_of_all(self.tiles.pairs, *self.d_log_decay)
         d_forward, d_backward = self.d_by_slice[s]
-        heads = one_way_rows(self.first_head(s)) if self.is_one_way else (slice(None), slice(None))
+        heads = one_directional_rows(self.first_head(s)) if self.is_one_directional else (slice(None), slice(None))
         query, step = torch.arange(start, stop).unsqueeze(-1), torch.arange(self.tiles.length)
         # What crosses a step: pairs of a query behind it and a key up to it, and the reverse.
         crossing = r[heads[0]].cumsum(-1).where(step < query, 0)

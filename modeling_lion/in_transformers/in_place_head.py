@@ -20,7 +20,7 @@ from transformers import initialization as init
 from ..attention.decay import LogDecay, decay_mask_rows, finite_log_decay, over_tokens
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import accumulation_dtype, divide, without_autocast
-from ..attention.softmax_window import dense_window_mask, window_places
+from ..attention.softmax_window import dense_window_mask, inner_padding_positions
 from ..layout.tiles import can_be_cut, cut_into_tiles, in_tiles
 from ..mixers.decay import FixedDecay
 from ..mixers.feature_map import Hedgehog
@@ -165,7 +165,7 @@ class InPlaceHead(nn.Module):
         Returns:
             The output `(batch, length, heads, head_dim)`, and the weights `(batch, heads, length, length)` or `None`.
         """
-        position = None if is_real is None else window_places(is_real, None)
+        position = None if is_real is None else inner_padding_positions(is_real, None)
         if position is not None:  # a window counts real tokens only: those of a row move together
             order = position.argsort(dim=1)
             query, key, value = (take_tokens(x, order, 2) for x in (query, key, value))

@@ -24,15 +24,15 @@ class BorderStates:
     """
     One state per direction, `(batch, heads, head_dim, value_dim + 1)`: keys times values, and a column of keys.
 
-    Sent by a segment: `forward` goes to the segments after it, `backward` to those before it; `forward_keep` and
-    `backward_keep`, `(1 or batch, 1 or heads, 1, 1)`, in [0, 1], multiply a state that passes through.
+    Sent by a segment: `forward` goes to the segments after it, `backward` to those before it; `forward_factor` and
+    `backward_factor`, `(1 or batch, 1 or heads, 1, 1)`, in [0, 1], multiply a state that passes through.
     Received by a segment: `forward` comes from before it, `backward` from after it, decayed up to its borders.
     """
 
     forward: Tensor
     backward: Tensor
-    forward_keep: Tensor | None = None
-    backward_keep: Tensor | None = None
+    forward_factor: Tensor | None = None
+    backward_factor: Tensor | None = None
 
 
 def segment_factors(log_decay: LogDecay, query: Tensor, head_directions: str) -> ChunkSums:
@@ -50,8 +50,8 @@ def segment_states(key: Tensor, value: Tensor, log_decay: LogDecay, head_directi
         return BorderStates(
             forward=(key * factors.to_end).transpose(-1, -2) @ value,
             backward=(key * factors.to_start).transpose(-1, -2) @ value,
-            forward_keep=factors.to_end[:, :, :1].transpose(-1, -2),
-            backward_keep=factors.to_start[:, :, -1:].transpose(-1, -2),
+            forward_factor=factors.to_end[:, :, :1].transpose(-1, -2),
+            backward_factor=factors.to_start[:, :, -1:].transpose(-1, -2),
         )
 
 
@@ -60,9 +60,9 @@ def pass_borders(sent: list[BorderStates]) -> list[BorderStates]:
     zero = torch.zeros_like(sent[0].forward)
     forward, backward = [zero], [zero]
     for states in sent[:-1]:
-        forward.append(torch.addcmul(states.forward, forward[-1], states.forward_keep))
+        forward.append(torch.addcmul(states.forward, forward[-1], states.forward_factor))
     for states in sent[:0:-1]:
-        backward.append(torch.addcmul(states.backward, backward[-1], states.backward_keep))
+        backward.append(torch.addcmul(states.backward, backward[-1], states.backward_factor))
     return [BorderStates(*states) for states in zip(forward, backward[::-1], strict=True)]
 
 

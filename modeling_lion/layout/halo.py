@@ -9,23 +9,23 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from .tiles import TokenTile
-from .without_gaps import WithoutGaps
+from .unpadded import Unpadded
 
 
-class Surrounded(NamedTuple):
+class WithHalo(NamedTuple):
     """
     The tokens that a mixer projects: those of the call and, around a segment, those of its halo.
 
     Attributes:
         hidden_states: `(batch, tokens, hidden_size)`.
         is_real: False for padding, `(batch, tokens)`, bool; `None` without padding.
-        without_gaps: the order for convolutions; `None` without padding between real tokens.
+        unpadded: the order for convolutions; `None` without padding between real tokens.
         before, after: how many tokens the halo has on each side.
     """
 
     hidden_states: Tensor
     is_real: Tensor | None
-    without_gaps: WithoutGaps | None = None
+    unpadded: Unpadded | None = None
     before: int = 0
     after: int = 0
 
@@ -34,12 +34,12 @@ class Surrounded(NamedTuple):
         """Whether there is a halo."""
         return self.before > 0 or self.after > 0
 
-    def tile(self, tile: TokenTile, reach: int) -> "Surrounded":
+    def tile(self, tile: TokenTile, reach: int) -> "WithHalo":
         """A tile of the tokens of the call, with `reach` more on both sides, as far as there are any."""
         first, end = self.before + tile.first, self.before + tile.end
         wider = TokenTile(tile.rows, max(0, first - reach), min(self.hidden_states.shape[1], end + reach))
         sides = first - wider.first, wider.end - end
-        return Surrounded(wider.of(self.hidden_states), wider.of(self.is_real), self.without_gaps, *sides)
+        return WithHalo(wider.of(self.hidden_states), wider.of(self.is_real), self.unpadded, *sides)
 
     def own(self, x: Tensor) -> Tensor:
         """`(batch, tokens, ...)` without the halo."""
@@ -54,15 +54,15 @@ class Halo:
     Attributes:
         before, after: hidden states, `(batch, at most reach, hidden_size)`, as attention gets them.
         is_real: of both sides, concatenated, `(batch, tokens)`, bool; `None` without padding.
-        may_have_gaps: whether there may be padding between real tokens, here or in the segment.
+        may_have_inner_padding: whether there may be padding between real tokens, here or in the segment.
     """
 
     before: Tensor
     after: Tensor
     is_real: Tensor | None = None
-    may_have_gaps: bool = False
+    may_have_inner_padding: bool = False
 
-    def surround(self, hidden_states: Tensor, is_real: Tensor | None) -> Surrounded:
+    def with_halo(self, hidden_states: Tensor, is_real: Tensor | None) -> WithHalo:
         """A segment, `(batch, length, hidden_size)`, with its halo."""
         sizes = self.before.shape[1], self.after.shape[1]
         if self.is_real is not None:
@@ -70,8 +70,8 @@ class Halo:
             is_real = before.new_ones(hidden_states.shape[:2]) if is_real is None else is_real
             is_real = torch.cat((before, is_real, after), dim=1)
         hidden_states = torch.cat((self.before, hidden_states, self.after), dim=1)
-        without_gaps = WithoutGaps.of(is_real) if self.may_have_gaps else None
-        return Surrounded(hidden_states, is_real, without_gaps, *sizes)
+        unpadded = Unpadded.of(is_real) if self.may_have_inner_padding else None
+        return WithHalo(hidden_states, is_real, unpadded, *sizes)
 
 
 def reach_of(config: PreTrainedConfig, layer_type: str) -> int:

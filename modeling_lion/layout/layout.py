@@ -18,10 +18,10 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from ..attention.plan import CallPlan
-from .border_taps import BorderTaps
-from .halo import Surrounded
+from .boundary_taps import BoundaryTaps
+from .halo import WithHalo
 from .tiles import ALL_TOKENS, TokenTile, cut_into_tiles, in_tiles
-from .without_gaps import WithoutGaps
+from .unpadded import Unpadded
 
 
 PositionEmbeddings = tuple[Tensor, Tensor]
@@ -39,8 +39,8 @@ class Layout:
             frequencies depend on it (`LionConfig.scales_with_length`).
         rotary_tables: cosines and sines by layer type (layout/rotary.py); empty without rotary positions.
         masks: attention masks of softmax mixers by layer type (`SoftmaxMixer.layer_mask`).
-        border_taps: for short convolutions at borders inside rows; `None` if there are none.
-        without_gaps: for short convolutions, with padding between real tokens; `None` without such padding.
+        boundary_taps: for short convolutions at borders inside rows; `None` if there are none.
+        unpadded: for short convolutions, with padding between real tokens; `None` without such padding.
         has_tiles: whether to compute token by token in tiles (layout/tiles.py).
         plan: what attention of all layers shares (attention/plan.py); `None` if the layout is not of one call.
     """
@@ -50,22 +50,22 @@ class Layout:
     sequence_lengths: Tensor | None = None
     rotary_tables: dict[str, PositionEmbeddings] = field(default_factory=dict)
     masks: dict[str, Any] = field(default_factory=dict)
-    border_taps: BorderTaps | None = None
-    without_gaps: WithoutGaps | None = None
+    boundary_taps: BoundaryTaps | None = None
+    unpadded: Unpadded | None = None
     has_tiles: bool = False
     plan: CallPlan | None = None
 
     cu_seqlens = None  # borders of packed sequences
     is_segment = False  # whether mixers see tokens outside of this layout
 
-    def surround(self, hidden_states: Tensor, reach: int) -> Surrounded:
+    def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
         """
         The tokens to project: those of `(batch, length, hidden_size)` and, in a segment, `reach` more on both sides.
         """
-        return Surrounded(hidden_states, self.is_real, self.without_gaps)
+        return WithHalo(hidden_states, self.is_real, self.unpadded)
 
     def positions_around(self, reach: int) -> Tensor:
-        """`position_ids` of the tokens that `surround` returns."""
+        """`position_ids` of the tokens that `with_halo` returns."""
         return self.position_ids
 
     def by_token(self, function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:

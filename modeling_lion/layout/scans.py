@@ -17,9 +17,9 @@ from transformers import PreTrainedConfig
 
 from ..attention.decay import LogDecay, is_per_head
 from ..attention.numerics import normalize, without_autocast
-from .border_taps import BorderTaps
+from .boundary_taps import BoundaryTaps
 from .layout import Layout
-from .without_gaps import WithoutGaps
+from .unpadded import Unpadded
 
 
 def snake(grid: Tensor) -> Tensor:
@@ -75,15 +75,15 @@ def image_layout(
     scans = None
     if config.num_scans > 1:
         scans = scan_orders(config.patch_order, *grid, config.num_prefix_tokens, device=hidden_states.device)
-    without_gaps = None
+    unpadded = None
     if is_real is not None:  # no convolution crosses the borders of the prefix tokens
         first = torch.arange(config.num_prefix_tokens + 1, device=hidden_states.device)
         borders = torch.cat((first, first.new_full((1,), hidden_states.shape[1])))
-        without_gaps = WithoutGaps.for_convolutions(config, is_real, borders)
+        unpadded = Unpadded.for_convolutions(config, is_real, borders)
     return ImageLayout(
         is_real,
-        border_taps=BorderTaps.of(config, hidden_states, None),
-        without_gaps=without_gaps,
+        boundary_taps=BoundaryTaps.of(config, hidden_states, None),
+        unpadded=unpadded,
         scans=scans,
     )
 

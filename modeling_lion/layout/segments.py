@@ -20,12 +20,12 @@ from ..attention.plan import CallPlan
 from ..attention.tracing import is_readable
 from ..private_apis import has_hooks, is_transformed
 from .border_states import BorderStates, pass_borders, segment_attention, segment_states
-from .halo import Halo, Surrounded, reach_of
+from .halo import Halo, WithHalo, reach_of
 from .input_checks import check_inputs
 from .layout import Layout
 from .text import text_layout
 from .tiles import is_faster_in_tiles
-from .without_gaps import WithoutGaps
+from .unpadded import Unpadded
 
 
 # Channels that are put back into the original order at a time, so that hidden states need not be held twice.
@@ -54,10 +54,10 @@ class SegmentLayout(Layout):
 
     is_segment = True
 
-    def surround(self, hidden_states: Tensor, reach: int) -> Surrounded:
+    def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
         if self.halo is None:
-            return super().surround(hidden_states, reach)
-        return self.halo.surround(hidden_states, self.is_real)
+            return super().with_halo(hidden_states, reach)
+        return self.halo.with_halo(hidden_states, self.is_real)
 
     def along(self, attention: Callable) -> Callable:
         if self.border_states is None:
@@ -103,13 +103,13 @@ def encode_in_segments(
     is_real, position_ids = text.is_real, text.position_ids
     if text.cu_seqlens is not None:
         raise ValueError("`position_ids` start again: `encode_long` takes one long text a row, not packed ones.")
-    without_gaps = None
+    unpadded = None
     if any(reach_of(model.config, layer_type) for layer_type in model.config.layer_types_in_use):
-        without_gaps = WithoutGaps.of(is_real)
-    if without_gaps is not None:  # so that halos hold real tokens
-        position_ids = without_gaps.reorder(position_ids.expand_as(input_ids))
-        token_type_ids = None if token_type_ids is None else without_gaps.reorder(token_type_ids)
-        input_ids, is_real = without_gaps.reorder(input_ids), without_gaps.is_real
+        unpadded = Unpadded.of(is_real)
+    if unpadded is not None:  # so that halos hold real tokens
+        position_ids = unpadded.reorder(position_ids.expand_as(input_ids))
+        token_type_ids = None if token_type_ids is None else unpadded.reorder(token_type_ids)
+        input_ids, is_real = unpadded.reorder(input_ids), unpadded.is_real
 
     def split(x: Tensor | None) -> tuple[Tensor | None, ...]:
         num_segments = -(-input_ids.shape[1] // segment_length)
@@ -129,8 +129,8 @@ def encode_in_segments(
 
         def each_segment(layer):
             has_window = layer.attention.mixer.window
-            surroundings, end = halos(layer, hidden_states, is_real, segments), 0
-            for segment, mask, halo, position in zip(segments, masks, surroundings, positions, strict=True):
+            halos, end = halos_of(layer, hidden_states, is_real, segments), 0
+            for segment, mask, halo, position in zip(segments, masks, halos, positions, strict=True):
                 first, end = end, end + segment.shape[1]
                 if has_window:
                     position = position_ids[:, first - halo.before.shape[1] : end + halo.after.shape[1]]
@@ -153,9 +153,9 @@ def encode_in_segments(
     if model.norm is not None:
         for segment in segments:
             segment.copy_(model.norm(segment))
-    if without_gaps is not None:
+    if unpadded is not None:
         for channels in hidden_states.split(RESTORED_CHANNELS, dim=-1):
-            channels.copy_(without_gaps.restore(channels))
+            channels.copy_(unpadded.restore(channels))
     return hidden_states, text.is_real
 
 
@@ -191,7 +191,7 @@ def what_is_full(config: PreTrainedConfig) -> str:
     return "`layer_types` has 'full_attention'" if config.layer_types else f"`mixer_type` is {config.mixer_type!r}"
 
 
-def halos(
+def halos_of(
     layer: nn.Module, hidden_states: Tensor, is_real: Tensor | None, segments: tuple[Tensor, ...]
 ) -> Iterator[Halo | None]:
     """

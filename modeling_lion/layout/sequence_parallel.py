@@ -19,7 +19,7 @@ from ..attention.decay import LogDecay, wide_dtype
 from ..attention.numerics import accumulation_dtype
 from ..attention.tracing import is_tracing
 from .border_states import BorderStates, pass_borders, segment_attention, segment_states
-from .halo import Halo, Surrounded
+from .halo import Halo, WithHalo
 from .layout import Layout
 from .segments import what_is_full
 from .text import sequence_lengths
@@ -63,15 +63,15 @@ class SharedLayout(Layout):
         """The number of real tokens of each row before this segment, `(batch, 1)`."""
         return self.counts[: dist.get_rank(self.group)].sum(dim=0).unsqueeze(1)
 
-    def surround(self, hidden_states: Tensor, reach: int) -> Surrounded:
+    def with_halo(self, hidden_states: Tensor, reach: int) -> WithHalo:
         halo = self.halo(hidden_states, self.is_real, reach)
-        return super().surround(hidden_states, reach) if halo is None else halo.surround(hidden_states, self.is_real)
+        return super().with_halo(hidden_states, reach) if halo is None else halo.with_halo(hidden_states, self.is_real)
 
     def positions_around(self, reach: int) -> Tensor:
         if reach == 0:
             return self.position_ids
         positions = self.position_ids.unsqueeze(-1).to(wide_dtype(self.position_ids.device))
-        around = self.halo(positions, None, reach).surround(positions, None)
+        around = self.halo(positions, None, reach).with_halo(positions, None)
         return around.hidden_states.squeeze(-1).long()
 
     def along(self, attention: Callable) -> Callable:
@@ -137,8 +137,8 @@ class SharedLayout(Layout):
 
     def exchange(self, sent: BorderStates) -> BorderStates:
         """The states that this segment receives, after it sent its own; differentiable."""
-        shape = (*sent.forward.shape[:2], *sent.forward_keep.shape[2:])
-        factors = (x.expand(shape) for x in (sent.forward_keep, sent.backward_keep))
+        shape = (*sent.forward.shape[:2], *sent.forward_factor.shape[2:])
+        factors = (x.expand(shape) for x in (sent.forward_factor, sent.backward_factor))
         return BorderStates(*ExchangeBorders.apply(sent.forward, sent.backward, *factors, self.group))
 
 
@@ -231,8 +231,8 @@ class ExchangeBorders(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, forward: Tensor, backward: Tensor, forward_keep: Tensor, backward_keep: Tensor, group):
-        given = (forward, backward, forward_keep, backward_keep)
+    def forward(ctx, forward: Tensor, backward: Tensor, forward_factor: Tensor, backward_factor: Tensor, group):
+        given = (forward, backward, forward_factor, backward_factor)
         everything = gather(torch.cat([x.flatten() for x in given]), group)
         by_kind = everything.split([x.numel() for x in given], dim=1)
         by_kind = [x.reshape(-1, *y.shape) for x, y in zip(by_kind, given, strict=True)]
@@ -247,8 +247,8 @@ class ExchangeBorders(torch.autograd.Function):
         forward, backward, forward_keeps, backward_keeps = ctx.saved_tensors
         gradients = gather(torch.stack((d_forward, d_backward)), ctx.group)
         given = [
-            BorderStates(forward=d[1], backward=d[0], forward_keep=backward_keep, backward_keep=forward_keep)
-            for d, forward_keep, backward_keep in zip(gradients, forward_keeps, backward_keeps, strict=True)
+            BorderStates(forward=d[1], backward=d[0], forward_factor=backward_factor, backward_factor=forward_factor)
+            for d, forward_factor, backward_factor in zip(gradients, forward_keeps, backward_keeps, strict=True)
         ]
         got = pass_borders(given)[dist.get_rank(ctx.group)]
         d_keeps = (

@@ -7,10 +7,10 @@ from transformers import PreTrainedConfig
 
 from ..attention.packing import check_borders, sequence_of_each_token
 from ..attention.tracing import is_readable
-from .border_taps import BorderTaps
+from .boundary_taps import BoundaryTaps
 from .input_checks import check_shape
 from .layout import Layout, PackedLayout
-from .without_gaps import WithoutGaps
+from .unpadded import Unpadded
 
 
 def text_layout(
@@ -39,12 +39,12 @@ def text_layout(
         check_borders(cu_seqlens, inputs.shape[1])
     if position_ids is None:
         position_ids = token_positions(inputs, is_real, cu_seqlens)
-    options = {"without_gaps": WithoutGaps.for_convolutions(config, is_real, cu_seqlens)}
+    options = {"unpadded": Unpadded.for_convolutions(config, is_real, cu_seqlens)}
     if config.scales_with_length:
         options["sequence_lengths"] = sequence_lengths(position_ids, is_real, cu_seqlens)
     if cu_seqlens is None:
         return Layout(is_real, position_ids, **options)
-    options["border_taps"] = BorderTaps.of(config, inputs, cu_seqlens)
+    options["boundary_taps"] = BoundaryTaps.of(config, inputs, cu_seqlens)
     return PackedLayout(is_real, position_ids, cu_seqlens=cu_seqlens, **options)
 
 

@@ -16,8 +16,8 @@ from ..attention.implementation_names import FORMS
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
 from ..attention.plan import CallPlan, planned
-from ..layout.border_taps import BorderTaps
-from ..layout.halo import Surrounded, reach_of
+from ..layout.boundary_taps import BoundaryTaps
+from ..layout.halo import WithHalo, reach_of
 from ..layout.layout import Layout, PositionEmbeddings
 from ..layout.rotary import rotate
 from ..layout.tiles import TokenTile
@@ -79,7 +79,7 @@ class LinearMixer(Mixer):
         `Mixer.forward`. The inputs are query and key, after the feature map, value, and the log decays, of `scans *
         heads` heads: a scan is an order in which tokens are read (layout/scans.py), with its own decays.
         """
-        around = layout.surround(hidden_states, self.reach)
+        around = layout.with_halo(hidden_states, self.reach)
         query, key, value, *near = self.features(around, layout)
         window = None
         if self.window:  # the gate stays float32 in a model loaded in float16
@@ -123,19 +123,19 @@ class LinearMixer(Mixer):
         )
         return self.bound(self.eager_attention, layout)(*call.inputs)[1]
 
-    def features(self, around: Surrounded, layout: Layout) -> list[Tensor]:
+    def features(self, around: WithHalo, layout: Layout) -> list[Tensor]:
         """
         Queries and keys after the feature map, and values, of the tokens of the call, `(batch, length, heads, ...)`
         each. Where there is a window, of the tokens around, too, and also queries and keys before the feature map.
         """
         tokens = around._replace(before=0, after=0) if self.window else around
         tables = layout.rotary_tables.get(self.layer_type)
-        has_order = self.q_conv is not None and tokens.without_gaps is not None  # which knows no tiles
+        has_order = self.q_conv is not None and tokens.unpadded is not None  # which knows no tiles
         if has_order or not layout.has_tiles:
-            return self.features_of(tokens, layout.border_taps, tables, layout.plan)
+            return self.features_of(tokens, layout.boundary_taps, tables, layout.plan)
 
         def of_tile(tile: TokenTile) -> list[Tensor]:
-            some, borders = tokens.tile(tile, self.config.conv_kernel // 2), layout.border_taps
+            some, borders = tokens.tile(tile, self.config.conv_kernel // 2), layout.boundary_taps
             if borders is not None:
                 borders = borders.between(tile.first - some.before, tile.end + some.after)
             return self.features_of(some, borders, tile.of_tables(tables), layout.plan)
@@ -144,16 +144,16 @@ class LinearMixer(Mixer):
 
     def features_of(
         self,
-        around: Surrounded,
-        border_taps: BorderTaps | None,
+        around: WithHalo,
+        boundary_taps: BoundaryTaps | None,
         tables: PositionEmbeddings | None,
         plan: CallPlan | None,
     ) -> list[Tensor]:
         """`features`, of tokens with as many around as the convolution reaches."""
-        hidden_states, is_real, without_gaps, *_ = around
-        has_order = self.q_conv is not None and without_gaps is not None
+        hidden_states, is_real, unpadded, *_ = around
+        has_order = self.q_conv is not None and unpadded is not None
         if has_order:  # before the projections, to reorder one tensor instead of three
-            hidden_states, is_real = without_gaps.reorder(hidden_states), without_gaps.is_real
+            hidden_states, is_real = unpadded.reorder(hidden_states), unpadded.is_real
         query, key, value = self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)
         with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
             if self.q_conv is None:
@@ -163,11 +163,11 @@ class LinearMixer(Mixer):
                 if is_real is not None:
                     query, key, value = (absent(x, is_real) for x in (query, key, value))
                 # By name, since hooks expect positional arguments to be tensors.
-                options = {"borders": border_taps, "fused": planned(plan, fused_convolution, query)}
+                options = {"borders": boundary_taps, "fused": planned(plan, fused_convolution, query)}
                 query, key = self.q_conv(query, **options), self.k_conv(key, **options)
                 value = self.v_conv(value, **options)
             if has_order:
-                query, key, value = map(without_gaps.restore, (query, key, value))
+                query, key, value = map(unpadded.restore, (query, key, value))
             if around.before or around.after:
                 query, key, value = map(around.own, (query, key, value))
             query, key = near = (query, key) if tables is None else rotate(query, key, tables, heads_dim=2)

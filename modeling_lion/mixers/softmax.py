@@ -248,7 +248,7 @@ class SlidingMixer(SoftmaxMixer):
         """`Mixer.forward`, also of a segment of a longer sequence."""
         if not layout.is_segment and softmax_name(self.config._attn_implementation) != "sdpa":
             return super().forward(hidden_states, layout, memory, attention)
-        around = layout.surround(hidden_states, self.reach)
+        around = layout.with_halo(hidden_states, self.reach)
         query, key, value = self.project(around.hidden_states, layout)
         own = slice(around.before, around.before + hidden_states.shape[1])
         attention = partial(

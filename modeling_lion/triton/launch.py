@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..attention.custom_operator import NAMESPACE, attention_operator
-from ..attention.decay import close_directions, is_per_head, log_decay_floor
+from ..attention.decay import is_per_head, log_decay_floor, mask_directions
 from ..attention.kernels import register_kernels
 from ..attention.numerics import inverse_denominator, is_zero_denominator
 from ..attention.plain import chunk_body, parallel_body
@@ -213,7 +213,7 @@ def launch_attention(query, key, value, forward, backward, chunk_size, division,
     otherwise chunks have the tuned size, not `chunk_size`.
     """
     plan = Plan(query, value, forward, is_whole, division)
-    forward, backward = close_directions(forward, backward, plan.heads, head_directions)
+    forward, backward = mask_directions(forward, backward, plan.heads, head_directions)
     forward, backward = with_token_dim(forward), with_token_dim(backward)
     saved = plan.allocate_saved(forward, value)
     query, key, value = (with_short_strides(x) for x in (query, key, value))

@@ -76,7 +76,7 @@ class Plan:
 
     def __init__(self, query: Tensor, value: Tensor, log_decay: Tensor | None, is_whole: bool, division: str):
         self.query = query
-        self.has_denominators, self.divides = division != "none", division != "later"
+        self.has_denominators, self.divides = division != "none", division != "deferred"
         self.output_dtype = value.dtype if self.divides else torch.float32
         self.batch, self.heads, self.length, _ = query.shape
         self.head_dim, self.value_dim = int(query.shape[-1]), int(value.shape[-1])

@@ -327,12 +327,12 @@ def test_gradients_have_the_memory_that_compilers_expect(is_short, mixer, name, 
         packed = finite_log_decay(pairs[0][0], query, torch.tensor([0, 40, 101]))
         pairs += [(packed, "both"), (pairs[0][0], "alternate")]
     for pair, directions in pairs:
-        for division in ("sum", "later"):
+        for division in ("sum", "deferred"):
             inputs, options = (query, key, value, *pair), (16, division, directions)
             operator = getattr(torch.ops.lion, name).default
             torch.library.opcheck(operator, (*inputs, *options), test_utils=("test_schema", "test_faketensor"))
             output, denominator, _, *saved = operator(*inputs, *options)
-            grad_denominator = denominator if division == "later" else None
+            grad_denominator = denominator if division == "deferred" else None
             gradients = (output, grad_denominator, *inputs, output, denominator, saved, *options, mixer != "lit")
             torch.library.opcheck(
                 getattr(torch.ops.lion, f"{name}_backward").default,

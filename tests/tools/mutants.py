@@ -155,7 +155,7 @@ MUTANTS = [
     Mutant(
         "segments: states do not decay from segment to segment",
         "pass_borders",
-        "forward.append(torch.addcmul(states.forward, forward[-1], states.forward_keep))",
+        "forward.append(torch.addcmul(states.forward, forward[-1], states.forward_factor))",
         "forward.append(states.forward + forward[-1])",
         "test_segments.py",
     ),
@@ -332,7 +332,7 @@ MUTANTS = [
     ),
     Mutant(
         "convolution: taps reach over the borders of packed sequences",
-        "BorderTaps.of",
+        "BoundaryTaps.of",
         "is_inside = (window == inside) & (sequence(inside) == sequence(tokens).unsqueeze(1))",
         "is_inside = window == inside",
         "test_short_conv.py",
@@ -353,7 +353,7 @@ MUTANTS = [
     ),
     Mutant(
         "convolution: all tokens are sorted where some are padded",
-        "may_have_gaps",
+        "may_have_inner_padding",
         "return bool((begins.sum(1) > 1).any())",
         "return True",
         "test_short_conv.py",

@@ -220,7 +220,7 @@ def test_mixed_precision_gives_kernels_one_dtype(mixer, feature_map, fake_gpu, g
     assert output.logits.dtype == gpu_autocast
 
 
-@pytest.mark.parametrize("division", ["sum", "none", "later"])
+@pytest.mark.parametrize("division", ["sum", "none", "deferred"])
 @pytest.mark.parametrize("mixer", SHAPES)
 def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, division, fake_gpu):
     log_decay = None if SHAPES[mixer] is None else torch.empty(SHAPES[mixer], device="cuda")
@@ -230,7 +230,7 @@ def test_gradients_have_the_shapes_and_strides_of_their_tensors(mixer, division,
         gradients = torch.ops.lion.triton_chunk_backward(
             output, denominator, *inputs, output, denominator, saved, 64, division, "both", True
         )
-    assert wider.numel() == 0 and output.dtype == (torch.float32 if division == "later" else torch.bfloat16)
+    assert wider.numel() == 0 and output.dtype == (torch.float32 if division == "deferred" else torch.bfloat16)
     for gradient, tensor in zip(gradients, inputs, strict=True):
         assert tensor is None or (gradient.shape, gradient.stride()) == (tensor.shape, tensor.stride())
 

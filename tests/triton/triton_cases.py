@@ -474,7 +474,7 @@ def test_second_derivative_of_silu_norm():
 
 
 def test_operators_are_registered_correctly():
-    cases = [("lit", "later"), ("decay", "sum"), ("selective", "none"), ("selective", "later")]
+    cases = [("lit", "deferred"), ("decay", "sum"), ("selective", "none"), ("selective", "deferred")]
     for mixer, division in cases:
         inputs = [None if x is None else x.detach().requires_grad_() for x in make_inputs(mixer, 40, heads=2)]
         torch.library.opcheck(

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from ..attention.packing import may_have_gaps, places_without_gaps
+from ..attention.packing import may_have_inner_padding, unpadded_positions
 
 
 @dataclass
-class WithoutGaps:
+class Unpadded:
     """
-    The order of tokens in which the real tokens of every sequence are contiguous (`places_without_gaps`).
+    The order of tokens in which the real tokens of every sequence are contiguous (`unpadded_positions`).
 
     Attributes:
         order: the index of the token at each place, `(batch * length,)`, int64, counted through all rows.
@@ -26,14 +26,14 @@ class WithoutGaps:
     is_real: Tensor
 
     @classmethod
-    def of(cls, is_real: Tensor | None, cu_seqlens: Tensor | None = None) -> "WithoutGaps | None":
+    def of(cls, is_real: Tensor | None, cu_seqlens: Tensor | None = None) -> "Unpadded | None":
         """
         `None` without padding between real tokens. This is read once per call of the model, even though an accelerator
-        stalls: otherwise every layer would copy its tokens. Arguments as in `places_without_gaps`.
+        stalls: otherwise every layer would copy its tokens. Arguments as in `unpadded_positions`.
         """
-        if is_real is None or not may_have_gaps(is_real, cu_seqlens):
+        if is_real is None or not may_have_inner_padding(is_real, cu_seqlens):
             return None
-        place = places_without_gaps(is_real, cu_seqlens)
+        place = unpadded_positions(is_real, cu_seqlens)
         order = place.argsort(dim=1)
         rows = torch.arange(is_real.shape[0], device=is_real.device).unsqueeze(1) * is_real.shape[1]
         return cls((rows + order).flatten(), (rows + place).flatten(), is_real.gather(1, order))
@@ -41,7 +41,7 @@ class WithoutGaps:
     @classmethod
     def for_convolutions(
         cls, config: PreTrainedConfig, is_real: Tensor | None, cu_seqlens: Tensor | None
-    ) -> "WithoutGaps | None":
+    ) -> "Unpadded | None":
         """`of`; also `None` for a model without short convolutions."""
         return cls.of(is_real, cu_seqlens) if config.conv_kernel > 1 else None
 
