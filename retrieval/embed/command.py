@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from ..memory import keep_freed_memory
 from ..sources import check_source, default_model
 
 
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> None:
     check_source(model)
     model = str(Path(model).resolve()) if Path(model).is_dir() else model
 
+    keep_freed_memory()
     from tqdm import tqdm
 
     from .corpus import Columns

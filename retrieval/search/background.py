@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+from ..memory import keep_freed_memory
 from ..sources import base_of_adapter, files_of_model
 
 
@@ -212,6 +213,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 def main() -> None:
     """The process: `python -m retrieval_lion.search.background SOCKET MODEL BASE MINUTES`."""
     path, model, base, minutes = sys.argv[1:]
+    keep_freed_memory()
 
     class Lazy:
         """A `Searcher` that is imported by the first request, so that an error of it reaches who asked."""

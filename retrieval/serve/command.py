@@ -8,6 +8,8 @@ from pathlib import Path
 
 from hub_upload_lion.export.exported import check_installed
 
+from ..memory import keep_freed_memory
+
 
 KEY = "LION_API_KEY"
 # Of the extra `serve`, by the names that are imported.
@@ -62,6 +64,7 @@ def run(args: argparse.Namespace) -> None:
     # Tokenizers would start threads of all cores, at the priority of the first lane.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+    keep_freed_memory()
     import torch
     import uvicorn
 
