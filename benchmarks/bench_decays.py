@@ -28,7 +28,7 @@ def normal(config: LionConfig) -> torch.Tensor:
     return torch.randn(config.num_scans * config.num_attention_heads)
 
 
-# Of half-lives in tokens; the default is from half a token to the context. Another one has to be no worse on any task,
+# Half-lives in tokens; the default is from half a token to the context. Another one has to be no worse on any task,
 # and better on one.
 INITIAL_DECAYS: dict[str, Callable[[LionConfig], torch.Tensor]] = {
     "default": initial_decay_logits,

@@ -41,7 +41,7 @@ SHAPE = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "
 INITIALIZER_RANGE = 0.06
 WINDOW = 32  # tokens on each side
 LENGTHS = (512, 2048, 8192)
-# Of the texts of a training step, in turn; the first steps from random weights have short texts, where marks are near.
+# Lengths of texts, step by step; the first steps from random weights have short texts, where marks are near.
 STEPS = (512, 512, 512, 2048) * 3 + (512, 512, 2048, 8192)
 SHORT, SHORT_SHARE = 128, 0.25
 MASKED = 0.3  # as ModernBERT's

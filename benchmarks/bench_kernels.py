@@ -63,7 +63,7 @@ from modeling_lion.mixers.feature_map import plain_silu_norm, silu_norm
 LONGEST_PARALLEL = 1024
 # Tokens on either side that sliding softmax attention sees.
 WINDOW = 64
-# Those that say most first: a run may have to stop early.
+# The most telling lengths first: a run may have to stop early.
 LENGTHS = {"cpu": (128, 197, 512, 1024, 4096, 16384), "cuda": (1024, 512, 4096, 128, 16384, 65536)}
 LENGTHS[REHEARSAL] = (64, 96)
 HEADS = 12
@@ -74,7 +74,7 @@ COMPILED = (1024, 4096, LENGTHS[REHEARSAL][0])
 # The side of two matrices that are multiplied, and the bytes that are copied, to see what a GPU can do.
 LARGE = {"cuda": (8192, 2**31), REHEARSAL: (64, 2**10)}
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
-# By device the number format, and by that the error relative to the largest number that is always allowed.
+# The number format of each device, and the error, relative to the largest number, that each format is always allowed.
 FORMATS = {"cpu": torch.float32, "cuda": torch.bfloat16, REHEARSAL: torch.bfloat16}
 ALLOWED = {torch.float32: 1e-5, torch.bfloat16: 0.02}
 

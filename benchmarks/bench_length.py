@@ -24,8 +24,8 @@ from pathlib import Path
 import torch
 from bench_quality import (
     AS_RECOMMENDED,
+    LRA_TASKS,
     ROTARY,
-    TASKS,
     Data,
     Experiment,
     last_layer_full,
@@ -49,7 +49,7 @@ WINDOW = 64  # tokens on each side
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
-# By name the model of bench_quality.py and, by the number of layers, fields of its configuration.
+# The model of bench_quality.py for each name and, by the number of layers, fields of its configuration.
 MODELS: dict[str, tuple[str, Callable[[int], dict]]] = {
     "LION": ("LION", lambda layers: {}),
     "LION, one key head": ("LION", lambda layers: {"num_key_heads": 1}),
@@ -194,14 +194,14 @@ def test(
 ) -> dict:
     """Accuracy, loss and number of labels in texts of so many tokens."""
     texts = load_task(
-        TASKS[task](**stage.task | {"length": tokens}), {"test": length.test_tokens // tokens}, str(cache_dir)
+        LRA_TASKS[task](**stage.task | {"length": tokens}), {"test": length.test_tokens // tokens}, str(cache_dir)
     )["test"]
     batch = max(1, stage.batch_size * length.lengths[0] // tokens)
     trainer, columns = make_trainer(
         model, 0, stage, data, cache_dir, per_device_eval_batch_size=batch, disable_tqdm=True
     )
     metrics = quiet(trainer).evaluate(texts.select_columns(columns), metric_key_prefix="test")
-    labels = sum(sum(x >= 0 for x in row) for row in texts["labels"]) if TASKS[task].per_token else len(texts)
+    labels = sum(sum(x >= 0 for x in row) for row in texts["labels"]) if LRA_TASKS[task].per_token else len(texts)
     return {"accuracy": metrics["test_accuracy"], "loss": metrics["test_loss"], "labels": labels}
 
 

@@ -33,7 +33,7 @@ import modeling_lion
 
 EXACT_LENGTH = 512
 KEEPS_MEMORY = int({"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"} <= os.environ.keys())
-# By encoder: its source, and how it becomes linear.
+# Source of each encoder, and how it becomes linear.
 ENCODERS: dict[str, tuple[Callable[[], nn.Module], dict]] = {
     "MiniLM": (
         lambda: BertModel(

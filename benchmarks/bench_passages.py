@@ -32,8 +32,8 @@ import train_passages
 from bench_retrieval import GUIDES, weights_hash
 from distill import find_teacher
 from measure import append_rows, interleaved, is_measured, make_parser
-from peft import PeftModel
 from report import write_pages
+from retrieval_lion.encoders import merge_adapter
 from retrieval_lion.sources import base_of_adapter
 from script_tools import passages
 from torch import nn
@@ -133,11 +133,11 @@ def load(folder: str) -> tuple[nn.Module, passages.PreTrainedTokenizerBase]:
     base = base_of_adapter(folder)
     model = AutoModel.from_pretrained(base or folder, add_pooling_layer=False, dtype=torch.float32)
     if base is not None:
-        model = PeftModel.from_pretrained(model, folder).merge_and_unload()
+        model = merge_adapter(model, folder)
     return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 
-def time_readings(folder: str, documents: list[passages.Document], readings: list[str]) -> dict[str, float]:
+def time_readings(folder: str, documents: list[passages.SplitDocument], readings: list[str]) -> dict[str, float]:
     """The time of each way to read some documents ÷ that of their pieces, both in turns."""
     model, tokenizer = load(folder)
     rows = {x: passages.make_rows(tokenizer, documents, x, passages.LONGEST_DOCUMENT) for x in ("pieces", *readings)}
@@ -147,7 +147,7 @@ def time_readings(folder: str, documents: list[passages.Document], readings: lis
 
 
 def by_place(
-    documents: list[passages.Document], queries: list[passages.Query]
+    documents: list[passages.SplitDocument], queries: list[passages.Query]
 ) -> Iterator[tuple[int, int, list[int]]]:
     """
     For all places, and for each range of `PLACES`, the indices of the queries whose passages have as much text in

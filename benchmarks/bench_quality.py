@@ -38,7 +38,7 @@ from report import write_pages
 from reports.names import COLORS
 from script_tools.tables import find_texts
 from script_tools.training import accuracy
-from tasks.lra import NO_LABEL, PAD_ID, TASKS, Task, load_task
+from tasks.lra import LRA_TASKS, NO_LABEL, PAD_ID, Task, load_task
 from tokenization_lion import LionTokenizer
 from transformers import AutoTokenizer, Trainer, TrainingArguments, set_seed
 
@@ -232,7 +232,7 @@ class Data:
 def load_data(name: str, experiment: Experiment, cache_dir: Path) -> Data:
     if name == "mlm":
         return load_mlm(cache_dir=cache_dir, **experiment.task)
-    task = TASKS[name](**experiment.task)
+    task = LRA_TASKS[name](**experiment.task)
     held_out = max(experiment.examples // 10, 20)
     counts = {"train": experiment.examples, "validation": held_out, "test": held_out}
     splits = load_task(task, counts, str(cache_dir))
@@ -250,7 +250,7 @@ def load_data(name: str, experiment: Experiment, cache_dir: Path) -> Data:
         }
         model_class, collate = LionForTokenClassification, pad_with_labels
         metrics = {
-            "compute_metrics": run_mlm.masked_accuracy,
+            "compute_metrics": accuracy,
             "preprocess_logits_for_metrics": run_mlm.most_likely,
         }
     elif task.grid is None:
@@ -300,7 +300,7 @@ def load_mlm(cache_dir: Path, length: int, vocab_size: int, max_bytes: int) -> D
         splits,
         run_mlm.DataCollatorForSeededMasking(tokenizer, mlm_probability=0.15, seed=0),
         {
-            "compute_metrics": run_mlm.masked_accuracy,
+            "compute_metrics": accuracy,
             "preprocess_logits_for_metrics": run_mlm.most_likely,
             "processing_class": tokenizer,
         },
@@ -332,15 +332,20 @@ def images(rows: list[dict], task: Task) -> dict[str, torch.Tensor]:
     return {"pixel_values": pixels / 127.5 - 1, "labels": torch.tensor([row["label"] for row in rows])}
 
 
-def add_mixers(files: Iterable[str]) -> None:
-    """Import files that register mixers (`modeling_lion.register_mixer`), whose names are models from then on."""
+def add_mixers(files: Iterable[str]) -> list[str]:
+    """
+    Import files that register mixers (`modeling_lion.register_mixer`). Their names are models from then on, and are
+    returned.
+    """
     before = set(MIXERS)
     for file in files:
         sys.path.insert(0, str(Path(file).resolve().parent))
         import_module(Path(file).stem)
-    for name in MIXERS.keys() - before:
+    names = [name for name in MIXERS if name not in before]
+    for name in names:
         MODELS[name] = {"mixer_type": name}
         COLORS.setdefault(name, "#6b6b6b")
+    return names
 
 
 def models_of(data: Data, chosen: list[str]) -> list[str]:

@@ -55,7 +55,7 @@ import modeling_lion  # noqa: F401 (the Auto classes know LION from here on)
 
 
 PACKAGES = ("torch", "transformers", "scipy", "sympy")
-# Of packages on PyPI, whose source distributions have guides that no checkpoint has seen.
+# Packages on PyPI, whose source distributions have guides that no checkpoint has seen.
 GUIDES = (
     *("alembic", "black", "buildbot", "celery", "cherrypy", "coverage", "dask", "distributed", "django", "docutils"),
     *("fabric", "flask", "gunicorn", "invoke", "kombu", "mako", "nox", "paramiko", "peewee", "pylint", "pymongo"),
@@ -87,7 +87,7 @@ LEGAL = re.compile("copyright|licen[cs]e", re.IGNORECASE)
 NEAR = 0.6  # share of the words of two paragraphs that makes them nearly the same
 
 
-class Document(NamedTuple):
+class DocumentWithQuery(NamedTuple):
     module: str
     query: str
     text: str
@@ -103,7 +103,7 @@ def is_near(first: frozenset[str], second: frozenset[str]) -> bool:
     return smaller >= 4 and len(first & second) >= NEAR * smaller
 
 
-def document_of(file: str, module: str) -> Document | None:
+def document_of(file: str, module: str) -> DocumentWithQuery | None:
     """
     The query and the document of a module; `None` if its docstring does not begin with a sentence.
     """
@@ -119,7 +119,7 @@ def document_of(file: str, module: str) -> Document | None:
     for name, paragraphs in parts:
         kept = without(query, paragraphs)
         lines += [name, *kept] if name and kept else kept
-    return Document(module, query, "\n".join(lines))
+    return DocumentWithQuery(module, query, "\n".join(lines))
 
 
 def without(query: str, paragraphs: list[str]) -> list[str]:
@@ -128,17 +128,17 @@ def without(query: str, paragraphs: list[str]) -> list[str]:
     return [text for text in paragraphs if not is_near(words(text), of_query)]
 
 
-def document_of_guide(name: str, text: str) -> Document | None:
+def document_of_guide(name: str, text: str) -> DocumentWithQuery | None:
     """The query and the document of a guide; `None` if none of its first paragraphs is prose."""
     paragraphs = split_paragraphs(text)
     found = (x for x in paragraphs[:FIRST_PARAGRAPHS] if is_prose(x) and not LEGAL.search(x))
     query = next(found, None)
-    return None if query is None else Document(name, query, "\n".join(without(query, paragraphs)))
+    return None if query is None else DocumentWithQuery(name, query, "\n".join(without(query, paragraphs)))
 
 
-def find_documents(packages: Iterable[str], guides: Iterable[str], sources_dir: Path) -> Iterator[Document]:
+def find_documents(packages: Iterable[str], guides: Iterable[str], sources_dir: Path) -> Iterator[DocumentWithQuery]:
     """Documents from modules of installed packages and from guides of packages on PyPI, mixed."""
-    makers: list[Callable[[], Document | None]] = []
+    makers: list[Callable[[], DocumentWithQuery | None]] = []
     for package in packages:
         files, folder = files_of_package(package)
         makers += [partial(document_of, file, module_name(file, folder)) for file in files]
@@ -149,11 +149,11 @@ def find_documents(packages: Iterable[str], guides: Iterable[str], sources_dir: 
 
 
 def collect(
-    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, wanted: dict[tuple[int, int], int]
-) -> dict[tuple[int, int], list[tuple[Document, list[int]]]]:
+    documents: Iterable[DocumentWithQuery], tokenizer: PreTrainedTokenizerBase, wanted: dict[tuple[int, int], int]
+) -> dict[tuple[int, int], list[tuple[DocumentWithQuery, list[int]]]]:
     """
-    By the range of their lengths, so many documents with their token ids, without special tokens. Of two that share
-    most of their paragraphs, or have the same query, only the first is taken.
+    The wanted number of documents for each range of lengths, with their token ids, without special tokens. If two
+    share most of their paragraphs, or have the same query, only the first is taken.
     """
     shortest = min(low for low, _ in wanted)
     queries, seen, chosen = [], [], {limits: [] for limits in wanted}
@@ -207,8 +207,8 @@ def encode_documents(
     folder: str, documents: list[list[int]], limit: int | None, all_pieces: bool
 ) -> tuple[list[tuple[Tensor, float]], int]:
     """
-    Of every document the vectors of its pieces, or of the first one, and the seconds of CPU time that it took; and the
-    bytes by which the peak memory of this process has grown.
+    The vectors of each document's pieces, or of the first piece, with the seconds of CPU time they took; and the bytes
+    by which the peak memory of this process has grown.
     """
     encode_rows = load_encoder(folder)
     encode_rows([[]])  # what is made once

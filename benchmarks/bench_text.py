@@ -42,7 +42,7 @@ from modeling_lion import LionForMaskedLM, LionForSequenceClassification
 
 
 CONTESTANTS = ("softmax", "softmax (rotary)", "LION-LIT", "LION-D", "LION-S", "LION", "Hydra")
-# By task what run_glue.py measures; of masked language modeling the accuracy on masked tokens.
+# What run_glue.py measures for each task; for masked language modeling the accuracy on masked tokens.
 METRICS = {
     "mlm": "accuracy",
     "section": "accuracy",
@@ -151,6 +151,7 @@ class TextSearch(RateSearch):
             "per_device_eval_batch_size": 2 * experiment.batch_size,
             "learning_rate": experiment.learning_rate,
             "max_seq_length": task["length"],
+            "max_train_samples": experiment.examples,
             "max_eval_samples": task["evaluated"],
             "cache_dir": self.models / "cache",
         }
@@ -164,7 +165,6 @@ class TextSearch(RateSearch):
         files = {split: self.folder / name / f"{split}.{kind}" for split in SPLITS}
         with auto_classes_of(model):
             options = {"train_file": files["train"], "validation_file": files["validation"]} | start | arguments
-            options |= {"max_train_samples": experiment.examples}
             trained = run(["--do_train", *words(do_eval=True, **options)])
             options = {"validation_file": files["test"]} | arguments
             options |= {"output_dir": output_dir / "test", "model_name_or_path": output_dir}

@@ -7,14 +7,12 @@ attention, the Transformer, as the model whose time all others have where time i
 """
 
 import argparse
-import importlib
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from bench_quality import MODELS, ROOT, Experiment, count, make_config, training_arguments
+from bench_quality import ROOT, Experiment, add_mixers, count, make_config, training_arguments
 from bench_search import Search
 from peers.trials import RATES
 
@@ -91,28 +89,16 @@ def rate_arguments(
 
 def chosen_contestants(parser: argparse.ArgumentParser, args: argparse.Namespace, known: list[str]) -> list[str]:
     """
-    Those that were asked for, or all, and mixers of one's own; ends with a message for names that nobody has.
+    The contestants that were asked for, or all, and mixers of one's own. Unknown names end the program with a message.
 
     `--quick` becomes the scale "quick", and mixers of one's own enter `bench_quality.MODELS` under their names.
     """
     if args.quick:
         args.scale, args.repeats = "quick", 2
-    own = registered_by(args.mixers) if args.mixers else []
-    MODELS.update({name: {"mixer_type": name} for name in own})
+    own = add_mixers(args.mixers)
     if unknown := {*(args.contestants or ())} - {*known, *own}:
         parser.error(f"there is no contestant {' and no '.join(sorted(unknown))}: {', '.join([*known, *own])}")
     return list(dict.fromkeys([*(args.contestants or known), *own]))
-
-
-def registered_by(files: list[str]) -> list[str]:
-    """The names of the mixers that files register when they are imported."""
-    from modeling_lion.mixers.registry import MIXERS
-
-    before = set(MIXERS)
-    for file in files:
-        sys.path.insert(0, str(Path(file).resolve().parent))
-        importlib.import_module(Path(file).stem)
-    return [name for name in MIXERS if name not in before]
 
 
 def run_search(search: RateSearch, contestants: list[str], args: argparse.Namespace) -> None:

@@ -295,7 +295,7 @@ def main(args: list[str] | None = None) -> dict:
     parser.add_argument("--digits_epochs", type=int, help=f"passes over the digits (default: {SHORT.digits_epochs})")
     parser.add_argument("--max_bytes", type=int, help=f"bytes of docstrings (default: {SHORT.max_bytes:,})")
     parser.add_argument("--search_model", default=default_model(), help="folder of the encoder that searches")
-    parser.add_argument("--search_seconds", type=float, default=25, help="for reading texts to search, at most")
+    parser.add_argument("--search_seconds", type=float, default=10, help="for reading texts to search, at most")
     arguments = parser.parse_args(args)
     given = {name: x for name, x in vars(arguments).items() if name in Effort._fields and x is not None}
     effort = (FULL if arguments.full else SHORT)._replace(**given)

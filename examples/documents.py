@@ -39,12 +39,12 @@ LINE_OF_SIGNS = re.compile(r"^\s*([-=~*#^+.:\"'`_])\1{2,}\s*$", re.MULTILINE)
 MANUAL_SECTIONS = range(1, 9)
 
 
-class Document(NamedTuple):
+class NamedText(NamedTuple):
     name: str
     text: str
 
 
-def documents_of_folder(folder: str | Path) -> Iterator[Document]:
+def documents_of_folder(folder: str | Path) -> Iterator[NamedText]:
     """
     Text files in a folder and below, as `lion search` finds them, by their headings or names.
 
@@ -59,10 +59,10 @@ def documents_of_folder(folder: str | Path) -> Iterator[Document]:
             except (ValueError, OSError) as error:
                 print(f"Left out: {error}")
                 continue
-            yield Document(name_of(text, path), LINE_OF_SIGNS.sub("", text))
+            yield NamedText(name_of(text, path), LINE_OF_SIGNS.sub("", text))
 
 
-def documents_of_package(package: str) -> Iterator[Document]:
+def documents_of_package(package: str) -> Iterator[NamedText]:
     """
     The docstrings of each module of an installed package, with the names of what they are of.
 
@@ -77,10 +77,10 @@ def documents_of_package(package: str) -> Iterator[Document]:
             text = "\n\n".join(split_paragraphs(LINE_OF_SIGNS.sub("", found.text)))
             lines.append(text if found.name == module else f"{found.name.removeprefix(f'{module}.')}: {text}")
         if lines:
-            yield Document(module, "\n\n".join(lines))
+            yield NamedText(module, "\n\n".join(lines))
 
 
-def documents_of_source(package: str, cache_dir: Path) -> Iterator[Document]:
+def documents_of_source(package: str, cache_dir: Path) -> Iterator[NamedText]:
     """
     The guides in the source distribution of a package, which pip downloads.
 
@@ -101,12 +101,12 @@ def documents_of_source(package: str, cache_dir: Path) -> Iterator[Document]:
     if not any(path.suffix in TEXT_FILES for path in folder.rglob("*")):
         raise RuntimeError(f"The source distribution of {package} has no guides: leave it out.")
     for document in documents_of_folder(folder):
-        yield Document(f"{package}: {document.name}", document.text)
+        yield NamedText(f"{package}: {document.name}", document.text)
 
 
 def guides_of_packages(
     packages: Iterable[str], cache_dir: Path, at_most: int, characters: tuple[int, int]
-) -> list[Document]:
+) -> list[NamedText]:
     """At most so many guides of each package, at random, whose length is in a range (`documents_of_source`)."""
     chosen = []
     for package in packages:
@@ -130,7 +130,7 @@ def is_guide(path: str) -> bool:
     return path.endswith(TEXT_FILES) and GUIDES.search(path) is not None
 
 
-def documents_of_manuals(folder: str | Path, limit: int) -> Iterator[Document]:
+def documents_of_manuals(folder: str | Path, limit: int) -> Iterator[NamedText]:
     """So many English manual pages below a folder, at random, as `man` formats them."""
     files = [file for section in MANUAL_SECTIONS for file in sorted(Path(folder, f"man{section}").glob("*.gz"))]
     files = [file for file in files if not file.is_symlink() and not file.name.startswith("gcloud")]
@@ -143,10 +143,10 @@ def documents_of_manuals(folder: str | Path, limit: int) -> Iterator[Document]:
         text = re.sub(r".\x08", "", page.stdout.decode("utf-8", "replace"))
         parts = file.name.removesuffix(".gz").rpartition(".")
         lines = text.strip().split("\n")[1:-1]  # without the page's head and foot
-        yield Document(f"{parts[0]}({parts[2]})", "\n".join(line.strip() for line in lines))
+        yield NamedText(f"{parts[0]}({parts[2]})", "\n".join(line.strip() for line in lines))
 
 
-def documents_of_pod(folder: str | Path) -> Iterator[Document]:
+def documents_of_pod(folder: str | Path) -> Iterator[NamedText]:
     """Documentation of Perl in .pod, .pm and .pl files of a folder and below, each paragraph on a line."""
     for path in sorted(x for x in Path(folder).rglob("*.p[odml]*") if x.is_file() and not x.is_symlink()):
         paragraphs, is_text = [], False
@@ -158,11 +158,11 @@ def documents_of_pod(folder: str | Path) -> Iterator[Document]:
             if is_text and paragraph.strip():
                 paragraphs.append(" ".join(paragraph.split()))
         if paragraphs:
-            yield Document(path.stem, "\n\n".join(paragraphs))
+            yield NamedText(path.stem, "\n\n".join(paragraphs))
 
 
-def without_repeats(documents: Iterable[Document], characters: tuple[int, int]) -> Iterator[Document]:
-    """Those whose length is in a range, and at most half of whose paragraphs were in an earlier one."""
+def without_repeats(documents: Iterable[NamedText], characters: tuple[int, int]) -> Iterator[NamedText]:
+    """Documents whose length is in a range, and at most half of whose paragraphs were in an earlier one."""
     seen: set[int] = set()
     for document in documents:
         if characters[0] <= len(document.text) < characters[1]:
@@ -172,7 +172,7 @@ def without_repeats(documents: Iterable[Document], characters: tuple[int, int]) 
                 yield document
 
 
-def write_documents(path: Path, documents: Iterable[Document]) -> None:
+def write_documents(path: Path, documents: Iterable[NamedText]) -> None:
     """One JSON object a line, with `name` and `text`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", errors="replace") as file:
@@ -194,7 +194,7 @@ def main(args: list[str] | None = None) -> int:
     parser.add_argument("--cache_dir", type=Path, default=Path("outputs/documents"), help="for source distributions")
     arguments = parser.parse_args(args)
 
-    def found() -> Iterator[Document]:
+    def found() -> Iterator[NamedText]:
         for folder in arguments.folder:
             yield from documents_of_folder(folder)
         for package in tqdm(arguments.package, desc="Packages", disable=not arguments.package):

@@ -1,18 +1,14 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Fine-tune a LION model on a task of the GLUE benchmark with the Trainer, and measure it as the benchmark does; or on a
-task of your own.
+Fine-tune a LION model on texts and labels with the Trainer: on a task of the GLUE benchmark, measured as the benchmark
+does, or on a table of your own (docs/guides/classify.md).
 
     python examples/run_glue.py examples/recipes/glue.yaml --task_name rte --model_name_or_path my-lion \
         --output_dir my-rte
     python examples/run_glue.py examples/recipes/glue.yaml --train_file train.csv --validation_file test.csv \
         --model_name_or_path my-lion --output_dir my-classifier
-
-The data is nyu-mll/glue on the Hub, or your own --train_file and --validation_file (.csv, .json, .jsonl or .parquet,
-each of its own type) with the columns of the task. Without --task_name they have a column "label", of names, whole
-numbers, lists of either (any number of labels for a text) or, to regress on, fractions, and one column of texts, or
-two for pairs; --text_columns names them. If it has names of files, --text_files says where they are. `--do_predict
---predict_file texts.csv` labels texts: it writes predictions.jsonl.
+    python examples/run_glue.py --model_name_or_path my-classifier --do_predict --predict_file texts.csv \
+        --output_dir my-labels
 """
 
 from collections.abc import Callable
@@ -21,19 +17,12 @@ from functools import partial
 
 import numpy as np
 import torch
-from datasets import ClassLabel, Dataset, List, load_dataset
+from datasets import Dataset, List, load_dataset
 from scipy.stats import pearsonr, spearmanr
 from script_tools import arguments, class_names, models, tables, training
+from script_tools.arguments import option
 from sklearn.metrics import f1_score, matthews_corrcoef
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    EvalPrediction,
-    PreTrainedConfig,
-    Trainer,
-    TrainingArguments,
-)
-from transformers.hf_argparser import HfArg
+from transformers import AutoModelForSequenceClassification, EvalPrediction, Trainer, TrainingArguments
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 
@@ -57,17 +46,14 @@ class Task:
 
 ENTAILMENT = ("entailment", "not_entailment")
 DUPLICATE = ("not_duplicate", "duplicate")
-TASKS = {
+INFERENCE = ("entailment", "neutral", "contradiction")
+GLUE_TASKS = {
     "cola": Task(("sentence",), ("unacceptable", "acceptable"), ("matthews_correlation",)),
     "sst2": Task(("sentence",), ("negative", "positive")),
     "mrpc": Task(("sentence1", "sentence2"), ("not_equivalent", "equivalent"), ("accuracy", "f1")),
     "stsb": Task(("sentence1", "sentence2"), (), ("pearson", "spearman")),
     "qqp": Task(("question1", "question2"), DUPLICATE, ("accuracy", "f1")),
-    "mnli": Task(
-        ("premise", "hypothesis"),
-        ("entailment", "neutral", "contradiction"),
-        validation=("validation_matched", "validation_mismatched"),
-    ),
+    "mnli": Task(("premise", "hypothesis"), INFERENCE, validation=("validation_matched", "validation_mismatched")),
     "qnli": Task(("question", "sentence"), ENTAILMENT),
     "rte": Task(("sentence1", "sentence2"), ENTAILMENT),
 }
@@ -92,85 +78,71 @@ def correlation(function: Callable, labels: np.ndarray, answers: np.ndarray) -> 
 
 @dataclass
 class GlueArguments(arguments.FileArguments):
-    task_name: str | None = HfArg(
-        default=None,
-        help="A task of GLUE. Not given: inferred from the columns of your data.",
-        metadata={"choices": list(TASKS)},
-    )
-    text_columns: list[str] | None = HfArg(
-        default=None, help="The column of the texts, or the two of pairs, in data of your own."
-    )
-    label_column: str = HfArg(default="label", help="The column of the labels, in data of your own.")
-    text_files: str | None = HfArg(default=None, help=tables.TEXT_FILES_HELP)
-    max_seq_length: int | None = HfArg(
-        default=None,
-        help="Tokens per example; the rest is cut off. Not given: as many as this script trained the model with, or "
-        "the context length of another model.",
+    task_name: str | None = option("A task of GLUE. Not given: inferred from the columns.", choices=list(GLUE_TASKS))
+    text_columns: list[str] | None = option("The column of the texts, or the two of pairs, in data of your own.")
+    label_column: str = option("The column of the labels, in data of your own.", "label")
+    text_files: str | None = option(tables.TEXT_FILES_HELP)
+    max_seq_length: int | None = option(
+        "Tokens per example; the rest is cut off. Not given: as many as this script trained the model with, or the "
+        "context length of another model."
     )
 
     def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
         if self.task_name is None and not (self.train_file or self.validation_file or self.predict_file):
-            raise ValueError(f"Give --task_name (one of {', '.join(TASKS)}), or data of your own by --train_file.")
+            raise ValueError(
+                f"Give --task_name (one of {', '.join(GLUE_TASKS)}), or data of your own by --train_file."
+            )
         if training_args.do_predict != (self.predict_file is not None):
             raise ValueError("Give --do_predict and --predict_file together.")
         if self.text_columns is not None and len(self.text_columns) > 2:
             raise ValueError("--text_columns names more than two: one is read, or two as a pair.")
 
 
-def load_data(
-    files: dict[str, str | None], glue_args: GlueArguments, needed: list[str], cache_dir: str | None
-) -> dict[str, Dataset]:
+def load_data(setup: training.Setup) -> dict[str, Dataset]:
     """The splits that are needed, of files, or of the benchmark if there are none to train on or evaluate."""
-    given = tables.check_files({split: file for split, file in files.items() if split in needed}, tables.TABLES)
-    datasets = tables.load_files({x: file for x, file in given.items() if x == "predict"}, cache_dir=cache_dir)
-    if any(file for split, file in files.items() if split != "predict"):
-        labelled = {split: file for split, file in given.items() if split != "predict"}
-        labelled = tables.load_files(labelled, (glue_args.label_column,), cache_dir=cache_dir)
-        datasets |= labelled.rename_columns({glue_args.label_column: "label"})
-        needed = [split for split in needed if split in files]
-    elif needed != ["predict"]:
-        datasets |= load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
+    glue_args, training_args, cache_dir = setup.data_args, setup.training_args, setup.model_args.cache_dir
+    needed, datasets = [*arguments.needed_splits(training_args)], {}
+    files = tables.check_files({split: getattr(glue_args, f"{split}_file") for split in needed}, tables.TABLES)
+    for split, file in files.items():
+        columns = () if split == "predict" else (glue_args.label_column,)
+        datasets |= tables.load_files({split: file}, columns, cache_dir=cache_dir)
+        if columns and columns != ("label",):
+            other = [name for name in datasets[split].column_names if name == "label"]
+            datasets[split] = datasets[split].remove_columns(other).rename_column(*columns, "label")
+    if not (glue_args.train_file or glue_args.validation_file) and needed != ["predict"]:
+        benchmark = load_dataset("nyu-mll/glue", glue_args.task_name, cache_dir=cache_dir)
+        validation, *more = GLUE_TASKS[glue_args.task_name].validation
+        datasets = {**benchmark, "validation": benchmark[validation]} | datasets
+        needed += more * training_args.do_eval
     if missing := [split for split in needed if split not in datasets]:
         raise ValueError(f"There is no data to read as {missing[0]!r}: give --train_file and --validation_file.")
     return {split: datasets[split] for split in needed}
 
 
-def find_task(
-    dataset: Dataset, texts: tuple[str, ...], config: PreTrainedConfig, name: str, training_args: TrainingArguments
-) -> Task:
+def find_task(setup: training.Setup, dataset: Dataset, texts: tuple[str, ...], name: str) -> Task:
     """
-    The task of one's own data, from its labels. A training has all of them; else they are those of the model.
-
-    Args:
-        texts: the columns of the texts. name: of the data; for messages.
+    The task of the data `name`, whose texts are in the columns `texts`. A training has all of its classes; else they
+    are those of the model, which also says whether it regresses.
     """
-    known = tuple(config.id2label.values())
-    if not (training_args.do_train or training_args.do_eval):  # texts to label
-        names = () if config.problem_type == "regression" else known
-        return Task(texts, names, is_multi_label=config.problem_type == "multi_label_classification")
-    feature, is_multi_label = dataset.features["label"], isinstance(dataset.features["label"], List)
-    if not is_multi_label and class_names.has_fractions(dataset, "label"):
+    config, is_train = setup.config, setup.training_args.do_train
+    kind = None if is_train else config.problem_type
+    is_multi_label, is_regression = kind == "multi_label_classification", kind == "regression"
+    if is_train or setup.training_args.do_eval:  # else the texts are to be labelled
+        is_multi_label = isinstance(dataset.features["label"], List)
+        is_regression |= not is_multi_label and class_names.has_fractions(dataset, "label")
+    if is_regression:
         return Task(texts, (), ("pearson", "spearman"))
-    names = known
-    if training_args.do_train:
-        labels, feature = (
-            class_names.label_names(dataset, "label", name),
-            feature.feature if is_multi_label else feature,
-        )
-        names = (
-            feature.names
-            if isinstance(feature, ClassLabel)
-            else class_names.in_order(class_names.first_places(labels, labels))
-        )
+    names = class_names.all_names(dataset, "label", name) if is_train else config.id2label.values()
     metrics = ("f1_micro", "f1_macro", "accuracy") if is_multi_label else ("accuracy",)
     return Task(texts, (*names,), metrics, is_multi_label=is_multi_label)
 
 
-def benchmark_labels(config: PreTrainedConfig, task: Task, is_train: bool) -> tuple[str, ...]:
+def benchmark_labels(setup: training.Setup, task: Task) -> tuple[str, ...]:
     """
     The labels of a task of the benchmark in its order, as the model writes them, which may have them in another order.
     A model that has none gets them; a ValueError if it has others, which are not to be trained.
     """
+    config, is_train = setup.config, setup.training_args.do_train
     known = {name.lower(): name for name in config.id2label.values()}
     if known.keys() == {*task.labels}:
         return tuple(known[name] for name in task.labels)
@@ -187,11 +159,8 @@ def number_labels(
     dataset: Dataset, task: Task, numbers: list[int], count: int, name: str, has_numbers: bool
 ) -> Dataset:
     """
-    The labels as the model takes them: the number of a class, 0 or 1 for each, or fractions.
-
-    Args:
-        numbers: the model's, for each class of the task. count: of all classes of the model.
-        name: of the data; for messages. has_numbers: as `number_names` takes it.
+    The labels of the data `name` as the model takes them: the number of a class, 0 or 1 for each, or fractions.
+    `numbers` are the model's for the classes of the task, of `count`; `has_numbers` is as for `number_names`.
     """
     if task.is_multi_label != isinstance(dataset.features["label"], List):
         kinds = ("one label", "a list of labels") if task.is_multi_label else ("a list of labels", "one label")
@@ -202,29 +171,24 @@ def number_labels(
         labels = class_names.label_names(dataset, "label", name)
         places = class_names.first_places(labels, (f"{name}, row {row}" for row in range(1, len(labels) + 1)))
         ids = class_names.number_names(places, task.labels, "The task", has_numbers)
-        ids = {label: numbers[i] for label, i in ids.items()}
         if task.is_multi_label:
-            chosen = [{ids[label] for label in row} for row in labels]
+            chosen = [{numbers[ids[label]] for label in row} for row in labels]
             values = [[float(i in row) for i in range(count)] for row in chosen]
         else:
-            values = [ids[label] for label in labels]
+            values = [numbers[ids[label]] for label in labels]
     return dataset.remove_columns("label").add_column("label", values)
 
 
-def measure(task: Task, numbers: list[int]) -> Callable[[EvalPrediction], dict[str, float]]:
+def measure(prediction: EvalPrediction, task: Task, numbers: list[int]) -> dict[str, float]:
     """What the Trainer computes at an evaluation. F1 is of the task's second class; `numbers` are the model's."""
-
-    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
-        answers, labels = prediction.predictions, prediction.label_ids
-        if task.is_multi_label:
-            answers, labels = answers > 0, labels > 0.5
-        else:
-            answers = answers.argmax(axis=-1) if task.labels else answers.reshape(-1)
-            if "f1" in task.metrics:
-                answers, labels = answers == numbers[1], labels == numbers[1]
-        return {name: float(METRICS[name](labels, answers)) for name in task.metrics}
-
-    return compute_metrics
+    answers, labels = prediction.predictions, prediction.label_ids
+    if task.is_multi_label:
+        answers, labels = answers > 0, labels > 0.5
+    else:
+        answers = answers.argmax(axis=-1) if task.labels else answers.reshape(-1)
+        if "f1" in task.metrics:
+            answers, labels = answers == numbers[1], labels == numbers[1]
+    return {name: float(METRICS[name](labels, answers)) for name in task.metrics}
 
 
 def write_predictions(trainer: Trainer, task: Task, dataset: Dataset, rows: Dataset) -> None:
@@ -249,19 +213,16 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     setup = training.start(GlueArguments, args)
     model_args, glue_args, training_args, config, checkpoint = setup
-    task, is_own, is_train = TASKS.get(glue_args.task_name), glue_args.task_name is None, training_args.do_train
-    validation = ["validation"] if is_own else [*task.validation]
-    needed = ["train"] * is_train + validation * training_args.do_eval + ["predict"] * training_args.do_predict
-    splits = {"train": "train", validation[0]: "validation", "predict": "predict"}
-    files = {split: getattr(glue_args, f"{name}_file") for split, name in splits.items()}
-    datasets = load_data(files, glue_args, needed, model_args.cache_dir)
-    names = {x: f"--{splits[x]}_file {files[x]}" if files.get(x) else f"The {x} data" for x in datasets}
+    is_own, is_train = glue_args.task_name is None, training_args.do_train
+    datasets, task = load_data(setup), GLUE_TASKS.get(glue_args.task_name)
+    files = {split: getattr(glue_args, f"{split}_file", None) for split in datasets}
+    names = {x: f"--{x}_file {file}" if file else f"The {x} data" for x, file in files.items()}
     if is_own:
         split, first = next(iter(datasets.items()))
-        pairs = [kind.columns for kind in TASKS.values() if len(kind.columns) == 2]
+        pairs = [kind.columns for kind in GLUE_TASKS.values() if len(kind.columns) == 2]
         how = ", or two for pairs, in --text_columns"
         texts = tables.find_texts(first, names[split], glue_args.text_columns, pairs, how)
-        task = find_task(first, texts, config, names[split], training_args)
+        task = find_task(setup, first, texts, names[split])
         print(f"Reading {' and '.join(texts)}: {task.problem_type.replace('_', ' ')} {', '.join(task.labels)}".strip())
     if training_args.label_smoothing_factor and task.problem_type != "single_label_classification":
         raise ValueError("--label_smoothing_factor is for one class for each text: leave it out.")
@@ -269,7 +230,7 @@ def main(args: list[str] | None = None) -> Trainer:
     if not task.labels:
         config.num_labels = 1
     elif not is_own:
-        order = benchmark_labels(config, task, is_train)
+        order = benchmark_labels(setup, task)
     elif is_train:
         class_names.set_labels(config, [*order], model_args, "ForSequenceClassification", "training texts")
     known = [class_names.class_name(name) for name in config.id2label.values()]
@@ -279,14 +240,14 @@ def main(args: list[str] | None = None) -> Trainer:
         if split != "predict":
             has_numbers = not (is_own and is_train)
             dataset = number_labels(dataset, task, numbers, len(known), names[split], has_numbers)
-        if files.get(split):
+        if files[split]:
             dataset = tables.read_text_files(dataset, task.columns, names[split], glue_args.text_files)
         datasets[split] = dataset
     task = replace(task, labels=tuple(config.id2label.values()) if task.labels else ())
-    if needed != ["predict"]:  # else the model knows
+    if is_train or training_args.do_eval:  # else the model knows
         config.problem_type = task.problem_type
 
-    tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
+    tokenizer = models.load_tokenizer(model_args)
     model = models.load_model(AutoModelForSequenceClassification, model_args, config)
     known = tokenizer.model_max_length if tokenizer.model_max_length < LARGE_INTEGER else models.context_length(config)
     length = glue_args.max_seq_length or known
@@ -305,17 +266,16 @@ def main(args: list[str] | None = None) -> Trainer:
         datasets[split] = encoded.remove_columns("is_cut")
         if split != "predict":
             datasets[split] = datasets[split].add_column("labels", dataset["label"][:])
-    splits = {"train": datasets.get("train"), "validation": datasets.get(validation[0])}
-    trainer = training.make_trainer(setup, model, splits, tokenizer, measure(task, numbers))
+    metrics = partial(measure, task=task, numbers=numbers)
+    trainer = training.make_trainer(setup, model, datasets, tokenizer, metrics)
     if task.problem_type != "single_label_classification" and config.model_type != "lion":
         # The losses of transformers' models are means then, which the Trainer has to divide when it accumulates them.
         trainer.model_accepts_loss_kwargs = False
 
     def evaluate(trainer: Trainer) -> dict[str, float]:
         metrics = trainer.evaluate()
-        for split in datasets.keys() & {*validation[1:]}:
-            suffix = split.removeprefix("validation_")
-            more = trainer.evaluate(datasets[split], metric_key_prefix=f"eval_{suffix}")
+        for split in datasets.keys() - {"train", "validation", "predict"}:
+            more = trainer.evaluate(datasets[split], metric_key_prefix=split.replace("validation", "eval"))
             metrics |= {name: value for name, value in more.items() if name != "epoch"}
         return metrics
 

@@ -1,12 +1,11 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Train or fine-tune a LION model for image classification on your own images, with the Trainer.
+Train or fine-tune a LION model for image classification on your own images, with the Trainer (docs/guides/images.md).
 
     python examples/run_image_classification.py --config_name lion-image-small --train_dir photos/train \
         --validation_dir photos/validation --do_train --do_eval --output_dir outputs/photos
 
 An image folder has one sub-folder per class, named like it. Images that cannot be read are named and left out.
-Argument names are those of the transformers examples.
 """
 
 import random
@@ -21,31 +20,20 @@ from datasets import ClassLabel, Dataset, load_dataset
 from datasets import Image as ImageColumn
 from PIL import Image
 from script_tools import arguments, class_names, image_files, models, tables, training
-from tokenization_lion import lion_image_processor
-from transformers import (
-    AutoImageProcessor,
-    AutoModelForImageClassification,
-    Trainer,
-    TrainingArguments,
-    default_data_collator,
-)
-from transformers.hf_argparser import HfArg
+from script_tools.arguments import option
+from transformers import AutoModelForImageClassification, Trainer, TrainingArguments
 
 
 @dataclass
 class DataTrainingArguments(arguments.HubArguments):
-    train_dir: str | None = HfArg(default=None, help="Image folder to train on.")
-    validation_dir: str | None = HfArg(default=None, help="Image folder to evaluate on.")
-    train_val_split: float = HfArg(default=0.15, help="Without validation images: this share of the training images.")
-    image_column_name: str = HfArg(default="image", help="Column of the images.")
-    label_column_name: str = HfArg(default="label", help="Column of the labels.")
-    min_crop: float = HfArg(
-        default=1.0, help="Train on random crops with at least this share of the width and height."
-    )
-    random_flip: bool = HfArg(default=False, help="Train on randomly mirrored images as well.")
-    mixup: float = HfArg(
-        default=0.0, help="Train on mixtures of two images and their labels, in shares drawn from Beta(mixup, mixup)."
-    )
+    train_dir: str | None = option("Image folder to train on.")
+    validation_dir: str | None = option("Image folder to evaluate on.")
+    train_val_split: float = option("Without validation images: this share of the training images.", 0.15)
+    image_column_name: str = option("Column of the images.", "image")
+    label_column_name: str = option("Column of the labels.", "label")
+    min_crop: float = option("Train on random crops with at least this share of the width and height.", 1.0)
+    random_flip: bool = option("Train on randomly mirrored images as well.", False)
+    mixup: float = option("Train on mixtures of two images and labels, in shares from Beta(mixup, mixup).", 0.0)
 
     def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
         folders = {"train_dir": self.train_dir, "validation_dir": self.validation_dir}
@@ -62,29 +50,25 @@ class DataTrainingArguments(arguments.HubArguments):
             raise ValueError(f"--mixup is {self.mixup}; give a number above 0, or 0 for no mixtures.")
 
 
-def load_images(
-    data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None
-) -> dict[str, Dataset]:
+def load_images(setup: training.Setup) -> dict[str, Dataset]:
     """The images as splits "train" and "validation", the latter cut from the former if there is none."""
-    workers = data_args.preprocessing_num_workers
+    model_args, data_args, training_args, *_ = setup
+    image, label = data_args.image_column_name, data_args.label_column_name
     if data_args.dataset_name is not None:
-        datasets = load_dataset(
-            data_args.dataset_name, data_args.dataset_config_name, cache_dir=cache_dir, num_proc=workers
-        )
+        options = {"cache_dir": model_args.cache_dir, "num_proc": data_args.preprocessing_num_workers}
+        datasets = load_dataset(data_args.dataset_name, data_args.dataset_config_name, **options)
     else:
         folders = {"train": data_args.train_dir, "validation": data_args.validation_dir}
         datasets = {x: image_files.read_class_folders(Path(folder)) for x, folder in folders.items() if folder}
+    datasets = {split: datasets[split] for split in ("train", "validation") if split in datasets}
     for split, dataset in datasets.items():
-        for name in (data_args.image_column_name, data_args.label_column_name):
-            if name not in dataset.column_names:
-                raise ValueError(f"The {split} images have no column {name!r}, but {', '.join(dataset.column_names)}.")
-        class_names.label_names(dataset, data_args.label_column_name, f"The {split} images")
-        if not isinstance(dataset.features[data_args.label_column_name], ClassLabel):
-            datasets[split] = dataset.class_encode_column(data_args.label_column_name)
+        tables.check_columns(dataset, (image, label), f"The {split} data", has_values=False)
+        class_names.label_names(dataset, label, f"The {split} data")
+        if not isinstance(dataset.features[label], ClassLabel):
+            datasets[split] = dataset.class_encode_column(label)
     if training_args.do_eval and "validation" not in datasets:
-        parts = datasets["train"].train_test_split(
-            data_args.train_val_split, seed=training_args.seed, stratify_by_column=data_args.label_column_name
-        )
+        share, seed = data_args.train_val_split, training_args.seed
+        parts = datasets["train"].train_test_split(share, seed=seed, stratify_by_column=label)
         datasets["train"], datasets["validation"] = parts["train"], parts["test"]
     return tables.needed_only(datasets, training_args)
 
@@ -97,15 +81,10 @@ class PixelValues:
     epoch only, so that a resumed training makes the same as one without a stop.
     """
 
-    def __init__(
-        self, processor, num_channels: int, ids: list[int], data_args: DataTrainingArguments, augment: bool, seed: int
-    ):
-        self.processor = processor
-        self.ids = ids
-        self.mode = "L" if num_channels == 1 else "RGB"
-        self.data_args = data_args
-        self.augment = augment
-        self.seed = seed
+    def __init__(self, setup: training.Setup, processor, ids: list[int], augment: bool):
+        self.processor, self.ids, self.augment = processor, ids, augment
+        self.data_args, self.seed = setup.data_args, setup.training_args.seed
+        self.mode = "L" if setup.config.num_channels == 1 else "RGB"
         # In shared memory: persistent workers of the DataLoader must see it change.
         self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
@@ -159,34 +138,29 @@ def main(args: list[str] | None = None) -> Trainer:
     setup = training.start(DataTrainingArguments, args, from_scratch=True, can_predict=False)
     model_args, data_args, training_args, config, checkpoint = setup
     training_args.remove_unused_columns = False  # the images are what the pixel values are made of
-    datasets = load_images(data_args, training_args, model_args.cache_dir)
+    datasets = load_images(setup)
     names = {split: dataset.features[data_args.label_column_name].names for split, dataset in datasets.items()}
+    names = {split: [class_names.class_name(name) for name in known] for split, known in names.items()}
     if training_args.do_train:
         class_names.set_labels(config, names["train"], model_args, "ForImageClassification", "training images")
     model = models.load_model(AutoModelForImageClassification, model_args, config)
-    if model_args.model_name_or_path is None:
-        processor = lion_image_processor(config)
-    else:
-        processor = AutoImageProcessor.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
-
-    callbacks, seed = [], training_args.seed
+    processor = models.load_processor(model_args, config)
+    callbacks = []
     for split, dataset in datasets.items():
-        places = dict.fromkeys(map(class_names.class_name, names[split]), f"{split} images")
+        places, is_train = dict.fromkeys(names[split], f"{split} images"), split == "train"
         ids = class_names.number_names(places, config.id2label.values(), "The model")
-        ids, is_train = [ids[class_names.class_name(name)] for name in names[split]], split == "train"
-        pixel_values = PixelValues(processor, config.num_channels, ids, data_args, augment=is_train, seed=seed)
+        pixel_values = PixelValues(setup, processor, [ids[name] for name in names[split]], augment=is_train)
         if is_train:
             callbacks.append(training.EpochCallback(pixel_values.epoch))
         if (data_args.max_train_samples if is_train else data_args.max_eval_samples) is not None:
-            dataset = data_args.limit(split, dataset.shuffle(seed=seed))
+            dataset = data_args.limit(split, dataset.shuffle(seed=training_args.seed))
         if data_args.dataset_name is not None:  # decoded by `PixelValues`, which knows the files
             dataset = dataset.cast_column(data_args.image_column_name, ImageColumn(decode=False))
         datasets[split] = dataset.with_transform(pixel_values)
     options = {"callbacks": callbacks}
     if data_args.mixup:
         options["kind"] = partial(MixupTrainer, mixup=data_args.mixup)
-    accuracy, collator = training.accuracy, default_data_collator
-    trainer = training.make_trainer(setup, model, datasets, processor, accuracy, collator, **options)
+    trainer = training.make_trainer(setup, model, datasets, processor, training.accuracy, **options)
     return training.train_and_evaluate(trainer, checkpoint)
 
 

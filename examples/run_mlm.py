@@ -5,7 +5,7 @@ Train or fine-tune a LION model for masked language modeling on your own text, w
     python examples/run_mlm.py --config_name lion-text-base --train_file train.txt --validation_file validation.txt \
         --do_train --do_eval --output_dir outputs/mlm
 
-Argument names are those of the transformers examples. Without --tokenizer_name a tokenizer is trained on the texts.
+Without --tokenizer_name a tokenizer is trained on the texts (docs/guides/pretrain.md).
 """
 
 import math
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from zlib import crc32
 
-import numpy as np
 import torch
 from datasets import Dataset, IterableDataset, load_dataset
 from script_tools import arguments, models, tables, training
+from script_tools.arguments import option
 from tokenization_lion import LionTokenizer
 from torch.utils.data import DataLoader
 from training_lion.packing import DataCollatorForLanguageModelingWithFlattening, PackingTrainer
@@ -24,12 +24,10 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoTokenizer,
     DataCollatorForLanguageModeling,
-    EvalPrediction,
     PreTrainedConfig,
     Trainer,
     TrainingArguments,
 )
-from transformers.hf_argparser import HfArg
 
 
 SHUFFLE_BUFFER = 10_000
@@ -37,35 +35,23 @@ SHUFFLE_BUFFER = 10_000
 
 @dataclass
 class MlmModelArguments(arguments.ModelArguments):
-    tokenizer_name: str | None = HfArg(
-        default=None, help="Folder or Hub name of a tokenizer. Not given: the model's, or a new one."
-    )
-    vocab_size: int | None = HfArg(
-        default=None, help="Entries of a new tokenizer. Not given: the configuration's vocab_size."
-    )
+    tokenizer_name: str | None = option("Folder or Hub name of a tokenizer. Not given: the model's, or a new one.")
+    vocab_size: int | None = option("Entries of a new tokenizer. Not given: the configuration's vocab_size.")
 
 
 @dataclass
 class DataTrainingArguments(arguments.HubArguments):
-    train_file: str | None = HfArg(default=None, help=f"Training text: {', '.join(tables.FILE_TYPES)}.")
-    validation_file: str | None = HfArg(default=None, help="Validation text.")
-    validation_split_percentage: int = HfArg(
-        default=5, help="Without validation data: this share of the training data, from its start."
+    train_file: str | None = option(f"Training text: {', '.join(tables.FILE_TYPES)}.")
+    validation_file: str | None = option("Validation text.")
+    validation_split_percentage: int = option("Without validation data: this first share of the training data.", 5)
+    streaming: bool = option("Read the data while training. Needs --max_steps.", False)
+    max_seq_length: int | None = option("Tokens per sequence. Not given: the configuration's context length.")
+    line_by_line: bool = option("One sequence per line, instead of all lines joined and cut to length.", False)
+    max_tokens_per_batch: int | None = option(
+        "Pack sequences into one row of at most so many tokens, without padding, instead of "
+        "--per_device_train_batch_size and --per_device_eval_batch_size. For --line_by_line."
     )
-    streaming: bool = HfArg(default=False, help="Read the data while training. Needs --max_steps.")
-    max_seq_length: int | None = HfArg(
-        default=None, help="Tokens per sequence. Not given: the configuration's context length."
-    )
-    line_by_line: bool = HfArg(
-        default=False, help="One sequence per line, instead of all lines joined and cut to length."
-    )
-    max_tokens_per_batch: int | None = HfArg(
-        default=None,
-        help="Pack sequences into one row of at most so many tokens, without padding, instead of "
-        "--per_device_train_batch_size and --per_device_eval_batch_size. For --line_by_line.",
-    )
-    mlm_probability: float = HfArg(default=0.15, help="Share of the tokens to mask.")
-    overwrite_cache: bool = HfArg(default=False, help="Prepare the data again.")
+    mlm_probability: float = option("Share of the tokens to mask.", 0.15)
 
     def files(self) -> dict[str, str]:
         return tables.check_files({"train": self.train_file, "validation": self.validation_file})
@@ -85,9 +71,7 @@ class DataTrainingArguments(arguments.HubArguments):
         if not 0 < share < 100:
             raise ValueError(f"--validation_split_percentage is {share}; give 1 to 99 percent.")
         if model_args.vocab_size is not None and (model_args.tokenizer_name or model_args.model_name_or_path):
-            raise ValueError(
-                "--vocab_size is for a new tokenizer: drop it, or --tokenizer_name / --model_name_or_path."
-            )
+            raise ValueError("--vocab_size is for a new tokenizer: drop it, or --tokenizer_name/--model_name_or_path.")
         if model_args.config_overrides and "vocab_size=" in model_args.config_overrides:
             raise ValueError("The tokenizer decides vocab_size: give --vocab_size instead of overriding the field.")
 
@@ -130,9 +114,7 @@ class MlmTrainer(training.OrderedTrainer, PackingTrainer):
             self.data_collator = evaluation_collator
 
 
-def load_texts(
-    data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None
-) -> dict[str, Dataset | IterableDataset]:
+def load_texts(data_args: DataTrainingArguments, training_args: TrainingArguments, cache_dir: str | None) -> dict:
     """The texts as splits "train" and "validation", the latter cut from the former if there is none."""
     options = {"cache_dir": cache_dir, "streaming": data_args.streaming}
     if data_args.dataset_name is not None:
@@ -150,21 +132,13 @@ def load_texts(
     return tables.needed_only(datasets, training_args)
 
 
-def load_tokenizer(
-    model_args: MlmModelArguments,
-    config: PreTrainedConfig,
-    checkpoint: str | None,
-    datasets,
-    training_args: TrainingArguments,
-):
+def load_tokenizer(setup: training.Setup, datasets: dict[str, Dataset | IterableDataset]):
     """
-    The tokenizer that was asked for, that of the model or checkpoint, or one trained on the training texts.
-
-    Raises:
-        ValueError: if the checkpoint to go on from has a tokenizer of another size than `--vocab_size`.
+    The tokenizer that was asked for, that of the model or checkpoint, or one trained on the training texts. A
+    ValueError if the checkpoint to go on from has one of another size than `--vocab_size`.
     """
-    name = model_args.tokenizer_name or model_args.model_name_or_path or checkpoint
-    size = model_args.vocab_size
+    model_args, _, training_args, config, checkpoint = setup
+    name, size = model_args.tokenizer_name or model_args.model_name_or_path or checkpoint, model_args.vocab_size
     if name is not None:
         tokenizer = AutoTokenizer.from_pretrained(name, cache_dir=model_args.cache_dir)
         if size is None or len(tokenizer) == size:
@@ -197,26 +171,12 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
     return LionTokenizer.train_from_iterator(texts, vocab_size, **limit)
 
 
-def sequence_length(data_args: DataTrainingArguments, config: PreTrainedConfig) -> int:
-    length = data_args.max_seq_length or models.context_length(config)
-    if (
-        getattr(config, "position_embedding_type", "absolute") == "absolute"
-        and length > config.max_position_embeddings
-    ):
-        raise ValueError(
-            f"--max_seq_length is {length}, but the model has absolute positions for {config.max_position_embeddings} "
-            "tokens (max_position_embeddings)."
-        )
-    return length
-
-
 def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, training_args: TrainingArguments):
     """Sequences of `input_ids` of at most `length` tokens."""
     (column,) = tables.find_texts(dataset, "The data")
     options = {"batched": True, "remove_columns": dataset.column_names or list(next(iter(dataset)))}
     if not isinstance(dataset, IterableDataset):
         options["num_proc"] = data_args.preprocessing_num_workers
-        options["load_from_cache_file"] = not data_args.overwrite_cache
 
     def encode(examples: dict) -> dict:
         texts = [text for text in examples[column] if text and not text.isspace()]
@@ -247,11 +207,6 @@ def most_likely(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return logits.argmax(dim=-1)
 
 
-def masked_accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    is_masked = prediction.label_ids != -100
-    return {"accuracy": float(np.mean(prediction.predictions[is_masked] == prediction.label_ids[is_masked]))}
-
-
 def evaluate(trainer: Trainer) -> dict[str, float]:
     metrics = trainer.evaluate()
     return metrics | {"perplexity": math.exp(metrics["eval_loss"])}
@@ -261,9 +216,14 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     setup = training.start(DataTrainingArguments, args, MlmModelArguments, from_scratch=True, can_predict=False)
     model_args, data_args, training_args, config, checkpoint = setup
-    length = sequence_length(data_args, config)
+    length, longest = data_args.max_seq_length or models.context_length(config), models.longest_text(config)
+    if longest is not None and length > longest:
+        raise ValueError(
+            f"--max_seq_length is {length}, but the model has absolute positions for {longest} tokens "
+            "(max_position_embeddings)."
+        )
     datasets = load_texts(data_args, training_args, model_args.cache_dir)
-    tokenizer = load_tokenizer(model_args, config, checkpoint, datasets, training_args)
+    tokenizer = load_tokenizer(setup, datasets)
     if model_args.model_name_or_path is None:
         config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
     model = models.load_model(AutoModelForMaskedLM, model_args, config)
@@ -276,11 +236,10 @@ def main(args: list[str] | None = None) -> Trainer:
         datasets[split] = sequences
     is_packed = data_args.max_tokens_per_batch is not None
     collator_class = DataCollatorForSeededPacking if is_packed else DataCollatorForSeededMasking
-    share, seed = data_args.mlm_probability, training_args.seed
-    collator = collator_class(tokenizer, mlm_probability=share, seed=seed)
+    collator = collator_class(tokenizer, mlm_probability=data_args.mlm_probability, seed=training_args.seed)
     options = {"kind": MlmTrainer, "max_tokens_per_batch": data_args.max_tokens_per_batch}
     options |= {"preprocess_logits_for_metrics": most_likely}
-    trainer = training.make_trainer(setup, model, datasets, tokenizer, masked_accuracy, collator, **options)
+    trainer = training.make_trainer(setup, model, datasets, tokenizer, training.accuracy, collator, **options)
     return training.train_and_evaluate(trainer, checkpoint, evaluate)
 
 

@@ -1,30 +1,27 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Fine-tune a LION model to find the answers to questions in texts, with the Trainer, and measure it as SQuAD does.
+Fine-tune a LION model to find the answers to questions in texts, with the Trainer, and measure it as SQuAD does
+(docs/guides/questions.md).
 
     python examples/run_qa.py --train_file train-v1.1.json --validation_file dev-v1.1.json --do_train --do_eval \
         --model_name_or_path my-lion --output_dir my-reader
     python examples/run_qa.py --model_name_or_path my-reader --do_predict --predict_file questions.jsonl \
         --output_dir my-answers
-
-Files have SQuAD's format (.json: "data", "paragraphs", "qas"), version 1.1 or 2.0, or are .json, .jsonl or .parquet
-with the columns "id", "question", "context" and "answers" ({"text": [...], "answer_start": [...]}, in characters).
-Each file may be of its own type. With --version_2_with_negative, questions may have no answer. Texts are read whole,
-however long they are; --max_seq_length cuts them into overlapping windows. `--do_predict --predict_file` writes
-predictions.json, {id: answer}, which SQuAD's own script reads, and nbest_predictions.json, with scores.
 """
 
 import json
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
 from script_tools import arguments, models, tables, training
+from script_tools.arguments import option
 from transformers import (
     AutoModelForQuestionAnswering,
     DataCollatorWithPadding,
@@ -32,7 +29,6 @@ from transformers import (
     Trainer,
     TrainingArguments,
 )
-from transformers.hf_argparser import HfArg
 
 
 TYPES = tuple(name for name in tables.TABLES if tables.FILE_TYPES[name] != "csv")  # a cell of .csv holds no list
@@ -43,18 +39,12 @@ POSITIONS = ("start_positions", "end_positions")  # the labels
 
 @dataclass
 class QaArguments(arguments.FileArguments):
-    version_2_with_negative: bool = HfArg(
-        default=False, help="Questions may have no answer, as in version 2.0 of SQuAD."
-    )
-    null_score_diff_threshold: float = HfArg(
-        default=0.0, help="Give no answer if its score exceeds that of the best answer by more than this."
-    )
-    max_answer_length: int = HfArg(default=30, help="Longest answer, in tokens.")
-    n_best_size: int = HfArg(default=20, help="Answers in nbest_predictions.json for each question.")
-    max_seq_length: int | None = HfArg(
-        default=None, help="Tokens of a question and a window of its text. Not given: texts are read whole."
-    )
-    doc_stride: int = HfArg(default=128, help="Tokens that two windows of a text share.")
+    version_2_with_negative: bool = option("Questions may have no answer, as in version 2.0 of SQuAD.", False)
+    null_score_diff_threshold: float = option("Give no answer if that scores more than this above the best one.", 0.0)
+    max_answer_length: int = option("Longest answer, in tokens.", 30)
+    n_best_size: int = option("Answers in nbest_predictions.json for each question.", 20)
+    max_seq_length: int | None = option("Tokens of a question and a window of its text. Not given: whole texts.")
+    doc_stride: int = option("Tokens that two windows of a text share.", 128)
 
     def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
         for name, least in (("max_answer_length", 1), ("n_best_size", 1), ("doc_stride", 0)):
@@ -180,11 +170,8 @@ def answer_tokens(
     answer: str, start: int, starts: list[int], ends: list[int], is_first: bool, is_last: bool
 ) -> tuple[int, int] | None:
     """
-    The first and the last token of an answer in a window of its text, `None` if not all of it is there.
-
-    Args:
-        start: its first character. starts, ends: the characters of the tokens. is_first, is_last: whether the text
-            begins or ends in this window.
+    The first and the last token of an answer from the character `start` on, in a window of its text whose tokens are
+    from `starts` to `ends`; `None` if not all of it is there. `is_first`, `is_last`: of the windows of the text.
     """
     start, end = start + len(answer) - len(answer.lstrip()), start + len(answer.rstrip())
     if not starts or not (is_first or starts[0] <= start) or not (is_last or end <= ends[-1]):
@@ -210,7 +197,7 @@ def encode_questions(questions: list[Question], tokenizer, qa_args: QaArguments,
         encoding = tokenizer(rows["question"], rows["context"], return_offsets_mapping=True, **options)
         samples = encoding.pop("overflow_to_sample_mapping", list(range(len(rows["id"]))))
         all_offsets = encoding.pop("offset_mapping")
-        windows = dict(encoding) | {name: [] for name in ("row", "first", "starts", "ends", *POSITIONS)}
+        windows = []
         for window, (sample, offsets) in enumerate(zip(samples, all_offsets, strict=True)):
             if longest is not None and len(offsets) > longest:
                 raise ValueError(
@@ -223,17 +210,14 @@ def encode_questions(questions: list[Question], tokenizer, qa_args: QaArguments,
             first = tokens[0] if tokens else NO_ANSWER
             is_first = window == 0 or samples[window - 1] != sample
             is_last = window == len(samples) - 1 or samples[window + 1] != sample
-            found = None
-            if rows["answer"][sample] is not None:
-                found = answer_tokens(rows["answer"][sample], rows["start"][sample], starts, ends, is_first, is_last)
+            found = answer_tokens(rows["answer"][sample], rows["start"][sample], starts, ends, is_first, is_last)
             positions = (NO_ANSWER, NO_ANSWER) if found is None else (first + found[0], first + found[1])
-            values = (rows["row"][sample], first, starts, ends, *positions)
-            for name, value in zip(("row", "first", "starts", "ends", *POSITIONS), values, strict=True):
-                windows[name].append(value)
-        return windows
+            windows.append((rows["row"][sample], first, starts, ends, *positions))
+        names = ("row", "first", "starts", "ends", *POSITIONS)
+        return {**encoding, **dict(zip(names, map(list, zip(*windows, strict=True)), strict=True))}
 
     columns = {name: [getattr(question, name) for question in questions] for name in ("id", "question", "context")}
-    firsts = [question.answers[0] if question.answers else (None, None) for question in questions]
+    firsts = [question.answers[0] if question.answers else ("", 0) for question in questions]
     columns |= {"answer": [text for text, _ in firsts], "start": [start for _, start in firsts]}
     rows = Dataset.from_dict(columns | {"row": list(range(len(questions)))})
     return rows.map(encode, batched=True, remove_columns=rows.column_names, desc="tokenizing")
@@ -275,12 +259,8 @@ def find_answers(
     prediction: tuple[np.ndarray, np.ndarray], windows: Dataset, questions: list[Question], qa_args: QaArguments
 ) -> list[dict[str, float]]:
     """
-    For each question the best answers with their scores, the best first; with --version_2_with_negative "", no
-    answer, is one of them. Answers are pieces of the text; no answer scores what it has in the window where it has the
-    least.
-
-    Args:
-        prediction: start and end logits, a row for each of `windows`.
+    For each question the best answers with their scores, the best first, of start and end logits of all windows. With
+    --version_2_with_negative "", no answer, is one of them; it scores the least that it has in a window.
     """
     found: list[dict[str, float]] = [{} for _ in questions]
     places = windows.select_columns(["row", "first", "starts", "ends"])
@@ -293,13 +273,10 @@ def find_answers(
         if qa_args.version_2_with_negative:
             null_score = float(start_logits[NO_ANSWER]) + float(end_logits[NO_ANSWER])
             answers[""] = min(null_score, answers.get("", null_score))
-    best = []
-    for answers in found:
+    for row, answers in enumerate(found):
         ranked = sorted(answers.items(), key=lambda pair: -pair[1])
-        best.append(dict(ranked[: qa_args.n_best_size]))
-        if qa_args.version_2_with_negative:
-            best[-1][""] = answers[""]
-    return best
+        found[row] = dict(ranked[: qa_args.n_best_size]) | {text: x for text, x in ranked if not text}
+    return found
 
 
 def choose(answers: dict[str, float], threshold: float) -> str:
@@ -330,23 +307,14 @@ def score(answer: str, truths: list[str], is_version_2: bool) -> tuple[float, fl
 
 
 def measure(
-    windows: Dataset, questions: list[Question], qa_args: QaArguments
-) -> Callable[[EvalPrediction], dict[str, float]]:
+    prediction: EvalPrediction, windows: Dataset, questions: list[Question], qa_args: QaArguments
+) -> dict[str, float]:
     """What the Trainer computes at an evaluation of these windows: in percent, as SQuAD does."""
-
-    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
-        found = find_answers(prediction.predictions, windows, questions, qa_args)
-        scores = [
-            score(
-                choose(answers, qa_args.null_score_diff_threshold),
-                [text for text, _ in question.answers],
-                qa_args.version_2_with_negative,
-            )
-            for question, answers in zip(questions, found, strict=True)
-        ]
-        return dict(zip(("exact_match", "f1"), (100 * np.mean(scores, axis=0)).tolist(), strict=True))
-
-    return compute_metrics
+    found, scores = find_answers(prediction.predictions, windows, questions, qa_args), []
+    for question, answers in zip(questions, found, strict=True):
+        truths, answer = [text for text, _ in question.answers], choose(answers, qa_args.null_score_diff_threshold)
+        scores.append(score(answer, truths, qa_args.version_2_with_negative))
+    return dict(zip(("exact_match", "f1"), (100 * np.mean(scores, axis=0)).tolist(), strict=True))
 
 
 def write_predictions(trainer: Trainer, windows: Dataset, questions: list[Question], qa_args: QaArguments) -> None:
@@ -371,15 +339,12 @@ def main(args: list[str] | None = None) -> Trainer:
     files = tables.needed_files(qa_args, training_args, TYPES)
     questions = load_questions(files, qa_args.version_2_with_negative, model_args.cache_dir)
     questions = {split: qa_args.limit(split, rows) for split, rows in questions.items()}
-    tokenizer = models.load_tokenizer(model_args)
+    tokenizer, longest = models.load_tokenizer(model_args), models.longest_text(config)
     model = models.load_model(AutoModelForQuestionAnswering, model_args, config)
-    longest = models.longest_text(config)
     windows = {split: encode_questions(rows, tokenizer, qa_args, longest) for split, rows in questions.items()}
-    compute_metrics = None
-    if training_args.do_eval:
-        compute_metrics = measure(windows["validation"], questions["validation"], qa_args)
-    collator = DataCollatorWithPadding(tokenizer)
-    trainer = training.make_trainer(setup, model, windows, tokenizer, compute_metrics, collator)
+    evaluated = {"windows": windows.get("validation"), "questions": questions.get("validation")}
+    metrics = partial(measure, **evaluated, qa_args=qa_args)
+    trainer = training.make_trainer(setup, model, windows, tokenizer, metrics, DataCollatorWithPadding(tokenizer))
     training.train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:
         write_predictions(trainer, windows["predict"], questions["predict"], qa_args)

@@ -1,58 +1,41 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Train or fine-tune a LION model to say of each pixel what it is part of, on your own images, with the Trainer.
+Train or fine-tune a LION model to say of each pixel what it is part of, on your own images, with the Trainer
+(docs/guides/segmentation.md).
 
     python examples/run_semantic_segmentation.py --train_dir photos/train --validation_dir photos/validation \
         --config_name lion-image-small --do_train --do_eval --output_dir my-segmenter
     python examples/run_semantic_segmentation.py --model_name_or_path my-segmenter --do_predict --predict_dir new \
         --output_dir my-masks
-
-A folder has images/ and masks/ with a PNG of the same name for each image (images/a.jpg, masks/a.png): grey or with a
-palette, of the image's size, the number of a class in each pixel, 255 in pixels that do not count. classes.txt in the
-folder has a name in each line, from class 0 on; classes.json is a list of names. Images are resized to the model's
-size, and the mean IoU and the accuracy are those of the resized masks. `--do_predict --predict_dir` writes a PNG of
-the size of each image to predictions/ in the output folder, and the names of the classes to classes.txt beside them.
 """
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 from datasets import Dataset
-from PIL import Image
+from PIL import Image, ImageOps
 from script_tools import arguments, class_names, image_files, models, training
-from tokenization_lion import lion_image_processor
+from script_tools.arguments import option
 from tqdm.auto import tqdm
-from transformers import (
-    AutoImageProcessor,
-    AutoModelForSemanticSegmentation,
-    EvalPrediction,
-    PreTrainedConfig,
-    Trainer,
-    TrainingArguments,
-    default_data_collator,
-)
-from transformers.hf_argparser import HfArg
+from transformers import AutoModelForSemanticSegmentation, EvalPrediction, Trainer, TrainingArguments
 
 
 IGNORED = 255  # in masks: a pixel that does not count
-ORIENTATION, ROTATED = 0x0112, (5, 6, 7, 8)  # EXIF: images that are stored lying on their side
 CHUNK = 64  # images whose logits are in memory at once in a prediction
 
 
 @dataclass
 class SegmentationArguments(arguments.DataArguments):
-    train_dir: str | None = HfArg(default=None, help="Folder of images and masks to train on.")
-    validation_dir: str | None = HfArg(default=None, help="Folder of images and masks to evaluate on.")
-    predict_dir: str | None = HfArg(default=None, help="Folder of images to make masks for, with --do_predict.")
-    classes_file: str | None = HfArg(
-        default=None, help="Names of the classes. Not given: classes.txt or classes.json in the folder."
-    )
+    train_dir: str | None = option("Folder of images and masks to train on.")
+    validation_dir: str | None = option("Folder of images and masks to evaluate on.")
+    predict_dir: str | None = option("Folder of images to make masks for, with --do_predict.")
+    classes_file: str | None = option("Names of the classes. Not given: classes.txt or classes.json in the folder.")
 
     def check(self, model_args: arguments.ModelArguments, training_args: TrainingArguments) -> None:
         if training_args.label_smoothing_factor:
@@ -130,26 +113,15 @@ def check_masks(images: list[Path], masks: list[Path], num_classes: int, is_quie
             )
         try:
             with Image.open(image) as opened:
-                size = opened.size[::-1] if opened.getexif().get(ORIENTATION) in ROTATED else opened.size
-        except (OSError, SyntaxError):
+                ImageOps.exif_transpose(opened, in_place=True)  # decodes those that lie on their side
+                size = opened.size
+        except image_files.UNREADABLE:
             continue  # named and left out when it is read
         if size != pixels.shape[::-1]:
             raise ValueError(
                 f"{mask} has {pixels.shape[1]} × {pixels.shape[0]} pixels, {image} {size[0]} × {size[1]}: resize the "
                 "mask without interpolation."
             )
-
-
-def load_processor(model_args: arguments.ModelArguments, config: PreTrainedConfig):
-    """The model's image processor, one for segmentation, with the saved colours if it had one for another task."""
-    if model_args.model_name_or_path is None:
-        return lion_image_processor(config, segmentation=True)
-    saved = AutoImageProcessor.from_pretrained(model_args.model_name_or_path, cache_dir=model_args.cache_dir)
-    if hasattr(saved, "post_process_semantic_segmentation"):
-        return saved
-    names = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std", "resample")
-    colours = {name: getattr(saved, name) for name in names if getattr(saved, name, None) is not None}
-    return lion_image_processor(config, segmentation=True, **colours)
 
 
 class Inputs:
@@ -175,30 +147,19 @@ class Inputs:
         return {"pixel_values": list(inputs["pixel_values"]), "labels": list(self.ids[inputs["labels"]])}
 
 
-def count_pixels(ignore_index: int) -> Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]:
+def count_pixels(logits: torch.Tensor, labels: torch.Tensor | None, ignore_index: int) -> torch.Tensor:
     """
-    From logits of patches and labels to the pixels of each image and class that are right, predicted and there,
-    (batch, 3, classes): all that the metrics need. Without labels, the logits themselves.
+    From logits of patches and labels to the pixels of each image by their class and the predicted one,
+    (batch, classes, classes): all that the metrics need. Without labels, the logits themselves.
     """
-
-    def count(logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
-        if labels is None:
-            return logits
-        logits = torch.nn.functional.interpolate(
-            logits.float(), size=labels.shape[1:], mode="bilinear", align_corners=False
-        )
-        answers, counts = logits.argmax(dim=1), labels != ignore_index
-        num_classes = logits.shape[1]
-        images = torch.arange(len(labels), device=labels.device)[:, None, None].expand_as(labels)
-
-        def histogram(classes: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-            places = images[where] * num_classes + classes[where]
-            return torch.bincount(places, minlength=len(labels) * num_classes).view(-1, num_classes)
-
-        right = counts & (answers == labels)
-        return torch.stack([histogram(labels, right), histogram(answers, counts), histogram(labels, counts)], dim=1)
-
-    return count
+    if labels is None:
+        return logits
+    batch, num_classes = logits.shape[:2]
+    size, counts = labels.shape[1:], labels != ignore_index
+    logits = torch.nn.functional.interpolate(logits.float(), size=size, mode="bilinear", align_corners=False)
+    images = torch.arange(batch, device=labels.device)[:, None, None]
+    pairs = (images * num_classes + labels) * num_classes + logits.argmax(dim=1)
+    return torch.bincount(pairs[counts], minlength=batch * num_classes**2).view(batch, num_classes, num_classes)
 
 
 class Metrics:
@@ -211,8 +172,9 @@ class Metrics:
         self.counts = self.counts + prediction.predictions.sum(dim=0).double().cpu()
         if not compute_result:
             return {}
-        (right, predicted, there), self.counts = self.counts, 0
-        union = predicted + there - right
+        counts, self.counts = self.counts, 0
+        right, there = counts.diag(), counts.sum(dim=1)
+        union = counts.sum(dim=0) + there - right
         ious = (right / union)[union > 0]
         return {
             "mean_iou": float(ious.mean()) if len(ious) else 0.0,
@@ -262,7 +224,7 @@ def main(args: list[str] | None = None) -> Trainer:
     known = [class_names.class_name(name) for name in config.id2label.values()]
     if len(known) > IGNORED:
         raise ValueError(f"The model has {len(known)} classes; masks of 8 bits hold up to {IGNORED}.")
-    processor, datasets = load_processor(model_args, config), {}
+    processor, datasets = models.load_processor(model_args, config, segmentation=True), {}
     for split in labelled:
         own = names[split] or names.get("train") or known
         check_masks(files[split], masks[split], len(own), training_args.disable_tqdm)
@@ -271,8 +233,9 @@ def main(args: list[str] | None = None) -> Trainer:
         rows = {"image": [*map(os.fsencode, files[split])], "mask": [*map(os.fsencode, masks[split])]}
         datasets[split] = Dataset.from_dict(rows).with_transform(Inputs(processor, ids))
     model = models.load_model(AutoModelForSemanticSegmentation, model_args, config)
-    options = {"preprocess_logits_for_metrics": count_pixels(config.semantic_loss_ignore_index)}
-    trainer = training.make_trainer(setup, model, datasets, processor, Metrics(), default_data_collator, **options)
+    count = partial(count_pixels, ignore_index=config.semantic_loss_ignore_index)
+    options = {"preprocess_logits_for_metrics": count}
+    trainer = training.make_trainer(setup, model, datasets, processor, Metrics(), **options)
     training.train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:
         folder = folders["predict"]

@@ -1,36 +1,27 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Fine-tune a LION model on labels of words, such as named entities or parts of speech, with the Trainer.
+Fine-tune a LION model on labels of words, such as named entities or parts of speech, with the Trainer
+(docs/guides/tokens.md).
 
     python examples/run_token_classification.py --train_file train.conll --validation_file test.conll \
         --model_name_or_path my-lion --do_train --do_eval --output_dir my-tagger
     python examples/run_token_classification.py --model_name_or_path my-tagger --do_predict --predict_file new.conll \
         --output_dir my-tags
-
-Files are CoNLL (.conll, .bio, .iob2, .tsv or .txt): a word on each line, its columns behind tabs or blanks, the tag
-last, and an empty line between sentences; or .json, .jsonl or .parquet with the columns "tokens" and "tags" (or
-"ner_tags"), of names or whole numbers. Each file may be of its own type. The first piece of a word has its label. Tags
-of the scheme BIO are measured by their entities (precision, recall, F1), others by accuracy and F1.
-`--do_predict --predict_file` writes predictions.jsonl: the words of each sentence, their labels and probabilities.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from datasets import Dataset, List
 from script_tools import arguments, class_names, models, tables, training
+from script_tools.arguments import option
 from sklearn.metrics import f1_score
-from transformers import (
-    AutoModelForTokenClassification,
-    DataCollatorForTokenClassification,
-    EvalPrediction,
-    Trainer,
-)
-from transformers.hf_argparser import HfArg
+from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, EvalPrediction, Trainer
 
 
 CONLL = (".conll", ".bio", ".iob2", ".tsv", ".txt")
@@ -41,9 +32,7 @@ IGNORED = -100  # the label of what is no first piece of a word
 
 @dataclass
 class TokenArguments(arguments.FileArguments):
-    max_seq_length: int | None = HfArg(
-        default=None, help="Do not train on sentences with more tokens. Not given: train on all."
-    )
+    max_seq_length: int | None = option("Do not train on sentences with more tokens. Not given: train on all.")
 
 
 @dataclass(frozen=True)
@@ -91,9 +80,7 @@ def read_conll(file: str, name: str, has_tags: bool) -> Iterator[Sentence]:
         words.append(columns[0].strip(" "))
         tags.append(class_names.class_name(columns[-1]))
     if counts and all(counts) and width > 1:
-        raise ValueError(
-            f"{name} has the numbers of the words in its first column: remove it, so that words are first."
-        )
+        raise ValueError(f"{name} has the numbers of the words in its first column: remove it, so words are first.")
 
 
 def columns_of(line: str) -> list[str]:
@@ -142,45 +129,34 @@ def tag_places(sentences: list[Sentence]) -> dict[str, str]:
     return class_names.first_places([x.tags for x in sentences], (x.place.rstrip(",") for x in sentences))
 
 
-class Encoder:
+def encode_words(words: list[str], tokenizer) -> dict[str, list[int]]:
     """
-    Sentences as tokens, with the position of the first piece of each word.
+    A sentence as tokens, with the position of the first piece of each word as "firsts".
 
     Words are joined by blanks, since some tokenizers read a blank as the beginning of the word behind it. A word of
     which the tokenizer leaves nothing, such as a control character, is read as an unknown one, so that it has a label.
     """
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-
-    def __call__(self, words: list[str]) -> dict[str, list[int]]:
-        encoding, firsts = self.encode(words)
-        if None in firsts:
-            unknown = self.tokenizer.unk_token or "?"
-            words = [unknown if first is None else word for word, first in zip(words, firsts, strict=True)]
-            encoding, firsts = self.encode(words)
-        return {name: encoding[name] for name in encoding} | {"firsts": firsts}
-
-    def encode(self, words: list[str]) -> tuple[dict, list[int | None]]:
-        encoding = self.tokenizer(" ".join(words), truncation=False, verbose=False)
-        firsts, start = [], 0
-        for word in words:
-            pieces = (encoding.char_to_token(place) for place in range(start, start + len(word)))
-            firsts.append(next((piece for piece in pieces if piece is not None), None))
-            start += len(word) + 1
-        return encoding, firsts
+    encoding = tokenizer(" ".join(words), truncation=False, verbose=False)
+    firsts, start = [], 0
+    for word in words:
+        pieces = (encoding.char_to_token(place) for place in range(start, start + len(word)))
+        firsts.append(next((piece for piece in pieces if piece is not None), None))
+        start += len(word) + 1
+    if None in firsts:
+        unknown = tokenizer.unk_token or "?"
+        words = [unknown if first is None else word for word, first in zip(words, firsts, strict=True)]
+        return encode_words(words, tokenizer)
+    return {**encoding, "firsts": firsts}
 
 
-def encode_split(
-    sentences: list[Sentence], encoder: Encoder, ids: dict[str, int] | None, longest: int | None
-) -> Dataset:
+def encode_split(sentences: list[Sentence], tokenizer, ids: dict[str, int] | None, longest: int | None) -> Dataset:
     """
     The tokens of sentences and, given the numbers of the tags, their labels. Sentences stay whole; a ValueError if one
     is longer than the model's table of positions.
     """
 
     def encode(row: dict) -> dict[str, list[int]]:
-        encoded = encoder(row["words"])
+        encoded = encode_words(row["words"], tokenizer)
         length = len(encoded["input_ids"])
         if longest is not None and length > longest:
             raise ValueError(
@@ -193,16 +169,14 @@ def encode_split(
                 encoded["labels"][first] = ids[tag]
         return encoded
 
-    rows = Dataset.from_dict({name: [getattr(x, name) for x in sentences] for name in ("words", "tags", "place")})
+    rows = Dataset.from_list([vars(sentence) for sentence in sentences])
     return rows.map(encode, remove_columns=rows.column_names, desc="tokenizing")
 
 
 def leave_out_long(dataset: Dataset, sentences: list[Sentence], limit: int | None) -> Dataset:
     """Sentences of up to `limit` tokens, for training; what is left out is printed."""
-    if limit is None:
-        return dataset
     lengths = [len(tokens) for tokens in dataset["input_ids"]]
-    kept = [row for row, length in enumerate(lengths) if length <= limit]
+    kept = [row for row, length in enumerate(lengths) if limit is None or length <= limit]
     if not kept:
         raise ValueError(f"--max_seq_length is {limit}: every training sentence has more tokens.")
     if len(kept) < len(lengths):
@@ -230,28 +204,23 @@ def entities(tags: list[str]) -> set[tuple[str, int, int]]:
     return spans
 
 
-def measure(names: list[str]) -> Callable[[EvalPrediction], dict[str, float]]:
+def measure(prediction: EvalPrediction, names: list[str]) -> dict[str, float]:
     """What the Trainer computes at an evaluation of labels of these names."""
-    has_entities = all(BIO.fullmatch(name) for name in names)
-
-    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
-        (answers, _), labels = prediction.predictions, prediction.label_ids
-        counts = labels != IGNORED
-        metrics = {"accuracy": float(np.mean(answers[counts] == labels[counts]))}
-        if not has_entities:
-            f1 = f1_score(labels[counts], answers[counts], average="macro", zero_division=0.0)
-            return metrics | {"f1_macro": float(f1)}
-        right = found = there = 0
-        for row, is_word in enumerate(counts):
-            predicted, true = (entities([names[i] for i in x[row][is_word]]) for x in (answers, labels))
-            right, found, there = right + len(predicted & true), found + len(predicted), there + len(true)
-        return metrics | {
-            "precision": right / found if found else 0.0,
-            "recall": right / there if there else 0.0,
-            "f1": 2 * right / (found + there) if found + there else 0.0,
-        }
-
-    return compute_metrics
+    (answers, _), labels = prediction.predictions, prediction.label_ids
+    counts = labels != IGNORED
+    metrics = {"accuracy": float(np.mean(answers[counts] == labels[counts]))}
+    if not all(BIO.fullmatch(name) for name in names):
+        f1 = f1_score(labels[counts], answers[counts], average="macro", zero_division=0.0)
+        return metrics | {"f1_macro": float(f1)}
+    right = found = there = 0
+    for row, is_word in enumerate(counts):
+        predicted, true = (entities([names[i] for i in x[row][is_word]]) for x in (answers, labels))
+        right, found, there = right + len(predicted & true), found + len(predicted), there + len(true)
+    return metrics | {
+        "precision": right / found if found else 0.0,
+        "recall": right / there if there else 0.0,
+        "f1": 2 * right / (found + there) if found + there else 0.0,
+    }
 
 
 def most_likely(logits: torch.Tensor, labels: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -263,14 +232,10 @@ def most_likely(logits: torch.Tensor, labels: torch.Tensor | None) -> tuple[torc
 def write_predictions(trainer: Trainer, names: list[str], dataset: Dataset, sentences: list[Sentence]) -> None:
     """predictions.jsonl in the output folder: the words of each sentence, their labels and the probabilities."""
     answers, scores = trainer.predict(dataset).predictions
-    rows = [
-        {
-            "tokens": sentence.words,
-            "labels": [names[i] for i in answers[row][firsts]],
-            "scores": scores[row][firsts].tolist(),
-        }
-        for row, (sentence, firsts) in enumerate(zip(sentences, dataset["firsts"], strict=True))
-    ]
+    rows = []
+    for row, (sentence, firsts) in enumerate(zip(sentences, dataset["firsts"], strict=True)):
+        labels = [names[i] for i in answers[row][firsts]]
+        rows.append({"tokens": sentence.words, "labels": labels, "scores": scores[row][firsts].tolist()})
     training.save_rows(trainer, rows)
 
 
@@ -284,20 +249,18 @@ def main(args: list[str] | None = None) -> Trainer:
     if training_args.do_train:
         tags = class_names.in_order(tag_places(sentences["train"]))
         class_names.set_labels(config, tags, model_args, "ForTokenClassification", "training sentences")
-    names, has_numbers = [*config.id2label.values()], not training_args.do_train
-    ids = {
-        split: class_names.number_names(tag_places(rows), names, "The model", has_numbers)
-        for split, rows in sentences.items()
-        if split != "predict"
-    }
-    tokenizer = models.load_tokenizer(model_args)
+    names, ids = [*config.id2label.values()], {}
+    for split, rows in sentences.items():
+        if split != "predict":
+            ids[split] = class_names.number_names(tag_places(rows), names, "The model", not training_args.do_train)
+    tokenizer, longest = models.load_tokenizer(model_args), models.longest_text(config)
     model = models.load_model(AutoModelForTokenClassification, model_args, config)
-    encoder, longest = Encoder(tokenizer), models.longest_text(config)
-    datasets = {split: encode_split(rows, encoder, ids.get(split), longest) for split, rows in sentences.items()}
+    datasets = {split: encode_split(rows, tokenizer, ids.get(split), longest) for split, rows in sentences.items()}
     if training_args.do_train:
         datasets["train"] = leave_out_long(datasets["train"], sentences["train"], token_args.max_seq_length)
-    collator, options = DataCollatorForTokenClassification(tokenizer), {"preprocess_logits_for_metrics": most_likely}
-    trainer = training.make_trainer(setup, model, datasets, tokenizer, measure(names), collator, **options)
+    collator, metrics = DataCollatorForTokenClassification(tokenizer), partial(measure, names=names)
+    options = {"preprocess_logits_for_metrics": most_likely}
+    trainer = training.make_trainer(setup, model, datasets, tokenizer, metrics, collator, **options)
     training.train_and_evaluate(trainer, checkpoint)
     if training_args.do_predict:
         write_predictions(trainer, names, datasets["predict"], sentences["predict"])

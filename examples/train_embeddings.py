@@ -11,39 +11,29 @@ SentenceTransformer("my-encoder"), once `import modeling_lion` has run. Any argu
 SentenceTransformerTrainingArguments works.
 """
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 
 import script_tools  # noqa: F401 (before transformers, which it makes quiet)
-from script_tools import arguments, checkpoints, tables
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
-)
-from sentence_transformers.sentence_transformer.losses import (
-    CachedMultipleNegativesRankingLoss,
-    MultipleNegativesRankingLoss,
-)
+from script_tools import checkpoints, tables
+from script_tools.arguments import option, parse_arguments
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer import losses
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
-from transformers.hf_argparser import HfArg
 
 import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 
 
 @dataclass
 class EncoderArguments:
-    model: str = HfArg(help="Folder or Hub name of a saved LION for text, with its tokenizer.")
-    train_file: str = HfArg(help='A table (.csv, .json, .jsonl, .parquet) with "anchor" and "positive".')
-    text_files: str | None = HfArg(default=None, help=tables.TEXT_FILES_HELP)
-    pooling: str = HfArg(default="mean", help="How tokens become a vector.", metadata={"choices": ["mean", "cls"]})
-    max_seq_length: int | None = HfArg(
-        default=None, help="Tokens of a text; the rest is cut off. Not given: as many as the model supports."
-    )
-    mini_batch_size: int | None = HfArg(
-        default=None,
-        help="Texts that are in memory at a time, for batches of long texts: the loss is the same, and a step "
-        "takes about a third longer. Not given: the whole batch.",
+    model: str = option("Folder or Hub name of a saved LION for text, with its tokenizer.", MISSING)
+    train_file: str = option('A table (.csv, .json, .jsonl, .parquet) with "anchor" and "positive".', MISSING)
+    text_files: str | None = option(tables.TEXT_FILES_HELP)
+    pooling: str = option("How tokens become a vector.", "mean", choices=["mean", "cls"])
+    max_seq_length: int | None = option("Tokens of a text; the rest is cut off. Not given: all that the model reads.")
+    mini_batch_size: int | None = option(
+        "Texts that are in memory at a time, for batches of long texts: the loss is the same, and a step "
+        "takes about a third longer. Not given: the whole batch."
     )
 
 
@@ -57,9 +47,7 @@ def share_found(encoder: SentenceTransformer, pairs) -> float:
 
 def main(args: list[str] | None = None) -> SentenceTransformer:
     """Run with these arguments, or those of the command line; returns the encoder."""
-    encoder_args, training_args = arguments.parse_arguments(
-        (EncoderArguments, SentenceTransformerTrainingArguments), args
-    )
+    encoder_args, training_args = parse_arguments((EncoderArguments, SentenceTransformerTrainingArguments), args)
     columns = ("anchor", "positive")
     pairs = tables.load_texts(encoder_args.train_file, columns, (), encoder_args.text_files)
     if len(pairs) < 2:
@@ -74,15 +62,14 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
         training_args.batch_sampler = BatchSamplers.NO_DUPLICATES  # no text is a negative of its own
     before = share_found(encoder, pairs["test"])
     if encoder_args.mini_batch_size is None:
-        loss = MultipleNegativesRankingLoss(encoder)
+        loss = losses.MultipleNegativesRankingLoss(encoder)
     else:
-        loss = CachedMultipleNegativesRankingLoss(encoder, mini_batch_size=encoder_args.mini_batch_size)
+        loss = losses.CachedMultipleNegativesRankingLoss(encoder, mini_batch_size=encoder_args.mini_batch_size)
     trainer = SentenceTransformerTrainer(model=encoder, args=training_args, train_dataset=pairs["train"], loss=loss)
     trainer.train(resume_from_checkpoint=checkpoints.asked_checkpoint(training_args))
     encoder.save(training_args.output_dir)
-    print(
-        f"Positives found among {len(pairs['test'])}: {before:.0%} before, {share_found(encoder, pairs['test']):.0%}"
-    )
+    after = share_found(encoder, pairs["test"])
+    print(f"Positives found among {len(pairs['test'])}: {before:.0%} before, {after:.0%}")
     return encoder
 
 

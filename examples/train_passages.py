@@ -33,8 +33,8 @@ from script_tools.arguments import check_paths, parse_arguments
 from script_tools.checkpoints import find_checkpoint
 from script_tools.passages import (
     READINGS,
-    Document,
     Row,
+    SplitDocument,
     batches_of,
     encode_rows,
     in_order,
@@ -95,7 +95,7 @@ class PassageTrainingArguments(TrainingArguments):
 class Documents(Dataset):
     """Documents by number, so many tokens of each, from a passage on that the seed and the epoch choose."""
 
-    def __init__(self, documents: list[Document], tokenizer: PreTrainedTokenizerBase, tokens: int, seed: int):
+    def __init__(self, documents: list[SplitDocument], tokenizer: PreTrainedTokenizerBase, tokens: int, seed: int):
         self.documents, self.tokens, self.seed = documents, tokens, seed
         self.epoch = torch.zeros((), dtype=torch.long).share_memory_()
         self.lengths = [
@@ -106,7 +106,7 @@ class Documents(Dataset):
     def __len__(self) -> int:
         return len(self.documents)
 
-    def __getitem__(self, number: int) -> tuple[Document, int]:
+    def __getitem__(self, number: int) -> tuple[SplitDocument, int]:
         name, passages = self.documents[number].name, self.documents[number].passages
         generator = random.Random(f"{self.seed} {int(self.epoch)} {number}")
         lengths = self.lengths[number]
@@ -116,7 +116,7 @@ class Documents(Dataset):
         while end < len(passages) and (end == first or count + lengths[end] <= self.tokens):
             count += lengths[end]
             end += 1
-        return Document(name, passages[first:end]), generator.getrandbits(32)
+        return SplitDocument(name, passages[first:end]), generator.getrandbits(32)
 
 
 class PassageTrainer(Trainer):
@@ -128,7 +128,7 @@ class PassageTrainer(Trainer):
         self.parts: dict[str, list[float]] = {}
 
     def vectors(self, model: nn.Module, rows: list[Row]) -> Tensor:
-        """Of the rows, with gradients; of more than `mini_batch_tokens` only one batch is in memory at a time."""
+        """Vectors of the rows, with gradients; of more than `mini_batch_tokens`, one batch is in memory at a time."""
         batches = list(batches_of(rows, self.options.mini_batch_tokens))
         read = partial(vectors_of_rows, model, pad_token_id=self.processing_class.pad_token_id)
         if sum(len(row.input_ids) for row in rows) > self.options.mini_batch_tokens:
@@ -172,7 +172,7 @@ class PassageTrainer(Trainer):
 
 
 def evaluate(
-    model: nn.Module, tokenizer: PreTrainedTokenizerBase, documents: list[Document], reading: str
+    model: nn.Module, tokenizer: PreTrainedTokenizerBase, documents: list[SplitDocument], reading: str
 ) -> dict[str, float]:
     """The means of `score_queries` and their standard errors, for at most `MOST_QUERIES` queries of a document."""
     documents, queries = take_queries(documents, random.Random(0), 0.5, at_most=MOST_QUERIES)

@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 
-# By name, the module with `add_arguments(parser)` and `run(args)`, imported only when it is called. `run` gives
-# the exit code, or nothing for success.
+# The module of each command, with `add_arguments(parser)` and `run(args)`, imported only when it is called. `run`
+# gives the exit code, or nothing for success.
 COMMANDS = {
     "bundle": (".publish.bundle", "create a complete Hub repository from a trained checkpoint, in a folder"),
     "upload": (".publish.upload", "publish a checkpoint on the Hugging Face Hub"),

@@ -38,7 +38,7 @@ def sample_inputs(
     generator = torch.Generator().manual_seed(seed)
     longest = traits.longest_sample
     if traits.longest_text is not None:
-        longest = min(longest, traits.longest_text - 1)  # to leave a place for padding
+        longest = min(longest, traits.longest_text - 1)  # to leave room for padding
     lengths = [max(1, longest * (NUM_SEQUENCES - n) // NUM_SEQUENCES) for n in range(NUM_SEQUENCES)]
     if traits.exact_length:
         lengths[-1] = min(lengths[-1], traits.exact_length)
@@ -88,7 +88,7 @@ def model_batches(model: PreTrainedModel, samples: list[Tensor], padding: str) -
 def pad_sequences(sequences: list[Tensor], side: str, pad_token_id: int) -> tuple[Tensor, Tensor]:
     """
     Token ids and attention mask (int64), each `(batch, longest + 1)`, of sequences `(length,)`. `side` says where each
-    row is padded: `"right"`, `"left"`, or `"interior"`, at random places among the tokens.
+    row is padded: `"right"`, `"left"`, or `"interior"`, at random positions among the tokens.
     """
     generator = torch.Generator().manual_seed(0)
     width = max(len(s) for s in sequences) + 1

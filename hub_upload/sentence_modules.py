@@ -92,7 +92,7 @@ def encoder_folder(source: str | Path) -> Iterator[Path | None]:
     elif Path(source).is_dir():
         yield Path(source)
     else:
-        # Of the pickles only those of modules, in folders, which are refused by their name.
+        # Pickles only of modules, in folders: they are refused by their name.
         patterns = ["*.json", "*.txt", "*/*.model", "*/*.safetensors", "*/pytorch_model.bin"]
         with tempfile.TemporaryDirectory() as folder:  # files, where the cache has links
             yield Path(snapshot_download(str(source), allow_patterns=patterns, local_dir=folder))

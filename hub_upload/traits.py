@@ -18,7 +18,7 @@ CHUNK = 64
 
 class Traits:
     """
-    Of a `LionModel` with or without a head.
+    Properties of a `LionModel` with or without a head, which uploads and exports ask for.
 
     Attributes:
         modality: "text", "image" or "audio".
@@ -57,12 +57,12 @@ class Traits:
 
     @property
     def longest_sample(self) -> int:
-        """Tokens of a text that shows every way of the model to compute: two and a half chunks."""
+        """Tokens of a text that is long enough for every code path: two and a half chunks."""
         return 2 * self.chunk_size + self.chunk_size // 2 + 1
 
 
 class InPlaceTraits(Traits):
-    """Of an encoder of transformers that became linear. Most count positions of padding, too, if it is in front."""
+    """Properties of an encoder of transformers that became linear. Most number padding in front of a text, too."""
 
     default_form = "lion"
     reference = "lion_parallel"

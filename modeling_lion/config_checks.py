@@ -394,7 +394,7 @@ class ConfigChecks(ConfigPart):
         if channels == 0 or channels + channels % 2 > self.head_dim:
             raise ValueError(
                 f"`rope_parameters` turn {channels} of the {self.head_dim} channels of a head (`hidden_size` / "
-                "`num_attention_heads`), and they are turned in pairs; give a head an even number of channels, or "
+                "`num_attention_heads`), and they are rotated in pairs; give a head an even number of channels, or "
                 "another `partial_rotary_factor`."
             )
 

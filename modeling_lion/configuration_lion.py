@@ -116,7 +116,7 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
             mixer. With `"none"`, images of any size need no `interpolate_pos_encoding`.
         rope_parameters (`dict`, *optional*):
             Rotary positions, in the format of transformers (`transformers.modeling_rope_utils.RopeParameters`), for
-            example `{"rope_theta": 10000.0}`: queries and keys are turned by their positions, in linear attention
+            example `{"rope_theta": 10000.0}`: queries and keys are rotated by their positions, in linear attention
             before the feature map. One dict for all layers, or one (or `None`) for each layer type:
             `"linear_attention"` are the layers of linear mixers, `"full_attention"` those of `"softmax"`,
             `"sliding_attention"` those with a window (see `layer_types`). `rope_type` may be any of transformers'.
@@ -135,10 +135,10 @@ class LionConfig(ConfigChecks, ProcessPlans, SavedWithCode, BackboneConfigMixin,
             right and to the left, and the one along the columns, each with its own decays, for LION-D♮ and LION-S♮
             as published. Images only; the mixer `"lit"` ignores it.
         head_directions (`"both"` or `"alternate"`, *optional*):
-            Which way the heads of linear attention read. With `"both"`, as published, every head sees all tokens;
-            without positions such a model cannot tell left from right. With `"alternate"`, heads 0, 2, … read forward
-            only and heads 1, 3, … backward only, which distinguishes left from right with no more parameters and in
-            less time. Defaults to `"alternate"` for an even number of heads.
+            Directions in which the heads of linear attention read. With `"both"`, as published, every head sees all
+            tokens; without positions such a model cannot tell left from right. With `"alternate"`, heads 0, 2, … read
+            forward only and heads 1, 3, … backward only, which distinguishes left from right with no more parameters
+            and in less time. Defaults to `"alternate"` for an even number of heads.
         mixer_initializer_range (`float`, *optional*):
             Standard deviation of the initial weights of the projections in a mixer and of the one after it. `None` for
             `hidden_size ** -0.5`, which works for models of every width; all other weights use `initializer_range`.

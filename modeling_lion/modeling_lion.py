@@ -335,6 +335,7 @@ class LionModel(LionPreTrainedModel):
             layout.masks[layer_type] = layout.mask(mixer_class(self.config, layer_type), self.config, hidden_states)
         layout.has_tiles = is_faster_in_tiles(self, hidden_states)
         layout.plan = CallPlan() if is_readable(hidden_states) else None
+        kwargs.setdefault("output_attentions", self.config.output_attentions)
         memory = None
         for layer in self.layers:
             # Tensors that may need gradients go by position: checkpointing would lose those passed by name.

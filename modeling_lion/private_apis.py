@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Mapping
 
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from transformers import GenerationConfig, PreTrainedModel
+from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
@@ -48,11 +48,11 @@ def eager_attention_of(module: nn.Module) -> Callable:
 
 def model_mappings() -> dict[str, Mapping]:
     """
-    By the name of an Auto class of models, its mapping from the class of a configuration to that of the model, or to
-    several. `AutoModel.register` writes them; nothing public reads them.
+    The mapping of each Auto class of models, by its name, from the class of a configuration to one or several classes
+    of models. `AutoModel.register` writes them; nothing public reads them.
     """
-    names = [name for name in dir(transformers) if name.startswith("AutoModel")]
-    mappings = {name: getattr(getattr(transformers, name), "_model_mapping", None) for name in names}
+    classes = {name: value for name, value in vars(modeling_auto).items() if name.startswith("AutoModel")}
+    mappings = {name: getattr(value, "_model_mapping", None) for name, value in classes.items()}
     return {name: mapping for name, mapping in mappings.items() if mapping is not None}
 
 
@@ -80,11 +80,11 @@ def forget_weight_conversions(model: PreTrainedModel) -> None:
     model._weight_conversions = None
 
 
-def is_torch_func_active() -> bool:
-    """
-    Whether `torch.func` transforms are active, for which custom operators have no rules. torch has no public way.
-    """
-    return torch._C._are_functorch_transforms_active()
+# Whether `torch.func` transforms are active, for which custom operators have no rules. torch has no public way.
+is_torch_func_active = torch._C._are_functorch_transforms_active
+# How many modes see every operator before it computes, such as those that count operators, trace them or compute
+# shapes only. torch has no public way to ask.
+num_dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 def is_transformed() -> bool:
@@ -92,15 +92,7 @@ def is_transformed() -> bool:
     Whether `torch.func` or forward-mode derivatives are active, for which custom operators have no rules. torch has no
     public way to ask for either.
     """
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-
-
-def is_dispatch_watched() -> bool:
-    """
-    Whether a mode sees every operator before it computes, such as one that counts them, traces them or computes shapes
-    only. torch has no public way to ask.
-    """
-    return torch._C._len_torch_dispatch_stack() > 0
+    return is_torch_func_active() or forward_ad._current_level >= 0
 
 
 def is_batched_by_vmap(x: Tensor) -> bool:

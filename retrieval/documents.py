@@ -83,6 +83,11 @@ class Document(NamedTuple):
         """Changes with what is read, and with nothing else."""
         return hashlib.sha256(repr(self[:3]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
+    def in_pieces(self) -> Iterator["Document"]:
+        """A document of each passage, with the same name."""
+        for (first, end), place in zip(self.spans, self.places, strict=True):
+            yield Document(self.name, self.text[first:end], ((0, end - first),), (place,))
+
 
 def name_of(text: str, path: str | Path) -> str:
     """The first heading of a text in Markdown or reStructuredText, else the name of its file, as words."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from modeling_lion import encode_passages
 from modeling_lion.attention.numerics import has_fast_bfloat16
@@ -48,26 +49,40 @@ def load_encoder(
     base = base or base_of_adapter(source)
     if base is None:
         return SentenceTransformer(str(source), model_kwargs={"dtype": dtype}, **options).eval()
-    try:
-        from peft import PeftModel
-    except ImportError as error:
-        raise ImportError(f"{source} is an adapter of PEFT, which is not installed: pip install peft.") from error
     encoder = SentenceTransformer(base, model_kwargs={"dtype": torch.float32}, **options)
-    # Merged in place, in float32: small changes of weights are lost in bfloat16.
-    PeftModel.from_pretrained(encoder[0].auto_model, str(source)).merge_and_unload()
-    cast(encoder, dtype)
+    encoder[0].model = merge_adapter(encoder[0].model, source, dtype)
+    for module in list(encoder)[1:]:
+        module.to(dtype)
     return encoder.eval()
 
 
-def cast(encoder: "SentenceTransformer", dtype: torch.dtype) -> None:
-    """Give an encoder the dtypes that it is loaded with: what its model keeps in float32, stays (decays, SPEC §5)."""
-    model, *others = encoder
-    kept = [f".{name}." for name in model.auto_model._keep_in_fp32_modules_strict or ()]
-    for name, value in model.auto_model.state_dict(keep_vars=True).items():
+def merge_adapter(model: PreTrainedModel, folder: str | Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """
+    A model whose weights have those of an adapter of PEFT in them, in place, and the dtypes that the model would have
+    been loaded with: what it keeps in float32, stays (decays, SPEC §5).
+
+    Args:
+        model: the base, in float32: small changes of weights are lost in narrower dtypes.
+        folder: of the adapter.
+        dtype: of the other weights.
+
+    Raises:
+        ValueError: if the adapter is of a kind that cannot be merged.
+        ImportError: if PEFT is not installed.
+    """
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise ImportError(f"{folder} is an adapter of PEFT, which is not installed: pip install peft.") from error
+    adapted = PeftModel.from_pretrained(model, str(folder))
+    if not hasattr(adapted, "merge_and_unload"):
+        raise ValueError(f"{folder} is an adapter that cannot be merged into the weights of its base.")
+    model = adapted.merge_and_unload()
+    kept = [f".{name}." for name in model._keep_in_fp32_modules_strict or ()]
+    for name, value in model.state_dict(keep_vars=True).items():
         if value.is_floating_point() and not any(part in f".{name}." for part in kept):
             value.data = value.data.to(dtype)
-    for module in others:
-        module.to(dtype)
+    return model
 
 
 def unit_vectors(encoder: "SentenceTransformer", texts: list[str], batch_size: int = 32) -> Tensor:
@@ -77,7 +92,14 @@ def unit_vectors(encoder: "SentenceTransformer", texts: list[str], batch_size: i
 
 
 class Encoder(Protocol):
-    """What a search needs of an encoder: unit vectors, float32, on the CPU."""
+    """
+    What a search needs of an encoder: unit vectors, float32, on the CPU.
+
+    Attributes:
+        in_pieces: whether the vector of a passage depends on that passage and the name of its document alone.
+    """
+
+    in_pieces: bool
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Vectors of queries or lines, `(texts, size)`."""
@@ -119,7 +141,8 @@ class SentenceEncoder:
                 vectors = unit_vectors(self.encoder, pieces)
             else:
                 # The mean of all tokens, [CLS] and [SEP] too, as sentence-transformers pools.
-                vectors = unit(encode_passages(self.encoder, pieces, [[]] * len(pieces)).document_vectors)
+                found = encode_passages(self.encoder, pieces, [[]] * len(pieces)).document_vectors
+                vectors = torch.from_numpy(unit(found))
             return list(vectors.split([len(document.spans) for document in documents]))
         found: dict[int, Tensor] = {}
         for is_named in (True, False):
@@ -127,11 +150,11 @@ class SentenceEncoder:
             if chosen:
                 names, texts, spans, _ = zip(*chosen.values(), strict=True)
                 names = names if is_named else None
-                vectors = unit(encode_passages(self.encoder, texts, spans, names=names).vectors)
+                vectors = torch.from_numpy(unit(encode_passages(self.encoder, texts, spans, names=names).vectors))
                 found |= zip(chosen, vectors.split([len(x) for x in spans]), strict=True)
         return [found[n] for n in range(len(documents))]
 
 
-def unit(vectors: np.ndarray) -> Tensor:
-    """Vectors scaled to length 1."""
-    return torch.nn.functional.normalize(torch.from_numpy(vectors), dim=-1)
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Rows `(…, size)` scaled to length 1, in their dtype; rows of 0 stay."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -59,7 +59,7 @@ def random_ids(config: LionConfig, *shape: int) -> torch.Tensor:
 
 
 def script_environment() -> dict[str, str]:
-    """Of a process that runs a test file as a script: one thread, and the modules that tests share."""
+    """Environment of a process that runs a test file as a script: one thread, and the modules that tests share."""
     here = Path(__file__).parent
     folders = [str(here), str(here / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(folders)}
@@ -81,7 +81,7 @@ LABEL_MAKERS: dict[str, Callable[[LionConfig], dict[str, torch.Tensor]]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """A class of model, for one modality: how to make a tiny one and what to feed it."""
 
@@ -214,8 +214,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
-    Run a test for the values of its axes: the arguments named in AXES, and those of its marker `axes`. Every two
-    values of two axes meet in one run, not the values of all axes. What `parametrize` gives multiplies the runs.
+    Run a test for the values of its axes: the arguments named in AXES, and those of its marker `axes`. `few_runs` says
+    which of them meet. What `parametrize` gives multiplies the runs.
     """
     marks = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     given = {name.strip() for names in marks for name in (names.split(",") if isinstance(names, str) else names)}
@@ -234,16 +234,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def few_runs(axes: dict[str, list], goes_together: Callable[[dict], bool]) -> list[tuple]:
-    """A few rows with a value of each axis, in which every two values of two axes meet that go together at all."""
+    """
+    A few rows with a value of each axis, in which every two values of two axes meet that go together at all. What a
+    head adds is the same for every mixer and kernel: of a class of model, its modality meets them, and each has a row.
+    """
     rows = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     rows = [row for row in rows if goes_together(row)]
-    meetings = [set(combinations(row.items(), 2)) for row in rows]
-    missing = set().union(*meetings)
-    chosen = [] if missing else range(len(rows))
-    for least in range(len(axes) * (len(axes) - 1) // 2, 0, -1):  # first the rows that bring together the most
+    number, meetings = {}, []  # of each value and pair of values; of each row, a bit for each number
+    for row in rows:
+        values = [(name, getattr(value, "modality", value)) for name, value in row.items()]
+        numbers = {number.setdefault(x, len(number)) for x in (*row.items(), *combinations(values, 2))}
+        meetings.append(sum(1 << x for x in numbers))
+    missing = (1 << len(number)) - 1
+    chosen = []
+    for least in range(len(axes) * (len(axes) + 1) // 2, 0, -1):  # first the rows that bring together the most
         for index, new in enumerate(meetings):
-            if len(new & missing) >= least:
-                missing -= new
+            if (new & missing).bit_count() >= least:
+                missing &= ~new
                 chosen.append(index)
     return [tuple(rows[index].values()) for index in chosen]
 

@@ -12,7 +12,7 @@ from .image_processing_grayscale import LionGrayscaleImageProcessorPil
 if TYPE_CHECKING:  # modeling_lion imports this package
     from modeling_lion import LionConfig
 
-# By backend. Empty without Pillow, which text does not need: transformers' classes then raise ImportError.
+# Classes by backend. Empty without Pillow, which text does not need: transformers' classes raise ImportError then.
 IMAGE_PROCESSORS = {}
 if is_vision_available():
     IMAGE_PROCESSORS = {"pil": ViTImageProcessorPil, "grayscale": LionGrayscaleImageProcessorPil}

@@ -29,7 +29,7 @@ from configuration_lion import lion_preset
 from modeling_lion import LionForImageClassification
 
 
-# By name: a preset, and fields that differ.
+# Presets, and fields that differ.
 TINY = {"image_size": SIDE, "patch_size": 2, "num_channels": 1, "num_labels": len(CLASSES), "hidden_dropout_prob": 0.0}
 SNAKE = {"patch_order": "snake"}
 SOFTMAX = {"mixer_type": "softmax", "position_embedding_type": "absolute"}

@@ -179,7 +179,7 @@ def fast_scan(device: torch.device) -> Iterator[None]:
         yield
 
 
-# By name, mixers of transformers with the weights that its models begin with.
+# Mixers of transformers, with the weights that its models begin with.
 MAMBA_PEERS = {"Hydra": hydra_mixers, "Vim": vim_mixers}
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What the variants of `bench_quality.py --set` found: scores by training time, each model at its best; tables."""
+"""Tables of the variants of `bench_quality.py --set`: scores by training time, and each model at its best."""
 
 import json
 import math
@@ -56,8 +56,8 @@ def without_one_backbone(scores: pd.DataFrame) -> pd.DataFrame:
 
 def at_their_best(scores: pd.DataFrame) -> pd.DataFrame:
     """
-    By task and model the variant with the best mean of `validation` and its means over the seeds: the test split
-    chooses nothing. Variants of the training itself, which not all models were given, are left out.
+    For each task and model, the variant with the best mean of `validation`, and its means over the seeds: the test
+    split chooses nothing. Variants of the training itself, which not all models were given, are left out.
     """
     scores = scores[~scores["variant"].astype(str).str.contains(TRAINING_VARIANT)]
     groups = scores.groupby(["task", "model", "variant"])
@@ -166,7 +166,7 @@ def layer_patterns(read: Read) -> str:
     cells, tasks = {}, {task: score_name(task) for task in dict.fromkeys(scores["task"])}
     for (task, variant), rows in scores.groupby(["task", "variant"]):
         name = LINEAR.get(task, "LL") if variant == DEFAULT else in_words(variant).removeprefix("layers ")
-        # Of models without linear layers, for which these fields mean nothing.
+        # These fields mean nothing for models without linear layers.
         name = " ".join(name.replace("conv_kernel=0 head_directions=both", "").split())
         cells.setdefault(name, {})[tasks[task]] = score_cell(task, rows["score"])
     order = sorted(cells, key=lambda name: (-len(name.split()[0]), name))

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_deploy.py` measured: what a document costs, by runtime and dtype."""
+"""Tables of `bench_deploy.py`: the cost of a document, by runtime and dtype."""
 
 from collections.abc import Iterable
 
@@ -10,9 +10,9 @@ from reports.names import BASE, BASE_LAYERS, COLORS
 from reports.registry import Read, picture, table
 
 
-# Of the whole models, and of those that are measured.
 # A BERT that reads pieces of a document, and ModernBERT's own layers computed by LION, with windows in linear time.
 PIECES, EXACT = "BERT in pieces", "ModernBERT-base exact"
+# Layers of the whole models; those that are measured have fewer.
 LAYERS = dict.fromkeys(("BERT", PIECES, "LION-LIT", "LION-S", "LION"), 12)
 LAYERS |= dict.fromkeys((BASE[0], EXACT, BASE[1]), BASE_LAYERS)
 SHOWN = ("BERT", "LION", *BASE)  # in the picture

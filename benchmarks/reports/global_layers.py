@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_global_layers.py` found."""
+"""Tables of `bench_global_layers.py`."""
 
 from collections import defaultdict
 

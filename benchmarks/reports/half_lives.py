@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_decays.py` found: half-lives before and after training."""
+"""Tables of `bench_decays.py`: half-lives before and after training."""
 
 import math
 import statistics

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_kernels.py` measured: attention alone."""
+"""Tables and pictures of `bench_kernels.py`: attention alone."""
 
 from collections import defaultdict
 from itertools import product

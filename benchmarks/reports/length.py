@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_length.py` found: a table for each task, and a picture of accuracy by length."""
+"""A table for each task of `bench_length.py`, and a picture of accuracy by length."""
 
 from collections import defaultdict
 

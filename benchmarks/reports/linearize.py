@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_linearize.py` measured: encoders with linear layers."""
+"""Tables of `bench_linearize.py`: encoders with linear layers."""
 
 from collections import defaultdict
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Where each table was measured."""
+"""The machine of each table."""
 
 from reports.registry import TABLES, Read, table
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_memory.py` measured: peak memory by length."""
+"""Tables and a picture of `bench_memory.py`: peak memory by length."""
 
 from measure import latest
 

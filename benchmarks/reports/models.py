@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_models.py` measured: training steps and inference of whole models."""
+"""Tables and a picture of `bench_models.py`: training steps and inference of whole models."""
 
 from collections import defaultdict
 from itertools import product
@@ -14,8 +14,8 @@ from reports.registry import Read, picture, table
 
 def model_rows(read: Read, source: str = "models") -> dict[tuple, dict]:
     """
-    By modality, size, mode and model a row with a `label` and a `ratio`: its time ÷ that of BERT or ViT on the same
-    day. Days are not equally fast: `median` is this ratio times BERT's time on the day on which most models ran.
+    A row for each modality, size, mode and model, with a `label` and a `ratio`: its time ÷ that of BERT or ViT on the
+    same day. Days are not equally fast: `median` is this ratio times BERT's time on the day on which most models ran.
     """
     days, found = defaultdict(dict), {}
     for row in read(source):

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_packing.py` measured: packed and padded batches."""
+"""A table of `bench_packing.py`: packed and padded batches."""
 
 from measure import latest
 

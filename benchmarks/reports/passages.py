@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_passages.py` found: passages of documents."""
+"""Tables of `bench_passages.py`: passages of documents."""
 
 from collections import defaultdict
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_pieces.py` measured: whole texts beside a BERT that reads pieces."""
+"""Tables of `bench_pieces.py`: whole texts beside a BERT that reads pieces."""
 
 from collections import defaultdict
 

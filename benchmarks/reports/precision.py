@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_precision.py` found: what a task loses, by runtime and dtype."""
+"""Tables of `bench_precision.py`: the loss of quality of each task, by runtime and dtype."""
 
 from measure import latest
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_quality.py` found: scores and times of mixers in one backbone."""
+"""Tables of `bench_quality.py`: scores and times of mixers in one backbone."""
 
 import math
 import statistics
@@ -27,8 +27,8 @@ def scores_of(
     read: Read, split: str, decays: str = "default", leave_out=NOT_COMPARED
 ) -> dict[str, dict[str, dict[int, float]]]:
     """
-    By task, model and seed: masked-LM loss in nats, or accuracy in per cent. The first training of a case counts,
-    since one was repeated on the docstrings of another day.
+    Scores by task, model and seed: masked-LM loss in nats, or accuracy in per cent. The first training of a case
+    counts, since one was repeated on the docstrings of another day.
     """
     found = {}
     rows = read("quality", initial_decays=decays)

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_images.py` and `bench_text.py` found, beside what was published."""
+"""Tables of `bench_images.py` and `bench_text.py`, beside published results."""
 
 import statistics
 from collections import defaultdict
@@ -10,9 +10,9 @@ from reports.registry import Read, table
 
 
 STAGES = {"equal steps": "Equal steps", "equal time": "Equal time: as many steps as take the Transformer's"}
-# By task of bench_images.py the column of the table.
+# The column of the table for each task of bench_images.py.
 IMAGES = {"7x7": "7 × 7 patches, test %", "14x14": "14 × 14 patches, test %"}
-# By task of bench_text.py the column, and how a score is told.
+# The column for each task of bench_text.py, and how a score is told.
 TEXTS = {
     "mlm": "masked LM, test accuracy %",
     "section": "section, test accuracy %",
@@ -20,7 +20,7 @@ TEXTS = {
     "sentiment": "ratings, test Pearson × 100",
     "documents": "part of the manual, test accuracy %",
 }
-# By contestant the scores of its seeds, in percent.
+# Scores of the seeds of each contestant, in percent.
 Scores = dict[str, list[float]]
 
 
@@ -97,7 +97,7 @@ def score_tables(
 
 
 def by_stage(rows: list[dict], titles: dict[str, str], score: str) -> dict[str, dict[str, Scores]]:
-    """By stage and title the scores of the seeds that did not choose."""
+    """The scores of the seeds that did not choose, by stage and title."""
     found = {stage: defaultdict(lambda: defaultdict(list)) for stage in STAGES}
     for key, title in titles.items():
         for row in rows:

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_retrieval.py` found: search in long documents."""
+"""Tables of `bench_retrieval.py`: search in long documents."""
 
 import math
 from collections import defaultdict

@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_search.py` tried and found: the trials, the choices, and the scores of three seeds of each choice."""
+"""Tables of `bench_search.py`: the trials, the choices, and the scores of three seeds of each choice."""
 
 import json
 from collections import defaultdict

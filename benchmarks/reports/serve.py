@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_serve.py` measured: requests per second."""
+"""Tables of `bench_serve.py`: requests per second."""
 
 from collections import defaultdict
 

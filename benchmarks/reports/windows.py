@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What `bench_windows.py` measured: attention in windows."""
+"""A table of `bench_windows.py`: attention in windows."""
 
 from collections import defaultdict
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 
-# By split the first part of the names of its two files; by file what it must be.
+# How the names of the two files of each split begin; the SHA-256 that each file must have.
 SPLITS = {"train": "train", "test": "t10k"}
 SHA256 = {
     "train-images-idx3-ubyte.gz": "b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7",

@@ -48,7 +48,7 @@ from pathlib import Path
 
 SPLITS = ("train", "validation", "test")
 HELD_OUT = 0.1  # of the groups, for validation and for the test each
-# By manual the package, its licence, and where its pages are in it.
+# The package of each manual, its licence, and where its pages are in it.
 MANUALS = {
     "linux": ("linux-doc", "GPL-2", "usr/share/doc/linux-doc-*/html"),
     "python": ("python3-doc", "PSF-2", "usr/share/doc/python3*/html"),
@@ -230,7 +230,7 @@ def records(text: str) -> Iterator[Message]:
 
 def described(packages: str, descriptions: str) -> Iterator[dict]:
     """
-    Of each package its `name`, `source`, `section`, sorted `tags` and description, `text`: long where there is one.
+    Each package's `name`, `source`, `section`, sorted `tags` and description, `text`: the long one if there is one.
 
     Args:
         packages, descriptions: records, as `Archives` has them. The first of a package, and of equal texts, counts.
@@ -251,7 +251,7 @@ def described(packages: str, descriptions: str) -> Iterator[dict]:
 
 
 def rated(archive: Path) -> Iterator[dict]:
-    """Of each sentence of a review in vaderSentiment's source distribution its `review`, `text` and mean `rating`."""
+    """The `review`, `text` and mean `rating` of each sentence of reviews in vaderSentiment's source distribution."""
     with tarfile.open(archive) as outer:
         inner = outer.extractfile(next(x for x in outer if x.name.endswith("hutto_ICWSM_2014.tar.gz"))).read()
     with tarfile.open(fileobj=io.BytesIO(inner)) as files:
@@ -268,7 +268,7 @@ def frequent(names: Iterable[str], least: float) -> set[str]:
 
 
 def rows_of(archives: Archives) -> dict[str, list[tuple[str, dict]]]:
-    """By task its rows, each with its group: a "text" and, but for the manuals, a "label"."""
+    """The rows of each task, each with its group: a "text" and, except for the manuals, a "label"."""
     pages = [
         page
         for manual, (package, _, place) in MANUALS.items()

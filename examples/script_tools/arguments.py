@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from datasets import IterableDataset
@@ -18,40 +19,32 @@ from configuration_lion import PRESETS
 RESUME, LAST = "--resume_from_checkpoint", "last"
 
 
+def option(help: str, default: object = None, **metadata: object) -> Any:
+    """A field of a dataclass of arguments; `choices` are its values, and `MISSING` as a default makes it required."""
+    return HfArg(help=help, default=default, metadata=metadata)
+
+
 @dataclass
 class ModelArguments:
-    model_name_or_path: str | None = HfArg(
-        default=None, help="Folder or Hub name of a model to start from. Not given: train from scratch."
+    model_name_or_path: str | None = option("Folder or Hub name of a model to start from. Not given: from scratch.")
+    config_name: str | None = option(f"Configuration to train from scratch: a folder, or one of {', '.join(PRESETS)}.")
+    config_overrides: str | None = option("Fields to change, as in hidden_size=128,num_hidden_layers=2.")
+    cache_dir: str | None = option("Folder for downloads and prepared data.")
+    attn_implementation: str | None = option("Kernel: auto (default), parallel, chunk, rnn or eager.")
+    dtype: str | None = option(
+        "Number format of the weights. Not given: as saved, or float32.",
+        choices=["auto", "bfloat16", "float16", "float32"],
     )
-    config_name: str | None = HfArg(
-        default=None, help=f"Configuration to train from scratch: a folder, or one of {', '.join(PRESETS)}."
-    )
-    config_overrides: str | None = HfArg(
-        default=None, help="Fields to change, as in hidden_size=128,num_hidden_layers=2."
-    )
-    cache_dir: str | None = HfArg(default=None, help="Folder for downloads and prepared data.")
-    attn_implementation: str | None = HfArg(
-        default=None, help="Kernel: auto (default), parallel, chunk, rnn or eager."
-    )
-    dtype: str | None = HfArg(
-        default=None,
-        help="Number format of the weights. Not given: as saved, or float32.",
-        metadata={"choices": ["auto", "bfloat16", "float16", "float32"]},
-    )
-    ignore_mismatched_sizes: bool = HfArg(
-        default=False, help="Initialise weights whose shapes differ, such as a head for other labels."
-    )
-    early_stopping_patience: int | None = HfArg(
-        default=None, help="Stop after this many evaluations without progress."
-    )
+    ignore_mismatched_sizes: bool = option("Initialise weights of other shapes, as of a head for other labels.", False)
+    early_stopping_patience: int | None = option("Stop after this many evaluations without progress.")
 
 
 @dataclass
 class DataArguments:
     """How much data to use."""
 
-    max_train_samples: int | None = HfArg(default=None, help="Use at most so many training examples.")
-    max_eval_samples: int | None = HfArg(default=None, help="Use at most so many validation examples.")
+    max_train_samples: int | None = option("Use at most so many training examples.")
+    max_eval_samples: int | None = option("Use at most so many validation examples.")
 
     def check(self, model_args: ModelArguments, training_args: TrainingArguments) -> None:
         """Raise a ValueError for arguments that make no sense, before anything is read."""
@@ -70,18 +63,18 @@ class DataArguments:
 class HubArguments(DataArguments):
     """Data of the Hub."""
 
-    dataset_name: str | None = HfArg(default=None, help="A dataset of the Hub, or a folder.")
-    dataset_config_name: str | None = HfArg(default=None, help="The configuration of that dataset.")
-    preprocessing_num_workers: int | None = HfArg(default=None, help="Processes that prepare the data.")
+    dataset_name: str | None = option("A dataset of the Hub, or a folder.")
+    dataset_config_name: str | None = option("The configuration of that dataset.")
+    preprocessing_num_workers: int | None = option("Processes that prepare the data.")
 
 
 @dataclass
 class FileArguments(DataArguments):
     """Files of one's own."""
 
-    train_file: str | None = HfArg(default=None, help="Training data of your own.")
-    validation_file: str | None = HfArg(default=None, help="Validation data of your own.")
-    predict_file: str | None = HfArg(default=None, help="Data to predict for, with --do_predict.")
+    train_file: str | None = option("Training data of your own.")
+    validation_file: str | None = option("Validation data of your own.")
+    predict_file: str | None = option("Data to predict for, with --do_predict.")
 
 
 def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
@@ -89,7 +82,7 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
     One object per dataclass, from `args` or the command line (`None`). The first may be a JSON or YAML file of
     arguments by name, which the arguments after it override.
     """
-    args = with_resume(sys.argv[1:] if args is None else args)
+    args = sys.argv[1:] if args is None else args
     if args and args[0].endswith((".json", ".yaml", ".yml")):
         recipe = yaml.safe_load(Path(args[0]).read_text(encoding="utf-8"))  # JSON is YAML, too
         if not isinstance(recipe, dict):
@@ -100,18 +93,11 @@ def parse_arguments(dataclasses: tuple, args: list[str] | None) -> tuple:
                 values = value if isinstance(value, list) else [value]
                 words += [f"--{name}", *(json.dumps(x) if isinstance(x, dict) else str(x) for x in values)]
         args = words + args[1:]
-    parser = HfArgumentParser(dataclasses)
+    parser = HfArgumentParser(dataclasses, conflict_handler="resolve")
+    how = "A folder, or nothing: go on from the last checkpoint in --output_dir that is complete."
+    parser.add_argument(RESUME, nargs="?", const=LAST, help=how)
     parser.set_defaults(logging_steps=0.05)  # a share of the steps: short trainings have curves, too
     return parser.parse_args_into_dataclasses(args)
-
-
-def with_resume(args: list[str]) -> list[str]:
-    """A bare `--resume_from_checkpoint` says "last"."""
-    words = []
-    for word, following in zip(args, [*args[1:], "--"], strict=True):
-        is_bare = word == RESUME and following.startswith("--")
-        words += [word, LAST] if is_bare else [word]
-    return words
 
 
 def check_arguments(model_args: ModelArguments, training_args: TrainingArguments, can_predict: bool = False) -> None:

@@ -47,9 +47,7 @@ def asked_checkpoint(training_args: TrainingArguments) -> str | None:
             raise ValueError(f"{RESUME}: --output_dir {output_dir} has no complete checkpoint. Leave the option out.")
         return checkpoint
     if not os.path.isdir(asked):
-        raise ValueError(
-            f"{RESUME} {asked} is no folder. Leave out the name to go on from the last one in --output_dir."
-        )
+        raise ValueError(f"{RESUME} {asked} is no folder. Leave out the name to go on from the last in --output_dir.")
     if not is_whole(asked):
         whole = last_whole_checkpoint(Path(asked).parent)
         raise ValueError(
@@ -79,9 +77,8 @@ def check_same_model(checkpoint: str, config: PreTrainedConfig) -> None:
     names = {f.name for f in fields(config)} - {f.name for f in fields(PreTrainedConfig)} | {"id2label"}
     names = {name for name in names if name != "chunk_size" and not name.endswith("_token_id")}
     # As JSON, where a tuple and a list are the same.
-    saved, asked = (
-        json.loads(c.to_json_string(use_diff=False)) for c in (AutoConfig.from_pretrained(checkpoint), config)
-    )
+    configs = (AutoConfig.from_pretrained(checkpoint), config)
+    saved, asked = (json.loads(x.to_json_string(use_diff=False)) for x in configs)
     if different := [name for name in sorted(names) if saved.get(name) != asked.get(name)]:
         changes = ", ".join(f"{name} {saved.get(name)} (now {asked.get(name)})" for name in different)
         raise ValueError(

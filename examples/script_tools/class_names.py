@@ -4,9 +4,9 @@
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from datasets import Dataset, List
+from datasets import ClassLabel, Dataset, List
 from transformers import PreTrainedConfig
 
 from .arguments import ModelArguments
@@ -42,6 +42,13 @@ def label_names(dataset: Dataset, column: str, what: str) -> list:
 
     labels = enumerate(dataset[column], start=1)
     return [[name(x, row) for x in label] if is_list else name(label, row) for row, label in labels]
+
+
+def all_names(dataset: Dataset, column: str, what: str) -> list[str]:
+    """The names of all classes of a column, in order: of its `ClassLabel`, or those that `label_names` finds."""
+    found, feature = label_names(dataset, column, what), dataset.features[column]
+    feature = feature.feature if isinstance(feature, List) else feature
+    return feature.names if isinstance(feature, ClassLabel) else in_order(first_places(found, found))
 
 
 def has_fractions(dataset: Dataset, column: str) -> bool:
@@ -81,19 +88,11 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (name != "O", name.partition("-")[::-1] if name[1:2] == "-" else ("", name)))
 
 
-def number_names(
-    places: Mapping[str, str], names: Iterable[str], what: str, has_numbers: bool = False
-) -> dict[str, int]:
+def number_names(places: dict[str, str], names: Iterable[str], what: str, has_numbers: bool = False) -> dict[str, int]:
     """
-    The number of each label of the data.
-
-    Args:
-        places: the labels of the data, by `label_names`, with the place where each is first.
-        names: the names of all classes, in order. what: has them; for the message.
-        has_numbers: whether the data may have numbers of classes instead, if no name is a whole number.
-
-    Raises:
-        ValueError: if the data has a label that is neither, or the name of two classes.
+    The number of each label of the data, among the names of all classes of `what`, in order. `places` has the labels,
+    by `label_names`, each with the place where it is first. With `has_numbers` they may be numbers of classes instead,
+    if no name is a whole number. A ValueError for a label that is neither, or the name of two classes.
     """
     names = [class_name(name) for name in names]
     ids = {name: i for i, name in enumerate(names)}
@@ -111,12 +110,8 @@ def number_names(
 
 def set_labels(config: PreTrainedConfig, names: list[str], model_args: ModelArguments, head: str, what: str) -> None:
     """
-    Give the model the classes `names`, unless it is a trained one that knows them all. A ValueError if it has others
-    and no new head was asked for.
-
-    Args:
-        head: the end of the names of classes of models that have trained weights for the labels of `config`.
-        what: has these classes; for the message.
+    Give the model the classes `names` of `what`, unless it is a trained one that knows them all. A ValueError if it
+    has others and no new head was asked for. Models whose class ends with `head` have weights for their labels.
     """
     has_head = any(name.endswith(head) for name in config.architectures or [head])
     known = [class_name(name) for name in config.id2label.values()]

@@ -14,6 +14,7 @@ from .class_names import class_name
 
 
 logger = logging.get_logger(__name__)
+UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)  # SyntaxError: a broken PNG
 IMAGES = tuple(sorted(ending for ending, kind in Image.registered_extensions().items() if kind in Image.OPEN))
 
 
@@ -63,7 +64,7 @@ def read_image(file: dict | bytes, mode: str) -> Image.Image | None:
     try:
         with Image.open(BytesIO(Path(path).read_bytes() if data is None else data)) as image:
             return with_8_bits(image).convert(mode)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
+    except UNREADABLE as error:
         name = path or f"An image of {len(data)} bytes"
         logger.warning_once(f"{name} cannot be read ({error}). It is left out: fix or remove it.")
         return None

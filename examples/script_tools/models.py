@@ -5,8 +5,8 @@ import copy
 from difflib import get_close_matches
 from pathlib import Path
 
-import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from tokenization_lion import lion_image_processor
+from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 import modeling_lion  # noqa: F401  (the Auto classes and pipelines know LION from here on)
 from configuration_lion import PRESETS, LionConfig, lion_preset
@@ -73,11 +73,24 @@ def load_model(auto_class: type, model_args: ModelArguments, config: PreTrainedC
     if model_args.model_name_or_path is not None:
         options |= {"cache_dir": model_args.cache_dir, "ignore_mismatched_sizes": model_args.ignore_mismatched_sizes}
         return auto_class.from_pretrained(model_args.model_name_or_path, config=config, **options)
-    dtype = options.pop("dtype", "auto")
-    return auto_class.from_config(config, **options, **({} if dtype == "auto" else {"dtype": getattr(torch, dtype)}))
+    if options.get("dtype") == "auto":
+        del options["dtype"]
+    return auto_class.from_config(config, **options)
 
 
 def load_tokenizer(model_args: ModelArguments):
     """The tokenizer of a trained model, which pads at the end: positions in texts are counted from the left."""
     name, cache_dir = model_args.model_name_or_path, model_args.cache_dir
     return AutoTokenizer.from_pretrained(name, cache_dir=cache_dir, padding_side="right")
+
+
+def load_processor(model_args: ModelArguments, config: PreTrainedConfig, segmentation: bool = False):
+    """The model's image processor, or a new one. For segmentation, one of another task gives its colours only."""
+    name, colours = model_args.model_name_or_path, {}
+    if name is not None:
+        saved = AutoImageProcessor.from_pretrained(name, cache_dir=model_args.cache_dir)
+        if not segmentation or hasattr(saved, "post_process_semantic_segmentation"):
+            return saved
+        names = ("do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std", "resample")
+        colours = {name: getattr(saved, name) for name in names if getattr(saved, name, None) is not None}
+    return lion_image_processor(config, segmentation=segmentation, **colours)

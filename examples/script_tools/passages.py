@@ -39,7 +39,7 @@ READINGS = {
 
 
 @dataclass(frozen=True)
-class Document:  # no tuple, which the Trainer takes apart
+class SplitDocument:  # no tuple, which the Trainer takes apart
     name: str
     passages: list[str]
 
@@ -67,7 +67,7 @@ class Row:
     spans: list[tuple[int, int, int]]
 
 
-def read_documents(path: str | Path) -> list[Document]:
+def read_documents(path: str | Path) -> list[SplitDocument]:
     """
     Documents of a JSONL file with `name` and `text`, split into passages, or with `name` and `passages`.
 
@@ -86,7 +86,7 @@ def read_documents(path: str | Path) -> list[Document]:
             if isinstance(passages, str):
                 raise TypeError("`passages` is one text")
             texts = [" ".join(passage.split()) for passage in passages]
-            documents.append(Document(str(content["name"]), [text for text in texts if text]))
+            documents.append(SplitDocument(str(content["name"]), [text for text in texts if text]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f'{path}, line {number}: give {{"name": …, "text": …}} or {{"name": …, "passages": […]}}; got '
@@ -105,8 +105,8 @@ def first_sentence(passage: str) -> str | None:
 
 
 def take_queries(
-    documents: Iterable[Document], generator: random.Random, share: float, at_most: int | None = None
-) -> tuple[list[Document], list[Query]]:
+    documents: Iterable[SplitDocument], generator: random.Random, share: float, at_most: int | None = None
+) -> tuple[list[SplitDocument], list[Query]]:
     """
     The documents without the sentences that are queries, and those. `share` of the passages that begin with a sentence
     lose it, but at most so many of a document.
@@ -120,14 +120,14 @@ def take_queries(
             chosen = sorted(generator.sample(chosen, at_most))
         queries += [Query(found[n], name, count + n) for n in chosen]
         changed.append(
-            Document(name, [p[len(found[n]) :].strip() if n in chosen else p for n, p in enumerate(passages)])
+            SplitDocument(name, [p[len(found[n]) :].strip() if n in chosen else p for n, p in enumerate(passages)])
         )
         count += len(passages)
     return changed, queries
 
 
 def make_rows(
-    tokenizer: PreTrainedTokenizerBase, documents: Sequence[Document], reading: str, longest: int
+    tokenizer: PreTrainedTokenizerBase, documents: Sequence[SplitDocument], reading: str, longest: int
 ) -> list[Row]:
     """
     What is read of documents in one of `READINGS`. The vector of passage n has the index n, counted over all; in one
@@ -207,8 +207,8 @@ def text_rows(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], longest:
     return [Row(ids, [(0, len(ids), n)]) for n, ids in enumerate(encoded["input_ids"])]
 
 
-def owners_of(documents: Iterable[Document]) -> Tensor:
-    """Of every passage the index of its document, `(passages,)`."""
+def owners_of(documents: Iterable[SplitDocument]) -> Tensor:
+    """The index of each passage's document, `(passages,)`."""
     return torch.tensor([n for n, document in enumerate(documents) for _ in document.passages])
 
 
@@ -221,7 +221,7 @@ def ndcg(scores: Tensor, answers: Tensor) -> Tensor:
 def score_queries(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
-    documents: Sequence[Document],
+    documents: Sequence[SplitDocument],
     queries: Sequence[Query],
     reading: str,
 ) -> dict[str, Tensor]:

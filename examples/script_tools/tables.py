@@ -7,8 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 
@@ -85,36 +84,29 @@ def load_files(
     datasets = {}
     for split, file in files.items():
         kind, what = FILE_TYPES[Path(file).suffix], f"--{split}_file {file}"
-        with named_errors(what, kind):
+        try:
             if kind == "csv" and streaming:
-                datasets[split] = IterableDataset.from_generator(read_csv, gen_kwargs={"file": file, "what": what})
-            elif kind == "csv" or kind != "text" and streaming is None:
-                datasets[split] = READERS[kind](file, what)
-            else:
+                dataset = IterableDataset.from_generator(read_csv, gen_kwargs={"file": file, "what": what})
+            elif kind == "csv":
+                dataset = to_dataset(list(read_csv(file, what)), what)
+            elif kind == "text" or streaming is not None:
                 options = {"streaming": bool(streaming), "cache_dir": cache_dir}
-                datasets[split] = load_dataset(kind, data_files={split: file}, split=split, **options)
-            if streaming or not len(datasets[split]):
-                next(iter(datasets[split]))
-        check_columns(datasets[split], columns, what, has_values=streaming is None)
+                dataset = load_dataset(kind, data_files={split: file}, split=split, **options)
+            else:
+                dataset = to_dataset(read_json(file, what), what) if kind == "json" else read_parquet(file)
+            has_rows = next(iter(dataset), None) if streaming else len(dataset)
+        except (DatasetsError, ValueError, NotImplementedError) as error:  # what pyarrow raises are ValueErrors
+            if what in str(error):
+                raise
+            cause: BaseException = error
+            while (inner := cause.__cause__ or cause.__context__) is not None:
+                cause = inner
+            raise ValueError(f"{what} cannot be read as {kind}: {cause}") from error
+        if not has_rows:
+            raise ValueError(f"{what} has no rows: give a file that has some.")
+        check_columns(dataset, columns, what, has_values=streaming is None)
+        datasets[split] = dataset
     return (IterableDatasetDict if streaming else DatasetDict)(datasets)
-
-
-@contextmanager
-def named_errors(what: str, kind: str) -> Iterator[None]:
-    """Raise a ValueError that names the file for what is wrong in it."""
-    try:
-        yield
-    except StopIteration:
-        raise ValueError(f"{what} has no rows: give a file that has some.") from None
-    except (DatasetsError, ValueError, NotImplementedError) as error:  # what pyarrow raises are ValueErrors
-        if what in str(error):
-            raise
-        cause = error
-        while cause.__cause__ is not None or cause.__context__ is not None:
-            cause = cause.__cause__ or cause.__context__
-        if isinstance(cause, StopIteration):
-            raise ValueError(f"{what} has no rows: give a file that has some.") from None
-        raise ValueError(f"{what} cannot be read as {kind}: {cause}") from error
 
 
 def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
@@ -122,7 +114,7 @@ def read_csv(file: str, what: str) -> Iterator[dict[str, str | None]]:
     csv.field_size_limit(sys.maxsize)
     with open(file, encoding="utf-8-sig", newline="") as lines:
         reader = csv.reader(lines, strict=True)
-        names = next(reader)
+        names = next(reader, [])
         if len(names) == 1 and (found := [x for x in (";", "\t") if x in names[0]]):
             raise ValueError(f"{what} has one column, {names[0]!r}: separate columns by commas, not by {found[0]!r}.")
         if len({*names}) < len(names):
@@ -172,19 +164,12 @@ def to_dataset(rows: list[dict] | dict, what: str) -> Dataset:
     return Dataset.from_dict(columns)
 
 
-def read_parquet(file: str, what: str) -> Dataset:
+def read_parquet(file: str) -> Dataset:
     """Without a cache, which may be of an earlier file of this name; categories become their values."""
     table = parquet.read_table(file)
     is_category = pyarrow.types.is_dictionary
     fields = [x.with_type(x.type.value_type) if is_category(x.type) else x for x in table.schema]
     return Dataset(table.cast(pyarrow.schema(fields, table.schema.metadata)))
-
-
-READERS: dict[str, Callable[[str, str], Dataset]] = {
-    "csv": lambda file, what: to_dataset(list(read_csv(file, what)), what),
-    "json": lambda file, what: to_dataset(read_json(file, what), what),
-    "parquet": read_parquet,
-}
 
 
 def check_columns(
@@ -209,15 +194,6 @@ def check_texts(dataset: Dataset, columns: Iterable[str], what: str) -> None:
             raise ValueError(f"{what} has {dtype} in the column {column!r}, where texts are read: quote them.")
 
 
-def text_columns(rows: list[Mapping]) -> list[str]:
-    """The columns that are of texts in these rows, not of numbers."""
-    columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in dict.fromkeys(chain(*rows))}
-    is_text = lambda values: values and all(isinstance(x, str) for x in values)
-    return [
-        name for name, x in columns.items() if is_text(x) and (name == "text" or not all(map(NUMBER.fullmatch, x)))
-    ]
-
-
 def find_texts(
     dataset: Dataset | IterableDataset,
     what: str,
@@ -233,12 +209,14 @@ def find_texts(
         check_columns(dataset, given, what)
         return tuple(given)
     rows = [{name: x for name, x in row.items() if name != "label"} for row in islice(dataset, 1000)]
-    texts = text_columns(rows)
-    if len(rows[0]) == 1 and not any(x is not None for row in rows for x in row.values()):
-        texts = [*rows[0]]  # rows may be empty at first
+    columns = {name: [row[name] for row in rows if row.get(name) is not None] for name in dict.fromkeys(chain(*rows))}
+    texts = [name for name, values in columns.items() if values and all(isinstance(x, str) for x in values)]
+    texts = [name for name in texts if name == "text" or not all(map(NUMBER.fullmatch, columns[name]))]
+    if len(columns) == 1 and not any(columns.values()):
+        texts = [*columns]  # rows may be empty at first
     texts = next((names for names in (("text",), *pairs) if {*names} <= {*texts}), tuple(texts))
     if len(texts) != 1 and texts not in pairs:
-        among = ", ".join(dataset.column_names or rows[0])
+        among = ", ".join(dataset.column_names or columns)
         raise ValueError(f"{what} has {len(texts)} columns of texts among {among}: name the one to read{how}.")
     return texts
 
@@ -257,9 +235,9 @@ def load_texts(file: str, texts: tuple[str, ...], labels: tuple[str, ...], folde
     `read_text_files` takes it.
     """
     files, what = check_files({"train": file}, TABLES), f"--train_file {file}"
-    dataset = load_files(files, texts + labels)["train"].select_columns([*texts, *labels])
+    dataset = load_files(files, texts + labels)["train"]
     check_texts(dataset, texts, what)
-    return read_text_files(dataset, texts, what, folder)
+    return read_text_files(dataset, texts, what, folder).select_columns([*texts, *labels])
 
 
 def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder: str | None) -> Dataset:
@@ -285,5 +263,5 @@ def read_text_files(dataset: Dataset, columns: Iterable[str], what: str, folder:
                 texts[row] = read_text(Path(folder, name))
             except (OSError, ValueError) as error:
                 raise ValueError(f"{what} row {row + 1}: the file {name!r} cannot be read: {error}") from None
-        dataset = Dataset.from_dict({x: texts if x == column else dataset[x][:] for x in dataset.column_names})
+        dataset = dataset.remove_columns(column).add_column(column, texts)
     return dataset

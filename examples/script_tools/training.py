@@ -4,7 +4,6 @@
 import base64
 import copy
 import json
-import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -58,8 +57,10 @@ class EpochCallback(TrainerCallback):
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """The share of rows whose largest logit is that of the label."""
-    return {"accuracy": float((prediction.predictions.argmax(axis=-1) == prediction.label_ids).mean())}
+    """The share of labels that are predicted, of those that count (not -100). Predictions are logits, or classes."""
+    answers, labels = prediction.predictions, prediction.label_ids
+    answers = answers.argmax(axis=-1) if answers.ndim > labels.ndim else answers
+    return {"accuracy": float((answers == labels)[labels != -100].mean())}
 
 
 class Setup(NamedTuple):
@@ -123,9 +124,7 @@ def train(trainer: Trainer, checkpoint: str | None) -> None:
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
     trainer.save_state()
-    if trainer.is_world_process_zero() and any(
-        {"loss", "eval_loss"} & {*entry} for entry in trainer.state.log_history
-    ):
+    if trainer.is_world_process_zero() and any({"loss", "eval_loss"} & {*x} for x in trainer.state.log_history):
         draw_log(Path(trainer.args.output_dir) / "training.png", trainer.state.log_history)
     save_metrics(trainer, "train", result.metrics)
 
@@ -157,20 +156,13 @@ def save_rows(trainer: Trainer, answers: list[dict], rows: Iterable[dict] | None
             while name in answer or name in given:
                 name = f"given_{name}"
             given[name] = value
-        lines.append(json.dumps(plain(given | answer), ensure_ascii=False, allow_nan=False) + "\n")
+        values = json.loads(json.dumps(given | answer, default=as_text), parse_constant=lambda name: None)  # no NaN
+        lines.append(json.dumps(values, ensure_ascii=False) + "\n")
     save_text(trainer, "predictions.jsonl", "".join(lines))
 
 
-def plain(value: object) -> object:
-    """A value as JSON can have it: dates in ISO's format, bytes in base 64, numbers that are none as null."""
-    if isinstance(value, dict):
-        return {str(name): plain(x) for name, x in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(x) for x in value]
+def as_text(value: object) -> str:
+    """What JSON has no form for: bytes in base 64, dates in ISO's format."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

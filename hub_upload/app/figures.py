@@ -49,7 +49,7 @@ def reach_figure(heads: Sequence[Head]) -> Figure:
     """How many tokens reach a token, by layer and head."""
     layers = list(dict.fromkeys(head.layer for head in heads))
     reach = torch.tensor([head.tokens for head in heads]).view(len(layers), -1)
-    ways = [head.reads for head in heads if head.layer == layers[0]]
+    directions = [head.reads for head in heads if head.layer == layers[0]]
     figure = new_figure(9, 1.5 + 0.36 * len(layers))
     axis = figure.subplots()
     norm = LogNorm(1, max(2, float(reach.max())))
@@ -60,8 +60,8 @@ def reach_figure(heads: Sequence[Head]) -> Figure:
             number = f"{value:.1f}" if value < 100 else f"{value:,.0f}"
             axis.text(column, row, number, ha="center", va="center", color=color, fontsize=9)
     axis.set_yticks(range(len(layers)), [f"layer {layer}" for layer in layers])
-    arrows = {"what precedes": "←", "what follows": "→", "both ways": "↔"}
-    axis.set_xticks(range(len(ways)), [f"{n} {arrows[way]}" for n, way in enumerate(ways, 1)])
+    arrows = {"what precedes": "←", "what follows": "→", "both directions": "↔"}
+    axis.set_xticks(range(len(directions)), [f"{n} {arrows[reads]}" for n, reads in enumerate(directions, 1)])
     axis.set_xlabel("head")
     axis.set_title("Tokens that reach a token (median over the tokens)")
     bare(axis)

@@ -168,12 +168,12 @@ def build_search(served: Served) -> None:
 
 
 def found_html(found: panels.Found) -> str:
-    """How far reading is, what was left out, and the passages that were found with their documents and places."""
+    """How far reading is, what was left out, and the passages that were found with their documents and locations."""
     notes = [] if found.share == 1 else [f"Read {found.share:.0%}; the best so far:"]
     notes += [f"Left out: {reason}" for reason in found.left_out]
     passages = []
-    for score, document, place, text in found.answers:
-        where = place if place.startswith(document) else f"{document} · {place}"
+    for score, document, location, text in found.answers:
+        where = location if location.startswith(document) else f"{document} · {location}"
         words = f"<b>{score:.2f}</b> {html.escape(where)}<p>{html.escape(text)}</p>"
         passages.append(f'<div class="passage">{words}</div>')
     return "".join([*(f"<p>{html.escape(note)}</p>" for note in notes), *passages])
@@ -201,7 +201,7 @@ def build_heads(served: Served) -> None:
                 *(gradio.Slider(1, n, n // 2 + 1, step=1, label=f"{x} of the patch") for x, n in sides),
             ]
             button = gradio.Button("Look", variant="primary", elem_id="look")
-    note = "Heads read what precedes a token (←), what follows it (→), or both ways (↔). "
+    note = "Heads read what precedes a token (←), what follows it (→), or both (↔). "
     if window := served.model.config.local_window:
         note += f"In linear layers, attention weights are of the softmax over {window} tokens on each side, too. "
     if others := served.model.config.num_hidden_layers - len(layers):

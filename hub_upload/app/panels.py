@@ -43,7 +43,7 @@ LENGTHS = (128, 512, 2048, 8192)
 REPEATS, SECONDS_PER_LENGTH = 5, 10
 # What is shown of heads, and its name in an `AttentionReport`.
 SHOWN = {"attention weights": "attention", "decay masks": "mask"}
-WAYS = {"both": ("both ways",), "alternate": ("what precedes", "what follows")}
+DIRECTIONS = {"both": ("both directions",), "alternate": ("what precedes", "what follows")}
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class Head(NamedTuple):
     One head of one layer, both counted from 1.
 
     Attributes:
-        reads: which way.
+        reads: in which direction.
         tokens: how many tokens reach a token, each weighted by its decay; the median over all tokens.
     """
 
@@ -362,9 +362,9 @@ def rows_of(reports: list[AttentionReport | None], layer: int, shown: str) -> Te
 
 
 def heads_of(served: Served, reports: list[AttentionReport | None]) -> list[Head]:
-    ways = WAYS[served.model.config.head_directions]
+    directions = DIRECTIONS[served.model.config.head_directions]
     return [
-        Head(layer, head + 1, ways[head % len(ways)], tokens)
+        Head(layer, head + 1, directions[head % len(directions)], tokens)
         for layer, report in enumerate(reports, 1)
         if report is not None
         for head, tokens in enumerate(report.receptive_field[0].median(-1).values.tolist())

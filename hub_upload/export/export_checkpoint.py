@@ -248,7 +248,7 @@ def export_branch(
 
 
 def as_subgraph(graph, name: str, inputs: list):
-    """A graph as a branch of an `If`, which reads the values around it in the place of its inputs."""
+    """A graph as a branch of an `If`, which reads values of the graph around it instead of inputs."""
     import onnx_ir
 
     for own, outer in zip(graph.inputs, inputs, strict=True):

@@ -1,8 +1,9 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Run exported graphs in ONNX Runtime or OpenVINO, as functions of tensors."""
 
+import threading
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,7 +23,7 @@ PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
 FEW = 4096
 # How the names of the files of a graph begin, with those of its weights.
 GRAPH_FILES = ("model.onnx", "openvino_model.")
-# The place of the precision in OpenVINO's file.
+# Where OpenVINO's file has the precision.
 PRECISION = ["runtime_options", "INFERENCE_PRECISION_HINT"]
 
 
@@ -46,7 +47,8 @@ class ExportedModel(nn.Module):
         ValueError: if there is neither file in the folder.
         ImportError: if the runtime is not installed.
 
-    `cancel()` makes a forward pass that another thread runs end with an error of the runtime.
+    `cancel()` makes the forward pass that another thread runs, or begins, end with an error of the runtime, as soon as
+    the operation of the graph ends that is computed. So do all later ones until `resume()`.
 
     Example:
 
@@ -69,7 +71,7 @@ class ExportedModel(nn.Module):
         check_installed("export", [PACKAGES[formats[0]]])
         open_session = {"onnx": open_onnx, "openvino": open_openvino}[formats[0]]
         opened = open_session(folder / FILES[formats[0]], threads)
-        self.input_names, self.output_names, self.compute, self.cancel = opened
+        self.input_names, self.output_names, self.compute, self.cancel, self.resume = opened
 
     def forward(
         self,
@@ -130,11 +132,9 @@ def open_onnx(path: Path, threads: int):
     inputs, outputs = ([x.name for x in both] for both in (session.get_inputs(), session.get_outputs()))
     run = onnxruntime.RunOptions()
 
-    def compute(feeds: dict) -> list:
-        run.terminate = False
-        return session.run(outputs, feeds, run)
-
-    return inputs, outputs, compute, lambda: setattr(run, "terminate", True)
+    compute = lambda feeds: session.run(outputs, feeds, run)
+    terminate = partial(setattr, run, "terminate")
+    return inputs, outputs, compute, partial(terminate, True), partial(terminate, False)
 
 
 @cache
@@ -158,10 +158,17 @@ def open_openvino(path: Path, threads: int):
         options[PRECISION[-1]] = model.get_rt_info(PRECISION).astype(str)
     model = core.compile_model(model, "CPU", options)
     inputs, outputs = ([x.get_any_name() for x in both] for both in (model.inputs, model.outputs))
-    request = model.create_infer_request()
+    request, is_cancelled = model.create_infer_request(), threading.Event()
 
     def compute(feeds: dict) -> list:
-        found = request.infer(feeds)
-        return [found[i].copy() for i in range(len(outputs))]
+        request.start_async(feeds)
+        if is_cancelled.is_set():  # perhaps before the start, when there was nothing to cancel
+            request.cancel()
+        request.wait()
+        return [request.get_output_tensor(i).data.copy() for i in range(len(outputs))]
 
-    return inputs, outputs, compute, request.cancel
+    def cancel() -> None:
+        is_cancelled.set()
+        request.cancel()
+
+    return inputs, outputs, compute, cancel, is_cancelled.clear

@@ -29,14 +29,14 @@ from ..verify import Verification
 TEMPLATE = Path(__file__).with_name("model_card.md")
 TAGS = ("lion", "linear-attention", "custom_code")
 GROWTH = "time and memory grow with"
-# By form of linear attention: what it does, and what its cost grows with.
+# What each form of linear attention does, and what its cost grows with.
 FORMS = {
     "auto": ("the fastest of the others; the default", ""),
     "parallel": ("the full attention matrix", "the square of the length"),
     "chunk": ("small matrices inside chunks, one state per direction between them", "the length"),
     "rnn": ("two recurrences, token by token", "the length"),
 }
-# By Auto class: what the head does, in words, and the Hub's `pipeline_tag`, by modality.
+# What the head of each Auto class does, in words, and the Hub's `pipeline_tag`, by modality.
 TASKS = {
     "AutoModel": (
         "",
@@ -55,7 +55,7 @@ TASKS = {
     "AutoModelForAudioClassification": ("audio classification", {"audio": "audio-classification"}),
     "AutoModelForCTC": ("speech recognition", {"audio": "automatic-speech-recognition"}),
 }
-# By class of sentence-transformers.
+# The Hub's `pipeline_tag` of each class of sentence-transformers.
 ENCODER_TAGS = {"SentenceTransformer": "sentence-similarity", "CrossEncoder": "text-ranking"}
 WITHOUT_PIPELINE = {  # in transformers
     "AutoModelForQuestionAnswering",

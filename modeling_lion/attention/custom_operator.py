@@ -27,13 +27,13 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
-from ..private_apis import is_dispatch_watched
-from .numerics import accumulation_dtype, needs_grad, save_for_backward, saved_for_backward, without_autocast
+from ..private_apis import num_dispatch_modes
+from .numerics import accumulation_dtype, save_for_backward, saved_for_backward, without_autocast
 from .plain import run_plain
 
 
-# Of the operators. Code that was loaded from beside weights has a namespace of its own: torch takes an operator that
-# is defined again from the models that compute with it.
+# Namespace of the operators. Code that was loaded from beside weights has a namespace of its own: torch takes an
+# operator that is defined again from the models that compute with it.
 NAMESPACE = "lion" if __name__.startswith("modeling_lion.") else f"lion_{crc32(__name__.encode()):08x}"
 INPUTS = "Tensor query, Tensor key, Tensor value, Tensor? forward, Tensor? backward"
 BACKWARD_SCHEMA = (
@@ -51,7 +51,7 @@ def attention_operator(
     num_saved: int,
     empty_like: Callable = torch.empty_like,
     is_direct: bool = False,
-) -> Callable:
+) -> "Operator":
     """
     The operator `lion::<name>`, described above.
 
@@ -69,8 +69,7 @@ def attention_operator(
             short text, where nobody follows which operators compute. They then take a `plan` by name.
 
     Returns:
-        The operator. Its attribute `without_dispatcher` takes the same arguments and gives
-        what to call with them and a `plan` (attention/plan.py) instead, or `None`.
+        The operator, with what `is_direct` allows to call instead.
     """
     results = ", ".join(["Tensor"] * (2 + num_saved))
     schema = f"({INPUTS}, int chunk_size, str division, str head_directions) -> ({results})"
@@ -132,30 +131,48 @@ def attention_operator(
         return *[g if needed else None for g, needed in zip(grads, needs, strict=True)], None, None, None
 
     operator.register_autograd(differentiate, setup_context=setup_context)
+    if not is_direct:
+        return Operator(operator)
 
-    # The operator without the dispatcher. Tools that draw graphs show the names of such classes.
-    def setup_planned(ctx, inputs, output):
+    # Without `setup_context`: torch inspects the signature of `forward` in every call then.
+    def keep_and_compute(ctx, *inputs):
         *inputs, ctx.plan = inputs
+        output = compute(*inputs, ctx.plan)
         setup_context(ctx, inputs, output)
+        return output
 
     def backward(ctx, *grads):
         return *differentiate(ctx, *grads), None
 
-    methods = {"forward": compute, "setup_context": setup_planned, "backward": backward}
-    function = type(f"lion_{name}", (torch.autograd.Function,), {x: staticmethod(f) for x, f in methods.items()})
+    # Tools that draw graphs show the names of such classes.
+    methods = {"forward": staticmethod(keep_and_compute), "backward": staticmethod(backward)}
+    return Operator(operator, compute, type(f"lion_{name}", (torch.autograd.Function,), methods))
 
-    def without_dispatcher(*inputs):
-        if not is_direct or is_followed(inputs[0]):
+
+class Operator:
+    """An operator, and what computes the same without torch's dispatcher, without and with gradients, if anything."""
+
+    def __init__(
+        self,
+        operator: Callable,
+        compute: Callable | None = None,
+        function: type[torch.autograd.Function] | None = None,
+    ):
+        self.operator, self.compute, self.function = operator, compute, function
+
+    def __call__(self, *inputs):
+        return self.operator(*inputs)
+
+    def without_dispatcher(self, x: Tensor) -> Callable | None:
+        """What to call for inputs like `x`, in this grad mode; `None` where the dispatcher has to see them."""
+        if self.compute is None or is_followed(x):
             return None
-        return function.apply if torch.is_grad_enabled() and needs_grad(*inputs) else compute
-
-    operator.without_dispatcher = without_dispatcher
-    return operator
+        return self.function.apply if torch.is_grad_enabled() else self.compute
 
 
 def is_followed(x: Tensor) -> bool:
     """Whether anybody follows which operators compute: a subclass of tensors, a compiler, or a mode."""
-    return type(x) is not Tensor or torch.compiler.is_compiling() or is_dispatch_watched()
+    return type(x) is not Tensor or torch.compiler.is_compiling() or num_dispatch_modes() > 0
 
 
 def gradients_of_plain(

@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-The decay mask of bidirectional linear attention: the one place where it is defined (SPEC §2).
+The decay mask of bidirectional linear attention: here alone it is defined (SPEC §2).
 
 Going from key j to query i, the decay of the **source** j and of every token between counts, that of i does not:
 
@@ -10,7 +10,7 @@ Every step from a token to its neighbour has a log decay: `forward` for the step
 step from t to t - 1 (SPEC §2, edge view). With P_i = Σ_{k<i} forward_k and Q_i = Σ_{k≤i} backward_k the mask is
 M_ij = exp(P_i - P_j) below the diagonal and exp(Q_j - Q_i) above it. In SPEC §2 both log decays are log λ. They differ
 at a border between packed sequences, where the forward log decay of the last token and the backward one of the first
-token are -inf, and in heads that read one way only (SPEC §11), where all log decays of the other direction are -inf.
+token are -inf, and in heads of one direction (SPEC §11), where all log decays of the other direction are -inf.
 
 Four words name parts of a sequence or of a computation:
 
@@ -209,14 +209,14 @@ def mask_of(differences: Callable, forward: Tensor, backward: Tensor, is_below: 
 
 
 def differences_in_chunk(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-    """Of `(..., chunk)`: `(..., chunk, chunk)` each."""
+    """Differences of the sums in each chunk, forward and backward: `(..., chunk)` becomes `(..., chunk, chunk)`."""
     sums = chunk_sums(forward, backward)
     below = sums.from_start.unsqueeze(-1) - sums.from_start.unsqueeze(-2)
     return below, sums.to_start.unsqueeze(-2) - sums.to_start.unsqueeze(-1)
 
 
 def differences_between_chunks(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-    """Of `(..., n, chunk)`: `(..., n, chunk, n * chunk)` each."""
+    """Differences of the sums between chunks: `(..., n, chunk)` becomes `(..., n, chunk, n * chunk)`."""
     sums = chunk_sums(forward, backward)
     # Sums up to each chunk, counted from the start of chunk n: large only where the mask is 0 anyway.
     wide = wide_dtype(forward.device)

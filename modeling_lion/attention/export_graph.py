@@ -50,11 +50,11 @@ class Choice:
         return (torch.float32,) * len(self.sizes)
 
     def short(self, query: Tensor, key: Tensor, value: Tensor, *log_decay: Tensor) -> tuple[Tensor, Tensor]:
-        """Of at most `longest` tokens."""
+        """Attention of at most `longest` tokens, by the full matrix."""
         return graph_full_body(query, key, value, log_decay[0], log_decay[-1])
 
     def long(self, query: Tensor, key: Tensor, value: Tensor, *log_decay: Tensor) -> tuple[Tensor, Tensor]:
-        """Of more."""
+        """Attention of more tokens, in chunks."""
         return graph_chunk_body(query, key, value, log_decay[0], log_decay[-1], self.chunk_size)
 
 
@@ -149,7 +149,7 @@ def graph_chunk_body(query, key, value, forward, backward, chunk_size):
     forward, backward = bounded(forward, backward, padding, (num_chunks, chunk_size))
     before, through = sums_in_chunk(forward, backward)
     output = query @ key.transpose(-1, -2) * mask_in_chunk(before, through) @ value
-    # Log decays from the start of a chunk to a token and from there to its end, then the other way round.
+    # Log decays from the start of a chunk to a token and from there to its end, then in the other direction.
     forward_total, backward_total = (before + forward)[..., -1:], through[..., -1:]
     for to_query, from_key, total, reverse in (
         (before, forward_total - before, forward_total, False),
@@ -177,7 +177,7 @@ def bounded(
 
 
 def sums_in_chunk(forward: Tensor, backward: Tensor) -> tuple[Tensor, Tensor]:
-    """Of `(..., chunk)`, Σ_{k<t} forward_k and Σ_{k≤t} backward_k for each token t of a chunk."""
+    """Σ_{k<t} forward_k and Σ_{k≤t} backward_k for each token t of a chunk, `(..., chunk)`."""
     through = backward.cumsum(-1)
     return (through if forward is backward else forward.cumsum(-1)) - forward, through
 

@@ -17,11 +17,6 @@ def attention_names(config: PreTrainedConfig) -> tuple[str, ...]:
     return FORMS if config.has_linear_layers else ("sdpa",)
 
 
-def linear_form(implementation: str) -> str:
-    """The form that linear layers use under a model's `attn_implementation`."""
-    return implementation if implementation in (*FORMS, "eager") else "auto"
-
-
 def softmax_name(implementation: str) -> str:
     """The attention function that softmax layers use under a model's `attn_implementation`."""
     return "sdpa" if implementation in FORMS else implementation

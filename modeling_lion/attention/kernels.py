@@ -13,7 +13,7 @@ from transformers.utils.import_utils import is_triton_available
 from .tracing import allows_custom_op
 
 
-# By backend and name: "parallel", "chunk" and "rnn" are forms of attention (`lion_attention`); the others are
+# Kernels by backend and name: "parallel", "chunk" and "rnn" are forms of attention (`lion_attention`); the others are
 # "longest_full_form", "softmax_window", "far_sums" and "silu_norm".
 KERNELS: dict[tuple[str, str], Callable] = {}
 HAS_TRITON = is_triton_available()

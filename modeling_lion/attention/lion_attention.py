@@ -17,7 +17,7 @@ from .reference import reference_attention
 from .tracing import is_exporting, is_symbolic
 
 
-# As LONGEST_FULL_FORM, of heads that read one way: up to `chunk_size` + 1.5 `mean_width` tokens.
+# As LONGEST_FULL_FORM, of heads of one direction: up to `chunk_size` + 1.5 `mean_width` tokens.
 LONGEST_ONE_WAY = 1.5
 
 PLAIN_BODIES = {"parallel": parallel_body, "chunk": chunk_body, "rnn": rnn_body}
@@ -84,7 +84,7 @@ def lion_attention(
             return (output, weights) if returns_sums else (output.to(value.dtype), weights.to(value.dtype))
         forward, backward = finite_log_decay(log_decay, query, cu_seqlens, head_directions, closes=False)
         options = form, forward is not None, chunk_size, head_directions
-        operator, body = planned(plan, choose, query, value, options=options)
+        operator, direct, body = planned(plan, choose, query, value, options=options)
         division = "later" if returns_sums else normalization
         inputs = (query, key, value, forward, backward, chunk_size, division, head_directions)
         if operator is None:
@@ -92,23 +92,22 @@ def lion_attention(
             sums = body(*prepared)  # called from here to keep stack traces short
             output, denominator = finish_plain(*sums, value.dtype, division, query.shape[-1])
         else:
-            direct = operator.without_dispatcher(*inputs)
             output, denominator, *_ = operator(*inputs) if direct is None else direct(*inputs, plan)
     return (output, denominator.unsqueeze(-1)) if returns_sums else output, None
 
 
 def choose(
     query: Tensor, value: Tensor, form: str, has_decays: bool, chunk_size: int, head_directions: str
-) -> tuple[Callable | None, Callable | None]:
-    """The kernel that computes a form, or else the body (attention/plain.py)."""
+) -> tuple[Callable | None, Callable | None, Callable | None]:
+    """The kernel that computes a form and what to call in its place, if any, or else the body (attention/plain.py)."""
     backend = backend_of(query, value)
     if form == "auto":
         form = fastest_form(query, value, has_decays, chunk_size, backend, head_directions)
     operator = KERNELS.get((backend, form))
     if operator is not None:
-        return operator, None
+        return operator, operator.without_dispatcher(query), None
     is_graph = is_exporting() or is_symbolic(query.shape[2])
-    return None, (GRAPH_BODIES if is_graph else PLAIN_BODIES)[form]
+    return None, None, (GRAPH_BODIES if is_graph else PLAIN_BODIES)[form]
 
 
 def fastest_form(
@@ -124,7 +123,7 @@ def fastest_form(
 
     Per token, the full form takes 2 L D operations, chunks and states take 2 C D + 4 D²: as many at L = C + 2 D, where
     D is the `mean_width` of keys and values. They were measured equally fast at 200 to 256 tokens (C = D = 64, 1 and 2
-    threads, with and without gradients), a little later, since states cost memory traffic. Heads that read one way
+    threads, with and without gradients), a little later, since states cost memory traffic. Heads of one direction
     have half as many states: they were equally fast at 144 to 176 tokens, and at 197 tokens chunks took 0.78 to 1.02
     of the time (one thread). Without decays one state serves all queries, which is always less work. Triton kernels
     have a limit for each kind of GPU.

@@ -86,6 +86,6 @@ def save_for_backward(ctx, *tensors: Tensor | None) -> None:
 
 
 def saved_for_backward(ctx) -> list[Tensor | None]:
-    """The tensors of `save_for_backward`, with each `None` back in its place."""
+    """The tensors of `save_for_backward`, with each `None` back at its index."""
     saved = iter(ctx.saved_tensors)  # read once: under checkpointing, each read computes them again
     return [next(saved) if is_given else None for is_given in ctx.is_given]

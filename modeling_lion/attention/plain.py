@@ -153,12 +153,12 @@ def one_way_rnn_body(query, key, value, forward, backward, chunk_size):
     """`rnn_body` for heads of alternating directions: one recurrence, in which odd heads read from the end."""
     is_forward = reads_forward(query.shape[1], query.device).view(-1, 1, 1)
 
-    def turned(x: Tensor) -> Tensor:
+    def aligned(x: Tensor) -> Tensor:  # in the direction of each head, and back
         return x.where(is_forward, x.flip(2))
 
     own = forward.unsqueeze(-1).where(is_forward, backward.unsqueeze(-1))
-    output = recur(*(turned(x).unsqueeze(0) for x in (query, key, with_ones(value), own)))
-    return split_ones(turned(output.squeeze(0)))
+    output = recur(*(aligned(x).unsqueeze(0) for x in (query, key, with_ones(value), own)))
+    return split_ones(aligned(output.squeeze(0)))
 
 
 def recur(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor) -> Tensor:

@@ -3,7 +3,10 @@
 
 from collections.abc import Callable, Hashable
 
+import torch
 from torch import Tensor
+
+from ..private_apis import num_dispatch_modes
 
 
 class CallPlan:
@@ -15,18 +18,19 @@ class CallPlan:
     def __init__(self):
         self.made: dict[Hashable, object] = {}
 
-    def share(self, make: Callable, *tensors: Tensor, options: tuple = ()):
-        """`make(*tensors, *options)`, which depends on shapes, strides, dtypes and devices of the tensors only."""
-        key = [make, options]
-        for x in tensors:
-            key += x.shape, x.stride(), x.dtype, x.device
-        key = tuple(key)
-        found = self.made.get(key)
-        if found is None:
-            found = self.made[key] = make(*tensors, *options)
-        return found
-
 
 def planned(plan: CallPlan | None, make: Callable, *tensors: Tensor, options: tuple = ()):
-    """`CallPlan.share`, or, without a plan, what is for this call alone."""
-    return make(*tensors, *options) if plan is None else plan.share(make, *tensors, options=options)
+    """
+    `make(*tensors, *options)`, which depends on shapes, strides, dtypes and devices of the tensors only, and on what
+    differs between layers if some are checkpointed: made once for a plan, or, without one, for this call alone.
+    """
+    if plan is None:
+        return make(*tensors, *options)
+    key = [make, options, torch.is_grad_enabled(), num_dispatch_modes()]
+    for x in tensors:
+        key += x.shape, x.stride(), x.dtype, x.device
+    key = tuple(key)
+    found = plan.made.get(key)
+    if found is None:
+        found = plan.made[key] = make(*tensors, *options)
+    return found

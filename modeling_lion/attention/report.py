@@ -28,7 +28,7 @@ class AttentionReport:
         mask: the same rows of the decay mask M (SPEC §2), from 0 to 1; the mean over the scans of an image.
         receptive_field: Σ_j M_ij over the real tokens j, `(batch, heads, length)`: how many tokens reach token i, each
             weighted by its decay. For LION-LIT it is the length; for a decay of λ it is (1 + λ) / (1 - λ) in the
-            middle of a long text, and 1 / (1 - λ) in a head that reads one way.
+            middle of a long text, and 1 / (1 - λ) in a head of one direction.
     """
 
     attention: Tensor

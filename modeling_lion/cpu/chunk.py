@@ -29,6 +29,8 @@ Dimensions: bh = (batch, head) pairs, n = chunks, p = those of a part, c = token
 value_dim, w = 2 directions, or 1 where each head has its own.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -91,9 +93,11 @@ class Cut:
         is_added = (step < token, step >= token, step > token, step <= token)
         self.summing = torch.cat(is_added, dim=1).double().mul_(LOG2_E)
 
-    def take(self, chunks: slice, *tensors: Tensor | None) -> list[Tensor | None] | tuple[Tensor | None, ...]:
-        """The rows of a part of tensors `(bh * n, ...)`."""
-        return tensors if len(self.parts) == 1 else [x if x is None else x[chunks] for x in tensors]
+    def by_part(self, *tensors: Tensor | None) -> list[tuple[slice, Sequence[Tensor | None]]]:
+        """The parts, and the rows of each in tensors `(bh * n, ...)`."""
+        if len(self.parts) == 1:
+            return [(self.parts[0], tensors)]
+        return [(chunks, [x if x is None else x[chunks] for x in tensors]) for chunks in self.parts]
 
     def read(self, *tensors: Tensor) -> list[Tensor]:
         """Query, key and value `(bh, length, d)` as operands `(bh * n, c, d)`, padded with zeros."""
@@ -139,11 +143,20 @@ class Decays:
         # An operator gets other objects than its caller passes, even for one tensor.
         backward = forward if backward is forward or backward.is_set_to(forward) else backward
         has_cut = has_cuts(forward, backward)
-        steps = self.in_chunks(forward)
-        sums = self.sums(steps, steps if backward is forward else self.in_chunks(backward))
+        # Forward from the start of the chunk and to its end, backward from the end and to the start: (..., 2, 2, c).
+        if backward is forward:
+            sums = self.in_chunks(forward).double() @ cut.summing
+        else:
+            pairs = zip((forward, backward), cut.summing.chunk(2, dim=1), strict=True)
+            sums = torch.cat([self.in_chunks(x).double() @ half for x, half in pairs], dim=-1)
+        sums = sums.to(forward.dtype).unflatten(-1, (2, 2, -1))
         self.is_forward = reads_forward(cut.heads).view(-1, 1, 1, 1)
         # What queries and keys are scaled with, (b, h, n, 2, w, c).
-        factors = self.own(sums).exp2().expand(cut.batch, cut.heads, cut.num_chunks, 2, cut.ways, cut.chunk)
+        if self.is_one_way:
+            own = sums[..., 0, :, :].where(self.is_forward, sums[..., 1, :, :]).unsqueeze(-2)
+        else:
+            own = sums.transpose(-3, -2)
+        factors = own.exp2().expand(cut.batch, cut.heads, cut.num_chunks, 2, cut.ways, cut.chunk).unsqueeze(-1)
         if has_cut:
             closed = close_directions(forward, backward, cut.heads, cut.head_directions)
             for_mask = [self.in_chunks(x) for x in closed]
@@ -154,9 +167,8 @@ class Decays:
             for_mask = [x]
         self.tables = None
         if self.is_fixed:
-            self.tables = self.write_mask([x[0] for x in for_mask], 0, "tables").split(cut.pairs)
-        by_slice = slices_of_all(cut.pairs, factors, *() if self.is_fixed else for_mask)
-        self.by_slice = [(x[0].unsqueeze(-1), x[1:]) for x in by_slice]
+            self.tables = self.write_mask([x[0] for x in for_mask], 0, name="tables").split(cut.pairs)
+        self.by_slice = slices_of_all(cut.pairs, factors, *() if self.is_fixed else for_mask)
         self.d_sums: Tensor | None = None
 
     def in_chunks(self, x: Tensor) -> Tensor:
@@ -167,38 +179,23 @@ class Decays:
         x, padding = x.expand(cut.batch, cut.heads, -1), cut.num_chunks * cut.chunk - cut.length
         return (pad(x, (0, padding)) if padding else x).unflatten(2, (cut.num_chunks, cut.chunk))
 
-    def sums(self, forward: Tensor, backward: Tensor) -> Tensor:
-        """
-        `(..., 2, 2, c)`: forward from the start of the chunk and to its end, backward from the end and to the start.
-        """
-        matrix, half = self.cut.summing, 2 * self.cut.chunk
-        if backward is forward:
-            sums = forward.double() @ matrix
-        else:
-            sums = torch.cat((forward.double() @ matrix[:, :half], backward.double() @ matrix[:, half:]), dim=-1)
-        return sums.to(forward.dtype).unflatten(-1, (2, 2, -1))
-
-    def own(self, sums: Tensor) -> Tensor:
-        """Of both directions, `(..., 2, 2, c)`, those that heads read, `(..., 2, w, c)`."""
-        if not self.is_one_way:
-            return sums.transpose(-3, -2)
-        return sums[..., 0, :, :].where(self.is_forward, sums[..., 1, :, :]).unsqueeze(-2)
-
-    def write_mask(self, x: list[Tensor], first_head: int, name: str = "mask") -> Tensor:
+    def write_mask(
+        self, of_slice: Sequence[Tensor], first_head: int, chunks: slice = slice(None), name: str = "mask"
+    ) -> Tensor:
         """
         The diagonal tiles of M, `(bh, n, c, c)`, from sums in base 2, `(bh, n, w, c)`, or, where there are cuts, from
         the log decays of both directions, `(bh, n, c)`.
         """
-        if len(x) == 2:
-            return decay_mask(*x)
-        queries, keys = x[0].unsqueeze(-1).unbind(2), x[0].unsqueeze(-2).unbind(2)
-        shape = *queries[0].shape[:3], self.cut.chunk
-        exponents = [
-            torch.sub(query, key, out=self.cut.scratch(of_way, *shape))
-            for of_way, query, key in zip((name, "mask above"), queries, keys, strict=False)
-        ]
-        finish_mask(*exponents, *[None] * self.is_one_way, first_head)
-        return exponents[0]
+        x = of_slice[0][:, chunks]
+        if len(of_slice) == 2:
+            return decay_mask(x, of_slice[1][:, chunks])
+        queries, keys, scratch = x.unsqueeze(-1).unbind(2), x.unsqueeze(-2).unbind(2), self.cut.scratch
+        shape, above = (*queries[0].shape[:3], self.cut.chunk), None
+        out = torch.sub(queries[0], keys[0], out=scratch(name, *shape))
+        if not self.is_one_way:
+            above = torch.sub(queries[1], keys[1], out=scratch("mask above", *shape))
+        finish_mask(out, above, first_head)
+        return out
 
     def start_gradient(self) -> None:
         """From now on, collect the gradients of the sums."""
@@ -231,19 +228,21 @@ class Slice:
     The decays of some (batch, head) pairs, and what is passed from chunk to chunk.
 
     Attributes:
-        directions: the pairs that read in a direction, its index among the ways of a state, and whether it is
-            backward.
+        directions: the pairs that read in a direction, its index among the ways of a state, the last step of a chunk
+            in it, 0 or -1, and the factor of a state that passes each chunk, `(bh, n, 1)`.
         factors: what queries and keys are scaled with, `(bh, n, 2, w, c, 1)`, in [0, 1].
     """
 
     def __init__(self, decays: Decays, s: int):
         self.cut, self.scratch, self.decays = decays.cut, decays.cut.scratch, decays
-        self.factors, self.for_mask = decays.by_slice[s]
+        self.factors, *self.for_mask = decays.by_slice[s]
         self.table = None if decays.tables is None else decays.tables[s % len(decays.tables)]
         self.first_head = first_head(s, self.cut.pairs, self.cut.heads)
-        self.directions = [(slice(None), 0, False), (slice(None), 1, True)]
-        if decays.is_one_way:
-            self.directions = [(heads, 0, bool(n)) for n, heads in enumerate(one_way_rows(self.first_head))]
+        forward, backward = one_way_rows(self.first_head) if decays.is_one_way else [slice(None)] * 2
+        self.directions = [
+            (forward, 0, 0, self.factors[forward, :, 1, 0, 0]),
+            (backward, self.cut.ways - 1, -1, self.factors[backward, :, 1, -1, -1]),
+        ]
         self.d_sums = None if decays.d_sums is None else decays.d_by_slice[s]
 
     def by_chunk(self, x: Tensor) -> Tensor:
@@ -254,7 +253,7 @@ class Slice:
         """The diagonal tiles of M, `(h, 1, c, c)` or `(bh, p, c, c)`."""
         if self.table is not None:
             return self.table
-        return self.decays.write_mask([x[:, chunks] for x in self.for_mask], self.first_head)
+        return self.decays.write_mask(self.for_mask, self.first_head, chunks)
 
     def multiply_(self, x: Tensor, mask: Tensor) -> Tensor:
         """`(bh * p, c, c)` times the mask."""
@@ -275,16 +274,12 @@ class Slice:
         torch.mul(x, factors, out=out.view(pairs, -1, size, ways, dim).transpose(2, 3))
         return out
 
-    def keep(self, pairs: slice, way: int, is_backward: bool, chunks: slice = slice(None)) -> Tensor:
-        """The factor of a state that passes each chunk in a direction, `(bh, p, 1)`."""
-        return self.factors[pairs, chunks, 1, way, -1 if is_backward else 0]
-
     def pass_states(self, sums: tuple, states: tuple, from_other_end: bool = False) -> None:
         """`pass_states` (attention/plain.py) in each direction, or from the other end, as gradients pass."""
         shape = len(self.factors), self.cut.num_chunks, self.cut.ways, self.cut.head_dim, -1
-        for pairs, way, is_backward in self.directions:
-            order = slice(None, None, -1 if is_backward != from_other_end else None)
-            keep = self.keep(pairs, way, is_backward).unsqueeze(-1).unbind(1)[order]
+        for pairs, way, last, keep in self.directions:
+            order = slice(None, None, -1 if (last == -1) != from_other_end else None)
+            keep = keep.unsqueeze(-1).unbind(1)[order]
             for added, passed in zip(sums, states, strict=True):  # the matrix, and the column
                 if added is None:
                     continue
@@ -322,9 +317,8 @@ class Slice:
             d = d_scaled.mul_(scaled).unflatten(2, (self.cut.ways, -1)).sum(-1).transpose(1, 2)
             share.add_(self.by_chunk(d))
         through = self.by_chunk(through.unflatten(1, (self.cut.ways, -1)).sum(-1))
-        for pairs, way, is_backward in self.directions:
-            keep = self.keep(pairs, way, is_backward, chunks).squeeze(-1)
-            d_sums[pairs, :, 1, way, -1 if is_backward else 0].addcmul_(through[pairs, :, way], keep)
+        for pairs, way, last, keep in self.directions:
+            d_sums[pairs, :, 1, way, last].addcmul_(through[pairs, :, way], keep[:, chunks].squeeze(-1))
 
 
 def add_up(scaled: Tensor, x: Tensor, ones: Tensor | None, matrix: Tensor, column: Tensor | None, scratch: Scratch):
@@ -349,21 +343,19 @@ def compute_in_chunks(query, key, value, forward, backward, chunk_size, division
         q, k, v = cut.read(*inputs)
         numerator, unpadded = cut.target(out, "numerator")
         den = scratch("denominator", len(q), cut.chunk, 1) if divides else None
-        sums, states = (
-            (cut.states(name, pairs, divides) for name in ("sums", "states")) if has_states else (None, None)
-        )
-        for n in cut.parts:
-            q_n, k_n, v_n, num, den_n = cut.take(n, q, k, v, numerator, den)
+        sums = states = ()
+        if has_states:
+            sums, states = cut.states("sums", pairs, divides), cut.states("states", pairs, divides)
+        for n, (q_n, k_n, v_n, num, den_n, *sums_n) in cut.by_part(q, k, v, numerator, den, *sums):
             weights = some.multiply_(some.scores(q_n, k_n), some.mask(n))
             scratch.product(weights, v_n, num)
             if divides:
                 torch.sum(weights, -1, keepdim=True, out=den_n)
             if has_states:
-                add_up(some.scale("k", k_n, n), v_n, None, *cut.take(n, *sums), scratch)
+                add_up(some.scale("k", k_n, n), v_n, None, *sums_n, scratch)
         if has_states:
             some.pass_states(sums, states)
-            for n in cut.parts:
-                q_n, num, den_n, matrix, column = cut.take(n, q, numerator, den, *states)
+            for n, (q_n, num, den_n, matrix, column) in cut.by_part(q, numerator, den, *states):
                 scaled = some.scale("q", q_n, n)
                 scratch.product(scaled, matrix, num, adds=True)
                 if divides:
@@ -396,29 +388,29 @@ def compute_gradients_in_chunks(
         n, d = output_gradients(dy, d_den, y, den, division, (cut.num_chunks, cut.chunk), scratch)
         targets, unpadded = zip(*map(cut.target, (dq, dk, dv), ("dq", "dk", "dv")), strict=True)
         of_all = *cut.read(*inputs), scratch.operand("n", n), d, *targets
+        sums = states = d_states = ()
         if has_states:
-            names = ("sums", "states", "gradients of states")
-            sums, states, d_states = [cut.states(name, pairs, divides) for name in names]
-        for chunks in cut.parts:
-            q, k, v, n, d, *d_qkv = cut.take(chunks, *of_all)
+            sums, states = cut.states("sums", pairs, divides), cut.states("states", pairs, divides)
+            d_states = cut.states("gradients of states", pairs, divides)
+        for chunks, (q, k, v, n, d, dq_n, dk_n, dv_n, *more) in cut.by_part(*of_all, *sums, *d_states):
             g = scratch.product(n, v.transpose(1, 2), scratch("g", *q.shape[:2], cut.chunk))
             if d is not None:
                 g.add_(d)
             mask, scores = some.mask(chunks), some.scores(q, k)
             g_operand = scratch.operand("g", some.multiply_(g, mask))
-            scratch.product(g_operand, k, d_qkv[0])
-            scratch.product(g_operand.transpose(1, 2), q, d_qkv[1])
+            scratch.product(g_operand, k, dq_n)
+            scratch.product(g_operand.transpose(1, 2), q, dk_n)
             if needs_decay:
                 some.add_gradient_inside(g.mul_(scores), chunks)
-            scratch.product(some.multiply_(scores, mask).transpose(1, 2), n, d_qkv[2])
+            scratch.product(some.multiply_(scores, mask).transpose(1, 2), n, dv_n)
             if has_states:
-                add_up(some.scale("k", k, chunks), v, None, *cut.take(chunks, *sums), scratch)
-                add_up(some.scale("q", q, chunks), n, d, *cut.take(chunks, *d_states), scratch)
+                add_up(some.scale("k", k, chunks), v, None, *more[:2], scratch)
+                add_up(some.scale("q", q, chunks), n, d, *more[2:], scratch)
         if has_states:
             some.pass_states(sums, states)
             some.pass_states(d_states, sums, from_other_end=True)  # in the memory of the sums
-            for chunks in cut.parts:
-                add_between_chunks(some, chunks, cut.take(chunks, *of_all), *cut.take(chunks, *states, *sums))
+            for chunks, (*tensors, column, d_sum, d_column) in cut.by_part(*of_all, *states, *sums):
+                add_between_chunks(some, chunks, tensors[:-1], tensors[-1], column, d_sum, d_column)
         scratch.deliver(unpadded, (dq, dk, dv))
     scratch.release()
     if not needs_decay:

@@ -138,7 +138,8 @@ def is_short(query: Tensor, has_decay: bool) -> bool:
 def side_by_side(log_decay: Tensor | None, query: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
     """These tensors, or contiguous copies if `is_short`; `log_decay` is of either direction."""
     tensors = query, *others
-    return tuple(x.contiguous() for x in tensors) if is_short(query, log_decay is not None) else tensors
+    is_copied = len(query) > 1 and is_short(query, log_decay is not None)
+    return tuple(x.contiguous() for x in tensors) if is_copied else tensors
 
 
 def laid_out_as(like: Tensor, x: Tensor) -> Tensor:

@@ -48,9 +48,9 @@ def finish_mask(out: Tensor, above: Tensor | None, first_head: int, first_query:
     Turn exponents into M.
 
     Args:
-        out: of the forward direction, or, if heads read one way, of their own; `(bh, ..., queries, keys)`.
-        above: of the backward direction, in this shape; `None` if heads read one way.
-        first_head: the head of `out[0]`, where heads read one way; `out[1]` is of the next one, and so on.
+        out: of the forward direction, or that of each head, if heads have one; `(bh, ..., queries, keys)`.
+        above: of the backward direction, in this shape; `None` if heads have one direction.
+        first_head: the head of `out[0]`, where heads have one direction; `out[1]` is of the next one, and so on.
         first_query: which of the keys the first query is.
     """
     if above is not None:
@@ -175,7 +175,7 @@ class TokenMask:
         d_forward, d_backward = self.d_by_slice[s]
         heads = one_way_rows(self.first_head(s)) if self.is_one_way else (slice(None), slice(None))
         query, step = torch.arange(start, stop).unsqueeze(-1), torch.arange(self.tiles.length)
-        # What crosses a step: pairs of a query behind it and a key up to it, and the other way round.
+        # What crosses a step: pairs of a query behind it and a key up to it, and the reverse.
         crossing = r[heads[0]].cumsum(-1).where(step < query, 0)
         d_forward[heads[0]] += crossing.sum(1)
         crossing = r[heads[1]].flip(-1).cumsum(-1).flip(-1).where(step > query, 0)

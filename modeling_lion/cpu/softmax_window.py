@@ -155,7 +155,7 @@ WINDOW_OPTIONS = "SymInt sliding_window, float scaling, SymInt first_query"
     schema=f"({WINDOW_INPUTS}, {WINDOW_OPTIONS}, bool with_log_sum) -> (Tensor, Tensor)",
 )
 def softmax_window(query, key, value, is_real, cu_seqlens, sliding_window, scaling, first_query, with_log_sum):
-    """The results of `attend_in_window`, by hand; `(0,)` in the place of sums that nobody asks for."""
+    """The results of `attend_in_window`, by hand; `(0,)` instead of sums that nobody asks for."""
     output, log_sum = allocate_results(query, value, with_log_sum)
     scratch = Scratch(query)
     by_head = output.transpose(1, 2)

@@ -35,7 +35,7 @@ from .local_attention import (
 )
 
 
-# By the name of `attn_implementation`.
+# Forms of attention by the name of `attn_implementation`.
 FORMS_IN_PLACE = {"lion": "auto", "lion_parallel": "parallel", "lion_chunk": "chunk", "lion_rnn": "rnn"}
 
 
@@ -300,13 +300,13 @@ def attend_packed(
     starts, lengths = cu_seqlens[:-1].to(query.device).long(), cu_seqlens.diff().to(query.device)
     query, key, value = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
     output = None
-    # Those of alike lengths together: short ones would be padded to the longest of all.
+    # Sequences of similar lengths together: short ones would be padded to the longest of all.
     sizes = lengths.clamp(min=1).log2().ceil().long().where(lengths > 0, -1)
     for size in sizes[sizes >= 0].unique().tolist():
         some = (sizes == size).nonzero().flatten()
-        place = torch.arange(int(lengths[some].max()), device=query.device)
-        is_real = place < lengths[some].unsqueeze(1)
-        token = (starts[some].unsqueeze(1) + place).clamp(max=batch * length - 1)
+        position = torch.arange(int(lengths[some].max()), device=query.device)
+        is_real = position < lengths[some].unsqueeze(1)
+        token = (starts[some].unsqueeze(1) + position).clamp(max=batch * length - 1)
         rows = [x[token].transpose(1, 2) for x in (query, key, value)]
         mask = None if bool(is_real.all()) else is_real
         if reach is not None:

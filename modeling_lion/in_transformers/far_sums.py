@@ -6,8 +6,8 @@ The linear sum over the tokens outside of a window (SPEC §13), by the kernels o
 
 The tokens before the window are what a head that reads forward sees if every key comes `window` + 1 tokens late, and
 those behind it what a head that reads backward sees if every key comes as much early. So each head becomes two
-one-way heads (SPEC §11), whose sums add; nothing is subtracted. On its way to the place where it comes in, a key
-passes `window` + 1 steps, whose decays are folded into it.
+heads of one direction (SPEC §11), whose sums add; nothing is subtracted. A key passes `window` + 1 steps before it
+comes in, and their decays are folded into it.
 """
 
 import torch

@@ -52,12 +52,12 @@ class InPlaceChoice:
         return tuple(torch.bool if n == 3 and self.has_mask else torch.float32 for n in range(len(self.sizes)))
 
     def short(self, query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> tuple[Tensor]:
-        """Of at most `longest` tokens."""
+        """Exact attention, for at most `longest` tokens."""
         mask = dense_mask(query, others[0] if self.has_mask else None, self.reach, None)
         return (scaled_dot_product_attention(query, key, value, mask, scale=self.scaling).transpose(1, 2),)
 
     def long(self, query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> tuple[Tensor]:
-        """Of more."""
+        """Linear attention, for more tokens."""
         weights = dict(zip(self.weights, others[self.has_mask :], strict=True))
         is_real = others[0] if self.has_mask else None
         arguments = query, key, value, is_real, self.scaling, self.form

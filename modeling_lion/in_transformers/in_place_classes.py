@@ -99,7 +99,7 @@ def install_heads(model: PreTrainedModel, scalings: dict[str, float] | None = No
     install_input_hooks(model)
 
 
-# By the class of transformers that they are derived from.
+# Our classes, by the class of transformers that they are derived from.
 CONFIG_CLASSES: dict[type, type[PreTrainedConfig]] = {}
 MODEL_CLASSES: dict[type, type[PreTrainedModel]] = {}
 

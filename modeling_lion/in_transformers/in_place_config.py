@@ -41,7 +41,7 @@ class InPlaceConfig(PreTrainedConfig):
         lion_position_table: the name of that table within the base model and its first position; `None` without one.
     """
 
-    # Of this type, the names of the classes for each Auto class.
+    # Names of the classes of this type, for each Auto class.
     auto_classes = {}
     # Writes the code that loads this class; `None` if that code was loaded from beside the weights.
     write_code = None
@@ -67,7 +67,7 @@ class InPlaceConfig(PreTrainedConfig):
         `PreTrainedConfig.save_pretrained`, with an `auto_map` of all classes for this type and, from the installed
         package, with the code that it refers to.
         """
-        # In the place of an `auto_map` of the source, whose classes would compute softmax.
+        # Instead of an `auto_map` of the source, whose classes would compute softmax.
         saved = self.architectures or ()
         chosen = {name: next((x for x in found if x in saved), found[0]) for name, found in self.auto_classes.items()}
         file = "modeling_lion" if self.write_code is not None else type(self).__module__.rpartition(".")[2]

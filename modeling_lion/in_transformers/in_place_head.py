@@ -165,9 +165,9 @@ class InPlaceHead(nn.Module):
         Returns:
             The output `(batch, length, heads, head_dim)`, and the weights `(batch, heads, length, length)` or `None`.
         """
-        place = None if is_real is None else window_places(is_real, None)
-        if place is not None:  # a window counts real tokens only: those of a row move together
-            order = place.argsort(dim=1)
+        position = None if is_real is None else window_places(is_real, None)
+        if position is not None:  # a window counts real tokens only: those of a row move together
+            order = position.argsort(dim=1)
             query, key, value = (take_tokens(x, order, 2) for x in (query, key, value))
             is_real = is_real.gather(1, order)
         needs_weights = output_attentions or form == "parallel"
@@ -175,9 +175,9 @@ class InPlaceHead(nn.Module):
             output, weights = self.attend(query, key, value, is_real, scaling, form, needs_weights)
         output = output.transpose(1, 2)
         weights = weights if output_attentions else None
-        if place is not None:
-            output = take_tokens(output, place, 1)
-            weights = None if weights is None else take_tokens(take_tokens(weights, place, 2), place, 3)
+        if position is not None:
+            output = take_tokens(output, position, 1)
+            weights = None if weights is None else take_tokens(take_tokens(weights, position, 2), position, 3)
         return output, weights
 
     def attend(

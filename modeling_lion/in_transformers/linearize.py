@@ -1,6 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-`linearize`: LION in the place of attention inside an encoder of transformers (SPEC §13).
+`linearize`: LION instead of attention inside an encoder of transformers (SPEC §13).
 
 The encoder is run once, to find the modules that call transformers' attention interface, and its table of positions;
 no names of modules or fields are assumed.
@@ -167,16 +167,16 @@ def check_found(model: PreTrainedModel, found: list[FoundAttention]) -> None:
     if not found:
         raise ValueError(
             f"{type(model).__name__} (`model_type` {model.config.model_type!r}) does not call transformers' attention "
-            "interface, so that nothing can take the place of its attention. docs/compatibility.md lists the models "
+            "interface, so that nothing can replace its attention. docs/compatibility.md lists the models "
             "that do."
         )
 
 
 def check_can_wrap(model: PreTrainedModel, table: tuple[str, int] | None) -> None:
-    """Raise a ValueError if a table of positions computes its places itself."""
+    """Raise a ValueError if a table of positions computes its positions itself."""
     if table is not None and type(model.base_model.get_submodule(table[0])).forward is not nn.Embedding.forward:
         raise ValueError(
-            f"`positions` is given, and {type(model).__name__} computes the places in its table of positions "
+            f"`positions` is given, and {type(model).__name__} computes the rows of its table of positions "
             f"({table[0]}) where they cannot be changed: leave `positions` out."
         )
 
@@ -256,7 +256,7 @@ def run_with(model: PreTrainedModel, inputs: dict[str, Any]) -> None:
 
 
 class RecordPositions(TorchFunctionMode):
-    """Within it, reading a table at consecutive places is noted: it is one of positions."""
+    """Within it, reading a table at consecutive rows is noted: it is one of positions."""
 
     def __init__(self, tables: dict[Tensor, str], findings: Findings):
         super().__init__()
@@ -360,7 +360,7 @@ def small_input(model: PreTrainedModel, kind: str) -> Tensor:
 
 
 def shape_of(config: PreTrainedConfig, kind: str) -> tuple[int, ...] | None:
-    """Of one image, clip, spectrogram, waveform or series; `None` if the configuration does not say it."""
+    """Shape of one image, clip, spectrogram, waveform or series; `None` if the configuration does not say it."""
     if kind in ("pixel_values", "pixel_values_videos"):
         config = getattr(config, "vision_config", config)
         size = first_field(config, "image_size", "crop_size")

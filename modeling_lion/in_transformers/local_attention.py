@@ -36,7 +36,7 @@ ADDED_TO_WINDOW = {
     "embedding_gemma2_text": 1,
     "t5_gemma_module": 0,
 }
-# Those of them with attention sinks, which flash attention 2 lacks.
+# Models with attention sinks, which flash attention 2 lacks.
 WITH_SINKS = ("openai_privacy_filter",)
 
 

@@ -29,7 +29,7 @@ class BorderTaps:
     @classmethod
     def of(cls, config: PreTrainedConfig, hidden_states: Tensor, cu_seqlens: Tensor | None) -> "BorderTaps | None":
         """
-        Those of all rows of a batch, made once per call of the model; `None` if no taps cross a border.
+        Taps of all rows of a batch, made once per call of the model; `None` if no taps cross a border.
 
         Args:
             hidden_states: `(batch, length, hidden_size)`.
@@ -55,7 +55,7 @@ class BorderTaps:
         return cls(tokens, is_repeated.unsqueeze(-1), inside, is_inside.unsqueeze(-1))
 
     def between(self, first: int, end: int) -> "BorderTaps":
-        """Those of tokens `first` to `end`, of which the taps of the outermost ones may reach over both ends."""
+        """Taps of the tokens `first` to `end`; those of the outermost tokens may reach over both ends."""
         chosen = (self.tokens >= first) & (self.tokens < end)
         window = self.window[chosen] - first
         is_inside = self.is_inside[chosen] & (window >= 0).unsqueeze(-1) & (window < end - first).unsqueeze(-1)

@@ -24,7 +24,7 @@ from ..in_transformers.model_inputs import longest_text
 
 
 Spans = Sequence[tuple[int, int]]
-# Of a passage, in characters: shorter paragraphs are joined, longer ones are cut.
+# Length of a passage in characters: shorter paragraphs are joined, longer ones are cut.
 SHORTEST, LONGEST = 500, 1500
 # Short documents are packed up to so many tokens: more at once do not fit into a CPU's caches, and take longer.
 PACKED_TOKENS = 2048
@@ -49,7 +49,7 @@ def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) 
     """
     if not 0 < shortest <= longest:
         raise ValueError(f"`shortest` is {shortest} and `longest` {longest}: give 0 < shortest <= longest.")
-    borders = [0, *(place for x in re.finditer(r"\n\s*\n", text) for place in x.span()), len(text)]
+    borders = [0, *(index for x in re.finditer(r"\n\s*\n", text) for index in x.span()), len(text)]
     spans, begin = [], None
     for first, end in zip(borders[::2], borders[1::2], strict=True):
         paragraph = text[first:end]
@@ -69,9 +69,9 @@ def split_passages(text: str, shortest: int = SHORTEST, longest: int = LONGEST) 
     return spans if begin is None else [*spans, (begin, len(text.rstrip()))]
 
 
-def behind_spaces(text: str, place: int) -> int:
-    """The first place from this one on that is no white space."""
-    return re.compile(r"\s*").match(text, place).end()
+def behind_spaces(text: str, index: int) -> int:
+    """The first index from this one on that is no white space."""
+    return re.compile(r"\s*").match(text, index).end()
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class PassageEncoder:
             raise ValueError("`encode_passages` is for inference: call eval() on the encoder first.")
 
     def hidden_states(self, rows: Sequence[TokenRow]) -> list[Tensor]:
-        """Of each row `(length, hidden_size)`; several rows are packed into one sequence."""
+        """Hidden states of each row, `(length, hidden_size)`; several rows are packed into one sequence."""
         if len(rows) > 1 and not self.can_pack:
             return [states for row in rows for states in self.hidden_states([row])]
         device, first = self.model.device, self.first_position

@@ -102,9 +102,9 @@ def rotate(
     if position_embeddings is None:
         return query, key
     rotary_dim = position_embeddings[0].shape[-1]
-    turned, rest = zip(*(x.tensor_split((rotary_dim,), dim=-1) for x in (query, key)), strict=True)
-    turned = apply_rotary_pos_emb(*turned, *position_embeddings, unsqueeze_dim=heads_dim)
-    query, key = (x.to(query.dtype) for x in turned)
+    rotated, rest = zip(*(x.tensor_split((rotary_dim,), dim=-1) for x in (query, key)), strict=True)
+    rotated = apply_rotary_pos_emb(*rotated, *position_embeddings, unsqueeze_dim=heads_dim)
+    query, key = (x.to(query.dtype) for x in rotated)
     if rest[0].shape[-1]:
         query, key = (torch.cat(parts, dim=-1) for parts in zip((query, key), rest, strict=True))
     return query, key

@@ -161,7 +161,7 @@ def encode_in_segments(
 
 def goes_in_segments(model: PreTrainedModel, input_ids: Tensor, layout: Layout, options: dict) -> bool:
     """
-    Whether a forward pass goes by way of `encode_in_segments`, for the memory that it saves: long texts, read for
+    Whether a forward pass goes through `encode_in_segments`, for the memory that it saves: long texts, read for
     inference, of which nobody asks for more than the last hidden states or looks into the layers, by hooks (those of a
     device map are such) or as a graph.
     """

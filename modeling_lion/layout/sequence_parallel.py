@@ -201,7 +201,7 @@ def shared_layout(
 
 def span_of_real_tokens(is_real: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
     """
-    Of each row: the index of the first real token, that after the last, and the number of real tokens, `(batch,)`
+    For each row, the index of the first real token, that after the last, and the number of real tokens, `(batch,)`
     each; a row without any ends before it begins. `first` is the index of the first token of the segment.
     """
     token = first + torch.arange(is_real.shape[1], device=is_real.device)

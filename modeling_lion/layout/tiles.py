@@ -19,8 +19,8 @@ from ..attention.tracing import is_compiling, is_readable, is_symbolic
 from ..private_apis import has_hooks, is_transformed
 
 
-# Of a tile, for each thread. Measured with one thread (AMD EPYC 9005; 2 layers of 768, 8192 tokens): of the time, 512
-# take .01 to .04 more, since weights are packed for every product, 2048 the same, and all at once .07 to .12 more.
+# Tokens of a tile for each thread. Measured with one thread (AMD EPYC 9005; 2 layers of 768, 8192 tokens): 512 take
+# .01 to .04 of the time more, since weights are packed for every product, 2048 the same, all at once .07 to .12 more.
 TILE_TOKENS = 1024
 
 
@@ -32,13 +32,13 @@ class TokenTile(NamedTuple):
     end: int | None
 
     def of(self, x: Tensor | None) -> Tensor | None:
-        """Of `(batch, length, ...)`, or of what is the same in all rows, `(1, length, ...)`."""
+        """The tile's part of `(batch, length, ...)`, or of `(1, length, ...)`, which all rows share."""
         if x is None or self.end is None:  # a graph has no slices then
             return x
         return x[self.rows if len(x) > 1 else slice(None), self.first : self.end]
 
     def of_tables(self, tables: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor] | None:
-        """Of rotary tables, `(batch or 1, length, rotary_dim)` each."""
+        """The tile's part of the rotary tables, `(batch or 1, length, rotary_dim)` each."""
         return None if tables is None else tuple(map(self.of, tables))
 
 
@@ -92,7 +92,7 @@ def is_faster_in_tiles(model: nn.Module, hidden_states: Tensor) -> bool:
         return False
     if any(layer.chunk_size_feed_forward for layer in model.layers):  # of all tokens
         return False
-    # Of a layer and its attention, hooks get whole results.
+    # Hooks on a layer and its attention get whole results.
     return not any(has_hooks(part) for layer in model.layers for part in layer.computed_in_tiles())
 
 

@@ -22,7 +22,7 @@ SHORTEST_HALF_LIFE = 0.5
 
 def logsigmoid(x: Tensor) -> Tensor:
     """log(sigmoid(x)); exported graphs avoid log(1 + exp(-x)), where the digits of a small exp(-x) would be lost."""
-    if not is_exporting():
+    if not (torch.compiler.is_compiling() and is_exporting()):
         return F.logsigmoid(x)
     small = (-x.abs()).exp()
     return x.clamp(max=0) - 2 * torch.atanh(small / (2 + small))
@@ -123,16 +123,12 @@ class SelectiveMixer(LinearMixer):
         self.num_prefix_tokens = config.num_prefix_tokens
 
     def log_decay(self, hidden_states: Tensor) -> Tensor:
-        log_decay = gate_log_decay(self.decay_proj, hidden_states)
-        return keep_prefix(log_decay.transpose(1, 2), self.num_prefix_tokens)
-
-
-def keep_prefix(log_decay: Tensor, num_prefix_tokens: int) -> Tensor:
-    """Log decays `(..., length)` with λ = 1 for the tokens before the patches of an image, such as CLS (SPEC §6)."""
-    if num_prefix_tokens == 0:
-        return log_decay
-    first, rest = log_decay.tensor_split((num_prefix_tokens,), dim=-1)
-    return torch.cat((torch.zeros_like(first), rest), dim=-1)
+        log_decay = gate_log_decay(self.decay_proj, hidden_states).transpose(1, 2)
+        if self.num_prefix_tokens == 0:
+            return log_decay
+        # λ = 1 for the tokens before the patches of an image, such as CLS (SPEC §6).
+        first, rest = log_decay.tensor_split((self.num_prefix_tokens,), dim=-1)
+        return torch.cat((torch.zeros_like(first), rest), dim=-1)
 
 
 def initial_decay_logits(
@@ -142,7 +138,7 @@ def initial_decay_logits(
     Logits of decays whose half-lives are spread over the heads, evenly on a logarithmic scale, from half a token to
     the whole context. (Logits near 0, as in the published code, give every head a memory of two tokens.)
 
-    If heads read one way, neighbouring heads, one of each direction, have the same half-life, so that a model sees as
+    If heads have one direction, two neighbours, one of each, have the same half-life, so that a model sees as
     far after a token as before it. (A single pair has the geometric mean of both ends.)
 
     Args:

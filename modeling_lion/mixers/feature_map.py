@@ -15,8 +15,6 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..attention.kernels import KERNELS, backend_of
-from ..attention.numerics import needs_grad
-from ..attention.tracing import is_compiling
 from .registry import FEATURE_MAPS, FeatureMap
 
 
@@ -53,15 +51,16 @@ def register_feature_map(function: Callable, *, name: str | None = None, is_posi
 @register_feature_map
 def silu_norm(x: Tensor) -> Tensor:
     """u / ‖u‖₂ with u = SiLU(x) + 0.5. Every u is above 0.22, so the norm is never 0."""
-    if is_compiling():  # the compiler fuses the plain form
+    if torch.compiler.is_compiling():  # the compiler fuses the plain form
         return plain_silu_norm(x)
+    needs_grad = x.requires_grad and torch.is_grad_enabled()
+    if x.device.type == "cpu" and not needs_grad:
+        return silu_and_norm(x)[0]
     backend = backend_of(x, x)
     if backend == "plain":
         return plain_silu_norm(x)
     kernel = KERNELS.get((backend, "silu_norm"))
-    if not needs_grad(x):
-        return silu_and_norm(x)[0] if kernel is None else kernel(x)
-    return SiluNorm.apply(x, kernel)
+    return SiluNorm.apply(x, kernel) if needs_grad or kernel is None else kernel(x)
 
 
 def silu_and_norm(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ Linear mixers make the queries, keys, values and log decays of `lion_attention`.
 are in mixers/decay.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor, nn
@@ -12,9 +12,10 @@ from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 from ..attention.decay import NO_DECAY, LogDecay
-from ..attention.implementation_names import linear_form
+from ..attention.implementation_names import FORMS
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
+from ..attention.plan import CallPlan, planned
 from ..layout.border_taps import BorderTaps
 from ..layout.halo import Surrounded, reach_of
 from ..layout.layout import Layout, PositionEmbeddings
@@ -24,7 +25,7 @@ from .local_window import LocalWindow
 from .mixer import AttentionCall, Mixer, register_mixer
 from .padding import absent, make_padding_absent
 from .registry import find_feature_map
-from .short_conv import ShortConv
+from .short_conv import ShortConv, fused_convolution
 
 
 logger = logging.get_logger(__name__)
@@ -56,10 +57,15 @@ class LinearMixer(Mixer):
         self.window_gate = nn.Linear(config.hidden_size, config.num_attention_heads) if self.window else None
         self.reach = reach_of(config, "linear_attention")
         sizes = config.hidden_size, config.conv_kernel
-        self.q_conv, self.k_conv, self.v_conv = (ShortConv(*sizes) if config.conv_kernel else None for _ in range(3))
+        self.q_conv, self.k_conv, self.v_conv = (
+            ShortConv(*sizes, dim) if config.conv_kernel else None
+            for dim in (config.key_dim, config.key_dim, self.head_dim)
+        )
 
     def attention_name(self, output_attentions: bool) -> str:
-        name = linear_form(self.config._attn_implementation)
+        name = self.config._attn_implementation
+        if name not in (*FORMS, "eager"):
+            name = "auto"
         return "eager" if name == "auto" and output_attentions else name
 
     def forward(
@@ -126,47 +132,49 @@ class LinearMixer(Mixer):
         tables = layout.rotary_tables.get(self.layer_type)
         has_order = self.q_conv is not None and tokens.without_gaps is not None  # which knows no tiles
         if has_order or not layout.has_tiles:
-            return self.features_of(tokens, layout.border_taps, tables)
+            return self.features_of(tokens, layout.border_taps, tables, layout.plan)
 
         def of_tile(tile: TokenTile) -> list[Tensor]:
             some, borders = tokens.tile(tile, self.config.conv_kernel // 2), layout.border_taps
             if borders is not None:
                 borders = borders.between(tile.first - some.before, tile.end + some.after)
-            return self.features_of(some, borders, tile.of_tables(tables))
+            return self.features_of(some, borders, tile.of_tables(tables), layout.plan)
 
         return layout.by_tile(of_tile, tokens.own(tokens.hidden_states))
 
     def features_of(
-        self, around: Surrounded, border_taps: BorderTaps | None, tables: PositionEmbeddings | None
+        self,
+        around: Surrounded,
+        border_taps: BorderTaps | None,
+        tables: PositionEmbeddings | None,
+        plan: CallPlan | None,
     ) -> list[Tensor]:
         """`features`, of tokens with as many around as the convolution reaches."""
-        query, key, value = self.project(around, border_taps)
-        if around.before or around.after:
-            query, key, value = map(around.own, (query, key, value))
-        query, key = query.unflatten(-1, (-1, self.key_dim)), key.unflatten(-1, (-1, self.key_dim))
-        value = value.unflatten(-1, (-1, self.head_dim))
-        with without_autocast(around.hidden_states):  # on a GPU it would widen queries and keys only
+        hidden_states, is_real, without_gaps, *_ = around
+        has_order = self.q_conv is not None and without_gaps is not None
+        if has_order:  # before the projections, to reorder one tensor instead of three
+            hidden_states, is_real = without_gaps.reorder(hidden_states), without_gaps.is_real
+        query, key, value = self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)
+        with without_autocast(hidden_states):  # on a GPU it would widen queries and keys only
+            if self.q_conv is None:
+                query, key = query.unflatten(-1, (-1, self.key_dim)), key.unflatten(-1, (-1, self.key_dim))
+                value = value.unflatten(-1, (-1, self.head_dim))
+            else:
+                if is_real is not None:
+                    query, key, value = (absent(x, is_real) for x in (query, key, value))
+                # By name, since hooks expect positional arguments to be tensors.
+                options = {"borders": border_taps, "fused": planned(plan, fused_convolution, query)}
+                query, key = self.q_conv(query, **options), self.k_conv(key, **options)
+                value = self.v_conv(value, **options)
+            if has_order:
+                query, key, value = map(without_gaps.restore, (query, key, value))
+            if around.before or around.after:
+                query, key, value = map(around.own, (query, key, value))
             query, key = near = (query, key) if tables is None else rotate(query, key, tables, heads_dim=2)
             query, key = self.feature_map(query), (self.key_feature_map or self.feature_map)(key)
         if self.heads_per_key > 1:
             query, key = (x.repeat_interleave(self.heads_per_key, dim=2) for x in (query, key))
         return [query, key, value, *(near if self.window else ())]
-
-    def project(self, around: Surrounded, border_taps: BorderTaps | None) -> Sequence[Tensor]:
-        """Queries, keys and values, convolved if configured, `(batch, tokens, hidden_size)` each."""
-        without_gaps = None if self.q_conv is None else around.without_gaps
-        hidden_states, is_real = around.hidden_states, around.is_real
-        if without_gaps is not None:  # before the projections, to reorder one tensor instead of three
-            hidden_states, is_real = without_gaps.reorder(hidden_states), without_gaps.is_real
-        projected = self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)
-        if self.q_conv is None:
-            return projected
-        if is_real is not None:
-            projected = [absent(x, is_real) for x in projected]
-        pairs = zip(projected, (self.q_conv, self.k_conv, self.v_conv), strict=True)
-        # By name, since hooks expect positional arguments to be tensors.
-        convolved = [conv(x, borders=border_taps) for x, conv in pairs]
-        return convolved if without_gaps is None else [without_gaps.restore(x) for x in convolved]
 
     def log_decay(self, hidden_states: Tensor) -> Tensor | None:
         """

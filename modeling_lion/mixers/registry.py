@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 @dataclass(frozen=True)
 class MixerTraits:
     """
-    What a configuration asks of a mixer, attributes of the class `Mixer`: in the place of the class where only the
+    What a configuration asks of a mixer, attributes of the class `Mixer`: instead of the class where only the
     configuration was loaded, from code beside weights.
     """
 
@@ -40,7 +40,7 @@ class FeatureMap(NamedTuple):
     is_learnt: bool
 
 
-# By name: the class, or its `MixerTraits`.
+# The class of each mixer by name, or its `MixerTraits`.
 MIXERS: dict[str, Any] = {}
 FEATURE_MAPS: dict[str, FeatureMap] = {}
 

@@ -10,39 +10,56 @@ The short convolution of queries, keys and values (SPEC §12): x_i <- SiLU(Σ_o 
 So the results of a sequence do not depend on padding or packing.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
+from ..attention.custom_operator import NAMESPACE, Operator
 from ..attention.numerics import has_native_product, without_autocast
-from ..attention.tracing import is_compiling
+from ..attention.tracing import allows_custom_op
 from ..layout.border_taps import BorderTaps
 from ..private_apis import has_backward_hooks
 
 
 class ShortConv(nn.Module):
-    """One filter per channel; `weight` is that of a depthwise `nn.Conv1d` without a bias."""
+    """
+    One filter per channel; `weight` is that of a depthwise `nn.Conv1d` without a bias. With a `head_dim`, the result
+    is split into heads.
+    """
 
-    def __init__(self, channels: int, kernel: int):
+    def __init__(self, channels: int, kernel: int, head_dim: int | None = None):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, 1, kernel))
+        self.head_dim = head_dim
 
     def init_own_weights(self, config: PreTrainedConfig) -> None:
         bound = self.weight.shape[-1] ** -0.5  # as nn.Conv1d
         init.uniform_(self.weight, -bound, bound)
 
-    def forward(self, x: Tensor, borders: BorderTaps | None = None) -> Tensor:
-        """`x`: `(batch, length, channels)`, 0 at padded tokens (`absent`). Returns the same shape."""
+    def forward(self, x: Tensor, borders: BorderTaps | None = None, fused: Callable | None = None) -> Tensor:
+        """
+        Args:
+            x: `(batch, length, channels)`, 0 at padded tokens (`absent`).
+            fused: what convolves where there are no borders (`fused_convolution`); `None` for torch's operators.
+
+        Returns:
+            The same shape, or `(batch, length, heads, head_dim)`. Mixers call it with autocast off.
+        """
         if borders is not None and self.training and has_backward_hooks(self):
             raise ValueError(
                 "A library reads gradients per example by hooks (as opacus does), which see no borders of a short "
                 "convolution, of images or of packed rows, and would be wrong: set `conv_kernel=0`, or take them by "
                 "torch.func.vmap."
             )
-        with without_autocast(x):
-            return F.silu(convolve(x, self.weight.to(x.dtype), borders))
+        weight = self.weight.to(x.dtype)
+        if fused is not None and borders is None:
+            return fused(x, weight, self.head_dim)
+        y = F.silu(convolve(x, weight, borders))
+        return y if self.head_dim is None else y.unflatten(-1, (-1, self.head_dim))
 
 
 def convolve(x: Tensor, weight: Tensor, borders: BorderTaps | None = None) -> Tensor:
@@ -51,19 +68,85 @@ def convolve(x: Tensor, weight: Tensor, borders: BorderTaps | None = None) -> Te
     """
     channels, _, kernel = weight.shape
     at_borders = None if borders is None else borders.convolve(x, weight)
-    if is_compiling() or not has_fast_convolution(x):  # the compiler fuses the sum
+    if torch.compiler.is_compiling() or not has_fast_convolution(x):  # the compiler fuses the sum
         y = sum_of_shifted(x, weight)
         return y if borders is None else borders.put_(y, 1, at_borders)
     if x.device.type == "cpu":
-        # As an image of one row: oneDNN then takes channels last, while conv1d transposes.
-        image = x.transpose(1, 2).unsqueeze(2)
-        # A view, since with unsqueeze the gradient has other strides than the weight, and DDP warns.
-        y = F.conv2d(image, weight.view(channels, 1, 1, kernel), padding=(0, kernel // 2), groups=channels)
+        y = convolve_rows(x, weight)
     else:
         y = F.conv1d(x.transpose(1, 2), weight, padding=kernel // 2, groups=channels)
     if borders is not None:
         borders.put_(y, -1, at_borders.transpose(1, 2).unflatten(1, y.shape[1:-1]))
     return y.flatten(2).transpose(1, 2).contiguous()
+
+
+def convolve_rows(x: Tensor, weight: Tensor) -> Tensor:
+    """
+    `convolve` without borders, `(batch, channels, 1, length)`: of rows as images of one row, since oneDNN then takes
+    channels last, while conv1d transposes.
+    """
+    # A view, since with unsqueeze the gradient has other strides than the weight, and DDP warns.
+    filters, radius = weight.view(len(weight), 1, 1, -1), weight.shape[-1] // 2
+    return F.conv2d(x.transpose(1, 2).unsqueeze(2), filters, padding=(0, radius), groups=len(weight))
+
+
+def convolve_and_activate(x: Tensor, weight: Tensor, head_dim: int) -> Tensor:
+    """SiLU of `convolve`, in the memory of its result: `(batch, length, heads, head_dim)`."""
+    y = F.silu(convolve_rows(x, weight), inplace=True)
+    return y.permute(0, 3, 2, 1).reshape(*x.shape[:2], -1, head_dim)
+
+
+def keep_inputs(ctx, inputs, output) -> None:
+    ctx.save_for_backward(*inputs[:2])
+
+
+def differentiate_convolution(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    """The gradients of both; the convolution is computed again if it was not kept, or is to be differentiated."""
+    x, weight, *kept = ctx.saved_tensors
+    if kept and not torch.is_grad_enabled():
+        y = kept[0]
+    else:
+        with without_autocast(x):
+            y = convolve_rows(x, weight)
+    needs, grad = ctx.needs_input_grad[:2], grad.flatten(2).transpose(1, 2).unsqueeze(2)
+    if torch.is_grad_enabled():  # create_graph=True: the gradient itself will be differentiated
+        grad = grad * y.sigmoid() * (1 + y * (-y).sigmoid())
+    else:
+        grad = torch.ops.aten.silu_backward(grad, y)
+    image, filters = x.transpose(1, 2).unsqueeze(2), weight.view(len(weight), 1, 1, -1)
+    options = [1, 1], [0, weight.shape[-1] // 2], [1, 1], False, [0, 0], len(weight), [*needs, False]
+    d_image, d_filters, _ = torch.ops.aten.convolution_backward(grad, image, filters, None, *options)
+    d_x = d_image.squeeze(2).transpose(1, 2) if needs[0] else None
+    return d_x, d_filters.view(weight.shape) if needs[1] else None, None
+
+
+class ShortConvolution(torch.autograd.Function):
+    """`convolve_and_activate` with gradients."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, head_dim: int) -> Tensor:
+        y = convolve_rows(x, weight)
+        ctx.save_for_backward(x, weight, y)
+        return F.silu(y).permute(0, 3, 2, 1).reshape(*x.shape[:2], -1, head_dim)
+
+    backward = staticmethod(differentiate_convolution)
+
+
+short_conv = torch.library.custom_op(f"{NAMESPACE}::short_conv", convolve_and_activate, mutates_args=())
+short_conv.register_fake(lambda x, weight, head_dim: x.new_empty(*x.shape[:2], x.shape[2] // head_dim, head_dim))
+short_conv.register_autograd(differentiate_convolution, setup_context=keep_inputs)
+SHORT_CONV = Operator(short_conv, convolve_and_activate, ShortConvolution)
+
+
+def fused_convolution(x: Tensor) -> Callable | None:
+    """
+    What convolves tensors like `x` and applies SiLU at once: on a CPU, where nobody has to see the operations inside.
+    `None` where `convolve` is to be called.
+    """
+    is_possible = x.device.type == "cpu" and not torch.compiler.is_compiling() and allows_custom_op(x)
+    if not is_possible or not has_fast_convolution(x):
+        return None
+    return SHORT_CONV.without_dispatcher(x) or SHORT_CONV
 
 
 def has_fast_convolution(x: Tensor) -> bool:

@@ -177,8 +177,8 @@ class SoftmaxMixer(Mixer):
         def of_tile(tile: TokenTile) -> list[Tensor]:
             states, projections = tile.of(hidden_states), (self.q_proj, self.k_proj, self.v_proj)
             query, key, value = (self.split_heads(proj(states)) for proj in projections)
-            turned = rotate(query, key, tile.of_tables(tables), heads_dim=1)
-            return [x.transpose(1, 2) for x in (*turned, value)]
+            rotated = rotate(query, key, tile.of_tables(tables), heads_dim=1)
+            return [x.transpose(1, 2) for x in (*rotated, value)]
 
         return tuple(x.transpose(1, 2) for x in layout.by_tile(of_tile, hidden_states))
 

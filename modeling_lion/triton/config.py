@@ -53,7 +53,7 @@ sm_90  32 256| 16 256  16| 16 256 8 2  16| 64  64 4 3| 16 8 2  16| 16 8 1  16| 6
 
 
 def read_table(table: str) -> dict[tuple[str, int, int], dict]:
-    """By architecture, bits and dimension: the sizes, and the options of each kernel by its name."""
+    """The sizes, and the options of each kernel by its name, for each architecture, bits and dimension."""
     configs = {}
     for line in table.splitlines():
         key, *groups = (group.split() for group in line.split("|"))

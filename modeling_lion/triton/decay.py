@@ -212,24 +212,24 @@ def states_kernel(
     sums_totals = (d < HEAD_DIM) & (value_start == 0)  # this program computes the totals
     state = tl.zeros([HEAD_TILE, VALUE_TILE], tl.float32)
     total = tl.zeros([HEAD_TILE], tl.float32)
-    # Up to the border of the last chunk on the way, whose own tiles reach no other chunk.
+    # Up to the border of the last chunk that is passed, whose own tiles reach no other chunk.
     steps = tl.where(ascends, (num_chunks - 1) * chunk_tiles, num_tiles - chunk_tiles) + 1
     for step in range(steps):
         tile = tl.where(ascends, step, num_tiles - 1 - step)
         chunk = tile // chunk_tiles
         enters = tile == tl.where(ascends, chunk * chunk_tiles, tl.minimum((chunk + 1) * chunk_tiles, num_tiles) - 1)
         if enters:
-            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + direction
-            at = place * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :]
+            index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + direction
+            at = index * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :]
             tl.store(states + at, state.to(states.dtype.element_ty), mask=inside)
             if NORMALIZE:
-                tl.store(totals + place * HEAD_DIM + d, total, mask=sums_totals)
+                tl.store(totals + index * HEAD_DIM + d, total, mask=sums_totals)
             if NEEDS_THROUGH:
                 passed = tl.sum(tl.load(given_states + at, mask=inside, other=0.0).to(tl.float32) * state)
                 if NORMALIZE:
-                    z = tl.load(given_totals + place * HEAD_DIM + d, mask=sums_totals, other=0.0)
+                    z = tl.load(given_totals + index * HEAD_DIM + d, mask=sums_totals, other=0.0)
                     passed += tl.sum(z * total)
-                tl.store(through + place * state_tiles + state_tile, passed)
+                tl.store(through + index * state_tiles + state_tile, passed)
         tokens = tile * TILE + tl.arange(0, TILE)
         weight = load_decays(decays, kind, tile, 0, TILE)
         xs = load_tile(x, tile * TILE, length, head_start, TILE, HEAD_TILE, HEAD_DIM).to(tl.float32)
@@ -320,15 +320,15 @@ def output_kernel(
             is_before, HEAD_DIM, VALUE_DIM, HEAD_TILE, VALUE_TILE, SPLIT, TILE, KEYS, PRECISION,
         )  # fmt: skip
         if HAS_STATES:
-            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
+            index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
             taken = tl.zeros([TILE, VALUE_TILE], tl.float32)
             taken = times_state(
-                taken, query, begin, length, states + place * HEAD_DIM * VALUE_DIM, value_start,
+                taken, query, begin, length, states + index * HEAD_DIM * VALUE_DIM, value_start,
                 TILE, False, INNER, HEAD_DIM, VALUE_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
             side += taken * between
             if NORMALIZE:
-                z = totals + place * HEAD_DIM
+                z = totals + index * HEAD_DIM
                 side_total += times_totals(query, begin, length, z, TILE, HEAD_TILE, HEAD_DIM) * between
         row_weight = load_decays(decays, FACTOR_FROM_START if is_before else FACTOR_FROM_END, tile, 0, TILE)
         accumulator += side * row_weight[:, None]
@@ -433,15 +433,15 @@ def query_gradient_kernel(
         if NEEDS_DECAY and not is_before:
             row_backward = rows_dot(query, side, begin, length, TILE, HEAD_TILE, HEAD_DIM) * row_weight
         if HAS_STATES:
-            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
+            index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (0 if is_before else 1)
             taken = tl.zeros([TILE, HEAD_TILE], tl.float32)
             taken = times_state(
-                taken, grad, begin, length, states + place * HEAD_DIM * VALUE_DIM, 0,
+                taken, grad, begin, length, states + index * HEAD_DIM * VALUE_DIM, 0,
                 TILE, True, INNER, VALUE_DIM, HEAD_TILE, HEAD_DIM, VALUE_DIM, PRECISION,
             )  # fmt: skip
             if NORMALIZE:
                 d = tl.arange(0, HEAD_TILE)
-                z = tl.load(totals + place * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
+                z = tl.load(totals + index * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)
                 taken -= along[:, None] * z[None, :]
             taken *= (row_scale * between)[:, None] if is_narrow else between
             if NEEDS_DECAY and not is_before:
@@ -542,8 +542,8 @@ def key_gradient_kernel(
             seen = rows_dot(key, d_keys, begin, length, TILE, HEAD_TILE, HEAD_DIM)
             column_forward = seen
         if HAS_STATES:
-            place = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (1 if is_before else 0)
-            state = states + place * HEAD_DIM * VALUE_DIM
+            index = (bh.to(tl.int64) * num_chunks + chunk) * 2 + (1 if is_before else 0)
+            state = states + index * HEAD_DIM * VALUE_DIM
             border_weight = row_weight * between
             given = tl.zeros([TILE, HEAD_TILE], tl.float32)
             given = times_state(
@@ -552,7 +552,7 @@ def key_gradient_kernel(
             )  # fmt: skip
             if NORMALIZE:
                 d = tl.arange(0, HEAD_TILE)
-                given += tl.load(totals + place * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)[None, :]
+                given += tl.load(totals + index * HEAD_DIM + d, mask=d < HEAD_DIM, other=0.0)[None, :]
             d_keys += given * border_weight[:, None]
             given = tl.zeros([TILE, VALUE_TILE], tl.float32)
             given = times_state(
@@ -636,10 +636,10 @@ def decay_gradient_kernel(
         for other in range(first, end):
             forward_decay *= through_tile(decays, other, True, TILE)
             backward_decay *= through_tile(decays, other, False, TILE)
-        place = (bh.to(tl.int64) * num_chunks + chunk) * 2 * STATE_TILES
+        index = (bh.to(tl.int64) * num_chunks + chunk) * 2 * STATE_TILES
         for state_tile in tl.static_range(STATE_TILES):
-            forward += tl.load(through + place + state_tile) * forward_decay
-            backward += tl.load(through + place + STATE_TILES + state_tile) * backward_decay
+            forward += tl.load(through + index + state_tile) * forward_decay
+            backward += tl.load(through + index + STATE_TILES + state_tile) * backward_decay
     at = bh.to(tl.int64) * length + tokens
     tl.store(d_forward + at, forward, mask=tokens < length)
     tl.store(d_backward + at, backward, mask=tokens < length)

@@ -257,7 +257,7 @@ def launch_attention_gradients(
 
 
 def triton_operator(name: str, plain: Callable, is_whole: bool) -> Callable:
-    """The operator `lion::triton_<name>`; `plain` is the body (attention/plain.py) that computes the same."""
+    """The operator `lion::triton_<name>`; `plain` is the function of attention/plain.py that computes the same."""
     functions = (
         partial(function, is_whole=is_whole)
         for function in (launch_attention, launch_attention_gradients, allocate_saved)

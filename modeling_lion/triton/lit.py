@@ -27,8 +27,8 @@ def partial_states_kernel(
     head_tiles: tl.constexpr = (HEAD_DIM + HEAD_TILE - 1) // HEAD_TILE
     value_tiles: tl.constexpr = (VALUE_DIM + VALUE_TILE - 1) // VALUE_TILE
     state_tile = tl.program_id(0) % (head_tiles * value_tiles)
-    place = (tl.program_id(0) // (head_tiles * value_tiles)).to(tl.int64)
-    bh, n = tl.program_id(0) // (head_tiles * value_tiles * num_slices), place % num_slices
+    index = (tl.program_id(0) // (head_tiles * value_tiles)).to(tl.int64)
+    bh, n = tl.program_id(0) // (head_tiles * value_tiles * num_slices), index % num_slices
     head_start = state_tile // value_tiles * HEAD_TILE
     value_start = state_tile % value_tiles * VALUE_TILE
     x, y, output = head_of(x, bh, heads), head_of(y, bh, heads), head_of(output, bh, heads)
@@ -58,9 +58,9 @@ def partial_states_kernel(
     d = head_start + tl.arange(0, HEAD_TILE)
     e = value_start + tl.arange(0, VALUE_TILE)
     inside = (d < HEAD_DIM)[:, None] & (e < VALUE_DIM)[None, :]
-    tl.store(states + place * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :], state, mask=inside)
+    tl.store(states + index * HEAD_DIM * VALUE_DIM + d[:, None] * VALUE_DIM + e[None, :], state, mask=inside)
     if NORMALIZE:
-        tl.store(totals + place * HEAD_DIM + d, total, mask=(d < HEAD_DIM) & (value_start == 0))
+        tl.store(totals + index * HEAD_DIM + d, total, mask=(d < HEAD_DIM) & (value_start == 0))
 
 
 @triton.jit

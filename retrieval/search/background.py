@@ -128,9 +128,12 @@ class Handler(socketserver.StreamRequestHandler):
         request = json.loads(self.rfile.readline() or "null")
         if request is None:
             return
-        with self.server.busy(), contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            for event in self.server.events(request):
-                self.wfile.write(json.dumps(event).encode() + b"\n")
+        with self.server.busy(), contextlib.closing(self.server.events(request)) as events:
+            try:
+                for event in events:
+                    self.wfile.write(json.dumps(event).encode() + b"\n")
+            except (BrokenPipeError, ConnectionResetError):
+                self.server.read_on(events)
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -140,7 +143,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     Args:
         path: of the socket.
         searcher: one thread at a time runs in it; a search gives way to others after each batch.
-        keep_seconds: until the end.
+        keep_seconds: until the end, and how long a search goes on at most whose client has gone.
     """
 
     daemon_threads = True
@@ -149,7 +152,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         super().__init__(path, Handler)
         self.searcher, self.keep_seconds = searcher, keep_seconds
         self.turn, self.count_lock = threading.Lock(), threading.Lock()
-        self.running, self.last = 0, time.monotonic()
+        self.running, self.left, self.last = 0, 0, time.monotonic()  # requests, and those whose clients have gone
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
@@ -162,7 +165,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 self.running, self.last = self.running - 1, time.monotonic()
 
     def events(self, request: dict) -> Iterator[dict]:
-        """Those of the searcher; an error is the last one. What was read is saved if nobody listens any more."""
+        """Events of the searcher; an error is the last one. What was read is saved if it is closed."""
         with contextlib.closing(self.searcher.answers(request)) as answers:
             while True:
                 with self.turn:
@@ -178,6 +181,24 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 yield event
                 if "error" in event:
                     return
+
+    def read_on(self, events: Iterator[dict]) -> None:
+        """
+        Read what is left for one who has gone, while nobody asks, and no longer than the process is kept without
+        requests.
+        """
+        stop = time.monotonic() + self.keep_seconds
+        with self.count_lock:
+            self.left += 1
+        try:
+            for _ in events:
+                while self.running > self.left and time.monotonic() < stop:
+                    time.sleep(0.02)
+                if time.monotonic() > stop:
+                    return
+        finally:
+            with self.count_lock:
+                self.left -= 1
 
     def service_actions(self) -> None:
         """Called by `serve_forever` twice a second."""

@@ -88,41 +88,41 @@ def run(args: argparse.Namespace) -> int:
     for query in [given] if given else asked_queries():
         asked = request | {"query": query}
         events = background.ask(model, asked, args.keep_minutes) if searcher is None else searcher.answers(asked)
-        with contextlib.closing(events):
-            show(query, events, args.json)
+        try:
+            with contextlib.closing(events):
+                show(query, events, args.json)
+        except KeyboardInterrupt:
+            goes_on = "the next call goes on from there"
+            if searcher is None:
+                goes_on = f"reading goes on in the background, for {args.keep_minutes:g} minutes at most"
+            say(f"What was read is kept; {goes_on}.")
+            raise
     return 0
 
 
 def show(query: str, events: Iterable[dict], as_json: bool) -> None:
     """
     Print the answers to a query, and on the standard error what happens until then.
-
-    Raises:
-        KeyboardInterrupt: what was read until then is kept.
     """
-    try:
-        with Progress() as progress:
-            for event in events:
-                if "message" in event:
-                    progress.say(event["message"])
-                elif "first" in event and not as_json:
-                    progress.say("\n".join(["First answers; reading goes on:", *lines_of(query, event["first"])]))
-                elif "answers" in event:
-                    progress.close()
-                    done, every = event["progress"]
-                    is_complete = done == every
-                    end = "" if is_complete else "; call again to read on"
-                    say(f"Searched {done:,} of {every:,} passages{end}.")
-                    if as_json:
-                        about = {"query": query, "passages": every, "searched": done, "complete": is_complete}
-                        print(json.dumps(about | {"answers": event["answers"]}), flush=True)
-                    else:
-                        print("\n".join(lines_of(query, event["answers"])), flush=True)
-                elif "progress" in event:
-                    progress.set(*event["progress"])
-    except KeyboardInterrupt:
-        say("What was read is kept: the next call goes on from there.")
-        raise
+    with Progress() as progress:
+        for event in events:
+            if "message" in event:
+                progress.say(event["message"])
+            elif "first" in event and not as_json:
+                progress.say("\n".join(["First answers; reading goes on:", *lines_of(query, event["first"])]))
+            elif "answers" in event:
+                progress.close()
+                done, every = event["progress"]
+                is_complete = done == every
+                end = "" if is_complete else "; call again to read on"
+                say(f"Searched {done:,} of {every:,} passages{end}.")
+                if as_json:
+                    about = {"query": query, "passages": every, "searched": done, "complete": is_complete}
+                    print(json.dumps(about | {"answers": event["answers"]}), flush=True)
+                else:
+                    print("\n".join(lines_of(query, event["answers"])), flush=True)
+            elif "progress" in event:
+                progress.set(*event["progress"])
 
 
 def say(line: str) -> None:

@@ -1,15 +1,15 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """An index of documents, which reads those that have changed, and answers to queries."""
 
+import contextlib
 import re
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from torch import Tensor
 
-from ..documents import Document, batches
+from ..documents import Document, batches, without_surrogates
 from ..encoders import Encoder
 from .vectors import Vectors
 
@@ -95,14 +95,25 @@ class Index:
 
 
 def by_words(query: str, documents: list[Document]) -> list[Document]:
-    """Documents with words of a query before others, those with rare ones first; otherwise in their order."""
-    words = set(WORD.findall(query.casefold()))
+    """Documents with words of a query before others, the best by BM25 first; otherwise in their order."""
+    words = WORD.findall(without_surrogates(query))
     if not words:
         return documents
-    found = [words.intersection(WORD.findall(f"{x.name} {x.text}".casefold())) for x in documents]
-    counts = Counter(word for of_document in found for word in of_document)
-    weights = [sum(1 / counts[word] for word in of_document) for of_document in found]
-    return [documents[n] for n in sorted(range(len(documents)), key=lambda n: -weights[n])]
+    try:
+        import sqlite3
+    except ImportError:  # a Python that was built without it
+        return documents
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        try:
+            database.execute("CREATE VIRTUAL TABLE texts USING fts5(name, text, content='', tokenize='porter')")
+        except sqlite3.OperationalError:  # an SQLite without FTS5
+            return documents
+        rows = ((n, x.name, without_surrogates(x.text)) for n, x in enumerate(documents))
+        database.executemany("INSERT INTO texts(rowid, name, text) VALUES (?, ?, ?)", rows)
+        wanted = " OR ".join(f'"{word}"' for word in dict.fromkeys(words))
+        found = database.execute("SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rank, rowid", (wanted,))
+        best = [n for (n,) in found]
+    return [documents[n] for n in dict.fromkeys((*best, *range(len(documents))))]
 
 
 def nearest_line(encoder: Encoder, query: Tensor, answer: Answer) -> tuple[str, str]:

@@ -99,6 +99,8 @@ class Searcher:
         if self.encoder is None:
             self.encoder = load_encoder(self.model, base=self.base)
         encoder = SentenceEncoder(self.encoder, in_pieces=not request["one_pass"])
+        if encoder.in_pieces:  # then those with words of the query can be read first
+            documents = [piece for document in documents for piece in document.in_pieces()]
         index, query = Index(documents, vectors), request["query"]
         is_first_given = False
         yield {"progress": index.passages()}

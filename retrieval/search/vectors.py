@@ -1,13 +1,19 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""Vectors of passages: in memory, in files, or in an index of usearch, and the nearest to a query."""
+"""
+Vectors of passages: in memory, in files, or in an index of usearch, and the nearest to a query.
+
+Several processes may have the same files: each saves under a lock, and takes in what others have saved before.
+"""
 
 import json
 import os
 from pathlib import Path
 from typing import Protocol
+from uuid import uuid4
 
 import numpy as np
 import torch
+from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -16,6 +22,13 @@ from ..files import replaced
 
 
 MOST_PARTS = 64  # files of vectors, which are joined then
+LOCK_SECONDS = 60  # for which a process waits until another has saved
+
+
+def lock_of(path: Path) -> FileLock:
+    """The lock of files whose names begin with a path; a `filelock.Timeout`, an OSError, if it is not free."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(path.with_suffix(".lock"), timeout=LOCK_SECONDS)
 
 
 class Vectors(Protocol):
@@ -24,7 +37,7 @@ class Vectors(Protocol):
     keys: set[str]
 
     def add(self, key: str, vectors: Tensor) -> None:
-        """Those of a document's passages, `(passages, size)`."""
+        """Add the vectors of a document's passages, `(passages, size)`."""
 
     def remove(self, key: str) -> None: ...
 
@@ -74,11 +87,16 @@ class FileVectors(MemoryVectors):
 
     def __init__(self, path: Path):
         super().__init__()
-        self.folder = path.with_suffix(".vectors")
+        self.folder, self.lock = path.with_suffix(".vectors"), lock_of(path)
         self.added: dict[str, Tensor] = {}
         self.removed: set[str] = set()
-        self.saved_rows = 0
-        self.parts = []
+        self.parts: list[Path] = []
+        with self.lock:
+            self.load()
+
+    def load(self) -> None:
+        """Take in what is saved. Own vectors that are not, and removals, stay."""
+        self.vectors, self.matrix, self.parts, self.saved_rows = {}, None, [], 0
         for part in sorted(self.folder.glob("*.safetensors")):
             try:
                 with safe_open(part, "pt") as file:
@@ -94,6 +112,9 @@ class FileVectors(MemoryVectors):
                 self.vectors.pop(key, None)
             self.vectors |= zip(about["lengths"], rows, strict=True)
             self.saved_rows += sum(about["lengths"].values())
+        for key in self.removed:
+            self.vectors.pop(key, None)
+        self.vectors |= self.added
 
     def add(self, key: str, vectors: Tensor) -> None:
         super().add(key, vectors)
@@ -107,6 +128,12 @@ class FileVectors(MemoryVectors):
     def save(self) -> None:
         if not self.added and not self.removed:
             return
+        with self.lock:
+            if sorted(self.folder.glob("*.safetensors")) != self.parts:  # another process has saved
+                self.load()
+            self.write()
+
+    def write(self) -> None:
         rows = sum(map(len, self.vectors.values()))
         is_whole = len(self.parts) + 1 >= MOST_PARTS or self.saved_rows > 2 * rows
         written = self.vectors if is_whole else self.added
@@ -128,7 +155,8 @@ class FileVectors(MemoryVectors):
 
 class UsearchVectors:
     """
-    An index of usearch, which compares a query with few of its vectors. It is saved as a whole.
+    An index of usearch, which compares a query with few of its vectors. It is saved as a whole, with what another
+    process has saved meanwhile.
 
     Raises:
         ImportError: if usearch is not installed.
@@ -142,15 +170,24 @@ class UsearchVectors:
         except ImportError as error:
             raise ImportError("--index usearch needs usearch: pip install usearch") from error
         self.make_index = UsearchIndex
-        self.folder, self.names = path.parent, path.with_suffix(".usearch.json")
+        self.folder, self.names, self.lock = path.parent, path.with_suffix(".usearch.json"), lock_of(path)
+        with self.lock:
+            self.load()
+
+    def load(self) -> None:
+        """Take in what is saved, and nothing else."""
         self.labels: dict[str, list[int]] = {}
-        self.index, self.file, self.next_label = None, None, 0
-        if self.names.is_file():
+        self.index, self.file, self.next_label = None, self.saved_file(), 0
+        if self.file is not None:
             saved = json.loads(self.names.read_text())
-            self.labels, self.next_label, self.file = saved["labels"], saved["next_label"], saved["file"]
-            self.index = UsearchIndex.restore(self.folder / self.file)
+            self.labels, self.next_label = saved["labels"], saved["next_label"]
+            self.index = self.make_index.restore(self.folder / self.file)
         self.places = {label: (key, n) for key, labels in self.labels.items() for n, label in enumerate(labels)}
-        self.is_saved = True
+        self.added: set[str] = set()
+        self.removed: set[str] = set()
+
+    def saved_file(self) -> str | None:
+        return json.loads(self.names.read_text())["file"] if self.names.is_file() else None
 
     @property
     def keys(self) -> set[str]:
@@ -162,20 +199,39 @@ class UsearchVectors:
         labels = list(range(self.next_label, self.next_label + len(vectors)))
         self.next_label += len(vectors)
         self.index.add(np.array(labels, "uint64"), vectors.numpy())
-        self.labels[key], self.is_saved = labels, False
+        self.labels[key] = labels
+        self.added.add(key)
         self.places |= {label: (key, n) for n, label in enumerate(labels)}
 
     def remove(self, key: str) -> None:
-        self.is_saved = False
+        self.added.discard(key)
+        self.removed.add(key)
         for label in self.labels.pop(key):
             self.index.remove(label)
             del self.places[label]
 
     def save(self) -> None:
-        if self.is_saved:
+        if not self.added and not self.removed:
             return
+        with self.lock:
+            if self.saved_file() != self.file:  # another process has saved
+                self.join()
+            self.write()
+
+    def join(self) -> None:
+        """Take in what is saved, and do again what only this process has done."""
+        rows = lambda labels: torch.from_numpy(np.stack([self.index.get(label) for label in labels]))
+        added = {key: rows(self.labels[key]) for key in self.added}
+        removed = self.removed
+        self.load()
+        for key in (removed | added.keys()) & self.labels.keys():
+            self.remove(key)
+        for key, vectors in added.items():
+            self.add(key, vectors)
+
+    def write(self) -> None:
         # Under a new name, so that the list of names is of one file at every moment.
-        before, self.file = self.file, f"{self.names.stem}-{self.next_label}-{os.getpid()}"
+        before, self.file = self.file, f"{self.names.stem}-{self.next_label}-{uuid4().hex[:12]}"
         with replaced(self.folder / self.file) as unfinished:
             self.index.save(str(unfinished))
         with replaced(self.names) as unfinished:
@@ -183,7 +239,7 @@ class UsearchVectors:
             unfinished.write_text(json.dumps(saved))
         if before not in (None, self.file):
             (self.folder / before).unlink(missing_ok=True)
-        self.is_saved = True
+        self.added, self.removed = set(), set()
 
     def search(self, query: Tensor, top: int) -> list[tuple[float, str, int]]:
         if not self.places:

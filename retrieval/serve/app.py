@@ -16,11 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ..encoders import unit
 from .bodies import Classify, OpenAIEmbeddings, Rerank, TeiEmbed, TeiPredict
 from .engines import Engine
 from .errors import ApiError, JsonResponse, handle_failure, handle_http_error
 from .limits import BodyLimit, KeyCheck
-from .loading import SCORES, normalized
+from .loading import SCORES
 from .metrics import Measured
 from .service import Service, Settings
 
@@ -127,7 +128,7 @@ class Routes:
         given = [body.input] if is_one else body.input
         prompt = self.prompt(body.prompt_name, body.input_type)
         vectors, tokens = await self.service.compute(request, "input", with_prompt(prompt, given), body.side)
-        vectors = normalized(vectors).astype("<f4")
+        vectors = unit(vectors).astype("<f4")
         if body.encoding_format == "base64":
             vectors = [base64.b64encode(vector.tobytes()).decode() for vector in vectors]
         data = [{"object": "embedding", "index": n, "embedding": vector} for n, vector in enumerate(vectors)]
@@ -140,7 +141,7 @@ class Routes:
         given = [body.inputs] if is_one else body.inputs
         given = with_prompt(self.prompt(body.prompt_name), given)
         vectors, _ = await self.service.compute(request, "inputs", given, body.side)
-        return JsonResponse(np.ascontiguousarray(normalized(vectors) if body.normalize else vectors))
+        return JsonResponse(np.ascontiguousarray(unit(vectors) if body.normalize else vectors))
 
     async def rerank(self, request: Request) -> Response:
         body = await Rerank.read(request)

@@ -3,6 +3,7 @@
 
 import argparse
 import os
+from functools import partial
 from pathlib import Path
 
 from hub_upload_lion.export.exported import check_installed
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, default=60, help="seconds of a request; half of them may wait (default: %(default)s)"
     )
+    parser.add_argument("--max_connections", type=int, default=500, help="open at once (default: %(default)s)")
     parser.add_argument("--accept_token_ids", action="store_true", help="take token ids in the place of texts")
     parser.add_argument("--api_key", help=f"that requests must have (default: ${KEY}, or none)")
     parser.add_argument("--cors_origins", nargs="+", default=[], help="origins of pages that may ask (default: none)")
@@ -52,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    for name in ("max_input_tokens", "max_texts", "max_body_bytes", "short_tokens", "max_batch_tokens", "timeout"):
+    limits = ("max_input_tokens", "max_texts", "max_body_bytes", "short_tokens", "max_batch_tokens", "timeout")
+    for name in (*limits, "max_connections"):
         if getattr(args, name) is not None and getattr(args, name) <= 0:
             raise ValueError(f"--{name} is {getattr(args, name)}: give more than 0.")
     check_installed("serve", NEEDED)
@@ -63,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     import uvicorn
 
     from .app import make_app
-    from .limits import TimedProtocol
+    from .limits import LimitedProtocol
     from .loading import load_engine
     from .service import Settings
 
@@ -91,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
         app,
         host=args.host,
         port=args.port,
-        http=TimedProtocol,
+        http=partial(LimitedProtocol, max_connections=args.max_connections),
         ws="none",
         access_log=False,
         log_level="warning",

@@ -132,12 +132,14 @@ class Engine:
         return [Row({"input_ids": x} | ({"token_type_ids": [0] * len(x)} if types else {})) for x in ids]
 
     def cancel(self) -> None:
-        """Make `compute` in another thread raise `Dropped` soon: before the next operation of torch."""
+        """Make `compute` in another thread raise `Dropped` soon: before the next operation of torch or of a graph."""
         self.is_cancelled = True
         if isinstance(self.modules[0].model, ExportedModel):
             self.modules[0].model.cancel()
 
     def resume(self) -> None:
+        if isinstance(self.modules[0].model, ExportedModel):
+            self.modules[0].model.resume()
         self.is_cancelled = False
 
     @torch.inference_mode()

@@ -105,7 +105,11 @@ class Lane:
         # Texts are cut into tokens while others are computed, and as urgently.
         self.tokenizer = ThreadPoolExecutor(1, f"{name}-tokens", prepare)
         self.computer = ThreadPoolExecutor(1, f"{name}-compute", prepare)
-        self.engine = self.computer.submit(make_engine).result()
+        try:
+            self.engine = self.computer.submit(make_engine).result()
+        except BaseException:
+            self.computer.shutdown()
+            raise
         self.ended = self.computer.submit(self.work)
 
     @property

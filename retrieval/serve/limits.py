@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""What a stranger cannot do to the server: send endless headers or bodies, or ask without the key."""
+"""What a stranger cannot do to the server: endless headers, bodies and connections, or requests without the key."""
 
 import asyncio
 import hmac
@@ -16,13 +16,26 @@ SECONDS_FOR_BODY = 30
 OPEN_ROUTES = ("/", "/health")  # of GET and HEAD, for load balancers
 
 
-class TimedProtocol(H11Protocol):
-    """Closes connections that do not send the whole header of a request in `SECONDS_FOR_HEADERS`."""
+class LimitedProtocol(H11Protocol):
+    """
+    Closes connections that do not send the whole header of a request in `SECONDS_FOR_HEADERS`, and those beyond a
+    number, with an answer to their first request.
 
-    timer: asyncio.TimerHandle | None = None
+    Args:
+        max_connections: that may be open at once; `None` for any number.
+        options: of uvicorn's protocol.
+    """
+
+    def __init__(self, *args, max_connections: int | None = None, **options):
+        super().__init__(*args, **options)
+        self.max_connections, self.timer = max_connections, None
 
     def connection_made(self, transport) -> None:
         super().connection_made(transport)
+        if self.max_connections is not None and len(self.connections) > self.max_connections:
+            message = f"The server has {self.max_connections:,} open connections, which are all that it takes."
+            error = ApiError(503, message, code="too_many_connections", retry_after=1, headers={"Connection": "close"})
+            self.app = error.response()
         self.watch()
 
     def data_received(self, data: bytes) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hub_upload_lion.export.exported import FILES, ExportedModel, check_installed
+from hub_upload_lion.export.exported import FILES, ExportedModel
 from hub_upload_lion.sentence_modules import MODEL, MODULES, SETTINGS, read_modules
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -20,6 +20,7 @@ from modeling_lion import LionConfig
 from modeling_lion.in_transformers.in_place_config import InPlaceConfig
 from modeling_lion.in_transformers.model_inputs import BUFFERED_POSITIONS, longest_text
 
+from ..encoders import merge_adapter, unit
 from ..sources import ADAPTER, base_of_adapter
 from .engines import Description, Engine
 
@@ -208,8 +209,6 @@ class Files:
         The base with its tokenizer and classes, and the adapter merged into its weights; the modules after it are
         those of the adapter's folder, or else the base's.
         """
-        check_installed("adapters", ["peft"])
-        from peft import PeftModel
         from safetensors.torch import load_file
 
         base = Files(base_of_adapter(Path(self.path(ADAPTER)).parent))
@@ -221,11 +220,10 @@ class Files:
             if not sizes:
                 raise ValueError(f"{self.source} has no layer of classes, and its base, {base.source}, is a {name}.")
             options = options | {"num_labels": min(sizes)}
-        model = model_class(base.source, **options, model_kwargs=model_options)
-        adapted = PeftModel.from_pretrained(model[0].model, self.source)
-        if not hasattr(adapted, "merge_and_unload"):
-            raise ValueError(f"{self.source} is an adapter that cannot be merged into the weights of its base.")
-        model[0].model = adapted.merge_and_unload()
+        model = model_class(base.source, **options, model_kwargs=model_options | {"dtype": torch.float32})
+        model[0].model = merge_adapter(model[0].model, self.source, model_options["dtype"])
+        for module in list(model)[1:]:
+            module.to(model_options["dtype"])
         if not self.has(MODULES):
             return model
         tokens = self.read("tokenizer_config.json").get("model_max_length", NO_LIMIT)
@@ -328,7 +326,7 @@ def compare(engine: Engine, tolerance: float) -> None:
     expected = np.array([alone(n).reshape(-1) for n in range(len(inputs))])
     found = np.array(engine.compute(engine.tokenize(inputs, "right"), in_one=True))
     if about.task == "embed":
-        found = normalized(found)
+        found = unit(found)
     if found.shape != expected.shape or not np.isfinite(found).all():
         raise ValueError(
             f"The model gives {list(expected.shape)} numbers by itself, and {list(found.shape)} in the server, or "
@@ -349,11 +347,6 @@ def alone_logits(model: CrossEncoder, one) -> np.ndarray:
     for module in model:
         features = module(features)
     return features["scores"].float().cpu().numpy()
-
-
-def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Rows of length 1."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

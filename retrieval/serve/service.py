@@ -56,7 +56,11 @@ class Service:
         self.short = Lane(
             "short", lambda: measured(engine, cost), most, wait, self.metrics, at_once=AT_ONCE, cost=cost
         )
-        self.long = Lane("long", engine.twin, most, wait, self.metrics, is_second=True, cost=Cost(cost.per_token))
+        try:
+            self.long = Lane("long", engine.twin, most, wait, self.metrics, is_second=True, cost=Cost(cost.per_token))
+        except BaseException:
+            self.short.close()  # its thread would keep the process
+            raise
 
     @property
     def is_alive(self) -> bool:

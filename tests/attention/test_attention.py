@@ -6,7 +6,6 @@ A kernel may be off by at most twice what the naive form is off when it computes
 the result to the dtype of the inputs, or by a few units in the last place where that happens to be next to nothing.
 """
 
-import itertools
 from functools import partial
 
 import pytest
@@ -90,7 +89,7 @@ def references(*inputs, reference=naive, **kwargs):
     return exact, tolerances
 
 
-@pytest.mark.axes(length=[1, 2, 3, 17, 64, 65, 130], mixer=MIXERS, dtype=DTYPES, normalization=["sum", "none"])
+@pytest.mark.axes(length=[1, 2, 17, 65, 130], mixer=MIXERS, dtype=DTYPES, normalization=["sum", "none"])
 def test_kernels_agree_with_the_naive_form(length, mixer, normalization, dtype):
     inputs = make_inputs(mixer, length, dtype=dtype)
     expected = references(*inputs, normalization=normalization)
@@ -189,7 +188,7 @@ def test_padding_is_absence(padding, mixer, form):
 
 
 @pytest.mark.axes(
-    lengths=[(1,), (1, 1), (3, 1, 20), (17, 40, 5), (1,) * 9, (7,) * 12, (64, 66), (30,)],
+    lengths=[(1,), (3, 1, 20), (17, 40, 5), (1,) * 9, (7,) * 12, (64, 66)],
     mixer=MIXERS,
     form=EVERY_FORM,
     dtype=[torch.float64, torch.float32],
@@ -247,19 +246,18 @@ def test_signed_scores_without_normalization(mixer, kernel):
 
 
 @pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_autocast_does_not_narrow(mixer, kernel):
-    inputs = make_inputs(mixer, 40, dtype=torch.float32)
+def test_autocast_does_not_narrow(kernel):
+    inputs = make_inputs("selective", 40, dtype=torch.float32)
     for result, expected in zip(
         outputs_and_gradients(kernel, *inputs, autocast=True), outputs_and_gradients(kernel, *inputs), strict=True
     ):
         assert torch.equal(result, expected)
 
 
-@pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("heads", [3, 4])  # of an even number, those of several short sequences are computed at once
-def test_strides_do_not_matter(heads, mixer, kernel):
+# Several short sequences are computed at once if the number of heads is even.
+@pytest.mark.axes(form=FORMS, mixer=MIXERS, heads=[3, 4])
+def test_strides_do_not_matter(heads, mixer, form):
+    kernel = FORMS[form]
     inputs = make_inputs(mixer, 40, heads=heads)
     strided = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in inputs[:3]]
     spread = [torch.stack((x, x), dim=-1)[..., 0] for x in inputs[:3]]
@@ -280,16 +278,16 @@ def test_slices_that_are_computed_in_place(monkeypatch):
 
 
 @pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("wanted", range(4))
-def test_gradients_only_where_asked(wanted, kernel):
-    inputs = make_inputs("selective", 20)
-    expected = outputs_and_gradients(kernel, *inputs)[1 + wanted]
-    inputs[wanted].requires_grad_()
-    output, _ = kernel(*inputs)
-    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    output.backward(weights)
-    torch.testing.assert_close(inputs[wanted].grad, expected, rtol=1e-12, atol=1e-13)
-    assert [x.grad is None for x in inputs].count(False) == 1
+def test_gradients_only_where_asked(kernel):
+    expected = outputs_and_gradients(kernel, *make_inputs("selective", 20))[1:]
+    for wanted, right in enumerate(expected):
+        inputs = make_inputs("selective", 20)
+        inputs[wanted].requires_grad_()
+        output, _ = kernel(*inputs)
+        weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        output.backward(weights)
+        torch.testing.assert_close(inputs[wanted].grad, right, rtol=1e-12, atol=1e-13)
+        assert [x.grad is None for x in inputs].count(False) == 1
 
 
 @pytest.mark.axes(mixer=MIXERS, form=FORMS, normalization=["sum", "none"])
@@ -304,7 +302,7 @@ def test_gradcheck(mixer, normalization, form):
 @pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_gradients_that_are_differentiated_are_the_same(mixer, kernel):
-    """`create_graph=True` takes another way; both directions often share one tensor of log decays."""
+    """`create_graph=True` takes another path; both directions often share one tensor of log decays."""
     for normalization, directions in (("sum", "both"), ("none", "alternate")):
         inputs = [x.requires_grad_() for x in make_inputs(mixer, 9) if x is not None]
         output = kernel(*inputs, normalization=normalization, chunk_size=4, head_directions=directions)[0]
@@ -314,11 +312,11 @@ def test_gradients_that_are_differentiated_are_the_same(mixer, kernel):
             torch.testing.assert_close(gradient, right)
 
 
-@pytest.mark.parametrize(("mixer", "name"), [*itertools.product(MIXERS, ["parallel", "chunk"])])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("is_short", [False, True])
+@pytest.mark.axes(
+    mixer=MIXERS, name=["parallel", "chunk"], dtype=[torch.float32, torch.bfloat16], is_short=[False, True]
+)
 def test_gradients_have_the_memory_that_compilers_expect(is_short, mixer, name, dtype):
-    """Of lengths that are padded inside, packed or not, or short: else torch.compile fails where it trains."""
+    """Else torch.compile fails in training. Lengths are padded inside, packed or not, or short."""
     query, key, value, log_decay = make_inputs(mixer, 101, dtype=dtype)
     pairs = [(LogDecay(log_decay, log_decay), "both")]
     if is_short:
@@ -472,20 +470,24 @@ def test_products_in_bfloat16(form, mixer, head_directions, normalization, monke
 
 
 @pytest.mark.parametrize("kernel", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("mixer", MIXERS)
-def test_an_empty_batch_has_an_empty_result(mixer, kernel):
-    inputs = make_inputs(mixer, 9, batch=0)
-    output, *gradients = outputs_and_gradients(kernel, *inputs)
-    assert output.shape == inputs[2].shape
-    assert all((x == 0).all() for x in gradients)
+def test_an_empty_batch_has_an_empty_result(kernel):
+    for mixer in MIXERS:
+        inputs = make_inputs(mixer, 9, batch=0)
+        output, *gradients = outputs_and_gradients(kernel, *inputs)
+        assert output.shape == inputs[2].shape
+        assert all((x == 0).all() for x in gradients), mixer
 
 
-ONE_WAY = {"one way": "selective", "one way, fixed": "decay", "one way, nothing else decays": "lit"}
+ONE_DIRECTION = {
+    "one direction": "selective",
+    "one direction, fixed": "decay",
+    "one direction, nothing else decays": "lit",
+}
 PAIRS = ["fixed", "per token", "both kinds", "forward decays only", "backward decays only"]
-PAIRS += ["one way", "one way, fixed", "one way, nothing else decays"]
+PAIRS += ["one direction", "one direction, fixed", "one direction, nothing else decays"]
 
 
-@pytest.mark.axes(length=[2, 40, 140], kind=PAIRS, dtype=[torch.float64, torch.float32])
+@pytest.mark.axes(length=[2, 140], kind=PAIRS, dtype=[torch.float64, torch.float32])
 def test_the_directions_may_differ(length, kind, dtype):
     """A pair of log decays (SPEC §11), with gradients of each of them, packed or not."""
     inputs = make_inputs("lit", length, dtype=dtype)[:3]
@@ -507,28 +509,28 @@ def test_the_directions_may_differ(length, kind, dtype):
 
 
 @pytest.mark.axes(
-    size=[(1, 1), (2, 2), (40, 3), (140, 4), (140, 5)], kind=ONE_WAY, dtype=[torch.float64, torch.float32]
+    size=[(1, 1), (2, 2), (40, 3), (140, 4), (140, 5)], kind=ONE_DIRECTION, dtype=[torch.float64, torch.float32]
 )
 def test_alternating_directions(size, kind, dtype):
     """
-    SPEC §11: what `head_directions` closes is what a pair with log 0 closes, of any number of heads, packed or not,
-    with gradients of 0 for the closed steps.
+    SPEC §11: `head_directions` masks the steps that a pair with log 0 masks, for any number of heads, packed or not,
+    with gradients of 0 for the masked steps.
     """
     length, heads = size
-    inputs = make_inputs(ONE_WAY[kind], length, heads=heads, dtype=dtype)
+    inputs = make_inputs(ONE_DIRECTION[kind], length, heads=heads, dtype=dtype)
     *inputs, log_decay = inputs
     if log_decay is not None:
         inputs.append(log_decay)
     is_forward = torch.arange(heads) % 2 == 0
 
-    def closed(query, key, value, log_decay=None, **options):
+    def masked(query, key, value, log_decay=None, **options):
         log_decay = query.new_zeros(heads) if log_decay is None else log_decay
         is_open = is_forward if log_decay.dim() == 1 else is_forward[:, None]
         pair = LogDecay(torch.where(is_open, log_decay, -torch.inf), torch.where(is_open, -torch.inf, log_decay))
         return reference_attention(query, key, value, pair, **options)
 
     for cu_seqlens in (None, torch.tensor([0, 1, length])) if length > 1 else (None,):
-        expected = references(*inputs, reference=closed, cu_seqlens=cu_seqlens)
+        expected = references(*inputs, reference=masked, cu_seqlens=cu_seqlens)
         for name in (*FORMS, "auto", "eager"):
             form = form_of(name, head_directions="alternate")
             assert_as_good_as_naive(form, *inputs, expected=expected, cu_seqlens=cu_seqlens, chunk_size=16)
@@ -550,7 +552,7 @@ def test_alternating_directions_of_heads_one_by_one(form, monkeypatch):
 def test_one_way_heads_see_one_side():
     """SPEC §11 written out: even heads read what is before a token, odd heads what is behind it, both the token."""
     query, key, value = make_inputs("lit", 9)[:3]
-    log_decay = pairs("one way", 9)
+    log_decay = pairs("one direction", 9)
     position = torch.arange(9)
     for name in FORMS:
         weights = torch.autograd.functional.jacobian(
@@ -592,10 +594,10 @@ def test_numerators_and_denominators(mixer, form, dtype):
 
 
 def test_full_form_for_short_inputs_that_decay():
-    """Wider heads make states dearer, heads that read one way have fewer, and without decays one state serves all."""
+    """Wider heads make states dearer, heads of one direction have fewer, and one state serves all without decays."""
     empty = lambda length, dim: torch.empty(1, 2, length, dim)
-    choose = lambda length, dim, decay, *way: fastest_form(
-        *(empty(length, dim),) * 2, decay is not None, 64, "cpu", *way
+    choose = lambda length, dim, decay, *directions: fastest_form(
+        *(empty(length, dim),) * 2, decay is not None, 64, "cpu", *directions
     )
     assert [choose(n, 64, torch.zeros(2)) for n in (1, 128, 512, 16384)] == ["parallel"] * 2 + ["chunk"] * 2
     assert [choose(256, dim, torch.zeros(1, 2, 1)) for dim in (32, 128)] == ["chunk", "parallel"]

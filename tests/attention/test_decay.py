@@ -53,7 +53,7 @@ def mask_of(log_decay: torch.Tensor, dtype: torch.dtype, cu_seqlens: torch.Tenso
 KINDS = ["random", "slow", "fast", "one", "zero", "zeros and ones", "all kinds"]
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 63, 64, 65, 130, 200])
+@pytest.mark.parametrize("length", [1, 64, 65, 130])
 @pytest.mark.parametrize("kind", KINDS)
 def test_mask_is_the_product_of_the_decays(kind, length):
     log_decay = some_decays(kind, length)
@@ -69,18 +69,18 @@ def test_mask_is_the_product_of_the_decays(kind, length):
     assert (single[expected == 0] == 0).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("borders", [(1,), (5,), (64,), (1, 2, 3), (40, 64, 65, 129), tuple(range(1, 140))])
-def test_nothing_crosses_the_border_between_packed_sequences(borders, dtype):
+def test_nothing_crosses_the_border_between_packed_sequences(borders):
     length = 140
     log_decay = some_decays("random", length)
     cu_seqlens = torch.tensor([0, *borders, length])
     expected = literal_mask(log_decay.tolist(), borders)
-    mask = mask_of(log_decay, dtype, cu_seqlens).double()
-    # What a border leaves of the digits of a float32 sum; the mask has more of them.
-    rounding = torch.finfo(dtype).eps * 64 * -log_decay_floor(dtype)
-    assert (mask - expected).abs().max() <= rounding
-    assert (mask[expected == 0] == 0).all()
+    for dtype in (torch.float32, torch.float64):
+        mask = mask_of(log_decay, dtype, cu_seqlens).double()
+        # What a border leaves of the digits of a float32 sum; the mask has more of them.
+        rounding = torch.finfo(dtype).eps * 64 * -log_decay_floor(dtype)
+        assert (mask - expected).abs().max() <= rounding
+        assert (mask[expected == 0] == 0).all()
 
 
 def test_the_directions_have_decays_of_their_own():

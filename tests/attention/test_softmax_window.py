@@ -26,7 +26,7 @@ from modeling_lion.cpu.common import Scratch
 
 FORMS = ["dense", "blocks", "by hand"]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-WINDOWS = [0, 1, 3, 64, 500]
+WINDOWS = [0, 3, 64, 500]
 HEADS, HEAD_DIM, SCALING = 3, 5, 0.7
 
 
@@ -112,7 +112,7 @@ def assert_as_good_as_definition(form, *inputs, **options):
         assert error <= tolerance, f"{name} is off by {error:.2e}, allowed are {tolerance:.2e}"
 
 
-@pytest.mark.axes(form=FORMS, length=[1, 2, 3, 17, 64, 65, 130, 197], window=WINDOWS, dtype=DTYPES, batch=[1, 3])
+@pytest.mark.axes(form=FORMS, length=[1, 2, 17, 64, 65, 197], window=WINDOWS, dtype=DTYPES, batch=[1, 3])
 def test_agrees_with_the_definition(form, length, window, dtype, batch):
     assert_as_good_as_definition(form, *make_inputs(length, dtype=dtype, batch=batch), sliding_window=window)
 
@@ -126,7 +126,7 @@ def test_without_gradients_in_bfloat16(length):
     assert output.dtype == torch.bfloat16 and (output.double() - right).abs().max() <= tolerance
 
 
-@pytest.mark.axes(form=FORMS, halo=[(5, 0), (0, 9), (3, 3), (70, 70), (150, 1)], window=WINDOWS, queries=[1, 30, 130])
+@pytest.mark.axes(form=FORMS, halo=[(5, 0), (0, 9), (3, 3), (150, 1)], window=WINDOWS, queries=[1, 30, 130])
 def test_keys_beyond_the_queries(form, halo, window, queries):
     before, behind = halo
     inputs = make_inputs(queries, before + queries + behind)
@@ -159,13 +159,13 @@ PADDINGS = {
 }
 
 
-@pytest.mark.axes(form=FORMS, padding=PADDINGS, other=PADDINGS, window=[1, 3, 64, 500])
+@pytest.mark.axes(form=FORMS, padding=PADDINGS, other=["none", "right", "interior"], window=[3, 64, 500])
 def test_padding_is_not_seen(form, padding, other, window):
     is_real = torch.stack((PADDINGS[padding], PADDINGS[other]))
     assert_as_good_as_definition(form, *make_inputs(LENGTH), sliding_window=window, is_real=is_real)
 
 
-@pytest.mark.axes(form=FORMS, padding=PADDINGS, window=[1, 3, 64, 500], dtype=[torch.float64, torch.float32])
+@pytest.mark.axes(form=FORMS, padding=PADDINGS, window=[3, 64, 500], dtype=[torch.float64, torch.float32])
 def test_what_is_in_padded_tokens_does_not_matter(form, padding, window, dtype):
     is_real = PADDINGS[padding].expand(2, -1)
     inputs = make_inputs(LENGTH, dtype=dtype)
@@ -184,7 +184,7 @@ def test_what_is_in_padded_tokens_does_not_matter(form, padding, window, dtype):
         assert torch.equal(result, expected)
 
 
-@pytest.mark.axes(form=FORMS, dtype=DTYPES)
+@pytest.mark.axes(form=FORMS, dtype=[torch.float64, torch.bfloat16])
 def test_queries_that_see_nothing_get_zero(form, dtype):
     is_real = torch.stack((TOKEN < 20, TOKEN < 0))  # token 23 is the last one that sees something
     with only(form) as attention:
@@ -201,8 +201,8 @@ def test_queries_that_see_nothing_get_zero(form, dtype):
 
 @pytest.mark.axes(
     form=FORMS,
-    lengths=[(1,), (1, 1), (3, 1, 20), (17, 140, 5), (1,) * 9, (7,) * 12, (64, 66), (130,)],
-    window=[1, 3, 64, 500],
+    lengths=[(1,), (3, 1, 20), (17, 140, 5), (1,) * 9, (7,) * 12, (64, 66)],
+    window=[3, 64, 500],
     dtype=[torch.float64, torch.float32],
 )
 def test_packed_sequences_are_apart(form, lengths, window, dtype):
@@ -216,7 +216,7 @@ def test_packed_sequences_are_apart(form, lengths, window, dtype):
     torch.testing.assert_close(packed, torch.cat(one_by_one, dim=1))
 
 
-@pytest.mark.axes(form=FORMS, padding=PADDINGS, window=[1, 3, 64, 500])
+@pytest.mark.axes(form=FORMS, padding=PADDINGS, window=[3, 64, 500])
 def test_packed_and_padded_with_a_halo(form, padding, window):
     is_real = torch.stack((PADDINGS[padding], PADDINGS["right"]))
     options = {"is_real": is_real, "cu_seqlens": torch.tensor([0, 30, 31, 100, LENGTH]), "first_query": 20}
@@ -275,16 +275,16 @@ def test_strides_do_not_matter(form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("wanted", range(3))
-def test_gradients_only_where_asked(wanted, form):
-    inputs = make_inputs(LENGTH)
+def test_gradients_only_where_asked(form):
     with only(form) as attention:
-        expected = outputs_and_gradients(attention, *inputs, sliding_window=9)[1 + wanted]
-        inputs[wanted].requires_grad_()
-        output = attention(*inputs, sliding_window=9)
-    output.backward(weights_of_loss(output, output))
-    torch.testing.assert_close(inputs[wanted].grad, expected)
-    assert [x.grad is None for x in inputs].count(False) == 1
+        _, *expected = outputs_and_gradients(attention, *make_inputs(LENGTH), sliding_window=9)
+        for wanted, right in enumerate(expected):
+            inputs = make_inputs(LENGTH)
+            inputs[wanted].requires_grad_()
+            output = attention(*inputs, sliding_window=9)
+            output.backward(weights_of_loss(output, output))
+            torch.testing.assert_close(inputs[wanted].grad, right)
+            assert [x.grad is None for x in inputs].count(False) == 1
 
 
 def test_nothing_but_the_inputs_is_saved():
@@ -453,8 +453,9 @@ def definition_with_sums(*inputs, **options):
     return torch.cat((definition(*inputs, **options), log_sum.transpose(1, 2).unsqueeze(-1)), dim=-1)
 
 
-@pytest.mark.axes(form=FORMS, padding=PADDINGS, window=[0, 3, 64, 500], dtype=[torch.float64, torch.float32])
-@pytest.mark.parametrize("is_segment", [False, True])
+@pytest.mark.axes(
+    form=FORMS, padding=PADDINGS, window=[3, 64, 500], is_segment=[False, True], dtype=[torch.float64, torch.float32]
+)
 def test_sums_of_the_window(form, padding, window, is_segment, dtype):
     """Together with the output, and their gradients."""
     options = {"is_real": torch.stack((PADDINGS[padding], PADDINGS["right"])), "sliding_window": window}
@@ -483,8 +484,7 @@ def test_sums_of_the_window(form, padding, window, is_segment, dtype):
         assert (result.double() - right).abs().max() <= tolerance
 
 
-@pytest.mark.axes(padding=PADDINGS, window=[0, 3, 64, 500], dtype=DTYPES)
-@pytest.mark.parametrize("is_segment", [False, True])
+@pytest.mark.axes(padding=PADDINGS, window=WINDOWS, is_segment=[False, True], dtype=DTYPES)
 def test_sums_of_the_dense_form_without_gradients(padding, window, is_segment, dtype):
     """torch's fused attention computes them."""
     options = {"is_real": torch.stack((PADDINGS[padding], PADDINGS["right"])), "sliding_window": window}

@@ -32,7 +32,7 @@ def fields(case, mixer: str) -> dict:
 
 
 def inputs_of(case, config) -> dict[str, torch.Tensor]:
-    """Of every kind, with labels; of texts with padding."""
+    """Inputs of every kind, with labels; texts have padding."""
     inputs = case.inputs(config) | ({} if case.class_name == "LionModel" else case.labels(config))
     if case.modality == "text":
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])

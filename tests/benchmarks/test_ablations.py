@@ -118,7 +118,7 @@ def test_tasks_are_described_as_they_are_trained(learning):
             {"task": name, "variant": None, "chance": 0.25, "parameters": 1000, "settings": experiment.settings()}
         )
         if name != "mlm":
-            task, answers = lra.TASKS[name](**experiment.task), learning.ASKED[name][2]
+            task, answers = lra.LRA_TASKS[name](**experiment.task), learning.ASKED[name][2]
             assert answers == (task.num_packages if name == "text" else len(task.labels))
     other = rows[0] | {"variant": "steps=9", "settings": rows[0]["settings"].replace("steps=500", "steps=9")}
     lines = learning.task_settings(lambda name, **values: [other, *rows]).splitlines()[2:]

@@ -26,7 +26,7 @@ def bench(tmp_path, monkeypatch):
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "lion-minilm-l6"))
     passages = ["It sleeps in the shade of tall trees all day.", "It hunts at dawn, with its pride, in the grass."]
     text = "\n\n".join(f"{passage} {'It roars, and hunts at night. ' * 20}" for passage in passages * 3)
-    documents = [module.sources.Document(f"the {animal}", text) for animal in ANIMALS]
+    documents = [module.sources.NamedText(f"the {animal}", text) for animal in ANIMALS]
     monkeypatch.setattr(module, "CHECKPOINTS", tmp_path)
     monkeypatch.setattr(module.sources, "guides_of_packages", lambda *args: documents)
     monkeypatch.setattr(module, "UNTRAINED", {"lion-minilm-l6": ["pieces", "one pass with names"]})

@@ -106,7 +106,7 @@ def test_parts_of_the_report_keep_their_order(tmp_path):
 
 
 def test_the_least_time_of_attention():
-    """By hand, for one row of bench_kernels.py: 12 heads of 64, in bfloat16."""
+    """Computed by hand for one row of bench_kernels.py: 12 heads of 64, in bfloat16."""
     tokens = 12 * 1024
     assert speed.work("softmax", 1024, 1, PASSES[0]) == (4 * 1024 * 64 * tokens, 8 * 64 * tokens)
     assert speed.work("LION-LIT", 1024, 1, PASSES[0]) == (4 * 64 * 64 * tokens, 8 * 64 * tokens)

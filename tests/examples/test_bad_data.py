@@ -82,6 +82,7 @@ TABLES = {
     "an empty cell": ("a.csv", 'text,label\na,\nb,""\n', {"label": [None, None]}),
     "lines in cells": ("a.csv", 'text,label\n"a\n\nb",x\n', {"text": ["a\n\nb"]}),
     "a byte order mark": ("a.csv", "\ufefftext,label\na,x\n", {"text": ["a"]}),
+    "a byte order mark alone": ("a.csv", "\ufeff", "a.csv has no rows: give a file that has some"),
     "ends of lines of Windows": ("a.csv", "text,label\r\na,x\r\n", {"label": ["x"]}),
     "other ends of lines in a cell": ("a.csv", "text,label\na\x0cb\u2028c\x85d,x\n", {"text": ["a\x0cb\u2028c\x85d"]}),
     "a cell of 200,000 characters": ("a.csv", f"text,label\n{'a' * 200_000},x\n", {"text": ["a" * 200_000]}),
@@ -344,6 +345,22 @@ def test_a_model_may_have_more_classes_than_the_data(model, tmp_path):
         assert trainer.model.config.id2label == {0: "c", 1: "a", 2: "b"}
 
 
+def test_a_model_that_regresses_is_evaluated_on_whole_numbers_too(model, tmp_path):
+    config = LionConfig.from_pretrained(model, num_labels=1, problem_type="regression")
+    LionForSequenceClassification(config).save_pretrained(tmp_path / "model")
+    LionTokenizer.from_pretrained(model).save_pretrained(tmp_path / "model")
+    file = write(tmp_path / "a.csv", "text,label\n" + "".join(f"{text},{n}\n" for n, text in enumerate(TEXTS)))
+    run_glue(tmp_path / "model", tmp_path, "--do_eval", "--validation_file", file)
+    assert -1 <= results(tmp_path)["eval_pearson"] <= 1 and "eval_accuracy" not in results(tmp_path)
+
+
+def test_labels_of_another_name_beside_a_column_called_label(model, tmp_path):
+    file = write(tmp_path / "a.jsonl", {"text": TEXTS, "label": [7] * 4, "kind": list("abab")})
+    more = ("--do_train", "--train_file", file, "--label_column", "kind", "--max_steps", "1")
+    trainer = run_glue(model, tmp_path, *more)
+    assert trainer.model.config.id2label == {0: "a", 1: "b"} and trainer.train_dataset["labels"][:] == [0, 1, 0, 1]
+
+
 def test_what_is_beside_the_texts_stays_there(model, tmp_path):
     """Columns named like an answer, dates, bytes and numbers that are none."""
     folder = classifier(model, tmp_path / "model", {"0": "a", "1": "b"})
@@ -432,6 +449,11 @@ def test_texts_in_files(model, tmp_path):
     (tmp_path / "texts" / "2.txt").unlink()
     with pytest.raises(ValueError, match="a.csv row 3: the file '2.txt' cannot be read"):
         run_glue(model, tmp_path, *more, "--text_files", str(tmp_path / "texts"))
+    # The names of classes stay.
+    rows = {"text": [f"{n}.txt" for n in range(2)], "label": [0, 1]}
+    table = write(tmp_path / "a.parquet", Dataset.from_dict(rows, features=CLASSES))
+    dataset = import_module("script_tools.tables").load_texts(table, ("text",), ("label",), str(tmp_path / "texts"))
+    assert dataset["text"][:] == TEXTS[:2] and dataset.features["label"].names == ["bad", "good"]
     # Names without an ending, beside the table.
     for n, text in enumerate(TEXTS):
         write(tmp_path / "wxyz"[n], text)
@@ -535,6 +557,23 @@ def test_folders_that_are_linked(tmp_path):
         for path in import_module("script_tools.image_files").find_images(tmp_path / "photos")
     ]
     assert names == ["photos/cat/a.png", "photos/cat/train.png"]
+
+
+def test_images_without_a_class_are_refused_only_where_they_are_needed(tmp_path):
+    """As in the test data of many datasets; and classes are named as elsewhere."""
+    names = ["cafe\u0301 ", "dog"]
+    features = Features({"image": ImageColumn(), "label": ClassLabel(names=names)})
+    for split, labels in (("train", [0, 1]), ("validation", [1, 0]), ("test", [-1, -1])):
+        rows = Dataset.from_dict({"image": [GREY] * 2, "label": labels}, features=features)
+        rows.to_parquet(tmp_path / "data" / f"{split}.parquet")
+    size = "image_size=8,patch_size=4,hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
+    more = ["--dataset_name", str(tmp_path / "data"), "--cache_dir", str(tmp_path / "cache"), *QUIET]
+    more += ["--do_train", "--do_eval", "--max_steps", "1", "--save_strategy", "no"]
+    start = ["--config_name", "lion-image-small", "--config_overrides", size]
+    for out in ("first", "again"):
+        trainer = import_module("run_image_classification").main([*start, *more, "--output_dir", str(tmp_path / out)])
+        assert trainer.model.config.id2label == {0: "caf\u00e9", 1: "dog"}
+        start = ["--model_name_or_path", str(tmp_path / "first")]
 
 
 def test_photos_stand_upright(tmp_path):

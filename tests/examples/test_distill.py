@@ -309,7 +309,7 @@ def test_losses_do_not_see_padding(distill):
         torch.testing.assert_close(compute(student), compute(other))
     assert distill.hidden_state_error(teacher, teacher, mask).abs().max() == 0
     torch.testing.assert_close(distill.logits_divergence(teacher[0], teacher[0], mask, 2.0), torch.tensor(0.0))
-    # Of a head for whole texts: their mean Kullback-Leibler divergence, times the squared temperature.
+    # A head for whole texts has their mean Kullback-Leibler divergence, times the squared temperature.
     softened = [torch.softmax(x[:, 0] / 2, dim=-1) for x in (student[1], teacher[0])]
     expected = (softened[1] * (softened[1] / softened[0]).log()).sum(-1).mean() * 4
     found = distill.logits_divergence(student[1][:, 0], teacher[0][:, 0], mask, 2.0)

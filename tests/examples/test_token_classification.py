@@ -149,18 +149,18 @@ def test_metrics():
     prediction = EvalPrediction(predictions=(answers, answers / 9), label_ids=labels)
     # There are A 0-2, A 3-4; and A 1-2. Found are A 0-2; and A 1-3.
     expected = {"accuracy": 5 / 7, "precision": 1 / 2, "recall": 1 / 3, "f1": 2 / 5}
-    assert module.measure(["O", "B-A", "I-A", "B-B"])(prediction) == pytest.approx(expected)
-    other = module.measure(["NOUN", "VERB", "ADJ", "X"])(prediction)
+    assert module.measure(prediction, ["O", "B-A", "I-A", "B-B"]) == pytest.approx(expected)
+    other = module.measure(prediction, ["NOUN", "VERB", "ADJ", "X"])
     assert other == pytest.approx({"accuracy": 5 / 7, "f1_macro": (2 / 3 + 4 / 5 + 2 / 3) / 3})
     nothing = EvalPrediction(predictions=(labels * 0, labels * 0.0), label_ids=labels * 0)
-    assert module.measure(["O", "B-A"])(nothing) == {"accuracy": 1, "precision": 0, "recall": 0, "f1": 0}
+    assert module.measure(nothing, ["O", "B-A"]) == {"accuracy": 1, "precision": 0, "recall": 0, "f1": 0}
 
 
 def test_each_word_has_a_piece(folder):
     module = import_module("run_token_classification")
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     words = ["Anna", "", "\u200b", "New York", "\u200bBen", "."]
-    encoded = module.Encoder(tokenizer)(words)
+    encoded = module.encode_words(words, tokenizer)
     pieces = tokenizer.convert_ids_to_tokens(encoded["input_ids"])
     firsts = [pieces[first] for first in encoded["firsts"]]
     assert firsts[0].startswith("a") and firsts[3].startswith("n") and firsts[4].startswith("b") and firsts[5] == "."
@@ -191,8 +191,8 @@ def test_columns_are_separated_by_tabs_or_blanks(tmp_path):
 def test_long_sentences_are_left_out_of_training_and_named(folder, capsys):
     module = import_module("run_token_classification")
     rows = [module.Sentence(["Anna"] * n, ["O"] * n, f"file, row {n},") for n in (1, 2, 30)]
-    encoder = module.Encoder(AutoTokenizer.from_pretrained(folder / "model"))
-    dataset = module.encode_split(rows, encoder, {"O": 0}, None)
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    dataset = module.encode_split(rows, tokenizer, {"O": 0}, None)
     assert len(module.leave_out_long(dataset, rows, None)) == 3 and not capsys.readouterr().out
     assert len(module.leave_out_long(dataset, rows, 20)) == 2
     assert "1 sentences have more tokens than --max_seq_length 20" in (out := capsys.readouterr().out)
@@ -200,7 +200,7 @@ def test_long_sentences_are_left_out_of_training_and_named(folder, capsys):
     with pytest.raises(ValueError, match="every training sentence has more tokens"):
         module.leave_out_long(dataset, rows, 2)
     with pytest.raises(ValueError, match="row 30, has .* tokens, the model has positions for 20: split the sentence"):
-        module.encode_split(rows, encoder, {"O": 0}, 20)
+        module.encode_split(rows, tokenizer, {"O": 0}, 20)
 
 
 @pytest.mark.parametrize(

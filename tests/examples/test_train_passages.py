@@ -192,7 +192,7 @@ def test_rows_are_what_users_encode(passages, start, file, reading):
 @pytest.mark.parametrize("reading", ["pieces", "pieces with names"])
 def test_pieces_fit_encoders_with_512_positions(passages, start, reading):
     tokenizer = AutoTokenizer.from_pretrained(start)
-    (row,) = passages.make_rows(tokenizer, [passages.Document("owls", ["It hunts. " * 400])], reading, 6144)
+    (row,) = passages.make_rows(tokenizer, [passages.SplitDocument("owls", ["It hunts. " * 400])], reading, 6144)
     assert len(row.input_ids) == row.spans[0][1] == 512
 
 

@@ -33,7 +33,7 @@ pytestmark = [
         CHROMIUM is None or DRIVER is None,
         reason="needs a browser: apt-get install --no-install-recommends chromium chromium-driver",
     ),
-    # Of what Gradio asks pandas.
+    # A warning about what Gradio asks pandas.
     pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting' is deprecated"),
 ]
 OPTIONS = """--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run --disable-sync

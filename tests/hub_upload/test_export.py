@@ -118,7 +118,7 @@ CONVERTED = {"feature_map": "hedgehog", "local_window": 5, "position_embedding_t
 CONVERTED |= {"max_position_embeddings": 32}
 GRAPHS = {
     "selective": (LionForSequenceClassification, MODERN | CONVERTED),
-    "both ways": (LionForMaskedLM, {"mixer_type": "selective", "head_directions": "both"}),
+    "both directions": (LionForMaskedLM, {"mixer_type": "selective", "head_directions": "both"}),
     "hybrid": (LionForMaskedLM, HYBRID),
     "lit": (LionForMaskedLM, {"mixer_type": "lit", "position_embedding_type": "absolute"}),
     "questions": (LionForQuestionAnswering, {"mixer_type": "decay", "chunk_size": 4}),

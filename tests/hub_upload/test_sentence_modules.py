@@ -56,7 +56,7 @@ def quick(bundle, monkeypatch):
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    """By its source alone, as in another process, which takes seconds to start; that is for `bundle`."""
+    """The answer runs from its source alone, as in another process, which takes seconds to start."""
 
     def run(answer, request, name):
         namespace = {"torch": torch}

@@ -110,7 +110,7 @@ def test_train_dry_run_push_load_elsewhere(hub, tmp_path, capsys, no_clean_proce
 
 @pytest.mark.slow
 def test_plain_pushes_and_an_encoder_load_elsewhere(hub, tmp_path, capsys, no_clean_process, monkeypatch):
-    """Of a model, a tokenizer, an image processor, a Trainer and, by the command, an encoder of sentences."""
+    """A model, a tokenizer, an image processor, a Trainer and, by the command, an encoder of sentences."""
     folder = image_checkpoint(tmp_path / "image")
     load_model(folder).push_to_hub("me/plain", token=WRITE_TOKEN)
     AutoImageProcessor.from_pretrained(folder).push_to_hub("me/plain", token=WRITE_TOKEN)

@@ -117,7 +117,7 @@ def test_mistakes_of_encoders_that_became_linear_fail(tmp_path, monkeypatch, cap
 
 
 def test_mistakes_at_padding_fail_in_every_number_format(tmp_path, monkeypatch):
-    """Those of the reference form, too, which are no rounding."""
+    """Mistakes of the reference form fail, too: they are no rounding."""
     folder = preset_checkpoint(tmp_path / "text", "lion-text-base")
     dtypes = ("float64", "float32", "bfloat16", "float16")
     right = verify_checkpoint(folder, dtypes=dtypes)

@@ -39,10 +39,13 @@ def make_inputs(length: int, dtype: torch.dtype = torch.float64, heads: int = 2)
     return [query, key, torch.randn(*shape, 3, dtype=dtype).transpose(1, 2).requires_grad_()]
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
-@pytest.mark.parametrize("length, window", [(1, 1), (2, 1), (9, 1), (40, 3), (33, 40), (70, 32)])
-def test_sums_and_gradients(form, mixer, length, window):
+@pytest.mark.axes(
+    form=FORMS,
+    mixer=["lit", "decay", "selective"],
+    sizes=[(1, 1), (2, 1), (9, 1), (40, 3), (33, 40), (70, 32)],
+)
+def test_sums_and_gradients(form, mixer, sizes):
+    length, window = sizes
     inputs = make_inputs(length)
     log_decay = {
         "lit": None,

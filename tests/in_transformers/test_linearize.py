@@ -131,7 +131,7 @@ def test_initial_weights_imitate_softmax():
     ],
 )
 def test_layers(name, layers, chosen, equal):
-    """Those that are not chosen keep softmax, in their windows of 3 tokens, also in long texts and beside padding."""
+    """Other layers keep softmax, in their windows of 3 tokens, also in long texts and beside padding."""
     if not BY_NAME[name].is_there:
         pytest.skip(f"transformers {transformers.__version__} has no {name}.")
     model = linear(name, layers=layers)
@@ -239,9 +239,7 @@ def test_default_positions_grow_with_the_text(monkeypatch, equal):
 # Texts of every kind.
 
 
-@pytest.mark.parametrize("name", ["BertModel", "EuroBertModel", "ModernBertModel"])
-@pytest.mark.parametrize("exact_length", [0, 6])
-@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.axes(name=["BertModel", "EuroBertModel", "ModernBertModel"], exact_length=[0, 6], rows=[1, 2])
 def test_packed_sequences_are_each_on_their_own(name, exact_length, rows, equal):
     model = linear(name, exact_length=exact_length)
     ids = torch.randint(3, 40, (rows, 20))

@@ -47,7 +47,7 @@ def make_model(tokenizer, **fields) -> LionModel:
 
 @torch.no_grad()
 def mean_of_tokens(model, tokenizer, text: str, span: tuple[int, int]) -> np.ndarray:
-    """By definition: the mean over the tokens of a span, of one pass over the text in float64."""
+    """The definition: the mean over the tokens of a span, after one pass over the text in float64."""
     words = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
     (states,) = model.double()(input_ids=words["input_ids"]).last_hidden_state
     model.float()

@@ -33,9 +33,11 @@ def make_inputs(padding: str) -> dict[str, torch.Tensor]:
     return inputs
 
 
-@pytest.mark.parametrize("padding", ["none", "left", "right", "interior"])
-@pytest.mark.parametrize("norm_position", ["pre", "post"])
-@pytest.mark.parametrize("mixer_type", ["lit", "decay", "selective"])
+@pytest.mark.axes(
+    padding=["none", "left", "right", "interior"],
+    norm_position=["pre", "post"],
+    mixer_type=["lit", "decay", "selective"],
+)
 def test_equals_forward(mixer_type, norm_position, padding):
     directions = "alternate" if norm_position == "pre" else "both"
     model = make_model(mixer_type, norm_position=norm_position, head_directions=directions)
@@ -59,11 +61,9 @@ def test_every_kernel_and_recipe(kernel):
     torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("padding", ["none", "left", "right", "interior"])
-@pytest.mark.parametrize("norm_position", ["pre", "post"])
-@pytest.mark.parametrize("conv_kernel", [1, 3, 19])
+@pytest.mark.axes(padding=["none", "left", "right", "interior"], norm_position=["pre", "post"], conv_kernel=[1, 3, 19])
 def test_a_short_convolution_sees_the_neighbouring_segments(conv_kernel, norm_position, padding):
-    """Of 19 taps, nine on each side: tokens of several short segments."""
+    """19 taps reach nine tokens on each side, over several short segments."""
     model = make_model("selective", norm_position=norm_position, conv_kernel=conv_kernel)
     inputs = make_inputs(padding)
     with torch.no_grad():

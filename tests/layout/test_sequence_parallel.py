@@ -51,7 +51,7 @@ CASES = {
     **{f"windows of {window}, {padding} padding": HYBRID | {"sliding_window": window, "padding": padding}
        for window, padding in ((3, "none"), (3, "left"), (20, "right"))},
     "windows, checkpointing": HYBRID | {"sliding_window": 4, "checkpointing": True},
-    "heads that read one way": {"head_directions": "alternate", "padding": "right"},
+    "heads that read one direction": {"head_directions": "alternate", "padding": "right"},
 }  # fmt: skip
 
 

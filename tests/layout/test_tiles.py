@@ -65,7 +65,7 @@ def tokens_of_mlp(model: LionModel) -> list[int]:
     return seen
 
 
-@pytest.mark.parametrize("kind", ["whole", "left", "right", "interior", "packed"])
+@pytest.mark.parametrize("kind", ["whole", "left", "interior", "packed"])
 @pytest.mark.parametrize("name", MODELS)
 def test_equals_all_at_once(name, kind, small_tiles):
     model, inputs = make_model(name), make_inputs(kind)
@@ -83,18 +83,17 @@ def test_equals_all_at_once(name, kind, small_tiles):
                 assert_equal(states[real], truth[real])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", MODELS)
-def test_is_as_exact_in_narrow_dtypes(name, dtype, small_tiles):
+def test_is_as_exact_in_bfloat16(name, small_tiles):
     model, inputs = make_model(name), make_inputs("right")
     real = inputs["attention_mask"].bool()
     with torch.no_grad():
         truth = model(**inputs).last_hidden_state[real]
-        model = model.to(dtype)
+        model = model.bfloat16()
         error = (model(**inputs).last_hidden_state[real] - truth).abs().max()
         small_tiles(16)
         found = model(**inputs).last_hidden_state[real]
-    assert found.dtype == dtype
+    assert found.dtype == torch.bfloat16
     assert (found - truth).abs().max() <= 2 * error
 
 
@@ -172,6 +171,7 @@ def test_what_waits_for_all_tokens_gets_them(small_tiles):
         assert seen == [2 * 45] * 2
 
 
+@pytest.mark.slow
 def test_graphs_have_no_tiles(small_tiles):
     """What is compiled or exported for one length or batch is right for others."""
     small_tiles(16)
@@ -195,16 +195,16 @@ def test_short_texts_and_few_tokens_have_no_tiles():
     assert seen == [2 * LENGTH]
 
 
-@pytest.mark.parametrize("tile_tokens", [1, 3, 7, 64])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 65), (5, 3), (3, 200), (7, 64)])
-def test_every_token_is_in_one_tile(shape, tile_tokens, small_tiles):
-    small_tiles(tile_tokens)
-    count = torch.zeros(shape)
-    for tile in tiles.cut_into_tiles(*shape):
-        part = tile.of(count) if shape[0] > 1 else count[:, tile.first : tile.end]
-        assert part.numel() <= tile_tokens
-        part += 1
-    assert (count == 1).all()
+def test_every_token_is_in_one_tile(shape, small_tiles):
+    for tile_tokens in (1, 3, 7, 64):
+        small_tiles(tile_tokens)
+        count = torch.zeros(shape)
+        for tile in tiles.cut_into_tiles(*shape):
+            part = tile.of(count) if shape[0] > 1 else count[:, tile.first : tile.end]
+            assert part.numel() <= tile_tokens
+            part += 1
+        assert (count == 1).all(), tile_tokens
 
 
 def test_borders_of_a_tile():

@@ -211,7 +211,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def answers(folder) -> dict[str, list[dict]]:
-    """Of every kind of run, what its processes found."""
+    """What the processes of each kind of run found."""
     return {name: [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}_[01].json"))] for name in WORK}
 
 
@@ -258,7 +258,7 @@ def test_packed_processes_share_an_epoch_and_resume_in_it(answers, folder):
         assert answer["resumed"][1] == steps[-2:]
 
 
-# Of shards that one process loads.
+# A warning about shards that one process loads.
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized:UserWarning")
 @pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("kind", PARALLEL)

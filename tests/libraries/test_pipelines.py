@@ -250,7 +250,7 @@ def test_long_text_is_truncated(save_text_model):
     ],
 )
 def test_encoders_that_became_linear(tmp_path, task, name):
-    """Of short texts, which are softmax, and longer ones, alone and beside each other."""
+    """Short texts, which are softmax, and longer ones, alone and beside each other."""
     folder = str(linear_checkpoint(tmp_path, name))
     texts = ["The [MASK] sleeps in the shade.", "A [MASK] roars at night. " + "It hunts at dawn, with its pride. " * 5]
     options = {"ignore_labels": []} if task == "token-classification" else {"top_k": 2}

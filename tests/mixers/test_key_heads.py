@@ -33,10 +33,12 @@ def make_inputs(padding: str) -> dict[str, torch.Tensor]:
     return inputs
 
 
-@pytest.mark.parametrize("kernel", ["eager", "parallel", "chunk", "rnn"])
-@pytest.mark.parametrize("num_key_heads", [1, 2, 4])
-@pytest.mark.parametrize("mixer", ["lit", "decay", "selective"])
-@pytest.mark.parametrize("normalization", ["sum", "none"])
+@pytest.mark.axes(
+    kernel=["eager", "parallel", "chunk", "rnn"],
+    num_key_heads=[1, 2, 4],
+    mixer=["lit", "decay", "selective"],
+    normalization=["sum", "none"],
+)
 def test_a_layer_is_what_the_definition_says(num_key_heads, mixer, normalization, kernel, equal):
     """Head h of the values has the queries and keys of head h // (heads per key), which are as wide as several."""
     fields = {"mixer_type": mixer, "conv_kernel": 0, "normalization": normalization}
@@ -61,12 +63,15 @@ def test_a_layer_is_what_the_definition_says(num_key_heads, mixer, normalization
         equal(actual, right)
 
 
-@pytest.mark.parametrize("padding", ["none", "left", "right", "interior", "packed"])
-@pytest.mark.parametrize("fields", [{}, {"feature_map": "hedgehog"}], ids=str)
-@pytest.mark.parametrize("layers", ["linear", "hybrid"])
-def test_every_form_and_segments_are_the_full_form(padding, fields, layers, equal):
+@pytest.mark.axes(
+    padding=["none", "left", "right", "interior", "packed"],
+    feature_map=["relu", "hedgehog"],
+    layers=["linear", "hybrid"],
+)
+def test_every_form_and_segments_are_the_full_form(padding, feature_map, layers, equal):
+    fields = {"feature_map": feature_map}
     if layers == "hybrid":
-        fields = fields | {"layer_types": ["linear_attention", "sliding_attention"], "sliding_window": 3}
+        fields |= {"layer_types": ["linear_attention", "sliding_attention"], "sliding_window": 3}
     inputs, model = make_inputs(padding), make_model(2, "eager", **fields)
     real = inputs.get("attention_mask", torch.ones(2, LENGTH)).bool()
     expected = model(**inputs).last_hidden_state[real]

@@ -95,9 +95,7 @@ def check(form, dtype, window, is_real=None, cu_seqlens=None, seed=0, **sizes):
         assert (result.double() - right).abs().max() <= max(2 * error, 512 * eps * max(1, right.abs().max()))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("window", [1, 5, 100])
-@pytest.mark.parametrize("form", [*FORMS, "eager"])
+@pytest.mark.axes(form=[*FORMS, "eager"], window=[1, 5, 100], dtype=[torch.float64, torch.float32])
 def test_agrees_with_the_definition(form, window, dtype):
     check(form, dtype, window)
 
@@ -163,7 +161,7 @@ ROPE = {"rope_parameters": {"rope_theta": 50.0}}
 MODELS = {
     "selective": {},
     "lit, rotary": {"mixer_type": "lit", "position_embedding_type": "none"} | ROPE,
-    "decay, one-way, convolution": {"mixer_type": "decay", "head_directions": "alternate", "conv_kernel": 5},
+    "decay, one-directional, convolution": {"mixer_type": "decay", "head_directions": "alternate", "conv_kernel": 5},
     "elu": {"feature_map": "elu"},
     "with a full layer": {"layer_types": ["linear_attention", "full_attention"]},
 }
@@ -248,8 +246,8 @@ def test_learnt_features():
         torch.testing.assert_close(features(x), torch.cat((x.softmax(-1), (-x).softmax(-1)), dim=-1))
     with torch.no_grad():
         mixer.feature_map.weight.copy_(torch.randn(2, 8, 8))
-    turned = torch.stack([x[:, :, h] @ mixer.feature_map.weight[h] for h in range(2)], dim=2)
-    expected = torch.cat((turned.softmax(-1), (-turned).softmax(-1)), dim=-1)
+    projected = torch.stack([x[:, :, h] @ mixer.feature_map.weight[h] for h in range(2)], dim=2)
+    expected = torch.cat((projected.softmax(-1), (-projected).softmax(-1)), dim=-1)
     torch.testing.assert_close(mixer.feature_map(x), expected)
     hidden_states = torch.randn(2, 7, 16)
     query, key, *_ = mixer(hidden_states, Layout()).inputs

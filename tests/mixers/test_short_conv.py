@@ -4,6 +4,7 @@
 import pytest
 import torch
 from conftest import TINY_IMAGE
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 
 from modeling_lion import LionConfig, LionForMaskedLM
@@ -14,7 +15,7 @@ from modeling_lion.layout.without_gaps import WithoutGaps, take
 from modeling_lion.mixers import short_conv
 from modeling_lion.mixers.linear import LitMixer
 from modeling_lion.mixers.padding import absent
-from modeling_lion.mixers.short_conv import ShortConv, convolve, sum_of_shifted
+from modeling_lion.mixers.short_conv import SHORT_CONV, ShortConv, convolve, fused_convolution, sum_of_shifted
 
 
 LINEAR_MIXERS = ["lit", "decay", "selective"]
@@ -49,9 +50,11 @@ def border_taps(conv_kernel: int, x: torch.Tensor, borders: list[int] | None, mo
     return BorderTaps.of(config, x, None if borders is None else torch.tensor(borders, dtype=torch.int32))
 
 
-@pytest.mark.parametrize("borders", BORDERS)
-@pytest.mark.parametrize("kernel", [1, 3, 5, 25])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.axes(
+    borders=BORDERS,
+    kernel=[1, 3, 5, 25],
+    dtype=[torch.float64, torch.float32, torch.bfloat16, torch.float16],
+)
 def test_sum_and_gradients_are_those_of_the_specification(dtype, kernel, borders, equal):
     x, grad = torch.randn(2, 3, 11, 4).to(dtype)
     weight = torch.randn(4, 1, kernel).to(dtype)
@@ -107,6 +110,44 @@ def test_other_devices_convolve_too(shifted_sums):
         assert torch.autograd.grad(y.sum(), weight)[0].shape == weight.shape
 
 
+@pytest.mark.parametrize("length", [1, 9])
+@pytest.mark.parametrize("kernel", [1, 3, 25])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_fused_convolution_is_the_same(dtype, kernel, length):
+    """With and without torch's dispatcher, and with gradients of one input only."""
+    x, grad = torch.randn(2, 2, length, 12).to(dtype)
+    conv = ShortConv(12, kernel, head_dim=4).to(dtype)
+    torch.nn.init.normal_(conv.weight)
+    grad = grad.unflatten(-1, (3, 4)).transpose(1, 2).contiguous().transpose(1, 2)  # as attention gives it
+    fused = fused_convolution(x)
+    for wanted in ((x.requires_grad_(), conv.weight), (x,), (conv.weight,)):
+        runs = [conv(x), *(conv(x, fused=body) for body in (fused, SHORT_CONV))]
+        expected, *found = ([y, *torch.autograd.grad(y, wanted, grad)] for y in runs)
+        for results in found:
+            assert all(map(torch.equal, results, expected))
+    with torch.no_grad():
+        y = conv(x, fused=fused_convolution(x))
+    assert torch.equal(y, runs[0]) and y.is_contiguous() and not y.requires_grad
+
+
+@pytest.mark.parametrize("way", [SHORT_CONV, SHORT_CONV.function.apply], ids=["dispatched", "direct"])
+def test_derivatives_of_the_fused_convolution(way):
+    inputs = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 5, 4), (4, 1, 3))]
+    assert torch.autograd.gradcheck(lambda *inputs: way(*inputs, 2), inputs)
+    assert torch.autograd.gradgradcheck(lambda *inputs: way(*inputs, 2), inputs)
+
+
+def test_where_operations_are_watched_the_fused_convolution_is_one():
+    """And where they are transformed, or of another dtype, there is none."""
+    x = torch.randn(1, 3, 4)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert fused_convolution(x) is SHORT_CONV
+    assert fused_convolution(x) is not SHORT_CONV and fused_convolution(x.double()) is None
+    found = []
+    torch.vmap(lambda x: found.append(fused_convolution(x)) or x)(x[None])
+    assert found == [None]
+
+
 @FORWARD_MODE
 def test_second_derivatives_and_vmap_go_through_onednn(shifted_sums):
     x, weight = torch.randn(2, 3, 9, 4), torch.randn(4, 1, 3)
@@ -156,8 +197,12 @@ def test_patches_are_mixed_without_a_cls_token(use_cls_token, lengths, equal):
     equal(conv(x, BorderTaps.of(config, x, None)), torch.cat(parts, dim=1))
 
 
-@pytest.mark.axes(linear_mixer=LINEAR_MIXERS, kernel=["eager", "chunk", "rnn"], conv_kernel=[3, 7])
-@pytest.mark.parametrize("head_directions", ["both", "alternate"])
+@pytest.mark.axes(
+    linear_mixer=LINEAR_MIXERS,
+    kernel=["eager", "chunk", "rnn"],
+    conv_kernel=[3, 7],
+    head_directions=["both", "alternate"],
+)
 def test_padded_or_packed_sequences_equal_single_ones(
     linear_mixer, kernel, conv_kernel, head_directions, find_case, equal
 ):
@@ -216,7 +261,7 @@ MASKS = ["1", "01", "10101", "0110111", "1100100", "11111", "101 010 000", "1100
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(
-    "fields", [{}, {"local_window": 2, "feature_map": "hedgehog"}, {"rope_parameters": {}}], ids=str
+    "fields", [{}, {"local_window": 2, "feature_map": "hedgehog", "rope_parameters": {}}], ids=str
 )
 def test_a_padded_token_is_absent_wherever_it_stands(mask, fields, find_case, equal):
     """Forward, in segments, and gradients of the embeddings."""
@@ -251,7 +296,7 @@ def test_real_tokens_are_sorted_only_where_it_is_needed(find_case, monkeypatch):
 
 
 def test_padded_patches_are_absent(equal):
-    """Those of an image; a padded CLS token leaves its place to nobody."""
+    """Patches of an image; a padded CLS token leaves its position empty."""
     config = LionConfig(modality="image", conv_kernel=3, **TINY_IMAGE)
     x, conv = torch.randn(3, 13, 4, dtype=torch.float64), make_conv(4, 3)
     is_real = torch.rand(3, 13) < 0.6

@@ -45,7 +45,7 @@ def calls(monkeypatch):
     return names
 
 
-@pytest.mark.parametrize("choice", [None, *CHOICES])
+@pytest.mark.parametrize("choice", [None, "rnn", "eager"])  # the others: in the tests below
 @pytest.mark.parametrize("way", ["from_config", "config", "set", "from_pretrained", "auto class", "reload"])
 def test_every_way_to_choose(way, choice, masked_lm, calls, tmp_path):
     config = masked_lm.config()
@@ -80,8 +80,10 @@ def test_switching_back_and_forth(mixer, masked_lm, calls, equal):
         assert set(calls) == {choice}
 
 
-@pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.parametrize("way", ["from_config", "config", "set", "from_pretrained"])
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [("set", name) for name in REFUSED] + [(way, "sdpa") for way in ("from_config", "config", "from_pretrained")],
+)
 def test_other_names_are_refused(way, name, masked_lm, tmp_path):
     config = masked_lm.config()
     model = LionForMaskedLM(masked_lm.config())
@@ -135,14 +137,14 @@ def test_weights_from_kernels_that_have_none(encoder, mixer, kernel, log, equal)
         equal(weights.sum(-1), torch.ones_like(weights[..., 0]))
 
 
-def test_config_output_attentions(encoder, mixer, kernel):
-    config = encoder.config(mixer)
+def test_config_output_attentions(encoder, kernel):
+    config = encoder.config()
     config.output_attentions = True
     model = encoder.model_class._from_config(config, attn_implementation=kernel)
     inputs = encoder.inputs(config, torch.float32)
     assert len(model(**inputs).attentions) == 2
     assert "attentions" not in model(**inputs, output_attentions=False)
-    assert encoder.config(mixer, output_attentions=True).output_attentions is True
+    assert encoder.config(output_attentions=True).output_attentions is True
 
 
 def test_auto_shows_weights_without_computing_twice(encoder, log, calls):
@@ -167,7 +169,9 @@ def test_other_models_are_left_alone():
 @pytest.mark.parametrize(
     ("mixer", "kernel"),
     [
-        *((mixer, form) for mixer in (*LINEAR_MIXERS, "window in heads") for form in (*CHOICES[:4],)),
+        *((mixer, form) for mixer in ("selective", "window in heads") for form in CHOICES[:4]),
+        ("lit", "chunk"),
+        ("decay", "chunk"),
         ("sliding", None),
     ],
 )

@@ -15,7 +15,7 @@ SYMBOLS, LENGTH = 32, 32
 @pytest.mark.parametrize("fields", [{}, {"conv_kernel": 3}, {"head_directions": "alternate"}], ids=str)
 @pytest.mark.parametrize("mixer_type", ["lit", "decay", "selective"])
 def test_what_a_reversed_text_becomes(mixer_type, fields):
-    """As published, f(reversed x) = reversed f(x); not so with one-way heads, or filters with a left and a right."""
+    """As published, f(reversed x) = reversed f(x); heads of one direction and filters with sides differ."""
     torch.manual_seed(0)
     published = published_fields("text") | SIZES | {"position_embedding_type": "none", "vocab_size": 50}
     config = LionConfig(mixer_type=mixer_type, **published | fields)
@@ -30,7 +30,7 @@ def test_what_a_reversed_text_becomes(mixer_type, fields):
 
 
 def share_of_left_neighbours(steps: int, **fields) -> list[float]:
-    """Of all tokens' left neighbours, the share named rightly after some steps, at that length and at 8 times it."""
+    """Share of tokens whose left neighbour is named rightly after training, at that length and at 8 times it."""
     torch.manual_seed(0)
     config = lion_preset("lion-text-small", vocab_size=SYMBOLS + 1, **SIZES, max_position_embeddings=LENGTH, **fields)
     model = LionForMaskedLM(config)

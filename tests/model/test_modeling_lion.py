@@ -81,8 +81,8 @@ def test_gradients_reach_the_decays(encoder, mixer, kernel):
         assert (grad != 0).all(), name
 
 
-def test_dropout_drops_and_evaluation_does_not(encoder, mixer, kernel):
-    model = encoder.model(mixer, kernel, attention_probs_dropout_prob=0.5, hidden_dropout_prob=0.5)
+def test_dropout_drops_and_evaluation_does_not(encoder, mixer):
+    model = encoder.model(mixer, attention_probs_dropout_prob=0.5, hidden_dropout_prob=0.5)
     inputs = encoder.inputs(model.config)
     first, second = (model(**inputs).last_hidden_state for _ in range(2))
     assert torch.equal(first, second)
@@ -229,8 +229,9 @@ def test_nothing_but_padding_gives_zeros_not_nan(encoder, mixer, kernel, pooling
     assert all(grad.isfinite().all() for grad in gradients(model, as_loss(outputs)).values())
 
 
-def test_mask_of_ones_is_no_mask(encoder, mixer, kernel):
-    model = encoder.model(mixer, kernel)
+@pytest.mark.axes(mixer=["selective", "softmax"])
+def test_mask_of_ones_is_no_mask(encoder, mixer):
+    model = encoder.model(mixer)
     inputs = encoder.inputs(model.config)
     expected = model(**inputs).last_hidden_state
     for dtype in (torch.long, torch.bool, torch.float32):
@@ -263,8 +264,8 @@ def test_positions_of_padding_start_no_sequence(mixer, find_case, equal):
     equal(actual[mask.bool()], expected)
 
 
-def test_position_ids_choose_the_positions(mixer, find_case, equal):
-    model = find_case("LionModel", "text").model(mixer, position_embedding_type="absolute")
+def test_position_ids_choose_the_positions(find_case, equal):
+    model = find_case("LionModel", "text").model(position_embedding_type="absolute")
     input_ids = torch.randint(1, 40, (2, 9))
     expected = model(input_ids).last_hidden_state
     equal(model(input_ids, position_ids=torch.arange(9)[None].expand(2, -1)).last_hidden_state, expected)
@@ -272,8 +273,8 @@ def test_position_ids_choose_the_positions(mixer, find_case, equal):
     assert not torch.allclose(other, expected)
 
 
-def test_text_without_positions_may_be_longer_than_configured(mixer, kernel, find_case):
-    model = find_case("LionModel", "text").model(mixer, kernel, position_embedding_type="none")
+def test_text_without_positions_may_be_longer_than_configured(mixer, find_case):
+    model = find_case("LionModel", "text").model(mixer, position_embedding_type="none")
     assert model(torch.randint(1, 40, (1, 100))).last_hidden_state.isfinite().all()
 
 
@@ -360,9 +361,9 @@ def test_masked_positions_are_all_that_reconstruction_scores(find_case, equal):
     assert model(**inputs, bool_masked_pos=torch.zeros_like(mask)).loss == 0
 
 
-def test_pooled_output(encoder, mixer, equal):
+def test_pooled_output(encoder, equal):
     for pooling in ("cls", "mean"):
-        model = encoder.model(mixer, pooling=pooling)
+        model = encoder.model(pooling=pooling)
         outputs = model(**encoder.inputs(model.config))
         hidden_states = outputs.last_hidden_state
         expected = hidden_states[:, 0] if pooling == "cls" else hidden_states.mean(1)  # SPEC §6, §7
@@ -378,14 +379,14 @@ def test_pooled_output(encoder, mixer, equal):
 
 
 @pytest.mark.axes(size=[(6, 8), (10, 4), (4, 14), (2, 2)], order=["raster", "snake"])
-def test_images_of_other_sizes(mixer, kernel, order, size, find_case):
+def test_images_of_other_sizes(order, size, find_case):
     case = find_case("LionForMaskedImageModeling")
     pixel_values = torch.randn(2, 3, *size, dtype=torch.float64)
-    model = case.model(mixer, kernel, patch_order=order, position_embedding_type="absolute")
+    model = case.model(patch_order=order, position_embedding_type="absolute")
     outputs = model(pixel_values, interpolate_pos_encoding=True, output_hidden_states=True)
     assert outputs.reconstruction.shape == pixel_values.shape
     assert outputs.hidden_states[-1].shape[1] == 1 + size[0] * size[1] // 4
-    model = case.model(mixer, kernel, patch_order=order, position_embedding_type="none")
+    model = case.model(patch_order=order, position_embedding_type="none")
     assert model(pixel_values).reconstruction.isfinite().all()
 
 

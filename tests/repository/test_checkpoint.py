@@ -42,7 +42,7 @@ def test_what_is_in_the_folder():
 
 
 def test_the_adapter_loads_by_transformers_and_sentence_transformers(monkeypatch):
-    """By the name of its encoder, seen from the top of the repository; merged weights give the same."""
+    """The adapter names its encoder relative to the top of the repository; merged weights give the same."""
     monkeypatch.chdir(CHECKPOINTS.parent)
     text = "gunicorn: By default the port is 8000."
     encoder = SentenceTransformer("checkpoints/lion-minilm-l6-passages", device="cpu", local_files_only=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 import hub_upload_lion
 import pytest
 import tokenization_lion
+from hub_upload_lion import cli
 
 import configuration_lion
 import modeling_lion
@@ -137,6 +138,62 @@ except ImportError as error:
     assert run(load, tmp_path, path=unpacked).strip().endswith("True")
 
 
+LION = "import sys\nfrom hub_upload_lion.cli import main\nsys.exit(main({}))"
+ENCODER = """
+from modeling_lion import LionModel, LionTokenizer, lion_preset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+tokenizer = LionTokenizer.train_from_iterator(["a lion sleeps", "bread needs flour"] * 9, vocab_size=60)
+sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+LionModel(lion_preset("lion-text-small", vocab_size=len(tokenizer), **sizes)).save_pretrained("model")
+tokenizer.save_pretrained("model")
+SentenceTransformer(modules=[Transformer("model"), Pooling(32)], device="cpu").save("encoder")
+"""
+# Of a server's process: it is asked once, and then it is ended.
+ASK = """
+import json, os, signal, socket, sys, threading, time, urllib.error, urllib.request
+import retrieval_lion
+from hub_upload_lion.cli import main
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+def ask():
+    body = json.dumps({"input": ["a lion sleeps", "bread needs flour"]}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/embeddings", body)
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(request) as answer:
+                print(retrieval_lion.__file__, len(json.load(answer)["data"][1]["embedding"]), flush=True)
+            break
+        except urllib.error.URLError:
+            time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=ask).start()
+main(["serve", "encoder", "--port", str(port)])
+"""
+
+
+@pytest.mark.slow
+def test_commands_of_the_wheel(unpacked, tmp_path, monkeypatch):
+    """In another folder: search, also with a process in the background, embed, and a server."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lion = lambda *arguments: run(LION.format(list(arguments)), tmp_path, path=unpacked)
+    run(ENCODER, tmp_path, path=unpacked)
+    (tmp_path / "notes").mkdir()
+    for name, text in (("lion", "A lion sleeps."), ("bread", "Bread needs flour.")):
+        (tmp_path / "notes" / f"{name}.txt").write_text(text)
+    help_text = lion("--help")
+    assert all(f"    {name} " in help_text for name in cli.COMMANDS)
+    for keep in ("0", "0.05"):
+        printed = lion("search", "notes", "a lion", "--model", "encoder", "--keep_minutes", keep, "--json")
+        found = json.loads(printed.splitlines()[-1])
+        assert found["complete"] and {x["place"] for x in found["answers"]} == {"lion.txt:1", "bread.txt:1"}
+    assert "Wrote 2 vectors to vectors" in lion("embed", "notes", "--out", "vectors", "--model", "encoder")
+    printed = run(ASK, tmp_path, path=unpacked).splitlines()
+    assert f"{unpacked / 'retrieval_lion' / '__init__.py'} 32" in printed
+
+
 @pytest.mark.slow
 def test_functions_within_functions_have_no_union_in_their_annotations():
     """torch.compile makes such functions anew, and that of torch 2.9 on Python 3.10 cannot make a type `X | Y`."""
@@ -164,18 +221,18 @@ def test_public_names_are_on_the_reference_pages():
     assert {name.split(".")[-1] for name, value in public_objects() if callable(value)} <= shown
 
 
-@pytest.mark.parametrize(("name", "value"), list(public_objects()), ids=lambda x: x if isinstance(x, str) else "")
-def test_public_names_are_documented(name, value):
-    if not callable(value):
-        return
-    assert value.__doc__, name
-    assert "None Model" not in value.__doc__ and "None transformer" not in value.__doc__, name
-    own = [x for x in vars(value).items() if not x[0].startswith("_")] if inspect.isclass(value) else []
-    functions = [(n, f) for n, f in own if inspect.isfunction(f) and f.__module__.split(".")[0] in PACKAGES]
-    # What is inherited is described where it comes from; validators are called by transformers.
-    inherited = {n for n, _ in own if any(hasattr(base, n) for base in value.__mro__[1:])} if own else set()
-    missing = [n for n, f in functions if not f.__doc__ and n not in inherited and not n.startswith("validate_")]
-    assert missing == []
+def test_public_names_are_documented():
+    for name, value in public_objects():
+        if not callable(value):
+            continue
+        assert value.__doc__, name
+        assert "None Model" not in value.__doc__ and "None transformer" not in value.__doc__, name
+        own = [x for x in vars(value).items() if not x[0].startswith("_")] if inspect.isclass(value) else []
+        functions = [(n, f) for n, f in own if inspect.isfunction(f) and f.__module__.split(".")[0] in PACKAGES]
+        # What is inherited is described where it comes from; validators are called by transformers.
+        inherited = {n for n, _ in own if any(hasattr(base, n) for base in value.__mro__[1:])} if own else set()
+        missing = [n for n, f in functions if not f.__doc__ and n not in inherited and not n.startswith("validate_")]
+        assert missing == [], name
 
 
 @pytest.mark.parametrize(

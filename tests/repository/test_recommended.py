@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What users are told to use, on every road that they take: each recommended preset, shrunk, and the checkpoints."""
 
-import gc
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -289,10 +289,9 @@ def test_long_texts(name, saved):
         torch.testing.assert_close(actual, model(**inputs).last_hidden_state, atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of loops that gradio leaves open
 @EVERY
 def test_the_app_starts(name, saved):
-    app = build_app(saved(name))
-    assert app.title == f"LION: {name}"
-    del app
-    gc.collect()
+    async def build():  # Gradio leaves event loops open unless it is called inside of one
+        return build_app(saved(name))
+
+    assert asyncio.run(build()).title == f"LION: {name}"

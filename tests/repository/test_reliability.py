@@ -153,7 +153,6 @@ def test_hostile_files_are_never_executed(name, folder, tmp_path, monkeypatch):
     assert not payload.path.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe\x00"])
 @pytest.mark.parametrize(
     ("file", "loader"),
     [
@@ -164,9 +163,10 @@ def test_hostile_files_are_never_executed(name, folder, tmp_path, monkeypatch):
         ("model.safetensors", AutoModel),
     ],
 )
-def test_damaged_files_give_errors(file, loader, content, folder):
-    (folder / file).write_bytes(content)
-    with pytest.raises((OSError, ValueError, TypeError, AttributeError)) as error:
-        loader.from_pretrained(folder)
-    if file in ("tokenizer.json", "model.safetensors"):
-        assert str(folder) in str(error.value) and "again" in str(error.value)
+def test_damaged_files_give_errors(file, loader, folder):
+    for content in (b"", b"{", b"[]", b"null", b"\xff\xfe\x00"):
+        (folder / file).write_bytes(content)
+        with pytest.raises((OSError, ValueError, TypeError, AttributeError)) as error:
+            loader.from_pretrained(folder)
+        if file in ("tokenizer.json", "model.safetensors"):
+            assert str(folder) in str(error.value) and "again" in str(error.value), content

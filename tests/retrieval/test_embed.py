@@ -111,28 +111,28 @@ def test_all_kinds_of_files_are_read(model, tmp_path):
     assert found["lines.jsonl:0"] == sentence(50)
 
 
-@pytest.mark.parametrize("shard_bytes", [1, 7, 50, 99, 10_000])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
-def test_every_line_is_in_one_shard(shard_bytes, end, tmp_path):
+def test_every_line_is_in_one_shard(end, tmp_path):
     """Wherever the borders of shards are: within lines, at their ends, and behind the last, which may have no end."""
     file = tmp_path / "a.jsonl"
     lines = [json.dumps({"text": "é" * n, "id": n}, ensure_ascii=False) for n in range(1, 30)]
     file.write_bytes(end.join(lines).encode())
     columns = corpus.Columns()
-    shards = corpus.make_shards(corpus.find_files([file]), columns, shard_bytes)
-    found = [text.text for shard in shards for text in corpus.read_shard(shard, columns)]
-    assert found == ["é" * n for n in range(1, 30)]
+    for shard_bytes in (1, 7, 50, 99, 10_000):
+        shards = corpus.make_shards(corpus.find_files([file]), columns, shard_bytes)
+        found = [text.text for shard in shards for text in corpus.read_shard(shard, columns)]
+        assert found == ["é" * n for n in range(1, 30)], shard_bytes
 
 
 @pytest.mark.parametrize("rows_of_group", [1, 7, 30])
-@pytest.mark.parametrize("shard_bytes", [1, 60, 10_000])
-def test_every_row_is_in_one_shard(rows_of_group, shard_bytes, tmp_path):
+def test_every_row_is_in_one_shard(rows_of_group, tmp_path):
     table = pa.table({"text": [None if n == 5 else sentence(n) for n in range(30)], "other": [[1, 2]] * 30})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=rows_of_group)
     columns = corpus.Columns()
-    shards = corpus.make_shards(corpus.find_files([tmp_path]), columns, shard_bytes)
-    found = {text.id: text.text for shard in shards for text in corpus.read_shard(shard, columns)}
-    assert found == {f"a.parquet:{n}": sentence(n) for n in range(30) if n != 5}
+    for shard_bytes in (1, 60, 10_000):
+        shards = corpus.make_shards(corpus.find_files([tmp_path]), columns, shard_bytes)
+        found = {text.id: text.text for shard in shards for text in corpus.read_shard(shard, columns)}
+        assert found == {f"a.parquet:{n}": sentence(n) for n in range(30) if n != 5}, shard_bytes
 
 
 def test_texts_of_parquet_may_be_large_or_of_a_dictionary(tmp_path):
@@ -168,7 +168,7 @@ def test_ids_are_of_one_text(tmp_path):
 
 
 def test_vectors_are_no_corpus(model, tmp_path):
-    """Those of this job and of others, with --out in a folder that is read."""
+    """Vectors of this job and of others stay out, with --out in a folder that is read."""
     write_lines(tmp_path / "a.jsonl", [{"id": n, "text": sentence(n)} for n in range(3)])
     (tmp_path / "mine").mkdir()
     for name in ("mine", "other"):

@@ -2,8 +2,8 @@
 """
 The blocks of docs/guides/recipes.md print what the page says, each in a process of its own.
 
-Most need a client, which is no dependency of this package: `pip install langchain-huggingface chromadb lancedb
-qdrant-client setfit chonkie llama-index-core`. transformers.js is looked for where `npm install -g
+Most need a client. The extra `dev` has lancedb and qdrant-client; for the others, `pip install langchain-huggingface
+chromadb setfit chonkie llama-index-core`. transformers.js is looked for where `npm install -g
 @huggingface/transformers` puts it.
 """
 

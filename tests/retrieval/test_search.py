@@ -47,6 +47,8 @@ TEXTS = {
 class BagOfWords:
     """Unit vectors of the words of passages, and how many passages it was given."""
 
+    in_pieces = True
+
     def __init__(self):
         self.count = 0
 
@@ -208,7 +210,8 @@ def test_vectors_are_kept(kind, tmp_path):
             (expected, _) = (torch.cat(list(documents.values())) @ query).sort(descending=True)
             assert [score for score, *_ in more] == pytest.approx(expected[1:5].tolist(), abs=1e-5)
     assert len(kept.search(query, 10_000)) == sum(map(len, documents.values()))
-    assert len(list((tmp_path / "deep").iterdir())) == (1 if kind is KINDS[0] else 2)
+    files = [path for path in (tmp_path / "deep").iterdir() if path.suffix != ".lock"]
+    assert len(files) == (1 if kind is KINDS[0] else 2)
 
 
 # For each place a process of its own saves nine documents and is killed there: it prints what it has saved.
@@ -275,6 +278,51 @@ def test_a_process_that_is_killed_keeps_what_was_saved(tmp_path):
         kept.save()
         again = vectors.FileVectors(tmp_path / name)
         assert again.keys == kept.keys and again.search(torch.eye(16)[2], 1)[0][1] == "document 2"
+
+
+# A process that opens an index, and for each line of its input adds and saves documents, each a row of ones at n.
+SHARING = """
+import sys
+import torch
+from pathlib import Path
+from retrieval_lion.search.vectors import VECTORS
+
+vectors = VECTORS[sys.argv[1]](Path(sys.argv[2]))
+print("open", flush=True)
+for line in sys.stdin:
+    for word in line.split():
+        if word[0] == "-":
+            vectors.remove(word[1:])
+        else:
+            vectors.add(word, torch.eye(256)[int(word) : int(word) + 1])
+        vectors.save()
+    print("saved", flush=True)
+"""
+
+
+@pytest.mark.parametrize("index", command.INDICES)
+def test_two_processes_save_into_one_index(index, tmp_path):
+    """In turns and at once: nothing is lost, nothing comes back, and no file is left over."""
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    options["env"] = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = [sys.executable, "-W", "ignore", "-c", SHARING, index, str(tmp_path / "index")]
+    with subprocess.Popen(arguments, **options) as one, subprocess.Popen(arguments, **options) as other:
+        tell = lambda process, line: print(line, file=process.stdin, flush=True)
+        hear = lambda process: process.stdout.readline().strip()
+        assert [hear(process) for process in (one, other)] == ["open"] * 2  # both an empty one
+        for process, line in ((one, "0 1"), (other, "2"), (one, "-0 3"), (other, "4 -2")):
+            tell(process, line)
+            assert hear(process) == "saved"
+        tell(one, " ".join(map(str, range(100, 120))))
+        tell(other, " ".join(map(str, range(200, 220))))
+        assert [hear(process) for process in (one, other)] == ["saved"] * 2
+    assert one.returncode == other.returncode == 0
+    kept = vectors.VECTORS[index](tmp_path / "index")
+    expected = [1, 3, 4, *range(100, 120), *range(200, 220)]
+    assert kept.keys == set(map(str, expected))
+    assert all(kept.search(torch.eye(256)[n], 1)[0][1] == str(n) for n in expected)
+    left = [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
+    assert len(left) == (1 if index == "file" else 2)
 
 
 def test_a_save_writes_what_is_new(tmp_path, monkeypatch):
@@ -631,7 +679,8 @@ class Told:
 
     def __init__(self):
         self.closed = threading.Event()
-        self.running = 0
+        self.running, self.done = 0, False
+        self.steps = {}
 
     def answers(self, request):
         self.running += 1
@@ -640,6 +689,7 @@ class Told:
             if "fail" in request:
                 raise {"value": ValueError, "key": KeyError}[request["fail"]]("nothing to search")
             for n in range(request["steps"]):
+                self.steps[request["query"]] = n
                 self.running -= 1
                 yield {"progress": [n, request["steps"]]}
                 self.running += 1
@@ -647,6 +697,7 @@ class Told:
             self.running -= 1
             yield {"answers": [request["query"]], "progress": [request["steps"], request["steps"]]}
             self.running += 1
+            self.done = True
         finally:
             self.closed.set()
             self.running -= 1
@@ -688,11 +739,33 @@ def test_the_server_answers_several_at_a_time(server):
         next(background.ask("model", {"fail": "key"}, 1))
 
 
-def test_reading_ends_when_nobody_listens(server):
-    events = background.ask("model", {"query": "a", "steps": 100_000}, 1)
+@pytest.mark.parametrize(("steps", "keep_seconds"), [(300, 3600.0), (10**9, 0.3)])
+def test_reading_goes_on_when_nobody_listens(steps, keep_seconds, server):
+    """To its end, or for as long as the process is kept."""
+    server.keep_seconds = keep_seconds
+    events = background.ask("model", {"query": "a", "steps": steps}, 1)
     next(events)
     events.close()
-    assert server.searcher.closed.wait(20)
+    assert server.searcher.closed.wait(60) and server.searcher.done == (steps < 10**9)
+
+
+def test_who_asks_goes_before_who_has_gone(server):
+    server.keep_seconds = 3600.0
+    first, second = (background.ask("model", {"query": name, "steps": 400}, 1) for name in "ab")
+    next(first)
+    first.close()
+    stop = time.monotonic() + 60
+    while not server.left:  # its next step finds that nobody listens
+        assert time.monotonic() < stop
+        time.sleep(0.01)
+    assert next(second) == {"progress": [0, 400]}
+    steps = server.searcher.steps["a"]
+    assert [*second][-1] == {"answers": ["b"], "progress": [400, 400]}
+    assert server.searcher.steps["a"] <= steps + 1  # the one that it was in
+    while server.running:  # then it goes on to its end
+        assert time.monotonic() < stop + 60
+        time.sleep(0.01)
+    assert server.searcher.steps["a"] == 399
 
 
 def test_the_server_ends_when_nobody_asks(server):

@@ -168,7 +168,7 @@ def test_a_failure_of_the_server_is_explained(engine, monkeypatch):
 
 
 def test_texts_are_too_long_before_their_tokens_are_counted(client, monkeypatch):
-    """By their characters: a text of megabytes would take seconds."""
+    """Their characters are counted first: a text of megabytes would take seconds."""
     service = client.app.state.service
     for lane in (service.short, service.long):
         monkeypatch.setattr(lane.engine, "tokenize", None)

@@ -2,12 +2,13 @@
 """
 The clients that people have get the vectors of sentence-transformers from the server.
 
-Each test needs its client, which is no dependency of this package: `pip install openai huggingface_hub
-langchain-openai langchain-huggingface llama-index-embeddings-openai-like
-llama-index-embeddings-text-embeddings-inference haystack-ai litellm chromadb cohere`.
+Each test needs its client. The extra `dev` has openai, langchain-openai and cohere; for the others, `pip install
+langchain-huggingface llama-index-embeddings-openai-like llama-index-embeddings-text-embeddings-inference haystack-ai
+litellm chromadb`.
 """
 
 import asyncio
+import gc
 import importlib
 
 import numpy as np
@@ -46,6 +47,13 @@ def expected(folder):
 def online(monkeypatch):
     """huggingface_hub asks nobody while this is set; the only address is that of the server here."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    """What a client leaves open warns at its end here, where that is ignored, and not in another test."""
+    yield
+    gc.collect()
 
 
 def client_of(module: str, name: str | None = None):

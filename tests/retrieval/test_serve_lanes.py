@@ -20,6 +20,7 @@ from operator import attrgetter
 
 import numpy as np
 import pytest
+import torch
 from conftest import script_environment
 from hub_checkpoints import linear_checkpoint
 from hub_upload_lion.export.export_checkpoint import export_checkpoint
@@ -295,6 +296,30 @@ def test_headers_and_bodies_must_end(monkeypatch):
         connection.close()
 
 
+def test_connections_beyond_the_limit_are_answered_and_closed():
+    """Idle ones count, too; as soon as one is closed, the next is served."""
+    slow = Slow()
+    slow.go.set()
+    body = json.dumps(words(3)).encode()
+    with running(slow_app(slow, timeout=1000), max_connections=2) as port:
+        first, second = (send(port, body) for _ in range(2))
+        assert all(connection.recv(100).startswith(b"HTTP/1.1 200") for connection in (first, second))
+        third = send(port, body)
+        with third.makefile("rb") as answer:
+            head, _, error = answer.read().partition(b"\r\n\r\n")  # to its end: the connection is closed
+        assert head.startswith(b"HTTP/1.1 503") and b"retry-after: 1" in head.lower()
+        assert json.loads(error)["error"]["code"] == "too_many_connections" and sum(slow.batches, []) == [3, 3]
+        third.close()
+        second.close()
+
+        def is_served() -> bool:
+            with send(port, body) as connection:
+                return connection.recv(100).startswith(b"HTTP/1.1 200")
+
+        until(is_served)
+        first.close()
+
+
 def test_a_long_body_is_not_read():
     with running(slow_app(Slow(), max_body_bytes=1000, timeout=1000)) as port:
         for encoding in ("Content-Length: 100000", "Transfer-Encoding: chunked"):
@@ -306,32 +331,78 @@ def test_a_long_body_is_not_read():
 
 
 def test_a_computation_ends_when_it_is_cancelled(tmp_path):
-    """Of torch: in the thread that computes, and in no other."""
-    check_cancelling(load_engine(str(sentence_encoder(tmp_path))), "The lion roars at night. " * 3000)
+    """A computation of torch ends in the thread that computes, and in no other."""
+    engine = load_engine(str(sentence_encoder(tmp_path)))
+    check_cancelling(engine, engine.padder, "pad", threading.Event())
 
 
 @pytest.mark.slow
-def test_graphs_end_when_they_are_cancelled(tmp_path):
+@pytest.mark.parametrize("to", ["onnx", "openvino"])
+def test_graphs_end_when_they_are_cancelled(to, tmp_path):
+    """By the runtime, in whichever moment; else the graph would be computed for ever here."""
     source = linear_checkpoint(tmp_path / "model", "BertModel", hidden_size=128, num_hidden_layers=6)
-    export_checkpoint(source, tmp_path / "graph", "onnx", lengths=(16,))
-    check_cancelling(load_engine(str(tmp_path / "graph")), "The lion roars at night. " * 4000)
+    export_checkpoint(source, tmp_path / "graph", to, lengths=(16,))
+    engine = load_engine(str(tmp_path / "graph"))
+    graph = engine.modules[0].model
+    compute, stop = graph.compute, threading.Event()
+
+    def compute_for_ever(feeds):
+        found = compute(feeds)
+        while not stop.is_set():
+            found = compute(feeds)
+        return found
+
+    graph.compute = compute_for_ever
+    check_cancelling(engine, graph, "compute", stop)
+    graph.compute = compute
+    # What was cancelled before it began does not run, either.
+    engine.cancel()
+    with pytest.raises(Exception, match="(?i)terminate|cancel"):
+        graph(input_ids=torch.ones(1, 5, dtype=torch.int64))
+    engine.resume()
+    assert len(engine.compute(engine.tokenize(["A lion."]))) == 1
 
 
-def check_cancelling(engine, text: str):
-    rows = engine.tokenize([text] * 8)
-    begin = time.monotonic()
-    engine.compute(rows[:1])
-    whole = time.monotonic() - begin
+def check_cancelling(engine, owner, name: str, stop: threading.Event):
+    """
+    Cancel what computes without end. `owner.name` is called in each round, which tells that it has begun: there is no
+    time that this depends on. `stop` ends what was not cancelled.
+    """
+    rows = engine.tokenize(["The lion roars at night. " * 200] * 2)
+    begun, call = threading.Event(), getattr(owner, name)
+
+    def called(*args, **options):
+        begun.set()
+        return call(*args, **options)
+
+    def compute_for_ever():
+        while not stop.is_set():
+            engine.compute(rows)
+
+    setattr(owner, name, called)
     with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(engine.compute, rows)
-        time.sleep(whole / 2)  # in the midst of the first of eight
-        begin = time.monotonic()
-        engine.cancel()
-        with pytest.raises(Dropped):
-            ended.result()
-        assert time.monotonic() - begin < 4 * whole
+        try:
+            ended = pool.submit(compute_for_ever)
+            assert begun.wait(300)
+            engine.cancel()
+            with pytest.raises(Dropped):
+                ended.result(300)
+        finally:
+            stop.set()
         engine.resume()
         np.testing.assert_array_equal(pool.submit(engine.compute, rows[:1]).result()[0], engine.compute(rows[:1])[0])
+
+
+def threads_of_lanes() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(("short-", "long-"))]
+
+
+def test_a_lane_that_cannot_begin_leaves_no_threads():
+    slow = Slow()
+    slow.twin = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        make_app(slow, "slow")
+    assert threads_of_lanes() == []
 
 
 def test_closing_ends_the_threads():
@@ -346,7 +417,7 @@ def test_closing_ends_the_threads():
         service.close()
 
     asyncio.run(ask())
-    assert not service.is_alive and not [x for x in threading.enumerate() if x.name.startswith(("short-", "long-"))]
+    assert not service.is_alive and threads_of_lanes() == []
 
 
 def test_a_missing_package_is_named(monkeypatch, capsys):

@@ -82,16 +82,17 @@ def pairs(kind: str, length: int, dtype=torch.float64) -> LogDecay:
     per_head, other_head = (make_inputs("decay", length, dtype=dtype, seed=seed)[3] for seed in (1, 2))
     per_token, other_token = (make_inputs("selective", length, dtype=dtype, seed=seed)[3] for seed in (1, 2))
     is_forward = torch.arange(HEADS) % 2 == 0
-    one_way = lambda x, is_open: torch.where(is_open if x.dim() == 1 else is_open[:, None], x, -torch.inf)
+    one_direction = lambda x, is_open: torch.where(is_open if x.dim() == 1 else is_open[:, None], x, -torch.inf)
     return {
         "fixed": LogDecay(per_head, other_head),
         "per token": LogDecay(per_token, other_token),
         "both kinds": LogDecay(per_head, other_token),
         "forward decays only": LogDecay(per_token, None),
         "backward decays only": LogDecay(None, per_head),
-        "one way": LogDecay(one_way(per_token, is_forward), one_way(per_token, ~is_forward)),
-        "one way, fixed": LogDecay(one_way(per_head, is_forward), one_way(per_head, ~is_forward)),
-        "one way, nothing else decays": LogDecay(
-            one_way(torch.zeros_like(per_head), is_forward), one_way(torch.zeros_like(per_head), ~is_forward)
+        "one direction": LogDecay(one_direction(per_token, is_forward), one_direction(per_token, ~is_forward)),
+        "one direction, fixed": LogDecay(one_direction(per_head, is_forward), one_direction(per_head, ~is_forward)),
+        "one direction, nothing else decays": LogDecay(
+            one_direction(torch.zeros_like(per_head), is_forward),
+            one_direction(torch.zeros_like(per_head), ~is_forward),
         ),
     }[kind]

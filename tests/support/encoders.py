@@ -7,6 +7,7 @@ table on docs/compatibility.md is made from them.
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pydoc import locate
 
 import torch
@@ -103,7 +104,7 @@ def long_wave(config: PreTrainedConfig, batch: int, length: int) -> dict[str, Te
 
 
 def image_and_noise(config: PreTrainedConfig, batch: int, length: int) -> dict[str, Tensor]:
-    """Of masked autoencoders, which put patches into the order of the noise."""
+    """Inputs of masked autoencoders, which put patches into the order of the noise."""
     return image(config, batch, length) | {"noise": torch.arange(16.0).expand(batch, -1)}
 
 
@@ -136,6 +137,12 @@ def patches(config: PreTrainedConfig, batch: int, length: int) -> dict[str, Tens
     }
 
 
+@cache
+def exported_names() -> frozenset[str]:
+    """The names that transformers exports. To list them imports nothing, and takes half a second."""
+    return frozenset(dir(transformers))
+
+
 @dataclass(frozen=True)
 class Encoder:
     """
@@ -163,7 +170,7 @@ class Encoder:
     @property
     def is_there(self) -> bool:
         """Whether this release of transformers has it."""
-        return "." in self.class_name or self.class_name in dir(transformers)  # which imports nothing
+        return "." in self.class_name or self.class_name in exported_names()
 
     def heads(self) -> dict[type[PreTrainedModel], str]:
         """The other classes of models with its configuration that Auto classes load, and the name of one for each."""

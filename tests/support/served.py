@@ -4,6 +4,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 import uvicorn
 from hub_checkpoints import text_checkpoint
 from retrieval_lion.serve.engines import Description, Dropped, Row
-from retrieval_lion.serve.limits import TimedProtocol
+from retrieval_lion.serve.limits import LimitedProtocol
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
@@ -61,9 +62,10 @@ class Slow:
 
 
 @contextmanager
-def running(app) -> Iterator[int]:
+def running(app, max_connections: int | None = None) -> Iterator[int]:
     """The port of a server in a thread of its own, with the protocol of `lion serve`."""
-    config = uvicorn.Config(app, port=0, http=TimedProtocol, ws="none", log_level="warning", access_log=False)
+    protocol = partial(LimitedProtocol, max_connections=max_connections)
+    config = uvicorn.Config(app, port=0, http=protocol, ws="none", log_level="warning", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -65,7 +65,7 @@ MUTANTS = [
         "test_decay.py",
     ),
     Mutant(
-        "mask: on the way left the source loses nothing",
+        "mask: to the left, the source loses nothing",
         "chunk_sums",
         "to_start=backward.cumsum(-1)",
         "to_start=backward.cumsum(-1) - backward",
@@ -139,7 +139,7 @@ MUTANTS = [
         "test_attention.py::test_gradcheck",
     ),
     Mutant(
-        "directions: what is lost on the way back is what is lost on the way there",
+        "directions: backward decays are the forward ones",
         "finite_log_decay",
         "log_decay.backward is log_decay.forward else finite(log_decay.backward)",
         "log_decay.backward is log_decay.forward else forward",
@@ -153,7 +153,7 @@ MUTANTS = [
         "test_segments.py",
     ),
     Mutant(
-        "segments: a state keeps all of itself on its way right",
+        "segments: states do not decay from segment to segment",
         "pass_borders",
         "forward.append(torch.addcmul(states.forward, forward[-1], states.forward_keep))",
         "forward.append(states.forward + forward[-1])",
@@ -335,6 +335,13 @@ MUTANTS = [
         "BorderTaps.of",
         "is_inside = (window == inside) & (sequence(inside) == sequence(tokens).unsqueeze(1))",
         "is_inside = window == inside",
+        "test_short_conv.py",
+    ),
+    Mutant(
+        "convolution: half of SiLU' is missing where it is differentiated again",
+        "differentiate_convolution",
+        "(1 + y * (-y).sigmoid())",
+        "1",
         "test_short_conv.py",
     ),
     Mutant(

@@ -68,7 +68,7 @@ import run_mlm
 run_mlm.main("--config_name lion-text-small --config_overrides {TINY} --tokenizer_name tiny --train_file text.txt "
     "--do_train --max_steps 2 --output_dir out --use_cpu".split())
 """
-# By extra, what is run there: arguments of Python.
+# What is run with each extra: arguments of Python.
 ROADS = {
     "": [["-c", MODEL], ["-m", "hub_upload_lion.cli", "--version"]],
     "embeddings": [["-c", EMBED]],

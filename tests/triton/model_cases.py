@@ -30,7 +30,7 @@ from modeling_lion import LionForImageClassification, LionForMaskedLM, linearize
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ON_GPU = DEVICE == "cuda"
-# Of encoders: heads of 64, as most have, and more tokens than one chunk.
+# Sizes of encoders: heads of 64, as most have, and more tokens than one chunk.
 SIZES = {"hidden_size": 128, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 256}
 LENGTH = 600 if ON_GPU else 40
 SIDE = 96 if ON_GPU else 24  # of images, in patches of 4: 577 or 37 tokens

@@ -82,7 +82,7 @@ for architecture, case in {[(name, case) for name, cases in COMPILED.items() for
 
 @pytest.mark.slow
 def test_faults_of_compiled_kernels_are_seen(tmp_path):
-    """Those that the tuning must leave out: too much shared memory, spilled registers, a size that Triton refuses."""
+    """The tuning must leave them out: too much shared memory, spilled registers, a size that Triton refuses."""
     code = """
 import tune_triton
 from tune_triton import configure, fits
@@ -170,7 +170,7 @@ def fake_inputs(length=300, head_dim=48, dtype=torch.bfloat16, value_dim=None):
     return make(head_dim), make(head_dim), make(value_dim or head_dim)
 
 
-# Of log decays, in the tests below.
+# Shapes of log decays in the tests below.
 SHAPES = {"lit": None, "decay": (3,), "selective": (2, 3, 300)}
 
 

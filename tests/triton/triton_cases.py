@@ -80,7 +80,7 @@ def small_tiles(monkeypatch):
 
 
 def dtype_of(number_format, monkeypatch) -> torch.dtype:
-    """Of one of FORMATS, whose products are allowed from now on."""
+    """The dtype of one of FORMATS, whose products are allowed from now on."""
     if number_format != "tf32":
         return number_format
     monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
@@ -148,7 +148,7 @@ def assert_right(kernel, inputs, **kwargs):
 
 
 def lengths(*short: int, long: tuple[int, ...]) -> list[int]:
-    """Those for the interpreter, with its small tiles, or for a GPU."""
+    """The lengths for the interpreter, with its small tiles, or for a GPU."""
     return list(short) if INTERPRETED else [*short, *long]
 
 
@@ -253,13 +253,13 @@ def test_numerators_and_denominators(mixer, kernel, dtype):
         assert (result.double() - right).abs().max() <= 64 * torch.finfo(dtype).eps * max(1, right.abs().max())
 
 
-# Those for the interpreter, which is slow: with states and tiles, one of each way to say which direction is closed.
-DIRECTIONS = [("chunk", "one way, fixed"), ("chunk", "both kinds"), ("parallel", "one way")]
+# Few for the interpreter, which is slow: with states and tiles, one of each way to say which direction is masked.
+DIRECTIONS = [("chunk", "one direction, fixed"), ("chunk", "both kinds"), ("parallel", "one direction")]
 DIRECTIONS += [("parallel", "forward decays only")]
 
 
 @pytest.mark.parametrize("kernel", FORMS)
-@pytest.mark.parametrize("kind", ["one way", "one way, fixed", "both kinds", "forward decays only"])
+@pytest.mark.parametrize("kind", ["one direction", "one direction, fixed", "both kinds", "forward decays only"])
 def test_the_directions_may_differ(kind, kernel):
     """With decays so slow that something is left of what passes a whole chunk."""
     if INTERPRETED and (kernel, kind) not in DIRECTIONS:
@@ -279,7 +279,7 @@ def test_the_directions_may_differ(kind, kernel):
 
     exact = results(reference_attention, torch.float64)
     options = {}
-    if kind == "one way, fixed":  # closed by the argument instead
+    if kind == "one direction, fixed":  # masked by the argument instead
         given, options = [torch.maximum(*given)] * 2, {"head_directions": "alternate"}
     found = results(lion_attention, torch.float32, form=kernel, **options)
     for result, right in zip(found, exact, strict=True):

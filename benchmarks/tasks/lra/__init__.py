@@ -17,7 +17,7 @@ from .task import NO_LABEL, PAD_ID, SPLITS, Task, load_task
 from .text import Text
 
 
-TASKS: dict[str, type[Task]] = {
+LRA_TASKS: dict[str, type[Task]] = {
     task.name: task
     for task in (ListOps, Text, Retrieval, Pathfinder, Digits, Neighbour, Recall, Scenes, Definitions, Modules)
 }
@@ -26,7 +26,7 @@ __all__ = [
     "NO_LABEL",
     "PAD_ID",
     "SPLITS",
-    "TASKS",
+    "LRA_TASKS",
     "Definitions",
     "Digits",
     "ListOps",
