@@ -38,7 +38,12 @@ ENCODERS: dict[str, tuple[Callable[[], nn.Module], dict]] = {
     "MiniLM": (
         lambda: BertModel(
             BertConfig(
-                hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536, vocab_size=1000
+                hidden_size=384,
+                num_hidden_layers=6,
+                num_attention_heads=12,
+                intermediate_size=1536,
+                vocab_size=1000,
+                attention_probs_dropout_prob=0.0,  # with it, torch has no fused softmax attention on a CPU
             ),
             add_pooling_layer=False,
         ),

@@ -10,7 +10,17 @@ from reports.names import COLORS
 from reports.registry import Read, picture, table
 
 
-@table("linearize", csv="linearize")
+SHOWN = "|".join(
+    (
+        r"\| MiniLM, inference: (source|every|linear(ized)? ÷)",
+        r"\| MiniLM, inference, freed memory kept: linear ÷",
+        r"\| ModernBERT-base, inference: (source|linearized ÷)",
+        r"training step: linear(ized)? ÷",
+    )
+)
+
+
+@table("linearize", csv="linearize", shown=SHOWN)
 def linearized(read: Read) -> str:
     """LION inside of an encoder ÷ the encoder, and ÷ its pieces, by length."""
     found = latest(read("linearize"), "keeps_memory", "encoder", "mode", "length", "way")
