@@ -5,16 +5,14 @@ ModernBERT and ViT, with scaled dot product attention; training step and inferen
 has as many layers as the others, "ModernBERT-base" the 22 layers, the vocabulary and the other sizes of the published
 model, and so has "ModernBERT-base, linear", whose layers that see all tokens are linear beyond 512 tokens. These two
 are also measured as classifiers of documents, without a decoder to the vocabulary, beside the first one with its
-windows in linear time. The encoder in checkpoints/ is measured beside a BERT of its teacher's size, with positions for
-as many tokens, one text at a time.
+windows in linear time.
 
     python benchmarks/bench_models.py                # all lengths, base size: hours on a small machine
     python benchmarks/bench_models.py --quick        # one layer, short lengths: minutes
     python benchmarks/bench_models.py --text_lengths 8192 --image_sizes --models BERT LION-S
     python benchmarks/bench_models.py --text_lengths --image_sizes --base_layers 3    # documents, a period of layers
-    python benchmarks/bench_models.py --text_lengths --image_sizes --document_lengths --repeats 21    # the encoder
     python benchmarks/bench_models.py --text_lengths --image_sizes --document_lengths 32768 --base_layers 3 --repeats 0
-    python benchmarks/bench_models.py --dtype bfloat16 --modes infer --image_sizes --document_lengths --encoder_lengths
+    python benchmarks/bench_models.py --dtype bfloat16 --modes infer --image_sizes --document_lengths
     python benchmarks/bench_models.py --device cuda --modes train --text_lengths 128 --image_sizes 224 \\
         --batch_size 256 --repeats 50
     python benchmarks/bench_models.py --device rehearsal --quick --modes train    # the same on a CPU, small
@@ -32,7 +30,6 @@ import itertools
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import transformers
@@ -51,14 +48,13 @@ from measure import (
     torch_device,
 )
 from report import write_pages
-from reports.names import BASE, BASE_LAYERS, ENCODER_LAYERS, ENCODERS, LIONS, WINDOWS
+from reports.names import BASE, BASE_LAYERS, LIONS, WINDOWS
 
 from configuration_lion import lion_preset, published_fields
 from modeling_lion import (
     LionConfig,
     LionForImageClassification,
     LionForMaskedLM,
-    LionModel,
     linearize,
 )
 
@@ -66,23 +62,15 @@ from modeling_lion import (
 TOKENS_PER_BATCH = 2048
 # Peers with LION for their attention, in all layers: softmax in windows of 64, and linear beyond them.
 LINEARIZED = {"BERT, linear": "BERT", "ViT, linear": "ViT"}
-CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "lion-minilm-l6"
 
 
 def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
     """
-    A model by name, of base size or an encoder of MiniLM's size, whose layers are given; `size` is the text length or
-    the image's side.
+    A model by name, of base size, whose layers are given; `size` is the text length or the image's side.
     """
     torch.manual_seed(0)
     if name in LINEARIZED:
         return linearize(make_model(LINEARIZED[name], layers, size), exact_length=0)
-    if short(name) == ENCODERS[1]:
-        return LionModel.from_pretrained(CHECKPOINT, dtype=torch.float32)
-    if short(name) == ENCODERS[0]:
-        shape = {"hidden_size": 384, "num_hidden_layers": layers, "num_attention_heads": 12, "intermediate_size": 1536}
-        config = transformers.BertConfig(max_position_embeddings=size, attn_implementation="sdpa", **shape)
-        return transformers.BertModel(config)
     is_document, name = name.endswith(" document"), name.removesuffix(" document")
     options = {"num_hidden_layers": layers, "attn_implementation": "sdpa"}
     if name == "BERT":
@@ -116,8 +104,6 @@ def make_model(name: str, layers: int, size: int) -> torch.nn.Module:
 def make_inputs(modality: str, size: int, batch: int | None = None) -> dict[str, torch.Tensor]:
     """A batch of so many inputs, or of `TOKENS_PER_BATCH`."""
     torch.manual_seed(0)
-    if modality == "encoder":
-        return {"input_ids": torch.randint(1000, 30000, (batch or 1, size))}
     if modality != "image":
         shape = (batch or max(1, TOKENS_PER_BATCH // size), size)
         labels = torch.randint(5, 30000, shape) if modality == "text" else torch.randint(2, shape[:1])
@@ -164,8 +150,8 @@ def make_step(
 
 
 MODES = ("train", "infer")
-PEERS = {"text": ["BERT", "ModernBERT", "ModernBERT-base"], "image": ["ViT"], "document": [], "encoder": []}
-GROUPS = {"document": (BASE[0], WINDOWS, BASE[1]), "encoder": ENCODERS}
+PEERS = {"text": ["BERT", "ModernBERT", "ModernBERT-base"], "image": ["ViT"], "document": []}
+GROUPS = {"document": (BASE[0], WINDOWS, BASE[1])}
 
 
 def names(modality: str, device: str = "cpu") -> list[str]:
@@ -197,7 +183,7 @@ def step_alone(name: str, layers: int, modality: str, size: int, mode: str, dtyp
 
 def layers_of(name: str, args: argparse.Namespace) -> int:
     is_base = short(name) in GROUPS["document"]
-    return args.base_layers if is_base else ENCODER_LAYERS if short(name) in ENCODERS else args.layers
+    return args.base_layers if is_base else args.layers
 
 
 def measure(case: dict, chosen: list[str], args: argparse.Namespace) -> list[dict]:
@@ -241,7 +227,6 @@ def main(args: list[str] | None = None) -> None:
     )
     parser.add_argument("--text_lengths", type=int, nargs="*", default=[128, 512, 2048, 8192])
     parser.add_argument("--document_lengths", type=int, nargs="*", default=[2048, 8192, 32768])
-    parser.add_argument("--encoder_lengths", type=int, nargs="*", default=[32, 128, 256, 512, 1024, 2048, 4096, 8192])
     parser.add_argument("--image_sizes", type=int, nargs="*", default=[224, 1024])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
     parser.add_argument(
@@ -256,7 +241,6 @@ def main(args: list[str] | None = None) -> None:
     if args.quick:
         args.layers, args.repeats, args.text_lengths, args.image_sizes = 1, 3, [128, 1024], [224]
         args.models, args.document_lengths = [x for x in args.models if x not in GROUPS["document"]], []
-        args.encoder_lengths = [128, 1024]
 
     on_gpu = args.device != "cpu"
     if on_gpu and not args.repeats:
@@ -266,13 +250,10 @@ def main(args: list[str] | None = None) -> None:
     path = table_of(args, "models")
     jobs = []
     lengths = {"text": args.text_lengths, "image": args.image_sizes, "document": args.document_lengths}
-    if not on_gpu:
-        lengths |= {"encoder": args.encoder_lengths}
     for modality, sizes in lengths.items():
-        modes = [mode for mode in args.modes if modality != "encoder" or mode == "infer"]
         chosen = [name for name in names(modality, args.device) if short(name) in args.models]
         together = [[chosen[0], name] for name in chosen[1:]] if on_gpu else [chosen] * bool(chosen)
-        jobs += itertools.product([modality], sizes, modes, together)
+        jobs += itertools.product([modality], sizes, args.modes, together)
     if on_gpu:  # both modalities of a mixer in turn, so that a deadline leaves some of each
         jobs.sort(key=lambda job: (job[-1][-1] in LINEARIZED, job[-1][-1].split()[0]))
     for modality, size, mode, chosen in jobs:

@@ -8,11 +8,10 @@ long texts and a short encoder.
     python benchmarks/bench_pieces.py --lengths 2048 131072 --repeats 1   # 131072 alone would not fit into 24 GB
     python benchmarks/bench_pieces.py --quick              # one short text
 
-Encoders without a head, one thread: two layers of base width, and the encoder in checkpoints/ beside a BERT of its
-teacher's size. All take turns in one process. Of a text longer than `PIECES_AT_MOST` tokens, so many are computed in
-pieces and the time is multiplied: it does not depend on the others. Before that, what inference computes in tiles
-(modeling_lion/layout/tiles.py) is compared with what training computes of all tokens at once, at the first length;
-`difference` is the largest one. Rows go to pieces.csv.
+Encoders without a head, one thread: two layers of base width. All take turns in one process. Of a text longer than
+`PIECES_AT_MOST` tokens, so many are computed in pieces and the time is multiplied: it does not depend on the others.
+Before that, what inference computes in tiles (modeling_lion/layout/tiles.py) is compared with what training computes
+of all tokens at once, at the first length; `difference` is the largest one. Rows go to pieces.csv.
 """
 
 from collections.abc import Callable
@@ -20,29 +19,23 @@ from functools import partial
 
 import torch
 from bench_deploy import PIECE, InPieces, make_encoder
-from bench_models import make_model
 from measure import append_rows, interleaved, is_measured, make_parser, summary
 from report import write_pages
-from reports.names import ENCODER_LAYERS, ENCODERS
 from torch import Tensor, nn
 
 
 PIECES_AT_MOST = 8192
 # The first of each group reads pieces.
-GROUPS = {"2 layers of 768": ("BERT", "LION-LIT", "LION-S", "LION"), "checkpoint": ENCODERS}
+GROUPS = {"2 layers of 768": ("BERT", "LION-LIT", "LION-S", "LION")}
 # Two results in bfloat16 differ by some of its roundings.
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.25}
 
 
 def make_models(group: str, dtype: str, longest: int) -> dict[str, nn.Module]:
-    """Models by name, without poolers; "LION" is the recommended preset. Only the checkpoint is trained."""
+    """Models by name, without poolers; "LION" is the recommended preset."""
     models = {}
     for name in GROUPS[group]:
-        if group == "checkpoint":
-            models[name] = make_model(f"{name} encoder", ENCODER_LAYERS, PIECE)
-            models[name].pooler = None
-        else:
-            models[name] = make_encoder(name, 2, PIECE if name == "BERT" else longest)
+        models[name] = make_encoder(name, 2, PIECE if name == "BERT" else longest)
         models[name].to(getattr(torch, dtype)).eval()
     return models
 

@@ -7,7 +7,7 @@ from itertools import product
 from measure import latest
 
 from reports.cells import duration, grid, in_order, number, panel, short
-from reports.names import BASE, BASE_LAYERS, COLORS, ENCODERS, LIONS, WINDOWS
+from reports.names import BASE, BASE_LAYERS, COLORS, LIONS, WINDOWS
 from reports.registry import Read, picture, table
 
 
@@ -18,7 +18,7 @@ def model_rows(read: Read, source: str = "models") -> dict[tuple, dict]:
     """
     days, found = defaultdict(dict), {}
     for row in read(source):
-        is_other = row["modality"] in ("document", "encoder")
+        is_other = row["modality"] == "document"
         if is_other or row["model"] in BASE and row["layers"] != BASE_LAYERS:
             continue
         days[row["modality"], row["size"], row["mode"], row["day"]][row["model"]] = row
@@ -69,20 +69,6 @@ def hybrid(read: Read) -> str:
             if windows and windows["day"] == lion["day"]:
                 cells[f"{name}: linear ÷ lion_local"] = short(lion["median"] / windows["median"])
             cells[f"{name}: GiB, ModernBERT / linear"] = " / ".join(gibibytes)
-    return grid(table)
-
-
-@table("encoder", csv="models")
-def encoder(read: Read) -> str:
-    """The encoder in checkpoints/ beside a BERT of its teacher's size, by length."""
-    found, table = latest(read("models", modality="encoder"), "size", "model"), defaultdict(dict)
-    for size in sorted({size for size, _ in found}):
-        peer, lion = (found[size, model] for model in ENCODERS)
-        table[f"{size:,} tokens"] = {
-            "BERT": duration(peer["median"]),
-            ENCODERS[1]: duration(lion["median"]),
-            f"{ENCODERS[1]} ÷ BERT": short(lion["median"] / peer["median"]),
-        }
     return grid(table)
 
 

@@ -18,13 +18,6 @@ BASE_LAYERS = 22
 WINDOWS = "ModernBERT-base, lion_local"
 
 
-# The encoder in checkpoints/, and a BERT of its teacher's size.
-ENCODERS = ("MiniLM", "lion-minilm-l6")
-
-
-ENCODER_LAYERS = 6
-
-
 PASSES = ("forward", "forward+backward")
 
 
