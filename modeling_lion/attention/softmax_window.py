@@ -103,7 +103,7 @@ def attend_in_window(
 
 
 def inner_padding_positions(is_real: Tensor | None, cu_seqlens: Tensor | None) -> Tensor | None:
-    """`unpadded_positions`; `None` without inner padding. An accelerator is not asked in every layer: there may be some."""
+    """`unpadded_positions`; `None` without inner padding, for which an accelerator is not asked in every layer."""
     if is_real is None or is_real.device.type == "cpu" and not may_have_inner_padding(is_real, cu_seqlens):
         return None
     return unpadded_positions(is_real, cu_seqlens)
