@@ -22,9 +22,10 @@ class CallPlan:
 def planned(plan: CallPlan | None, make: Callable, *tensors: Tensor, options: tuple = ()):
     """
     `make(*tensors, *options)`, which depends on shapes, strides, dtypes and devices of the tensors only, and on what
-    differs between layers if some are checkpointed: made once for a plan, or, without one, for this call alone.
+    differs between layers if some are checkpointed: made once for a plan, or, without one, for this call alone, as in
+    layers that are compiled one by one.
     """
-    if plan is None:
+    if plan is None or torch.compiler.is_compiling():
         return make(*tensors, *options)
     key = [make, options, torch.is_grad_enabled(), num_dispatch_modes()]
     for x in tensors:

@@ -137,6 +137,34 @@ def test_derivatives_of_the_fused_convolution(way):
     assert torch.autograd.gradgradcheck(lambda *inputs: way(*inputs, 2), inputs)
 
 
+class Wrapped(torch.nn.Module):
+    """A convolution inside of another module, which knows only what hooks can see."""
+
+    def __init__(self, conv: ShortConv):
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x, borders=None):
+        return self.conv(x, borders)
+
+
+def test_others_may_wrap_a_convolution_or_change_its_result(find_case, equal):
+    case = find_case("LionModel")
+    model = case.model("lit", conv_kernel=3).train()
+    inputs = case.inputs(model.config)
+    expected = model(**inputs).last_hidden_state
+    for layer in model.layers:
+        mixer = layer.attention.mixer
+        mixer.k_conv = Wrapped(mixer.k_conv)
+    equal(model(**inputs).last_hidden_state, expected)
+    for layer in model.layers:
+        layer.attention.mixer.k_conv = layer.attention.mixer.k_conv.conv
+        layer.attention.mixer.v_conv.register_forward_hook(lambda module, args, output: output.mul_(2).div_(2))
+    actual = model(**inputs).last_hidden_state
+    actual.sum().backward()
+    equal(actual, expected)
+
+
 def test_where_operations_are_watched_the_fused_convolution_is_one():
     """And where they are transformed, or of another dtype, there is none."""
     x = torch.randn(1, 3, 4)

@@ -143,6 +143,23 @@ def test_image_model_compiles_as_one_graph(find_case, equal):
     torch.compiler.reset()
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # the compiler's own
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("compiled_layers", [(0, 1, 2), (1,)], ids=["all", "one"])
+def test_layers_compile_one_by_one(compiled_layers, training, find_case, equal):
+    """As FSDP2 and regional compilation do: the plan of a call comes from outside of the graph."""
+    case = find_case("LionModel")
+    model = case.model("selective", num_hidden_layers=3, conv_kernel=3).train(training)
+    inputs = case.inputs(model.config)
+    with torch.set_grad_enabled(training):
+        expected = model(**inputs).last_hidden_state
+        torch.compiler.reset()
+        for n in compiled_layers:
+            model.layers[n].compile(backend="eager", fullgraph=True)
+        equal(model(**inputs).last_hidden_state, expected)
+    torch.compiler.reset()
+
+
 def test_threads_give_the_same_results(encoder, mixer, kernel):
     model = encoder.model(mixer, kernel)
     batches = [encoder.inputs(model.config) for _ in range(4)]
