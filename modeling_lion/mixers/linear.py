@@ -163,10 +163,11 @@ class LinearMixer(Mixer):
                 if is_real is not None:
                     query, key, value = (absent(x, is_real) for x in (query, key, value))
                 # By name, since hooks expect positional arguments to be tensors.
-                options, convs = {"borders": boundary_taps}, (self.q_conv, self.k_conv, self.v_conv)
-                if {*map(type, convs)} == {ShortConv}:  # others may wrap one
+                options = {"borders": boundary_taps}
+                if {*map(type, (self.q_conv, self.k_conv, self.v_conv))} == {ShortConv}:  # others may wrap one
                     options["fused"] = planned(plan, fused_convolution, query)
-                query, key, value = (conv(x, **options) for conv, x in zip(convs, (query, key, value), strict=True))
+                query, key = self.q_conv(query, **options), self.k_conv(key, **options)
+                value = self.v_conv(value, **options)
             if has_order:
                 query, key, value = map(unpadded.restore, (query, key, value))
             if around.before or around.after:

@@ -92,16 +92,8 @@ def convolve_rows(x: Tensor, weight: Tensor) -> Tensor:
 
 def convolve_and_activate(x: Tensor, weight: Tensor, head_dim: int) -> Tensor:
     """SiLU of `convolve`, in the memory of its result: `(batch, length, heads, head_dim)`."""
-    return split_heads(F.silu(convolve_rows(x, weight), inplace=True), head_dim)
-
-
-def split_heads(y: Tensor, head_dim: int) -> Tensor:
-    """
-    `(batch, length, heads, head_dim)`, in the memory of `(batch, channels, 1, length)`. Autograd takes it for no view:
-    it would forbid hooks to change one in place.
-    """
-    y = y.permute(0, 3, 2, 1).contiguous()
-    return torch.ops.aten._unsafe_view(y, [y.shape[0], y.shape[1], y.shape[3] // head_dim, head_dim])
+    y = F.silu(convolve_rows(x, weight), inplace=True).permute(0, 3, 2, 1).contiguous()
+    return torch.ops.aten._unsafe_view(y, [*x.shape[:2], -1, head_dim])  # autograd forbids hooks to change a view
 
 
 def keep_inputs(ctx, inputs, output) -> None:
@@ -135,7 +127,7 @@ class ShortConvolution(torch.autograd.Function):
     def forward(ctx, x: Tensor, weight: Tensor, head_dim: int) -> Tensor:
         y = convolve_rows(x, weight)
         ctx.save_for_backward(x, weight, y)
-        return split_heads(F.silu(y), head_dim)
+        return torch.ops.aten._unsafe_view(F.silu(y).permute(0, 3, 2, 1).contiguous(), [*x.shape[:2], -1, head_dim])
 
     backward = staticmethod(differentiate_convolution)
 
