@@ -94,7 +94,7 @@ def ratios_of_a_day(rows: list[dict], peer: str) -> dict[tuple, float]:
 
 
 def exact_rows(read: Read) -> tuple[dict[int, dict], dict[tuple, dict]]:
-    """Of the last day with exact windows: ModernBERT in torch float32 by length; all rows as `comparable` has them."""
+    """The last day with exact windows: ModernBERT in torch float32 by length; all rows as `comparable` has them."""
     rows = with_default_layers(read("deploy"))
     day = max((row["day"] for row in rows if row["model"] == EXACT), default=None)
     found = latest([row for row in rows if row["day"] == day], "length", "runtime", "dtype", "model")

@@ -1,27 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """Tables of `bench_serve.py`: requests per second."""
 
-from collections import defaultdict
-
 from measure import latest
 
-from reports.cells import grid, markdown_table
+from reports.cells import markdown_table
 from reports.registry import Read, table
 
 
-@table("serve", csv="serve")
-def serve(read: Read) -> str:
-    """Requests per second of the server, and of the same server with padded batches, by length."""
-    rows = defaultdict(dict)
-    for (tokens,), row in latest(read("serve"), "tokens").items():
-        column = f"{tokens:,} tokens" if isinstance(tokens, int) else f"{tokens} tokens"
-        for name, side in (("this server", "lion"), ("padded", "padded")):
-            rate = row[f"{side}_per_second"]
-            rows[name][column] = f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
-    return grid(rows)
-
-
-@table("serve load", csv="serve_load")
+@table("serve load", csv="serve_load", shown=r"\| (32|512|8192|32 to 2048|16|16 beside 29000), ")
 def serve_load(read: Read) -> str:
     """Requests per second, times and memory of servers, by length."""
     rows = []

@@ -274,7 +274,7 @@ def test_a_process_that_is_killed_keeps_what_was_saved(tmp_path):
         kept = vectors.FileVectors(tmp_path / name)
         # The file that was being written is lost; that of the last case was complete.
         assert kept.keys == {*saved, *(["document 3"] if name == "behind" else [])}
-        kept.add("deferred", torch.eye(16)[15:])
+        kept.add("later", torch.eye(16)[15:])
         kept.save()
         again = vectors.FileVectors(tmp_path / name)
         assert again.keys == kept.keys and again.search(torch.eye(16)[2], 1)[0][1] == "document 2"

@@ -77,7 +77,7 @@ def has_windows(encoder: Encoder) -> bool:
 
 
 def encoder_rows() -> list[tuple[str, ...]]:
-    """By model type: the type, the class, its heads, its positions, and a note; in Markdown."""
+    """A row for each model type: the type, the class, its heads, its positions, and a note; in Markdown."""
     rows = []
     for encoder in ENCODERS:
         model = encoder.linear(encoder.model(torch.float32))
