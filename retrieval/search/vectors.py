@@ -7,6 +7,7 @@ Several processes may have the same files: each saves under a lock, and takes in
 
 import json
 import os
+from collections.abc import KeysView
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -34,7 +35,9 @@ def lock_of(path: Path) -> FileLock:
 class Vectors(Protocol):
     """Vectors of documents by their keys."""
 
-    keys: set[str]
+    @property
+    def keys(self) -> KeysView[str]:
+        """Those of all documents: a view, not a copy."""
 
     def add(self, key: str, vectors: Tensor) -> None:
         """Add the vectors of a document's passages, `(passages, size)`."""
@@ -53,8 +56,8 @@ class MemoryVectors:
         self.matrix: Tensor | None = None
 
     @property
-    def keys(self) -> set[str]:
-        return set(self.vectors)
+    def keys(self) -> KeysView[str]:
+        return self.vectors.keys()
 
     def add(self, key: str, vectors: Tensor) -> None:
         self.vectors[key], self.matrix = vectors, None
@@ -115,12 +118,15 @@ class FileVectors(MemoryVectors):
         for key in self.removed:
             self.vectors.pop(key, None)
         self.vectors |= self.added
+        self.rows = sum(map(len, self.vectors.values()))
 
     def add(self, key: str, vectors: Tensor) -> None:
+        self.rows += len(vectors) - len(self.vectors.get(key, ()))
         super().add(key, vectors)
         self.added[key] = vectors
 
     def remove(self, key: str) -> None:
+        self.rows -= len(self.vectors[key])
         super().remove(key)
         self.added.pop(key, None)
         self.removed.add(key)
@@ -134,8 +140,7 @@ class FileVectors(MemoryVectors):
             self.write()
 
     def write(self) -> None:
-        rows = sum(map(len, self.vectors.values()))
-        is_whole = len(self.parts) + 1 >= MOST_PARTS or self.saved_rows > 2 * rows
+        is_whole = len(self.parts) + 1 >= MOST_PARTS or self.saved_rows > 2 * self.rows
         written = self.vectors if is_whole else self.added
         about = {"lengths": {key: len(x) for key, x in written.items()}, "removed": [], "is_whole": is_whole}
         if not is_whole:
@@ -149,7 +154,7 @@ class FileVectors(MemoryVectors):
             for other in self.parts:
                 other.unlink(missing_ok=True)
         self.parts = [part] if is_whole else [*self.parts, part]
-        self.saved_rows = rows if is_whole else self.saved_rows + len(vectors)
+        self.saved_rows = len(vectors) if is_whole else self.saved_rows + len(vectors)
         self.added, self.removed = {}, set()
 
 
@@ -190,8 +195,8 @@ class UsearchVectors:
         return json.loads(self.names.read_text())["file"] if self.names.is_file() else None
 
     @property
-    def keys(self) -> set[str]:
-        return set(self.labels)
+    def keys(self) -> KeysView[str]:
+        return self.labels.keys()
 
     def add(self, key: str, vectors: Tensor) -> None:
         if self.index is None:

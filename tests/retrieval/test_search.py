@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import KeysView
 from importlib import import_module
 from pathlib import Path
 
@@ -538,6 +539,55 @@ def test_only_what_has_changed_is_read_again(index, bag, folder, capsys):
     assert texts_read() == 0 and "new.txt:1" not in places(run(capsys, folder, "umbrellas", "--top", "9"))
     (folder.parent / "model" / "weights").write_text("others, and more")
     assert texts_read() == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_work_beside_the_encoder_grows_with_the_documents(kind, bag, tmp_path, monkeypatch):
+    """However many batches there are: each key is computed once, and no batch looks at all documents."""
+    monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)
+    hashed, looked = [], []
+    key, missing = Document.key, indices.Index.missing
+    monkeypatch.setattr(Document, "key", property(lambda self: hashed.append(self) or key.fget(self)))
+    monkeypatch.setattr(indices.Index, "missing", lambda self: looked.append(self) or missing(self))
+    documents = [Document("page", text, ((0, len(text)),), (text,)) for text in map(str, range(50))]
+    kept = kind(tmp_path / "index")
+    keys = kept.keys
+    index = indices.Index(documents, kept)
+    assert list(index.read(bag)) == [(n, 50) for n in range(1, 51)]
+    assert hashed == documents and len(looked) == 2  # at all documents, before the first batch
+    assert isinstance(keys, KeysView) and len(keys) == 50  # no copy
+
+
+def test_equal_passages_are_read_once_and_found_in_every_place(bag, folder, capsys):
+    for name in ("a.md", "b.md", "deep/c.md"):
+        (folder / name).write_text("# Licence\n\nThe umbrella is free software.")
+    found = run(capsys, folder, "the umbrella is free software", "--top", "4")
+    assert places(found)[:3] == ["a.md:3", "b.md:3", str(Path("deep") / "c.md:3")] and len(found["answers"]) == 4
+    assert found["searched"] == found["passages"] == 7 and bag.count == 5
+    assert places(run(capsys, folder, "the umbrella is free software", "--top", "2")) == ["a.md:3", "b.md:3"]
+
+
+def test_a_python_file_whose_name_is_not_utf8(folder, capsys, monkeypatch):
+    """Neither the encoder nor SQLite gets bytes that are not UTF-8, and what is found can be printed."""
+    try:
+        (folder / "caf\udce9.py").write_text('"""An umbrella of letters."""')
+    except OSError:
+        pytest.skip("this file system takes no such names")
+
+    class Strict(BagOfWords):
+        def encode_documents(self, documents):
+            assert all(document.name.encode() for document in documents)
+            return super().encode_documents(documents)
+
+    monkeypatch.setattr(searcher, "load_encoder", lambda model, base: Strict())
+    monkeypatch.setattr(searcher, "SentenceEncoder", lambda encoder, in_pieces: encoder)
+    best, *_ = run(capsys, folder, "an umbrella of letters")["answers"]
+    assert best["place"] == best["document"] == "caf\ufffd" and best["line"] == "An umbrella of letters."
+    documents = [
+        Document("caf\udce9", "An umbrella.", ((0, 12),), ("a",)),
+        Document(None, "A lion.", ((0, 7),), ("b",)),
+    ]
+    assert indices.by_words("lion", documents) == documents[::-1]
 
 
 def test_a_searcher_opens_only_files_that_have_changed(bag, folder, monkeypatch):
