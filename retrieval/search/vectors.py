@@ -5,9 +5,11 @@ Vectors of passages: in memory, in files, or in an index of usearch, and the nea
 Several processes may have the same files: each saves under a lock, and takes in what others have saved before.
 """
 
+import contextlib
+import errno
 import json
 import os
-from collections.abc import KeysView
+from collections.abc import Iterator, KeysView
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -23,6 +25,7 @@ from ..files import replaced
 
 
 MOST_PARTS = 64  # files of vectors, which are joined then
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 LOCK_SECONDS = 60  # for which a process waits until another has saved
 
 
@@ -30,6 +33,18 @@ def lock_of(path: Path) -> FileLock:
     """The lock of files whose names begin with a path; a `filelock.Timeout`, an OSError, if it is not free."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return FileLock(path.with_suffix(".lock"), timeout=LOCK_SECONDS)
+
+
+@contextlib.contextmanager
+def held_to_load(lock: FileLock) -> Iterator[None]:
+    """A lock; none on a disk that cannot be written, where nobody saves."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock)
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
+        yield
 
 
 class Vectors(Protocol):
@@ -94,7 +109,7 @@ class FileVectors(MemoryVectors):
         self.added: dict[str, Tensor] = {}
         self.removed: set[str] = set()
         self.parts: list[Path] = []
-        with self.lock:
+        with held_to_load(self.lock):
             self.load()
 
     def load(self) -> None:
@@ -140,22 +155,28 @@ class FileVectors(MemoryVectors):
             self.write()
 
     def write(self) -> None:
+        # What is added from now on, as by another thread, is of the next save.
+        added, removed, self.added, self.removed = self.added, self.removed, {}, set()
         is_whole = len(self.parts) + 1 >= MOST_PARTS or self.saved_rows > 2 * self.rows
-        written = self.vectors if is_whole else self.added
+        written = dict(self.vectors) if is_whole else added
         about = {"lengths": {key: len(x) for key, x in written.items()}, "removed": [], "is_whole": is_whole}
         if not is_whole:
-            about["removed"] = sorted(self.removed)
+            about["removed"] = sorted(removed)
         number = int(self.parts[-1].stem.split("-")[0]) + 1 if self.parts else 0
         part = self.folder / f"{number:09}-{os.getpid()}.safetensors"
-        vectors = torch.cat(list(written.values())) if written else torch.zeros(0, 1)
-        with replaced(part) as unfinished:
-            save_file({"vectors": vectors}, unfinished, {"about": json.dumps(about)})
+        try:
+            vectors = torch.cat(list(written.values())) if written else torch.zeros(0, 1)
+            with replaced(part) as unfinished:
+                save_file({"vectors": vectors}, unfinished, {"about": json.dumps(about)})
+        except BaseException:
+            self.added = {key: x for key, x in added.items() if key not in self.removed} | self.added
+            self.removed |= removed
+            raise
         if is_whole:
             for other in self.parts:
                 other.unlink(missing_ok=True)
         self.parts = [part] if is_whole else [*self.parts, part]
         self.saved_rows = len(vectors) if is_whole else self.saved_rows + len(vectors)
-        self.added, self.removed = {}, set()
 
 
 class UsearchVectors:
@@ -176,7 +197,7 @@ class UsearchVectors:
             raise ImportError("--index usearch needs usearch: pip install usearch") from error
         self.make_index = UsearchIndex
         self.folder, self.names, self.lock = path.parent, path.with_suffix(".usearch.json"), lock_of(path)
-        with self.lock:
+        with held_to_load(self.lock):
             self.load()
 
     def load(self) -> None:

@@ -2,6 +2,7 @@
 """`lion search` finds the right text, reads again only what has changed, and says what is missing."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -366,6 +367,52 @@ def test_a_save_writes_what_is_new(tmp_path, monkeypatch):
     kept.parts[-1].write_bytes(b"damaged")
     assert vectors.FileVectors(tmp_path / "index").keys == expected.keys()
     assert len(list((tmp_path / "index.vectors").iterdir())) == 1
+
+
+def test_what_is_added_while_a_file_is_written_is_saved_next(tmp_path, monkeypatch):
+    """Also if the file cannot be written, and with what was to be in it."""
+    kept, save_file = vectors.FileVectors(tmp_path / "index"), vectors.save_file
+
+    def save(tensors, *args):
+        kept.add(f"beside {len(kept.keys)}", torch.eye(4)[:1])
+        if len(kept.keys) == 4:
+            kept.remove("one")
+            raise OSError("no space")
+        save_file(tensors, *args)
+
+    monkeypatch.setattr(vectors, "save_file", save)
+    kept.add("zero", torch.eye(4)[:1])
+    kept.save()
+    kept.add("one", torch.eye(4)[1:])
+    with pytest.raises(OSError, match="no space"):
+        kept.save()
+    monkeypatch.undo()
+    assert kept.keys == {"zero", "beside 1", "beside 3"}
+    kept.save()
+    assert vectors.FileVectors(tmp_path / "index").keys == {"zero", "beside 1", "beside 3"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO])
+def test_a_disk_that_cannot_be_written_is_searched(number, kind, tmp_path, monkeypatch):
+    saved = kind(tmp_path / "index")
+    saved.add("document", torch.eye(4))
+    saved.save()
+
+    def acquire(self, *args, **options):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(vectors.FileLock, "acquire", acquire)
+    if number == errno.EIO:  # no reason to do without the lock
+        with pytest.raises(OSError, match=os.strerror(number)):
+            kind(tmp_path / "index")
+        return
+    kept = kind(tmp_path / "index")
+    assert [x[1:] for x in kept.search(torch.eye(4)[2], 1)] == [("document", 2)]
+    kept.save()  # nothing is new
+    kept.add("other", torch.eye(4))
+    with pytest.raises(OSError, match=os.strerror(number)):
+        kept.save()
 
 
 def test_all_vectors_can_be_removed(tmp_path):
@@ -797,6 +844,26 @@ def test_reading_goes_on_when_nobody_listens(steps, keep_seconds, server):
     next(events)
     events.close()
     assert server.searcher.closed.wait(60) and server.searcher.done == (steps < 10**9)
+
+
+def test_a_search_is_closed_in_its_turn(server):
+    """It saves then, and a search in another thread would add vectors meanwhile."""
+    held = []
+
+    class Saving:
+        def answers(self, request):
+            try:
+                yield {"progress": [0, 1]}
+                yield {"answers": [], "progress": [1, 1]}
+            finally:
+                held.append(server.turn.locked())
+
+    server.searcher = Saving()
+    events = server.events({})
+    next(events)
+    events.close()
+    assert held == [True] and not server.turn.locked()
+    assert len(list(server.events({}))) == 2 and not server.turn.locked()
 
 
 def test_who_asks_goes_before_who_has_gone(server):
