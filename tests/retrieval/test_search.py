@@ -939,6 +939,26 @@ def test_the_process_gets_full_paths(tmp_path, monkeypatch):
     assert arguments[-3:-1] == [str(tmp_path / "there" / "adapter"), str(tmp_path / "here" / "base")]
 
 
+@pytest.mark.parametrize(
+    ("events", "options", "goes_on"),
+    [
+        ([], [], "the next call goes on from there"),  # nothing was asked yet, or the encoder is being loaded
+        ([{"progress": [1, 9]}], [], "reading goes on in the background"),
+        ([{"progress": [1, 9]}], ["--seconds", "30"], "reading goes on in the background, for 30 seconds at most"),
+        ([{"progress": [1, 9]}], ["--keep_minutes", "0"], "the next call goes on from there"),
+    ],
+)
+def test_who_leaves_is_told_what_goes_on(events, options, goes_on, folder, monkeypatch, capsys):
+    def interrupted(*args):
+        yield from events
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(background, "ask", interrupted)
+    monkeypatch.setattr(searcher.Searcher, "answers", interrupted)
+    assert cli.main(["search", str(folder), "query", "--model", str(folder.parent / "model"), *options]) == 130
+    assert f"What was read is kept; {goes_on}.\n" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_process_in_the_background_keeps_the_encoder(folder, tmp_path):
     """From the command line: one process answers two calls, is killed while it reads, and loses nothing."""
