@@ -39,7 +39,7 @@ def test_freed_memory_is_kept():
         run = subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True)
         return int(run.stdout)
 
-    assert pages("kept") < pages("returned") / 10
+    assert pages("kept") < pages("returned") / 4  # of six tensors one is new in a quarter of all processes
 
 
 @pytest.mark.parametrize(
