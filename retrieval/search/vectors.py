@@ -97,7 +97,7 @@ class FileVectors(MemoryVectors):
     """
     One matrix, all of which is compared with a query, and files of what was added and removed between two saves.
 
-    Many files, or files with more removed vectors than others, are joined into one. A process that ends in between
+    Many files, or files of which half the vectors are removed, are joined into one. A process that ends in between
     leaves what was saved before.
     """
 
@@ -157,7 +157,8 @@ class FileVectors(MemoryVectors):
     def write(self) -> None:
         # What is added from now on, as by another thread, is of the next save.
         added, removed, self.added, self.removed = self.added, self.removed, {}, set()
-        is_whole = len(self.parts) + 1 >= MOST_PARTS or self.saved_rows > 2 * self.rows
+        rows = self.saved_rows + sum(map(len, added.values()))  # in files, with those that were removed
+        is_whole = len(self.parts) + 1 >= MOST_PARTS or rows >= 2 * self.rows
         written = dict(self.vectors) if is_whole else added
         about = {"lengths": {key: len(x) for key, x in written.items()}, "removed": [], "is_whole": is_whole}
         if not is_whole:
@@ -176,7 +177,7 @@ class FileVectors(MemoryVectors):
             for other in self.parts:
                 other.unlink(missing_ok=True)
         self.parts = [part] if is_whole else [*self.parts, part]
-        self.saved_rows = len(vectors) if is_whole else self.saved_rows + len(vectors)
+        self.saved_rows = len(vectors) if is_whole else rows
 
 
 class UsearchVectors:

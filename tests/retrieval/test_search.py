@@ -415,6 +415,17 @@ def test_a_disk_that_cannot_be_written_is_searched(number, kind, tmp_path, monke
         kept.save()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_of_other_texts_leave_the_disk(kind, bag, tmp_path):
+    """As when every key has changed: the files do not grow."""
+    sizes = []
+    for name in "abc":
+        documents = [Document(name, f"{name}{n}", ((0, 2),), (str(n),)) for n in range(20)]
+        list(indices.Index(documents, kind(tmp_path / "index")).read_and_save(bag))
+        sizes.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
+    assert max(sizes) < 1.1 * sizes[0]
+
+
 def test_all_vectors_can_be_removed(tmp_path):
     new = vectors.FileVectors(tmp_path / "index")
     new.add("document", torch.eye(3))
