@@ -184,5 +184,5 @@ def documents_of(file: str, folder: str) -> Iterator[Document]:
     for docstring in docstrings(file, module_name(file, folder)):
         paragraphs = split_paragraphs(docstring.text)
         if paragraphs and not any(part.startswith("_") for part in docstring.name.split(".")):
-            text = without_surrogates(paragraphs[0][:LONGEST])
-            yield Document(docstring.name, text, ((0, len(text)),), (docstring.name,))
+            text, name = without_surrogates(paragraphs[0][:LONGEST]), printable(docstring.name)
+            yield Document(name, text, ((0, len(text)),), (name,))

@@ -166,8 +166,12 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 self.running, self.last = self.running - 1, time.monotonic()
 
     def events(self, request: dict) -> Iterator[dict]:
-        """Events of the searcher; an error is the last one. What was read is saved if it is closed."""
-        with contextlib.closing(self.searcher.answers(request)) as answers:
+        """
+        Events of the searcher; an error is the last one. What was read is saved if it is closed, and no other request
+        adds vectors meanwhile.
+        """
+        answers = self.searcher.answers(request)
+        try:
             while True:
                 with self.turn:
                     try:
@@ -182,6 +186,9 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 yield event
                 if "error" in event:
                     return
+        finally:
+            with self.turn:
+                answers.close()
 
     def read_on(self, events: Iterator[dict]) -> None:
         """

@@ -7,6 +7,7 @@ Only what answers a request imports torch: see background.py.
 
 import argparse
 import contextlib
+import itertools
 import json
 import sys
 import textwrap
@@ -88,13 +89,17 @@ def run(args: argparse.Namespace) -> int:
     for query in [given] if given else asked_queries():
         asked = request | {"query": query}
         events = background.ask(model, asked, args.keep_minutes) if searcher is None else searcher.answers(asked)
+        is_in_background = False
         try:
             with contextlib.closing(events):
-                show(query, events, args.json)
+                first = next(events)
+                is_in_background = searcher is None
+                show(query, itertools.chain([first], events), args.json)
         except KeyboardInterrupt:
             goes_on = "the next call goes on from there"
-            if searcher is None:
-                goes_on = f"reading goes on in the background, for {args.keep_minutes:g} minutes at most"
+            if is_in_background:  # for how long, the process was told by the call that started it
+                most = "" if args.seconds is None else f", for {args.seconds:g} seconds at most"
+                goes_on = f"reading goes on in the background{most}"
             say(f"What was read is kept; {goes_on}.")
             raise
     return 0

@@ -4,6 +4,7 @@
 import contextlib
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -33,36 +34,46 @@ class Index:
     Documents, and the vectors of those that have been read.
 
     Args:
-        documents: what to search, in the order in which it is read. Of those with the same name and text only one.
+        documents: what to search, in the order in which it is read. Those with the same name and text, in several
+            places, are read once.
         vectors: those that are kept; of what is not among the documents they are removed.
     """
 
     def __init__(self, documents: Iterable[Document], vectors: Vectors):
-        self.documents, self.vectors = {document.key: document for document in documents}, vectors
-        for key in vectors.keys - self.documents.keys():
+        self.keys = {document: document.key for document in documents}  # hashed once
+        self.copies: dict[str, list[Document]] = defaultdict(list)
+        for document, key in self.keys.items():
+            self.copies[key].append(document)
+        self.vectors = vectors
+        for key in vectors.keys - self.copies.keys():
             vectors.remove(key)
 
     def missing(self) -> list[Document]:
-        """What has not been read."""
-        read = self.vectors.keys
-        return [document for key, document in self.documents.items() if key not in read]
+        """What has not been read; of several copies the first."""
+        return [copies[0] for key, copies in self.copies.items() if key not in self.vectors.keys]
+
+    def count(self, documents: Iterable[Document]) -> int:
+        """How many passages documents have, together with their copies."""
+        return sum(len(document.spans) * len(self.copies[self.keys[document]]) for document in documents)
 
     def passages(self) -> tuple[int, int]:
         """How many passages have been read, and how many there are."""
-        every = sum(len(document.spans) for document in self.documents.values())
-        return every - sum(len(document.spans) for document in self.missing()), every
+        every = sum(len(document.spans) for document in self.keys)
+        return every - self.count(self.missing()), every
 
     def read(self, encoder: Encoder, query: str = "") -> Iterator[tuple[int, int]]:
         """
-        Read what has not been read; documents with words of the query first, if one is given. Yields `passages()`
-        after each batch.
+        Read what has not been read; documents with words of the query first, if one is given. Yields after each batch
+        how many passages have been read, and how many there are.
         """
+        done, every = self.passages()
         for batch in batches(by_words(query, self.missing())):
-            batch = [document for document in batch if document.key not in self.vectors.keys]  # read meanwhile
-            if batch:
-                for document, vectors in zip(batch, encoder.encode_documents(batch), strict=True):
-                    self.vectors.add(document.key, vectors)
-            yield self.passages()
+            unread = [x for x in batch if self.keys[x] not in self.vectors.keys]  # others are read meanwhile
+            if unread:
+                for document, vectors in zip(unread, encoder.encode_documents(unread), strict=True):
+                    self.vectors.add(self.keys[document], vectors)
+            done += self.count(batch)
+            yield done, every
 
     def read_and_save(
         self, encoder: Encoder, query: str = "", seconds: float | None = None
@@ -87,11 +98,10 @@ class Index:
         """The passages nearest to the vector of a query, of those that have been read, the best first."""
         answers = []
         for score, key, n in self.vectors.search(query, top):
-            if key not in self.documents:  # of another index with these vectors, made before a file was changed
-                continue
-            name, text, spans, places = self.documents[key]
-            answers.append(Answer(score, name, places[n], text[slice(*spans[n])]))
-        return answers
+            # A key may be of another index with these vectors, made before a file was changed.
+            for name, text, spans, places in self.copies.get(key, ()):
+                answers.append(Answer(score, name, places[n], text[slice(*spans[n])]))
+        return answers[:top]
 
 
 def by_words(query: str, documents: list[Document]) -> list[Document]:
@@ -108,7 +118,7 @@ def by_words(query: str, documents: list[Document]) -> list[Document]:
             database.execute("CREATE VIRTUAL TABLE texts USING fts5(name, text, content='', tokenize='porter')")
         except sqlite3.OperationalError:  # an SQLite without FTS5
             return documents
-        rows = ((n, x.name, without_surrogates(x.text)) for n, x in enumerate(documents))
+        rows = ((n, without_surrogates(x.name or ""), without_surrogates(x.text)) for n, x in enumerate(documents))
         database.executemany("INSERT INTO texts(rowid, name, text) VALUES (?, ?, ?)", rows)
         wanted = " OR ".join(f'"{word}"' for word in dict.fromkeys(words))
         found = database.execute("SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY rank, rowid", (wanted,))

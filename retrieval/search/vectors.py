@@ -5,8 +5,11 @@ Vectors of passages: in memory, in files, or in an index of usearch, and the nea
 Several processes may have the same files: each saves under a lock, and takes in what others have saved before.
 """
 
+import contextlib
+import errno
 import json
 import os
+from collections.abc import Iterator, KeysView
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -22,6 +25,7 @@ from ..files import replaced
 
 
 MOST_PARTS = 64  # files of vectors, which are joined then
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 LOCK_SECONDS = 60  # for which a process waits until another has saved
 
 
@@ -31,10 +35,24 @@ def lock_of(path: Path) -> FileLock:
     return FileLock(path.with_suffix(".lock"), timeout=LOCK_SECONDS)
 
 
+@contextlib.contextmanager
+def held_to_load(lock: FileLock) -> Iterator[None]:
+    """A lock; none on a disk that cannot be written, where nobody saves."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock)
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
+        yield
+
+
 class Vectors(Protocol):
     """Vectors of documents by their keys."""
 
-    keys: set[str]
+    @property
+    def keys(self) -> KeysView[str]:
+        """Those of all documents: a view, not a copy."""
 
     def add(self, key: str, vectors: Tensor) -> None:
         """Add the vectors of a document's passages, `(passages, size)`."""
@@ -53,8 +71,8 @@ class MemoryVectors:
         self.matrix: Tensor | None = None
 
     @property
-    def keys(self) -> set[str]:
-        return set(self.vectors)
+    def keys(self) -> KeysView[str]:
+        return self.vectors.keys()
 
     def add(self, key: str, vectors: Tensor) -> None:
         self.vectors[key], self.matrix = vectors, None
@@ -79,7 +97,7 @@ class FileVectors(MemoryVectors):
     """
     One matrix, all of which is compared with a query, and files of what was added and removed between two saves.
 
-    Many files, or files with more removed vectors than others, are joined into one. A process that ends in between
+    Many files, or files of which half the vectors are removed, are joined into one. A process that ends in between
     leaves what was saved before.
     """
 
@@ -91,7 +109,7 @@ class FileVectors(MemoryVectors):
         self.added: dict[str, Tensor] = {}
         self.removed: set[str] = set()
         self.parts: list[Path] = []
-        with self.lock:
+        with held_to_load(self.lock):
             self.load()
 
     def load(self) -> None:
@@ -115,12 +133,15 @@ class FileVectors(MemoryVectors):
         for key in self.removed:
             self.vectors.pop(key, None)
         self.vectors |= self.added
+        self.rows = sum(map(len, self.vectors.values()))
 
     def add(self, key: str, vectors: Tensor) -> None:
+        self.rows += len(vectors) - len(self.vectors.get(key, ()))
         super().add(key, vectors)
         self.added[key] = vectors
 
     def remove(self, key: str) -> None:
+        self.rows -= len(self.vectors[key])
         super().remove(key)
         self.added.pop(key, None)
         self.removed.add(key)
@@ -134,23 +155,29 @@ class FileVectors(MemoryVectors):
             self.write()
 
     def write(self) -> None:
-        rows = sum(map(len, self.vectors.values()))
-        is_whole = len(self.parts) + 1 >= MOST_PARTS or self.saved_rows > 2 * rows
-        written = self.vectors if is_whole else self.added
+        # What is added from now on, as by another thread, is of the next save.
+        added, removed, self.added, self.removed = self.added, self.removed, {}, set()
+        rows = self.saved_rows + sum(map(len, added.values()))  # in files, with those that were removed
+        is_whole = len(self.parts) + 1 >= MOST_PARTS or rows >= 2 * self.rows
+        written = dict(self.vectors) if is_whole else added
         about = {"lengths": {key: len(x) for key, x in written.items()}, "removed": [], "is_whole": is_whole}
         if not is_whole:
-            about["removed"] = sorted(self.removed)
+            about["removed"] = sorted(removed)
         number = int(self.parts[-1].stem.split("-")[0]) + 1 if self.parts else 0
         part = self.folder / f"{number:09}-{os.getpid()}.safetensors"
-        vectors = torch.cat(list(written.values())) if written else torch.zeros(0, 1)
-        with replaced(part) as unfinished:
-            save_file({"vectors": vectors}, unfinished, {"about": json.dumps(about)})
+        try:
+            vectors = torch.cat(list(written.values())) if written else torch.zeros(0, 1)
+            with replaced(part) as unfinished:
+                save_file({"vectors": vectors}, unfinished, {"about": json.dumps(about)})
+        except BaseException:
+            self.added = {key: x for key, x in added.items() if key not in self.removed} | self.added
+            self.removed |= removed
+            raise
         if is_whole:
             for other in self.parts:
                 other.unlink(missing_ok=True)
         self.parts = [part] if is_whole else [*self.parts, part]
-        self.saved_rows = rows if is_whole else self.saved_rows + len(vectors)
-        self.added, self.removed = {}, set()
+        self.saved_rows = len(vectors) if is_whole else rows
 
 
 class UsearchVectors:
@@ -171,7 +198,7 @@ class UsearchVectors:
             raise ImportError("--index usearch needs usearch: pip install usearch") from error
         self.make_index = UsearchIndex
         self.folder, self.names, self.lock = path.parent, path.with_suffix(".usearch.json"), lock_of(path)
-        with self.lock:
+        with held_to_load(self.lock):
             self.load()
 
     def load(self) -> None:
@@ -190,8 +217,8 @@ class UsearchVectors:
         return json.loads(self.names.read_text())["file"] if self.names.is_file() else None
 
     @property
-    def keys(self) -> set[str]:
-        return set(self.labels)
+    def keys(self) -> KeysView[str]:
+        return self.labels.keys()
 
     def add(self, key: str, vectors: Tensor) -> None:
         if self.index is None:

@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, default=60, help="seconds of a request; half of them may wait (default: %(default)s)"
     )
-    parser.add_argument("--max_connections", type=int, default=500, help="open at once (default: %(default)s)")
+    parser.add_argument(
+        "--max_connections", type=int, default=500, help="whose requests are served at once (default: %(default)s)"
+    )
     parser.add_argument("--accept_token_ids", action="store_true", help="take token ids in the place of texts")
     parser.add_argument("--api_key", help=f"that requests must have (default: ${KEY}, or none)")
     parser.add_argument("--cors_origins", nargs="+", default=[], help="origins of pages that may ask (default: none)")

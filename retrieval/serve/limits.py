@@ -13,30 +13,62 @@ from .errors import ApiError
 
 SECONDS_FOR_HEADERS = 10
 SECONDS_FOR_BODY = 30
+SPARE_CONNECTIONS = 100  # beyond those that are served: without a request, or to be told that there are too many
 OPEN_ROUTES = ("/", "/health")  # of GET and HEAD, for load balancers
+
+
+def is_open(scope) -> bool:
+    """Whether a request is answered to everybody and at any time."""
+    return scope["type"] != "http" or scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN_ROUTES
 
 
 class LimitedProtocol(H11Protocol):
     """
-    Closes connections that do not send the whole header of a request in `SECONDS_FOR_HEADERS`, and those beyond a
-    number, with an answer to their first request.
+    Closes connections that do not send the whole header of a request in `SECONDS_FOR_HEADERS`, and those whose request
+    is one too many, with an answer. If `SPARE_CONNECTIONS` more are open, each new one ends the one that has waited
+    longest without a request.
 
     Args:
-        max_connections: that may be open at once; `None` for any number.
+        max_connections: whose requests are served at once; `None` for any number.
         options: of uvicorn's protocol.
     """
 
     def __init__(self, *args, max_connections: int | None = None, **options):
         super().__init__(*args, **options)
         self.max_connections, self.timer = max_connections, None
+        self.requests, self.idle_since = 0, 0.0
+        if max_connections is not None:
+            self.served_app, self.app = self.app, self.serve
+
+    async def serve(self, scope, receive, send) -> None:
+        """The application, or an error if it has as many requests as it takes."""
+        if is_open(scope):
+            await self.served_app(scope, receive, send)
+            return
+        if sum(x.requests for x in self.connections) >= self.max_connections:
+            message = f"The server answers {self.max_connections:,} connections, which are all that it takes at once."
+            error = ApiError(503, message, code="too_many_connections", retry_after=1, headers={"Connection": "close"})
+            await error.response()(scope, receive, send)
+            return
+        self.requests += 1
+        try:
+            await self.served_app(scope, receive, send)
+        finally:
+            self.requests -= 1
 
     def connection_made(self, transport) -> None:
         super().connection_made(transport)
-        if self.max_connections is not None and len(self.connections) > self.max_connections:
-            message = f"The server has {self.max_connections:,} open connections, which are all that it takes."
-            error = ApiError(503, message, code="too_many_connections", retry_after=1, headers={"Connection": "close"})
-            self.app = error.response()
+        self.idle_since = self.loop.time()
+        if self.max_connections is not None and len(self.connections) > self.max_connections + SPARE_CONNECTIONS:
+            idle = [x for x in self.connections if x.cycle is None or x.cycle.response_complete]
+            oldest = min(idle, key=lambda x: x.idle_since)
+            self.connections.discard(oldest)  # it is lost only after others may have come
+            oldest.transport.abort()
         self.watch()
+
+    def on_response_complete(self) -> None:
+        self.idle_since = self.loop.time()
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -104,9 +136,8 @@ class KeyCheck:
         self.app, self.expected = app, f"Bearer {key}".encode()
 
     async def __call__(self, scope, receive, send) -> None:
-        is_open = scope["type"] != "http" or scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN_ROUTES
-        given = "" if is_open else Headers(scope=scope).get("authorization", "")
-        if is_open or hmac.compare_digest(given.encode("latin-1"), self.expected):
+        given = "" if is_open(scope) else Headers(scope=scope).get("authorization", "")
+        if is_open(scope) or hmac.compare_digest(given.encode("latin-1"), self.expected):
             await self.app(scope, receive, send)
             return
         error = ApiError(

@@ -693,9 +693,7 @@ def test_search_takes_names_that_are_not_utf8_and_counts_lines_as_editors_do(tmp
     documents, left_out = Texts(str(tmp_path), None).documents()
     assert not left_out
     index = Index(documents, MemoryVectors())
-    assert all(
-        document.name.encode() and place.encode() for document in index.documents.values() for place in document.places
-    )
+    assert all(document.name.encode() and place.encode() for document in documents for place in document.places)
     list(index.read(Letters()))
     (query,) = Letters().encode_texts(["a lion roars"])
     (answer,) = index.search(query, 1)

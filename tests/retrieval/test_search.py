@@ -2,6 +2,7 @@
 """`lion search` finds the right text, reads again only what has changed, and says what is missing."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import KeysView
 from importlib import import_module
 from pathlib import Path
 
@@ -367,6 +369,63 @@ def test_a_save_writes_what_is_new(tmp_path, monkeypatch):
     assert len(list((tmp_path / "index.vectors").iterdir())) == 1
 
 
+def test_what_is_added_while_a_file_is_written_is_saved_next(tmp_path, monkeypatch):
+    """Also if the file cannot be written, and with what was to be in it."""
+    kept, save_file = vectors.FileVectors(tmp_path / "index"), vectors.save_file
+
+    def save(tensors, *args):
+        kept.add(f"beside {len(kept.keys)}", torch.eye(4)[:1])
+        if len(kept.keys) == 4:
+            kept.remove("one")
+            raise OSError("no space")
+        save_file(tensors, *args)
+
+    monkeypatch.setattr(vectors, "save_file", save)
+    kept.add("zero", torch.eye(4)[:1])
+    kept.save()
+    kept.add("one", torch.eye(4)[1:])
+    with pytest.raises(OSError, match="no space"):
+        kept.save()
+    monkeypatch.undo()
+    assert kept.keys == {"zero", "beside 1", "beside 3"}
+    kept.save()
+    assert vectors.FileVectors(tmp_path / "index").keys == {"zero", "beside 1", "beside 3"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO])
+def test_a_disk_that_cannot_be_written_is_searched(number, kind, tmp_path, monkeypatch):
+    saved = kind(tmp_path / "index")
+    saved.add("document", torch.eye(4))
+    saved.save()
+
+    def acquire(self, *args, **options):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(vectors.FileLock, "acquire", acquire)
+    if number == errno.EIO:  # no reason to do without the lock
+        with pytest.raises(OSError, match=os.strerror(number)):
+            kind(tmp_path / "index")
+        return
+    kept = kind(tmp_path / "index")
+    assert [x[1:] for x in kept.search(torch.eye(4)[2], 1)] == [("document", 2)]
+    kept.save()  # nothing is new
+    kept.add("other", torch.eye(4))
+    with pytest.raises(OSError, match=os.strerror(number)):
+        kept.save()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_of_other_texts_leave_the_disk(kind, bag, tmp_path):
+    """As when every key has changed: the files do not grow."""
+    sizes = []
+    for name in "abc":
+        documents = [Document(name, f"{name}{n}", ((0, 2),), (str(n),)) for n in range(20)]
+        list(indices.Index(documents, kind(tmp_path / "index")).read_and_save(bag))
+        sizes.append(sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()))
+    assert max(sizes) < 1.1 * sizes[0]
+
+
 def test_all_vectors_can_be_removed(tmp_path):
     new = vectors.FileVectors(tmp_path / "index")
     new.add("document", torch.eye(3))
@@ -538,6 +597,55 @@ def test_only_what_has_changed_is_read_again(index, bag, folder, capsys):
     assert texts_read() == 0 and "new.txt:1" not in places(run(capsys, folder, "umbrellas", "--top", "9"))
     (folder.parent / "model" / "weights").write_text("others, and more")
     assert texts_read() == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_work_beside_the_encoder_grows_with_the_documents(kind, bag, tmp_path, monkeypatch):
+    """However many batches there are: each key is computed once, and no batch looks at all documents."""
+    monkeypatch.setattr(texts, "BATCH_CHARACTERS", 1)
+    hashed, looked = [], []
+    key, missing = Document.key, indices.Index.missing
+    monkeypatch.setattr(Document, "key", property(lambda self: hashed.append(self) or key.fget(self)))
+    monkeypatch.setattr(indices.Index, "missing", lambda self: looked.append(self) or missing(self))
+    documents = [Document("page", text, ((0, len(text)),), (text,)) for text in map(str, range(50))]
+    kept = kind(tmp_path / "index")
+    keys = kept.keys
+    index = indices.Index(documents, kept)
+    assert list(index.read(bag)) == [(n, 50) for n in range(1, 51)]
+    assert hashed == documents and len(looked) == 2  # at all documents, before the first batch
+    assert isinstance(keys, KeysView) and len(keys) == 50  # no copy
+
+
+def test_equal_passages_are_read_once_and_found_in_every_place(bag, folder, capsys):
+    for name in ("a.md", "b.md", "deep/c.md"):
+        (folder / name).write_text("# Licence\n\nThe umbrella is free software.")
+    found = run(capsys, folder, "the umbrella is free software", "--top", "4")
+    assert places(found)[:3] == ["a.md:3", "b.md:3", str(Path("deep") / "c.md:3")] and len(found["answers"]) == 4
+    assert found["searched"] == found["passages"] == 7 and bag.count == 5
+    assert places(run(capsys, folder, "the umbrella is free software", "--top", "2")) == ["a.md:3", "b.md:3"]
+
+
+def test_a_python_file_whose_name_is_not_utf8(folder, capsys, monkeypatch):
+    """Neither the encoder nor SQLite gets bytes that are not UTF-8, and what is found can be printed."""
+    try:
+        (folder / "caf\udce9.py").write_text('"""An umbrella of letters."""')
+    except OSError:
+        pytest.skip("this file system takes no such names")
+
+    class Strict(BagOfWords):
+        def encode_documents(self, documents):
+            assert all(document.name.encode() for document in documents)
+            return super().encode_documents(documents)
+
+    monkeypatch.setattr(searcher, "load_encoder", lambda model, base: Strict())
+    monkeypatch.setattr(searcher, "SentenceEncoder", lambda encoder, in_pieces: encoder)
+    best, *_ = run(capsys, folder, "an umbrella of letters")["answers"]
+    assert best["place"] == best["document"] == "caf\ufffd" and best["line"] == "An umbrella of letters."
+    documents = [
+        Document("caf\udce9", "An umbrella.", ((0, 12),), ("a",)),
+        Document(None, "A lion.", ((0, 7),), ("b",)),
+    ]
+    assert indices.by_words("lion", documents) == documents[::-1]
 
 
 def test_a_searcher_opens_only_files_that_have_changed(bag, folder, monkeypatch):
@@ -749,6 +857,26 @@ def test_reading_goes_on_when_nobody_listens(steps, keep_seconds, server):
     assert server.searcher.closed.wait(60) and server.searcher.done == (steps < 10**9)
 
 
+def test_a_search_is_closed_in_its_turn(server):
+    """It saves then, and a search in another thread would add vectors meanwhile."""
+    held = []
+
+    class Saving:
+        def answers(self, request):
+            try:
+                yield {"progress": [0, 1]}
+                yield {"answers": [], "progress": [1, 1]}
+            finally:
+                held.append(server.turn.locked())
+
+    server.searcher = Saving()
+    events = server.events({})
+    next(events)
+    events.close()
+    assert held == [True] and not server.turn.locked()
+    assert len(list(server.events({}))) == 2 and not server.turn.locked()
+
+
 def test_who_asks_goes_before_who_has_gone(server):
     server.keep_seconds = 3600.0
     first, second = (background.ask("model", {"query": name, "steps": 400}, 1) for name in "ab")
@@ -820,6 +948,26 @@ def test_the_process_gets_full_paths(tmp_path, monkeypatch):
     assert cli.main(["search", ".", "query", "--model", "../there/adapter", "--cache_dir", "cache"]) == 1
     (arguments,) = started
     assert arguments[-3:-1] == [str(tmp_path / "there" / "adapter"), str(tmp_path / "here" / "base")]
+
+
+@pytest.mark.parametrize(
+    ("events", "options", "goes_on"),
+    [
+        ([], [], "the next call goes on from there"),  # nothing was asked yet, or the encoder is being loaded
+        ([{"progress": [1, 9]}], [], "reading goes on in the background"),
+        ([{"progress": [1, 9]}], ["--seconds", "30"], "reading goes on in the background, for 30 seconds at most"),
+        ([{"progress": [1, 9]}], ["--keep_minutes", "0"], "the next call goes on from there"),
+    ],
+)
+def test_who_leaves_is_told_what_goes_on(events, options, goes_on, folder, monkeypatch, capsys):
+    def interrupted(*args):
+        yield from events
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(background, "ask", interrupted)
+    monkeypatch.setattr(searcher.Searcher, "answers", interrupted)
+    assert cli.main(["search", str(folder), "query", "--model", str(folder.parent / "model"), *options]) == 130
+    assert f"What was read is kept; {goes_on}.\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from operator import attrgetter
 
@@ -296,28 +296,48 @@ def test_headers_and_bodies_must_end(monkeypatch):
         connection.close()
 
 
-def test_connections_beyond_the_limit_are_answered_and_closed():
-    """Idle ones count, too; as soon as one is closed, the next is served."""
+def test_requests_beyond_the_limit_are_refused_and_their_connections_closed():
+    """Idle connections do not count, `/health` is answered, and as soon as one is free, the next is served."""
     slow = Slow()
-    slow.go.set()
     body = json.dumps(words(3)).encode()
-    with running(slow_app(slow, timeout=1000), max_connections=2) as port:
-        first, second = (send(port, body) for _ in range(2))
-        assert all(connection.recv(100).startswith(b"HTTP/1.1 200") for connection in (first, second))
-        third = send(port, body)
-        with third.makefile("rb") as answer:
+    app = slow_app(slow, timeout=1000)
+    with running(app, max_connections=2) as port, ExitStack() as stack:
+        for head in ("POST", "GET /", "P", "G"):
+            stack.enter_context(send(port, b"", head))
+        served = [stack.enter_context(send(port, body)) for _ in range(2)]
+        until(lambda: len(app.state.service.short.jobs) == 2)
+        with send(port, body) as third, third.makefile("rb") as answer:
             head, _, error = answer.read().partition(b"\r\n\r\n")  # to its end: the connection is closed
         assert head.startswith(b"HTTP/1.1 503") and b"retry-after: 1" in head.lower()
-        assert json.loads(error)["error"]["code"] == "too_many_connections" and sum(slow.batches, []) == [3, 3]
-        third.close()
-        second.close()
+        assert json.loads(error)["error"]["code"] == "too_many_connections"
+        with send(port, b"", "GET /health HTTP/1.1\r\nHost: a\r\n\r\n") as balancer:
+            assert balancer.recv(100).startswith(b"HTTP/1.1 200")
+        slow.go.set()
+        assert all(connection.recv(100).startswith(b"HTTP/1.1 200") for connection in served)
+        with send(port, body) as fourth:
+            assert fourth.recv(100).startswith(b"HTTP/1.1 200")
+    assert sum(slow.batches, []) == [3, 3, 3]
 
-        def is_served() -> bool:
-            with send(port, body) as connection:
-                return connection.recv(100).startswith(b"HTTP/1.1 200")
 
-        until(is_served)
-        first.close()
+def test_a_new_connection_closes_the_one_that_was_idle_longest(monkeypatch):
+    monkeypatch.setattr(limits, "SPARE_CONNECTIONS", 2)
+    slow = Slow()
+    body = json.dumps(words(3)).encode()
+    with running(slow_app(slow, timeout=1000), max_connections=1) as port, ExitStack() as stack:
+        connect = lambda *request: stack.enter_context(send(port, *request))
+        served = connect(body)
+        until(lambda: slow.batches == [[3]])
+        idle = [connect(b"", "POST /embed HTTP/1.1\r\n") for _ in range(2)]
+        newest = connect(b"", "GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert newest.recv(100).startswith(b"HTTP/1.1 200")
+        idle[0].settimeout(5)  # before headers must have ended
+        with suppress(ConnectionResetError):
+            assert idle[0].recv(100) == b""
+        slow.go.set()
+        assert served.recv(100).startswith(b"HTTP/1.1 200")
+        rest = b"Host: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        idle[1].sendall(rest)
+        assert idle[1].recv(100).startswith(b"HTTP/1.1 200")
 
 
 def test_a_long_body_is_not_read():
