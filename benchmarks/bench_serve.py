@@ -47,7 +47,7 @@ TIMEOUT = 600
 
 
 def serve_padded(model: str, port: int) -> None:
-    """The server, computed as `SentenceTransformer.encode` does: in one lane."""
+    """The server, computed as `SentenceTransformer.encode` does: in one queue."""
     from retrieval_lion.serve.app import make_app
     from retrieval_lion.serve.engines import Engine
     from retrieval_lion.serve.loading import load_engine

@@ -21,7 +21,7 @@ from .configuration_lion import AUTO_MODELS, LionConfig
 from .in_transformers.in_place_classes import class_by_name, make_configs_lazily
 from .in_transformers.in_place_config import InPlaceConfig
 from .in_transformers.linearize import linearize
-from .in_transformers.local_attention import register_lion_local
+from .in_transformers.lion_local import register_lion_local
 from .layout.passages import EncodedPassages, encode_passages, split_passages
 from .mixers.feature_map import register_feature_map
 from .mixers.mixer import register_mixer

@@ -24,7 +24,7 @@ from ..attention.tracing import fits_for_all, is_readable
 from ..private_apis import eager_attention_of
 from .graph_choice import choose_in_graph
 from .in_place_head import InPlaceHead, KeptAttention
-from .local_attention import (
+from .lion_local import (
     ADDED_TO_WINDOW,
     FUNCTIONS_OF_TRANSFORMERS,
     added_to_scores,

@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..attention.export_graph import chosen_in_graph, sizes_of
 from .in_place_head import InPlaceHead
-from .local_attention import dense_mask
+from .lion_local import dense_mask
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 Padding, folded into what linear mixers compute (SPEC §4): a padded token has key 0 and λ = 1, and is 0 to a
-convolution, so that attention does not know of it. layout/text.py reads the masks that users pass.
+convolution, so that attention does not know of it. layout/text.py reads the masks that users pass;
+windows and convolutions skip padding between real tokens by attention/packing.py and layout/unpadded.py.
 """
 
 import torch

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from ..encoders import unit
 from .bodies import Classify, OpenAIEmbeddings, Rerank, TeiEmbed, TeiPredict
 from .engines import Engine
-from .errors import ApiError, JsonResponse, handle_failure, handle_http_error
+from .error_format import ApiError, JsonResponse, handle_failure, handle_http_error
 from .limits import BodyLimit, KeyCheck
 from .loading import SCORES
 from .metrics import Measured
@@ -203,7 +203,7 @@ class Routes:
 
     async def health(self, request: Request) -> Response:
         is_alive = self.service.is_alive
-        return JsonResponse({"status": "ok" if is_alive else "a lane has ended"}, 200 if is_alive else 503)
+        return JsonResponse({"status": "ok" if is_alive else "a queue has ended"}, 200 if is_alive else 503)
 
     async def info(self, request: Request) -> Response:
         about, settings = self.about, self.service.settings

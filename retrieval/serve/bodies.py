@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from starlette.requests import Request
 
-from .errors import error_of_body
+from .error_format import error_of_body
 
 
 Texts: TypeAlias = str | list[str]

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype", choices=("float32", "bfloat16", "float16"), help="of the weights (default: float32)"
     )
     parser.add_argument("--device", help="such as cpu or cuda:1 (default: a GPU if there is one)")
-    parser.add_argument("--threads", type=int, help="of each lane (default: what PyTorch takes, one for each core)")
+    parser.add_argument("--threads", type=int, help="of each queue (default: what PyTorch takes, one for each core)")
     parser.add_argument("--trust_remote_code", action="store_true", help="run code that lies beside the weights")
     parser.add_argument(
         "--max_input_tokens", type=int, help="of a text (default: what the model reads, and at most 32768)"
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
         if getattr(args, name) is not None and getattr(args, name) <= 0:
             raise ValueError(f"--{name} is {getattr(args, name)}: give more than 0.")
     check_installed("serve", NEEDED)
-    # Tokenizers would start threads of all cores, at the priority of the first lane.
+    # Tokenizers would start threads of all cores, at the priority of the first queue.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     keep_freed_memory()

@@ -21,7 +21,7 @@ class Cost:
         return sum(length * self.rate(length.bit_length()) for length in lengths)
 
     def rate(self, power: int) -> float:
-        known = self.per_token.copy()  # while the thread of a lane learns
+        known = self.per_token.copy()  # while the thread of a queue learns
         if power in known or not known:
             return known.get(power, 0.0)
         return known[min(known, key=lambda other: abs(other - power))]

@@ -8,7 +8,7 @@ import h11
 from starlette.datastructures import Headers
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .errors import ApiError
+from .error_format import ApiError
 
 
 SECONDS_FOR_HEADERS = 10

@@ -18,10 +18,10 @@ class Metrics:
         self.seconds = Histogram("lion_request_seconds", "Time of a request.", ("route",), registry=registry)
         buckets = [2**n for n in range(5, 18)]
         self.batches = Histogram(
-            "lion_batch_tokens", "Tokens that were computed at once.", ("lane",), buckets=buckets, registry=registry
+            "lion_batch_tokens", "Tokens that were computed at once.", ("queue",), buckets=buckets, registry=registry
         )
         self.waiting = Gauge(
-            "lion_waiting_seconds", "Work in the queue, in seconds, as estimated.", ("lane",), registry=registry
+            "lion_waiting_seconds", "Work in the queue, in seconds, as estimated.", ("queue",), registry=registry
         )
 
     def page(self) -> bytes:

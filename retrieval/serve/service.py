@@ -1,5 +1,5 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
-"""From the texts of a request to what the model says of them: limits, lanes, time, and clients that leave."""
+"""From the texts of a request to what the model says of them: limits, queues, time, and clients that leave."""
 
 import asyncio
 import time
@@ -11,12 +11,12 @@ from starlette.requests import Request
 
 from .cost import Cost
 from .engines import CHARACTERS_PER_TOKEN, Engine, Input, Row
-from .errors import ApiError
-from .lanes import Lane
+from .error_format import ApiError
 from .metrics import Metrics
+from .queues import WorkQueue
 
 
-# Seconds of work that the short lane takes at once: a request that has just missed a batch waits for that one.
+# Seconds of work that the short queue takes at once: a request that has just missed a batch waits for that one.
 AT_ONCE = 0.25
 # Characters that are cut into tokens before anybody looks whether that is enough, and whether the client is there.
 PIECE = 2**16
@@ -32,9 +32,9 @@ class Settings:
     Attributes:
         max_texts: of a request.
         max_body_bytes: of a request.
-        short_tokens: a request with at most so many, in all, is in the short lane.
-        max_batch_tokens: computed at once in the long lane.
-        timeout: seconds of a request; the queue of a lane holds work for half of them.
+        short_tokens: a request with at most so many, in all, is in the short queue.
+        max_batch_tokens: computed at once in the long queue.
+        timeout: seconds of a request; a queue holds work for half of them.
         accept_token_ids: whether a request may have token ids in the place of texts.
     """
 
@@ -47,17 +47,19 @@ class Settings:
 
 
 class Service:
-    """Two lanes around an engine, and the limits of requests."""
+    """Two queues around an engine, and the limits of requests."""
 
     def __init__(self, engine: Engine, settings: Settings):
         self.about, self.settings, self.metrics = engine.about, settings, Metrics()
         most, wait = settings.max_batch_tokens, settings.timeout / 2
         cost = Cost()
-        self.short = Lane(
+        self.short = WorkQueue(
             "short", lambda: measured(engine, cost), most, wait, self.metrics, at_once=AT_ONCE, cost=cost
         )
         try:
-            self.long = Lane("long", engine.twin, most, wait, self.metrics, is_second=True, cost=Cost(cost.per_token))
+            self.long = WorkQueue(
+                "long", engine.twin, most, wait, self.metrics, is_second=True, cost=Cost(cost.per_token)
+            )
         except BaseException:
             self.short.close()  # its thread would keep the process
             raise
@@ -90,19 +92,19 @@ class Service:
         gone = asyncio.ensure_future(until_gone(request))
         stop = asyncio.get_running_loop().time() + self.settings.timeout
         try:
-            lane = self.short if characters(given) <= SHORT_CHARACTERS * self.settings.short_tokens else self.long
+            queue = self.short if characters(given) <= SHORT_CHARACTERS * self.settings.short_tokens else self.long
             work = asyncio.get_running_loop().run_in_executor(
-                lane.tokenizer, self.tokenize, lane, field, given, side, gone.done
+                queue.tokenizer, self.tokenize, queue, field, given, side, gone.done
             )
             rows = await self.first(work, gone, stop)
             tokens = sum(map(len, rows))
-            lane = self.short if tokens <= self.settings.short_tokens else self.long
-            job = lane.put(rows)
+            queue = self.short if tokens <= self.settings.short_tokens else self.long
+            job = queue.put(rows)
             try:
                 await self.first(job.done, gone, stop)
             finally:
                 if job.done.cancelled() or not job.done.done():
-                    lane.drop(job)
+                    queue.drop(job)
         finally:
             gone.cancel()
         if job.error is not None:
@@ -157,23 +159,23 @@ class Service:
         if wrong := [x for x in ids if not 0 <= x < self.about.vocab_size]:
             raise ApiError(400, f"`{field}` has the token {wrong[0]}; give 0 to {self.about.vocab_size - 1}.", field)
 
-    def tokenize(self, lane: Lane, field: str, given: Sequence, side: str | None, is_gone) -> list[Row]:
+    def tokenize(self, queue: WorkQueue, field: str, given: Sequence, side: str | None, is_gone) -> list[Row]:
         """Rows of what was given, none too long, and no more of them than can be computed in time."""
         most, rows, seconds = self.about.max_input_tokens, [], 0.0
         for piece in pieces(given):
             if is_gone():
                 raise ApiError(499, "The client has gone.")
             if isinstance(piece[0], list):
-                found = lane.engine.rows_of_ids([ids[:most] if side == "right" else ids for ids in piece])
+                found = queue.engine.rows_of_ids([ids[:most] if side == "right" else ids for ids in piece])
             else:
-                found = lane.engine.tokenize(piece, side)
+                found = queue.engine.tokenize(piece, side)
             for row in found:
                 if len(row) > most:
                     message = (
                         f'`{field}` has a text of {len(row):,} tokens; give at most {most:,}, or `"truncate": true`.'
                     )
                     raise ApiError(413, message, field, "context_length_exceeded")
-                seconds += lane.cost.seconds([len(row)])
+                seconds += queue.cost.seconds([len(row)])
             rows += found
             if len(given) > 1 and seconds > 2 * self.settings.timeout:
                 message = (

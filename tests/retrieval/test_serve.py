@@ -46,7 +46,7 @@ def vectors_of(response) -> np.ndarray:
 
 
 def test_vectors_are_those_of_sentence_transformers(client, reference):
-    """In batches of any lengths, of one request or of many at once, in both lanes."""
+    """In batches of any lengths, of one request or of many at once, in both queues."""
     expected = reference.encode(TEXTS)
     for route in ("/v1/embeddings", "/embeddings"):
         np.testing.assert_allclose(vectors_of(client.post(route, json={"input": TEXTS})), expected, atol=1e-5)
@@ -57,8 +57,8 @@ def test_vectors_are_those_of_sentence_transformers(client, reference):
         found = np.concatenate([vectors_of(answer) for answer in answers])
     np.testing.assert_allclose(found, np.concatenate([expected] * 3), atol=1e-5)
     metrics = client.get("/metrics").text
-    for lane in ("short", "long"):
-        assert f'lion_batch_tokens_count{{lane="{lane}"}}' in metrics
+    for queue in ("short", "long"):
+        assert f'lion_batch_tokens_count{{queue="{queue}"}}' in metrics
 
 
 def test_many_texts_in_one_request(engine, reference):
@@ -170,8 +170,8 @@ def test_a_failure_of_the_server_is_explained(engine, monkeypatch):
 def test_texts_are_too_long_before_their_tokens_are_counted(client, monkeypatch):
     """Their characters are counted first: a text of megabytes would take seconds."""
     service = client.app.state.service
-    for lane in (service.short, service.long):
-        monkeypatch.setattr(lane.engine, "tokenize", None)
+    for queue in (service.short, service.long):
+        monkeypatch.setattr(queue.engine, "tokenize", None)
     answer = client.post("/embed", json={"inputs": ["a", "a" * (CHARACTERS_PER_TOKEN * 300 + 1)]})
     assert answer.status_code == 413 and answer.json()["error"]["code"] == "context_length_exceeded"
 

@@ -227,7 +227,7 @@ MUTANTS = [
         "lion_local_attention",
         "sliding_window - ADDED_TO_WINDOW[module.config.model_type]",
         "sliding_window",
-        "test_local_attention.py",
+        "test_lion_local.py",
     ),
     Mutant(
         "scans: of columns as of rows",

@@ -27,8 +27,8 @@ from transformers import (
 from transformers.masking_utils import create_bidirectional_sliding_window_mask
 
 from modeling_lion import LionConfig, LionModel
-from modeling_lion.in_transformers import local_attention
-from modeling_lion.in_transformers.local_attention import ADDED_TO_WINDOW
+from modeling_lion.in_transformers import lion_local
+from modeling_lion.in_transformers.lion_local import ADDED_TO_WINDOW
 
 
 LENGTH, WINDOW = 150, 5
@@ -183,13 +183,13 @@ def test_every_model_with_such_windows_is_known():
 def test_windows_get_no_mask_of_all_pairs(name, monkeypatch):
     _, model = pair(name)
     seen = []
-    attention = local_attention.windowed
+    attention = lion_local.windowed
 
     def watch(query, key, value, is_real, *args):
         seen.append(is_real)
         return attention(query, key, value, is_real, *args)
 
-    monkeypatch.setattr(local_attention, "windowed", watch)
+    monkeypatch.setattr(lion_local, "windowed", watch)
     model(**inputs("none"))
     model(**inputs("right"))
     assert [None if mask is None else mask.shape for mask in seen] == (
@@ -281,7 +281,7 @@ def test_gradient_checkpointing(name, use_reentrant):
 @pytest.mark.parametrize("name", ["sdpa", pytest.param("flex_attention", marks=pytest.mark.slow)])
 def test_what_computes_on_other_devices(name, monkeypatch):
     """transformers' functions get what they take, tried on a CPU."""
-    monkeypatch.setattr(local_attention, "name_on", lambda *args: name)
+    monkeypatch.setattr(lion_local, "name_on", lambda *args: name)
     theirs, ours = (model.float() for model in pair("modernbert"))
     for padding in ("none", "inner"):
         with torch.no_grad():
@@ -296,10 +296,10 @@ def test_choice_by_device(monkeypatch):
         (True, torch.float32, "flex_attention"),
         (False, torch.bfloat16, "flex_attention"),
     ]:
-        monkeypatch.setattr(local_attention, "is_flash_attn_2_available", lambda found=has_flash: found)
-        assert local_attention.name_on(cuda, dtype, config) == expected
-    assert local_attention.name_on(torch.device("mps"), torch.float16, config) == "sdpa"
-    assert local_attention.name_on(torch.device("cpu"), torch.bfloat16, config) == "lion_local"
+        monkeypatch.setattr(lion_local, "is_flash_attn_2_available", lambda found=has_flash: found)
+        assert lion_local.name_on(cuda, dtype, config) == expected
+    assert lion_local.name_on(torch.device("mps"), torch.float16, config) == "sdpa"
+    assert lion_local.name_on(torch.device("cpu"), torch.bfloat16, config) == "lion_local"
 
 
 def refused(config, **call):

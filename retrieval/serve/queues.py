@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Two lanes of work: one for short requests, and one for all others, which the system runs at a lower priority.
+Two queues of work: one for short requests, and one for all others, which the system runs at a lower priority.
 
-A long text, or a thousand short ones, would otherwise make every short request wait until it ends. The lanes are
+A long text, or a thousand short ones, would otherwise make every short request wait until it ends. The queues are
 threads of one process and share the weights. torch and the runtimes leave Python's lock while they compute, so the
 scheduler of the operating system divides the cores: as soon as a short request arrives, its thread goes first.
 """
@@ -25,12 +25,12 @@ import numpy as np
 
 from .cost import Cost
 from .engines import Dropped, Engine, Row
-from .errors import ApiError
+from .error_format import ApiError
 from .metrics import Metrics
 
 
 TRIM_EVERY = 10  # seconds between two times that free memory goes back to the system
-# Added to the niceness of the second lane: beside a short lane that never rests it still gets a quarter of a core.
+# Added to the niceness of the second queue: beside a short queue that never rests it still gets a quarter of a core.
 NICER = 5
 
 
@@ -45,7 +45,7 @@ def go_second() -> None:
 @dataclass(eq=False)
 class Job:
     """
-    The texts of a request in a lane.
+    The texts of a request in a queue.
 
     Attributes:
         outputs: what was computed, in the order of `rows`.
@@ -70,13 +70,13 @@ class Job:
         return self.seconds * self.missing / len(self.rows)
 
 
-class Lane:
+class WorkQueue:
     """
     Requests that wait, in the order of their arrival, and the thread that computes them.
 
     Args:
         name: "short" or "long".
-        make_engine: called in the thread of the lane, so that threads of a runtime have its priority.
+        make_engine: called in the thread of the queue, so that threads of a runtime have its priority.
         max_batch_tokens: tokens that are computed at once; a longer text is a batch of its own.
         max_wait: seconds of work that may wait; a request that finds more is refused, unless nothing waits.
         at_once: seconds of work that are computed at once.
@@ -176,7 +176,7 @@ class Lane:
         return batch
 
     def work(self) -> None:
-        """Compute what waits, until the lane is closed."""
+        """Compute what waits, until the queue is closed."""
         while True:
             with self.changed:
                 while not self.is_closed and not (batch := self.next_batch()):
@@ -189,7 +189,7 @@ class Lane:
                 if time.monotonic() - self.trimmed > TRIM_EVERY:
                     self.trimmed = time.monotonic()
                     trim_memory()
-            except Exception as error:  # a mistake of the server: it fails these requests, and the lane goes on
+            except Exception as error:  # a mistake of the server: it fails these requests, and the queue goes on
                 self.fail(batch, error)
 
     def compute(self, batch: list[tuple[Job, int]]) -> None:

@@ -24,7 +24,7 @@ import torch
 from conftest import script_environment
 from hub_checkpoints import linear_checkpoint
 from hub_upload_lion.export.export_checkpoint import export_checkpoint
-from retrieval_lion.serve import lanes, limits
+from retrieval_lion.serve import limits, queues
 from retrieval_lion.serve.app import make_app
 from retrieval_lion.serve.cost import Cost
 from retrieval_lion.serve.engines import Dropped
@@ -34,7 +34,7 @@ from served import Slow, running, sentence_encoder
 from starlette.testclient import TestClient
 
 
-RATE = 0.01  # seconds of a token, as the tests let the lanes believe
+RATE = 0.01  # seconds of a token, as the tests let the queues believe
 
 
 def until(is_true, seconds=30.0):
@@ -53,8 +53,8 @@ class Known(Cost):
 
 def slow_app(slow, **settings):
     app = make_app(slow, "slow", Settings(**settings))
-    for lane in (app.state.service.short, app.state.service.long):
-        lane.cost = Known({5: RATE})
+    for queue in (app.state.service.short, app.state.service.long):
+        queue.cost = Known({5: RATE})
     return app
 
 
@@ -122,7 +122,7 @@ def test_short_requests_go_before_a_long_one():
         long_go.set()
         assert long.result().status_code == many.result().status_code == 200
     if sys.platform == "linux":
-        assert stuck.niceness == min(19, os.getpriority(os.PRIO_PROCESS, 0) + lanes.NICER)
+        assert stuck.niceness == min(19, os.getpriority(os.PRIO_PROCESS, 0) + queues.NICER)
 
 
 def test_batches_are_full():
@@ -141,7 +141,7 @@ def test_batches_are_full():
     assert slow.batches == [[1], [4, 6], [3], [12]]
 
 
-def test_the_short_lane_takes_little_at_once():
+def test_the_short_queue_takes_little_at_once():
     """As much as takes `AT_ONCE` seconds, so that who comes next waits for no more."""
     slow = Slow()
     app = slow_app(slow, timeout=1000)
@@ -163,7 +163,7 @@ def test_the_queue_holds_work_for_half_the_time(caplog):
         until(lambda: slow.batches)
         waiting.append(pool.submit(client.post, "/embed", json=words(50)))
         until(lambda: len(app.state.service.short.jobs) == 2)
-        assert 'lion_waiting_seconds{lane="short"} 0.9' in client.get("/metrics").text
+        assert 'lion_waiting_seconds{queue="short"} 0.9' in client.get("/metrics").text
         full = client.post("/embed", json=words(30))  # .9 + .3 seconds of 1
         assert full.status_code == 429 and full.headers["Retry-After"] == "1"
         assert full.json()["error"]["code"] == "queue_full" and "try again in 1 seconds" in full.text
@@ -209,20 +209,20 @@ def test_one_text_that_fails_stops_no_other(capsys):
 
 
 @pytest.mark.parametrize("place", ["engine.resume", "engine.compute", "cost.learn", "metrics.batches.labels"])
-def test_a_mistake_of_the_server_ends_no_lane(place, monkeypatch, capsys):
+def test_a_mistake_of_the_server_ends_no_queue(place, monkeypatch, capsys):
     """The requests of that batch get 500, and the next ones what they asked for."""
     slow = Slow()
     slow.go.set()
     app = slow_app(slow, timeout=2.0)
-    lane = app.state.service.short
+    queue = app.state.service.short
     with TestClient(app) as client:
         fail = lambda *arguments: (_ for _ in ()).throw(ArithmeticError("unexpected"))
         with monkeypatch.context() as patch:
             *owner, name = place.split(".")
-            patch.setattr(attrgetter(".".join(owner))(lane), name, fail)
+            patch.setattr(attrgetter(".".join(owner))(queue), name, fail)
             answer = client.post("/embed", json={"inputs": ["a", "a a"]})
         assert answer.status_code == 500 and "ArithmeticError" in answer.json()["error"]["message"]
-        assert "unexpected" in capsys.readouterr().err and not lane.jobs and not lane.running
+        assert "unexpected" in capsys.readouterr().err and not queue.jobs and not queue.running
         assert client.post("/embed", json=words(3)).json()[0][0] == 3
         assert client.get("/health").json() == {"status": "ok"}
 
@@ -413,16 +413,16 @@ def check_cancelling(engine, owner, name: str, stop: threading.Event):
         np.testing.assert_array_equal(pool.submit(engine.compute, rows[:1]).result()[0], engine.compute(rows[:1])[0])
 
 
-def threads_of_lanes() -> list[threading.Thread]:
+def threads_of_queues() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith(("short-", "long-"))]
 
 
-def test_a_lane_that_cannot_begin_leaves_no_threads():
+def test_a_queue_that_cannot_begin_leaves_no_threads():
     slow = Slow()
     slow.twin = lambda: 1 / 0
     with pytest.raises(ZeroDivisionError):
         make_app(slow, "slow")
-    assert threads_of_lanes() == []
+    assert threads_of_queues() == []
 
 
 def test_closing_ends_the_threads():
@@ -437,7 +437,7 @@ def test_closing_ends_the_threads():
         service.close()
 
     asyncio.run(ask())
-    assert not service.is_alive and threads_of_lanes() == []
+    assert not service.is_alive and threads_of_queues() == []
 
 
 def test_a_missing_package_is_named(monkeypatch, capsys):
