@@ -184,7 +184,7 @@ def test_graphs_of_encoders_that_became_linear(name, mixer, to, dtype, tmp_path)
     assert all(row.error <= row.tolerance for row in found)
     if name.startswith("ViT"):  # 13 tokens, more than 8: nothing to choose
         return
-    assert [row.inputs for row in found] == ["1 x 1", "3 x 24, padded right", "1 x 25", "1 x 96"]
+    assert [row.inputs for row in found] == ["1 x 1", "3 x 24, padded right", "1 x 25", "1 x 53"]
     if dtype == "float32":  # and not the other side's
         model, exported = load_model(folder), ExportedModel(tmp_path / "graph", threads=1)
         model.set_attn_implementation("sdpa")
