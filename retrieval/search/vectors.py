@@ -52,7 +52,7 @@ class Vectors(Protocol):
 
     @property
     def keys(self) -> KeysView[str]:
-        """Those of all documents: a view, not a copy."""
+        """The keys of all documents: a view, not a copy."""
 
     def add(self, key: str, vectors: Tensor) -> None:
         """Add the vectors of a document's passages, `(passages, size)`."""
