@@ -86,6 +86,10 @@ is_torch_func_active = torch._C._are_functorch_transforms_active
 # shapes only. torch has no public way to ask.
 num_dispatch_modes = torch._C._len_torch_dispatch_stack
 
+# `view` of a temporary tensor, which autograd takes for no view: it forbids to change one of an autograd function in
+# place, as hooks do. `clone` would do, for a copy.
+view_of_temporary = torch.ops.aten._unsafe_view.default
+
 
 def is_transformed() -> bool:
     """

@@ -22,7 +22,7 @@ from ..attention.custom_operator import NAMESPACE, Operator
 from ..attention.numerics import has_native_product, without_autocast
 from ..attention.tracing import allows_custom_op
 from ..layout.boundary_taps import BoundaryTaps
-from ..private_apis import has_backward_hooks
+from ..private_apis import has_backward_hooks, view_of_temporary
 
 
 class ShortConv(nn.Module):
@@ -92,8 +92,8 @@ def convolve_rows(x: Tensor, weight: Tensor) -> Tensor:
 
 def convolve_and_activate(x: Tensor, weight: Tensor, head_dim: int) -> Tensor:
     """SiLU of `convolve`, in the memory of its result: `(batch, length, heads, head_dim)`."""
-    y = F.silu(convolve_rows(x, weight), inplace=True).permute(0, 3, 2, 1).contiguous()
-    return torch.ops.aten._unsafe_view(y, [*x.shape[:2], -1, head_dim])  # autograd forbids hooks to change a view
+    y = F.silu(convolve_rows(x, weight), inplace=True)
+    return view_of_temporary(y.permute(0, 3, 2, 1).contiguous(), [*x.shape[:2], -1, head_dim])
 
 
 def keep_inputs(ctx, inputs, output) -> None:
@@ -127,7 +127,7 @@ class ShortConvolution(torch.autograd.Function):
     def forward(ctx, x: Tensor, weight: Tensor, head_dim: int) -> Tensor:
         y = convolve_rows(x, weight)
         ctx.save_for_backward(x, weight, y)
-        return torch.ops.aten._unsafe_view(F.silu(y).permute(0, 3, 2, 1).contiguous(), [*x.shape[:2], -1, head_dim])
+        return view_of_temporary(F.silu(y).permute(0, 3, 2, 1).contiguous(), [*x.shape[:2], -1, head_dim])
 
     backward = staticmethod(differentiate_convolution)
 
