@@ -25,16 +25,16 @@ from torch import Tensor, nn
 
 
 PIECES_AT_MOST = 8192
-# The first of each group reads pieces.
-GROUPS = {"2 layers of 768": ("BERT", "LION-LIT", "LION-S", "LION")}
+GROUP = "2 layers of 768"  # in the table
+MODELS = ("BERT", "LION-LIT", "LION-S", "LION")  # the first one reads pieces
 # Two results in bfloat16 differ by some of its roundings.
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.25}
 
 
-def make_models(group: str, dtype: str, longest: int) -> dict[str, nn.Module]:
+def make_models(dtype: str, longest: int) -> dict[str, nn.Module]:
     """Models by name, without poolers; "LION" is the recommended preset."""
     models = {}
-    for name in GROUPS[group]:
+    for name in MODELS:
         models[name] = make_encoder(name, 2, PIECE if name == "BERT" else longest)
         models[name].to(getattr(torch, dtype)).eval()
     return models
@@ -63,7 +63,6 @@ def main(args: list[str] | None = None) -> None:
     parser = make_parser(__doc__, "one short text, few repeats")
     parser.add_argument("--dtype", choices=list(TOLERANCE), default="float32", help="of the weights")
     parser.add_argument("--lengths", nargs="*", type=int, default=[2048, 8192, 32768], help=f"multiples of {PIECE}")
-    parser.add_argument("--groups", nargs="*", choices=list(GROUPS), default=list(GROUPS))
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args(args)
     torch.set_num_threads(args.threads)
@@ -73,25 +72,22 @@ def main(args: list[str] | None = None) -> None:
         parser.error(f"--lengths has {wrong[0]}: give multiples of {PIECE}.")
 
     path = args.output_dir / "pieces.csv"
-    for group in args.groups:
-        cases = {n: {"group": group, "dtype": args.dtype, "length": n, "repeats": args.repeats} for n in args.lengths}
-        lengths = [n for n, case in cases.items() if args.again or not is_measured(path, [case])]
-        if not lengths:
-            continue
-        models = make_models(group, args.dtype, max(lengths))
-        peer, *others = models
-        differences = {name: check_equal(models[name], make_ids(min(lengths)), args.dtype) for name in others}
-        for length in lengths:
-            ids = make_ids(length)
-            steps = {peer: partial(encode, InPieces(models[peer]), ids[:, :PIECES_AT_MOST])}
-            steps |= {name: partial(encode, models[name], ids) for name in others}
-            seconds = interleaved(steps, args.repeats)
-            seconds[peer] = [x * length / min(length, PIECES_AT_MOST) for x in seconds[peer]]
-            rows = [{"model": name} | cases[length] | summary(seconds[name]) for name in models]
-            append_rows(path, [row | {"difference": differences.get(row["model"])} for row in rows])
-            for row in rows[1:]:
-                ratio = row["median"] / rows[0]["median"]
-                print(f"{group}, {args.dtype}, {length} tokens: {row['model']} {ratio:.2f} of pieces", flush=True)
+    cases = {n: {"group": GROUP, "dtype": args.dtype, "length": n, "repeats": args.repeats} for n in args.lengths}
+    lengths = [n for n, case in cases.items() if args.again or not is_measured(path, [case])]
+    models = make_models(args.dtype, max(lengths)) if lengths else {}
+    others = [*models][1:]
+    differences = {name: check_equal(models[name], make_ids(min(lengths)), args.dtype) for name in others}
+    for length in lengths:
+        ids = make_ids(length)
+        steps = {MODELS[0]: partial(encode, InPieces(models[MODELS[0]]), ids[:, :PIECES_AT_MOST])}
+        steps |= {name: partial(encode, models[name], ids) for name in others}
+        seconds = interleaved(steps, args.repeats)
+        seconds[MODELS[0]] = [x * length / min(length, PIECES_AT_MOST) for x in seconds[MODELS[0]]]
+        rows = [{"model": name} | cases[length] | summary(seconds[name]) for name in models]
+        append_rows(path, [row | {"difference": differences.get(row["model"])} for row in rows])
+        for row in rows[1:]:
+            ratio = row["median"] / rows[0]["median"]
+            print(f"{GROUP}, {args.dtype}, {length} tokens: {row['model']} {ratio:.2f} of pieces", flush=True)
     write_pages(args.output_dir)
 
 
