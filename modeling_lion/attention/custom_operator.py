@@ -10,8 +10,8 @@ The log decays come from `finite_log_decay` with `masks_directions=False`; each 
 `head_directions` "alternate", log decays of a direction that a head does not read are ignored, and their gradients are
 0 (`mask_directions`). `division` says what the output is:
 
-    "sum"     y = numerator / denominator, in the dtype of the values
-    "none"    y = numerator · head_dim^-1/2, in the dtype of the values; the denominators are left unwritten
+    "sum"      y = numerator / denominator, in the dtype of the values
+    "none"     y = numerator · head_dim^-1/2, in the dtype of the values; the denominators are left unwritten
     "deferred" the numerators, in the accumulation dtype; the denominators are differentiable
 
 The first two are the `normalization` of `lion_attention`, the third its `returns_sums`. The denominators are

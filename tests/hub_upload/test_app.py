@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What the panels of `lion app` answer is what the model computes, and what goes wrong is a sentence."""
 
-import asyncio
 import os
 import re
 from functools import partial
@@ -10,6 +9,7 @@ from importlib.util import find_spec
 import gradio
 import pytest
 import torch
+from apps import built_app
 from hub_checkpoints import image_checkpoint, linear_checkpoint, text_checkpoint
 from hub_upload_lion.app import page as app
 from hub_upload_lion.app import panels as app_panels
@@ -222,10 +222,7 @@ def test_times_come_length_by_length(served):
     ],
 )
 def test_a_model_has_the_panels_that_it_can_serve(folders, name, titles, reason):
-    async def build():  # Gradio leaves an event loop open unless there is one
-        return app.build_app(folders(name))
-
-    page = asyncio.run(build())
+    page = built_app(folders(name))
     blocks = page.config["components"]
     assert [block["props"]["label"] for block in blocks if block["type"] == "tabitem"] == titles
     (missing,) = [block["props"]["value"] for block in blocks if block["props"].get("elem_id") == "missing"]

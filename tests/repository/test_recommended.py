@@ -1,7 +1,6 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """What users are told to use, on every road that they take: each recommended preset, shrunk, and the checkpoints."""
 
-import asyncio
 import shutil
 from pathlib import Path
 
@@ -9,9 +8,9 @@ import peft
 import pytest
 import torch
 import transformers
+from apps import built_app
 from hub_checkpoints import IMAGE_PRESETS, RECOMMENDED, SMALL, TEXTS, preset_checkpoint
 from hub_upload_lion import ExportedModel
-from hub_upload_lion.app.page import build_app
 from hub_upload_lion.cli import main
 from hub_upload_lion.export.compare_with_torch import random_inputs
 from PIL import Image
@@ -291,7 +290,4 @@ def test_long_texts(name, saved):
 
 @EVERY
 def test_the_app_starts(name, saved):
-    async def build():  # Gradio leaves event loops open unless it is called inside of one
-        return build_app(saved(name))
-
-    assert asyncio.run(build()).title == f"LION: {name}"
+    assert built_app(saved(name)).title == f"LION: {name}"
