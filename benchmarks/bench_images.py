@@ -46,7 +46,7 @@ CONTESTANTS = (
 HELD_OUT = 5_000  # images for validation
 # ViT-Ti, but for an even number of heads, so that as many of LION's read each way; weights begin as in DeiT.
 VIT_TI = sizes(192, 12, 6, patch_size=2, initializer_range=0.02)
-SMALL = {"steps": 1_560, "batch_size": 64, "learning_rate": 1e-3}  # ten epochs of 10,000 images
+SMALL = {"steps": 1_560, "batch_size": 32, "learning_rate": 1e-3}  # five epochs of 10,000 images
 SCALES = {
     "cpu": {
         "7x7": Experiment({}, sizes(96, 4, 4, patch_size=4, **IMAGE), **SMALL),
