@@ -10,7 +10,7 @@ from measure import TRAINING_FIELDS
 
 from reports.cells import about_cells, in_order, markdown_table, score_cell, score_name
 from reports.names import COLORS
-from reports.quality import IN_ONE_BACKBONE, step_seconds
+from reports.quality import IN_ONE_BACKBONE, LEVEL_TASKS, step_seconds
 from reports.registry import Read, picture, table
 
 
@@ -85,7 +85,7 @@ def draw_learning(read: Read, plt):
     best = at_their_best(scores[is_peer | is_preset])
     times = [seconds.get(key, math.nan) for key in zip(best["task"], best["model"], strict=True)]
     best = best.assign(train_seconds=best["steps"] * times).dropna(subset="train_seconds")
-    best = best[best["task"] != "digits"]  # where all are within the spread of seeds
+    best = best[~best["task"].isin(LEVEL_TASKS)]
     if best.empty:
         return None
     tasks = list(dict.fromkeys(best["task"]))
@@ -115,7 +115,7 @@ def draw_learning(read: Read, plt):
     return figure
 
 
-@table("ablations", csv="quality", shown=SHOWN_VARIANTS)
+@table("ablations", csv="quality", shown=SHOWN_VARIANTS, left_out="neighbour|digits")
 def ablations(read: Read) -> str:
     """A Markdown table: a row for each model and variant, the unchanged model first, and a column for each task."""
     scores = without_one_backbone(load_scores(read("quality")))
@@ -137,7 +137,7 @@ def ablations(read: Read) -> str:
     return f"{markdown_table(['model', 'variant', *map(score_name, tasks)], rows)}\n\n{count_seeds(scores)}"
 
 
-@table("tasks", csv="quality")
+@table("tasks", csv="quality", shown=r"^\| (?!digits)", left_out="width|layers|steps|batch|rate|parameters")
 def task_settings(read: Read) -> str:
     """A Markdown table of what each task asks for and how all models are trained on it, from rows without variants."""
     lines = {}
@@ -158,7 +158,10 @@ def task_settings(read: Read) -> str:
     return markdown_table(header, list(lines.values())) if lines else ""
 
 
-@table("hybrids", csv="hybrids", shown=r"\| (LL[LFS]|FFF|SSS sliding_window=8|FF|L[LF]|LS|SS sliding_window=16)\b")
+HYBRIDS_SHOWN = r"\| (LL[LFS]|FFF|SSS sliding_window=8|FF|L[LF]|LS|SS sliding_window=16)\b"
+
+
+@table("hybrids", csv="hybrids", shown=HYBRIDS_SHOWN, left_out="neighbour|digits")
 def layer_patterns(read: Read) -> str:
     """
     A Markdown table of trainings of LION that differ in their types of layers, by letters as `in_words` has them: a

@@ -27,7 +27,12 @@ def in_words(runtime: str, dtype: str) -> str:
     return f"{RUNTIME_NAMES[runtime]} {dtype}"
 
 
-@table("documents", csv="deploy", shown=r"\| (2,048|8,192) \| (torch|ONNX Runtime|OpenVINO) float32")
+# On the page: times in float32, the fastest runtimes at three lengths, memory in float32, without the paper's mixers.
+RUNTIMES_SHOWN = "(torch|ONNX Runtime|OpenVINO) float32"
+DOCUMENTS_SHOWN = rf"^\| ((2,048|8,192) \| {RUNTIMES_SHOWN} |(512|8,192|32,768) \| [^|]*:|{RUNTIMES_SHOWN} )"
+
+
+@table("documents", csv="deploy", shown=DOCUMENTS_SHOWN, left_out="LION-LIT|LION-S|exact")
 def documents(read: Read) -> str:
     """Three tables: times, the fastest runtime of each model, peak memory."""
     rows = read("deploy")
@@ -38,8 +43,7 @@ def documents(read: Read) -> str:
     lengths, runtimes = (list(dict.fromkeys(x)) for x in zip(*((k[0], k[1:3]) for k in found), strict=True))
     lengths.sort()
     tables = [
-        "Time for a document, then its ratio to BERT in the same row. In brackets, where both were measured on one "
-        f'day: the ratio to BERT in pieces, beyond 512 tokens, and for "{EXACT}" the ratio to {BASE[0]}:'
+        "Time for a document, and its ratio to BERT in the same runtime; in brackets, to other models of the same day:"
     ]
     ratios = {peer: ratios_of_a_day(rows, peer) for peer in ("BERT", PIECES, BASE[0])}
     lines = []
@@ -50,15 +54,15 @@ def documents(read: Read) -> str:
     tables.append(markdown_table(["tokens", "", *models], lines))
 
     tables.append(
-        "The fastest runtime of each model: the time for a document, and the price of a million tokens if an hour of "
-        f"a core costs ${CORE_HOUR}:"
+        "The fastest runtime of each model, with the time for a document and the price of a million tokens, at "
+        f"${CORE_HOUR} for an hour of a core:"
     )
     of_length = lambda length, name: [found.get((length, *runtime, name)) for runtime in runtimes]
     lines = [[f"{n:,}", *(fastest_cell(of_length(n, name)) for name in models)] for n in lengths]
     tables.append(markdown_table(["tokens", *models], lines))
 
     in_gibibytes = " / ".join(f"{n:,}" for n in lengths[-2:])
-    tables.append(f"Peak memory in GiB of a process with the measured layers only, at {in_gibibytes} tokens:")
+    tables.append(f"Peak memory in GiB of a process with the measured layers, at {in_gibibytes} tokens:")
     memory = lambda row: f"{row['peak_memory_bytes'] / 2**30:.1f}" if row and row["peak_memory_bytes"] else "–"
     lines = [
         [in_words(*runtime)]
@@ -103,7 +107,7 @@ def exact_rows(read: Read) -> tuple[dict[int, dict], dict[tuple, dict]]:
     return {n: found[key] for n, key in keys.items() if key in found}, found
 
 
-@table("exact windows", csv="deploy", shown=r"(float32|(torch|ONNX Runtime) int8),")
+@table("exact windows", csv="deploy", shown=r"(float32|ONNX Runtime int8),")
 def exact_windows(read: Read) -> str:
     """ModernBERT with all pairs and with windows, by runtime, of the last day: time ÷ that in torch float32."""
     usual, found = exact_rows(read)

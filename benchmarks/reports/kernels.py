@@ -15,7 +15,7 @@ RATIOS = r"\| (softmax|\S+ ÷)"  # shown: times of softmax attention only
 
 
 def kernel_times(
-    read: Read, threads: int = 1, source: str = "kernels", with_avx2_only: bool = False
+    read: Read, source: str = "kernels", with_avx2_only: bool = False
 ) -> tuple[list[int], dict[tuple, float]]:
     """
     The lengths, and seconds a sequence by mixer, pass and length, of softmax attention and the "auto" kernel.
@@ -23,16 +23,15 @@ def kernel_times(
     Args:
         with_avx2_only: whether to take the rows of CPUs with AVX2 only, or those of all others.
     """
-    rows = [row for row in read(source, threads=threads) if row["kernel"] in ("sdpa", "auto")]
+    rows = [row for row in read(source, threads=1) if row["kernel"] in ("sdpa", "auto")]
     rows = [row for row in rows if (row["capability"] == "AVX2") == with_avx2_only]
     times = {key: row["median"] / row["batch"] for key, row in latest(rows, "mixer", "pass", "length").items()}
     return sorted({length for *_, length in times}), times
 
 
-@table("kernels", csv="kernels", shown=RATIOS)
-@table("kernels with two threads", csv="kernels", shown=RATIOS, threads=2)
-@table("kernels with AVX2", csv="kernels", shown=RATIOS, with_avx2_only=True)
-@table("kernels in bfloat16", csv="kernels_bfloat16", shown=RATIOS, source="kernels_bfloat16")
+@table("kernels", csv="kernels", shown=RATIOS, left_out="197|1,024")
+@table("kernels with AVX2", csv="kernels", shown=r"\| (softmax|LION ÷)", left_out="197|1,024", with_avx2_only=True)
+@table("kernels in bfloat16", csv="kernels_bfloat16", shown=RATIOS, left_out="197", source="kernels_bfloat16")
 def kernels(read: Read, **of_rows) -> str:
     """The rows that `kernel_times` takes."""
     lengths, times = kernel_times(read, **of_rows)

@@ -16,7 +16,7 @@ def memory_points(read: Read) -> dict[tuple[str, str, int], dict[int, int]]:
     return found
 
 
-@table("memory", csv="memory")
+@table("memory", csv="memory", shown=r"^\| (?!LION rnn, training)", left_out="peak|neighbouring|one more layer")
 def memory(read: Read) -> str:
     found, rows = memory_points(read), {}
     for (series, mode, layers), points in found.items():

@@ -4,10 +4,8 @@
 from collections import defaultdict
 from itertools import product
 
-from measure import latest
-
-from reports.cells import duration, grid, in_order, number, panel, short
-from reports.names import BASE, BASE_LAYERS, COLORS, LIONS, WINDOWS
+from reports.cells import duration, grid, in_order, number, panel
+from reports.names import BASE, BASE_LAYERS, COLORS, LIONS
 from reports.registry import Read, picture, table
 
 
@@ -37,7 +35,9 @@ def model_rows(read: Read, source: str = "models") -> dict[tuple, dict]:
 
 
 @table("models", csv="models")
-@table("models in bfloat16", csv="models_bfloat16", source="models_bfloat16", modes=("infer",))
+@table(
+    "models in bfloat16", csv="models_bfloat16", source="models_bfloat16", modes=("infer",), shown=r"\| (BERT|LION),"
+)
 def models(read: Read, source: str = "models", modes: tuple[str, ...] = ("train", "infer")) -> str:
     """Seconds of BERT and ViT, for others the time ÷ theirs, of a training step and of inference."""
     found, cells = model_rows(read, source), defaultdict(dict)
@@ -49,27 +49,6 @@ def models(read: Read, source: str = "models", modes: tuple[str, ...] = ("train"
             column = f"{modality}, {f'{size}²' if modality == 'image' else f'{size:,}'}"
             cells[next(x for x in rows if x)["label"]][column] = " / ".join(texts)
     return grid(cells)
-
-
-@table("hybrid", csv="models")
-def hybrid(read: Read) -> str:
-    """ModernBERT-base with linear layers for those that see all tokens, beside itself, by length and layers."""
-    found = latest(read("models", modality="document"), "layers", "size", "mode", "model")
-    table = defaultdict(dict)
-    for layers, size, mode, _ in sorted(found):
-        peer, windows, lion = (found.get((layers, size, mode, model)) for model in (BASE[0], WINDOWS, BASE[1]))
-        if peer and lion and peer["day"] == lion["day"]:
-            name = {"train": "training step", "infer": "inference"}[mode]
-            gibibytes = [f"{row['peak_memory_bytes'] / 2**30:.1f}" for row in (peer, lion)]
-            cells = table[f"{size:,} tokens, {layers} layers"]
-            cells |= {
-                f"{name}: ModernBERT": duration(peer["median"]),
-                f"{name}: linear ÷ ModernBERT": short(lion["median"] / peer["median"]),
-            }
-            if windows and windows["day"] == lion["day"]:
-                cells[f"{name}: linear ÷ lion_local"] = short(lion["median"] / windows["median"])
-            cells[f"{name}: GiB, ModernBERT / linear"] = " / ".join(gibibytes)
-    return grid(table)
 
 
 @picture("models_by_length")

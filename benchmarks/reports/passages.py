@@ -9,23 +9,16 @@ from reports.cells import grid, number
 from reports.registry import Read, table
 
 
-def passage_rows(read: Read) -> dict[str, tuple[dict, list[dict]]]:
-    """
-    The rows of bench_passages.py by encoder and way to read, of trainings one for each seed: that of all queries, and
-    those of ranges of places.
-    """
+def passage_rows(read: Read) -> dict[str, dict]:
+    """The row of all queries, by encoder and way to read, and of trainings one for each seed."""
     found = latest(read("passages"), "encoder", "reading", "steps", "seed", "training_dtype", "min_place", "max_place")
     by_name = defaultdict(list)
     for (encoder, reading, steps, seed, dtype, *_), row in found.items():
         trained = "" if steps is None else f", {steps} steps, seed {seed}"
         trained += ", float32" if dtype == "float32" else ""
         by_name[f"{encoder}, {reading}{trained}"].append(row)
-    split = {}
-    for name, rows in by_name.items():
-        limits = min(row["min_place"] for row in rows), max(row["max_place"] for row in rows)
-        (of_all,) = (row for row in rows if (row["min_place"], row["max_place"]) == limits)
-        split[name] = of_all, [row for row in rows if row is not of_all]
-    return split
+    # The others are of documents' beginnings, middles and ends.
+    return {name: max(rows, key=lambda row: row["max_place"] - row["min_place"]) for name, rows in by_name.items()}
 
 
 def score_of_queries(row: dict, name: str) -> str:
@@ -41,17 +34,7 @@ def passages(read: Read) -> str:
         "documents_one_vector": "documents, one vector",
     }
     table = {}
-    for name, (row, _) in passage_rows(read).items():
+    for name, row in passage_rows(read).items():
         table[name] = {title: score_of_queries(row, column) for column, title in columns.items()}
         table[name]["time ÷ pieces"] = number(row["time_of_pieces"])
-    return grid(table)
-
-
-@table("passages by place", csv="passages")
-def passages_by_place(read: Read) -> str:
-    table = defaultdict(dict)
-    for name, (_, rows) in passage_rows(read).items():
-        for row in sorted(rows, key=lambda row: row["min_place"]):
-            column = f"{row['min_place']:,} to {row['max_place']:,} characters ({row['queries']})"
-            table[name][column] = score_of_queries(row, "with_names")
     return grid(table)

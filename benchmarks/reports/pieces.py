@@ -20,7 +20,7 @@ def ratios_to_pieces(read: Read) -> dict[tuple, str]:
     return {key: f"{row['median'] / peer['median']:.2f}" for key, (row, peer) in piece_rows(read).items()}
 
 
-@table("pieces", csv="pieces")
+@table("pieces", csv="pieces", shown="LION ÷")
 def pieces(read: Read) -> str:
     """A whole text ÷ a BERT that reads it in pieces, by length."""
     ratios, rows = ratios_to_pieces(read), defaultdict(dict)

@@ -12,7 +12,12 @@ from reports.registry import Read, table
 UNITS = {"mlm": ("masked-LM loss", 3), "digits": ("digits, %", 1), "retrieval": ("retrieval, nDCG@10", 3)}
 
 
-@table("precision", csv="precision", shown=r"\| (masked|retrieval)")
+@table(
+    "precision",
+    csv="precision",
+    shown=r"\| (masked.*\| LION(-S)? |retrieval)",
+    left_out="^ (ONNX Runtime|OpenVINO) float32",
+)
 def losses(read: Read) -> str:
     """Score in torch in float32 by task and model; of others the difference, and the share of answers kept."""
     rows = read("precision")

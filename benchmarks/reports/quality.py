@@ -23,6 +23,9 @@ ROTARY = "softmax (rotary)"
 NOT_COMPARED = ("LION", ROTARY)
 
 
+LEVEL_TASKS = ("digits",)  # where all models are within the spread of seeds: no picture has them
+
+
 def scores_of(
     read: Read, split: str, decays: str = "default", leave_out=NOT_COMPARED
 ) -> dict[str, dict[str, dict[int, float]]]:
@@ -51,7 +54,7 @@ def scores_beside_softmax(read: Read) -> dict[str, dict[str, list[float]]]:
     return {task: common_seeds(models) for task, models in scores_of(read, "test").items() if "softmax" in models}
 
 
-@table("scores", csv="quality", shown=r"\| (?!most frequent)")
+@table("scores", csv="quality", shown=r"^\| (?!most frequent|.*♮)", left_out="digits")
 def scores(read: Read) -> str:
     rows, cells = defaultdict(dict), []
     found = scores_beside_softmax(read)
@@ -73,25 +76,6 @@ def step_seconds(read: Read) -> dict[tuple[str, str], float]:
     return {key: row["train_median"] for key, row in latest(read("quality_speed"), "task", "model").items()}
 
 
-@table("step times", csv="quality_speed", shown=r"\| (?!Luna)")
-def step_times(read: Read) -> str:
-    found, rows, peaks = latest(read("quality_speed"), "task", "model"), defaultdict(dict), defaultdict(list)
-    for model, (task, name) in product(COLORS, found):
-        if model == name and (task, "softmax") in found:
-            row, softmax = found[task, model], found[task, "softmax"]
-            ratios = [row[f"{mode}_median"] / softmax[f"{mode}_median"] for mode in ("train", "infer")]
-            rows[model][task] = " / ".join(f"{x:.2f}" for x in ratios)
-    for row in read("quality_speed"):
-        if row["peak_memory_bytes"] is not None:  # where only the time was measured again
-            peaks[row["task"]].append(row["peak_memory_bytes"])
-    spread = max((max(x) / min(x) for x in peaks.values()), default=1) - 1
-    note = (
-        f"Peak memory of the process at four times the length differs by at most {100 * spread:.0f} % within a task."
-    )
-    table = grid(rows, "training step / inference at 4 × length, time ÷ softmax")
-    return table and f"{table}\n\n{note}"
-
-
 @table("snake", csv="quality")
 def snake(read: Read) -> str:
     digits, rows = scores_of(read, "test").get("digits", {}), {}
@@ -111,7 +95,12 @@ def snake(read: Read) -> str:
     return grid(rows)
 
 
-@table("initial decays", csv="quality", shown=r"\| (half a token|4 tokens to the context|16 tokens|normal)")
+@table(
+    "initial decays",
+    csv="quality",
+    shown=r"\| (half a token|4 tokens to the context|16 tokens|normal)",
+    left_out="LION-D|digits",
+)
 def initial_decays(read: Read) -> str:
     names = dict.fromkeys(row["initial_decays"] for row in read("quality"))
     found, rows = {name: scores_of(read, "validation", name) for name in names}, defaultdict(dict)
@@ -129,7 +118,8 @@ def initial_decays(read: Read) -> str:
 @picture("scores_by_time")
 def draw_scores(read: Read, plt):
     times = step_seconds(read)
-    found = {task: models for task, models in scores_beside_softmax(read).items() if (task, "softmax") in times}
+    found = scores_beside_softmax(read)
+    found = {task: of for task, of in found.items() if (task, "softmax") in times and task not in LEVEL_TASKS}
     if not found:
         return None
     figure, axes = plt.subplots(1, len(found), figsize=(3.1 * len(found), 3.9), squeeze=False)

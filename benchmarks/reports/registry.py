@@ -27,24 +27,28 @@ class Table(NamedTuple):
         csv: names of the CSV files that it shows.
         is_measured: whether it needs a run.
         shown: a regular expression of the rows that our pages show; tables of which it finds none have all.
+        left_out: a regular expression of the titles of columns that our pages leave out.
     """
 
     make: Callable[[Read], str]
     csv: tuple[str, ...]
     is_measured: bool
     shown: str
+    left_out: str
 
     def on_page(self, text: str) -> str:
-        """The text with at most `MOST_ROWS` rows in each of its tables, and a link to the rest."""
+        """The text with at most `MOST_ROWS` rows in each of its tables, and a link to what is not shown."""
 
         def shortened(match: re.Match) -> str:
             header, line, *rows = match[0].splitlines()
             rows = [row for row in rows if re.search(self.shown, row)] or rows
-            rows = rows[:MOST_ROWS]
-            return "\n".join([header, line, *rows]) + "\n"
+            lines = [x[1:-1].split("|") for x in (header, line, *rows[:MOST_ROWS])]
+            titles = enumerate(lines[0])
+            columns = [i for i, title in titles if not (self.left_out and re.search(self.left_out, title))]
+            return "".join(f"|{'|'.join(cells[i] for i in columns)}|\n" for cells in lines)
 
         short = re.sub(r"(?:^\|.*\n)+", shortened, f"{text.strip()}\n", flags=re.MULTILINE)
-        if short.count("\n|") == text.strip().count("\n|"):
+        if short.strip() == text.strip():
             return text
         links = ", ".join(f"[{name}.csv](../../benchmarks/results/{name}.csv)" for name in self.csv)
         return f"{short}\nAll rows: {links}."
@@ -55,7 +59,15 @@ TABLES: dict[str, Table] = {}
 PICTURES: dict[str, Callable] = {}
 
 
-def table(name: str, *, csv: str | tuple[str, ...] = (), is_measured: bool = True, shown: str = "", **arguments):
+def table(
+    name: str,
+    *,
+    csv: str | tuple[str, ...] = (),
+    is_measured: bool = True,
+    shown: str = "",
+    left_out: str = "",
+    **arguments,
+):
     """
     Register a function `(read, **arguments) -> str` under a name; the other arguments are those of `Table`.
 
@@ -67,7 +79,7 @@ def table(name: str, *, csv: str | tuple[str, ...] = (), is_measured: bool = Tru
         if name in TABLES:
             raise ValueError(f"Two tables have the name {name!r}; give one of them another.")
         csvs = (csv,) if isinstance(csv, str) else csv
-        TABLES[name] = Table(partial(make, **arguments), csvs, is_measured, shown)
+        TABLES[name] = Table(partial(make, **arguments), csvs, is_measured, shown, left_out)
         return make
 
     return register

@@ -10,14 +10,17 @@ from reports.cells import grid
 from reports.registry import Read, table
 
 
-@table("retrieval", csv="retrieval", shown=r"\| (?!.*first (512|1024))")
+@table("retrieval", csv="retrieval", shown="(best|first (256|2048)|whole) ", left_out="memory")
 def retrieval(read: Read) -> str:
     """Encoders as they come, on the most documents that were measured."""
     rows = [row for row in read("retrieval") if "trained" not in row["encoder"]]
     return retrieval_table([row for row in rows if row["candidates"] == max(x["candidates"] for x in rows)])
 
 
-@table("retrieval, trained", csv="retrieval", shown=r"\| (?!.*first 256)")
+TRAINED_SHOWN = r"^\| (teacher, 256, best|LION, whole|LION trained.*, (best|whole)) "
+
+
+@table("retrieval, trained", csv="retrieval", shown=TRAINED_SHOWN, left_out=r"\(|memory")
 def retrieval_trained(read: Read) -> str:
     """Encoders that were trained on long documents, and the best of what they began with, on the same documents."""
     rows = read("retrieval")

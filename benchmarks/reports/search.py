@@ -4,7 +4,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 
-from peers.trials import CONTESTANTS, SEEDS, TRIALS
+from peers.trials import CONTESTANTS, TRIALS
 
 from reports.cells import about_cells, markdown_table, score_cell, score_name
 from reports.registry import Read, table
@@ -16,7 +16,7 @@ def best_trial(rows: list[dict]) -> dict:
     return min(rows, key=lambda row: (0 if is_mlm else -row["validation_accuracy"], row["validation_loss"]))
 
 
-@table("search", csv=("search", "search_speed"))
+@table("search", csv="search", left_out="digits")
 def search(read: Read) -> str:
     """Scores with equal steps and, where there are such trainings, with equal time."""
     counts = defaultdict(int)
@@ -31,31 +31,9 @@ def search(read: Read) -> str:
         cases = {key[1:]: found for key, found in by_case.items() if key[0] == stage}
         if cases:
             tables += [f"{title} (in brackets: steps).", score_table(cases, counts), about(cases)]
-    if speed := read("search_speed"):
-        times = {(row["task"], row["contestant"]): f"{row['ratio']:.2f}" for row in speed}
-        tables += ["Time of a training step ÷ LION's:", by_contestant(times)]
     if begun := [f"{name} on {task} ({count})" for (task, name), count in counts.items() if count < TRIALS]:
         tables.append(f"Trials finished so far (of {TRIALS}) in unfinished searches: {', '.join(begun)}.")
     return "\n\n".join(tables)
-
-
-@table("searches finished", csv="search")
-def finished(read: Read) -> str:
-    """Which searches are finished with equal steps, and in which tasks contestants can be compared."""
-    seeds: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for row in read("search"):
-        seeds[row["task"]][row["contestant"]] += row["stage"] == "equal steps"
-    done = {task: [name for name in CONTESTANTS if of_task[name] >= len(SEEDS)] for task, of_task in seeds.items()}
-    done = {task: names for task, names in done.items() if names}
-    if not done:
-        return ""
-    quoted = lambda name: f'"{name}"' if "," in name else name
-    if whole := [task for task, names in done.items() if len(names) == len(CONTESTANTS)]:
-        told = [f"All contestants have finished with equal steps on {', '.join(whole)}."]
-    else:
-        told = ["**In no task have all contestants finished, so nothing follows about LION and its peers yet.**"]
-    told += [f"On {task}: {', '.join(map(quoted, names))}." for task, names in done.items() if task not in whole]
-    return " ".join(told)
 
 
 def by_contestant(cells: dict[tuple[str, str], str], title: Callable[[str], str] = str) -> str:

@@ -7,7 +7,7 @@ from reports.cells import markdown_table
 from reports.registry import Read, table
 
 
-@table("serve load", csv="serve_load", shown=r"\| (32|512|8192|32 to 2048|16|16 beside 29000), ")
+@table("serve load", csv="serve_load", shown=r"\| (512|32 to 2048|16|16 beside 29000), ", left_out="memory")
 def serve_load(read: Read) -> str:
     """Requests per second, times and memory of servers, by length."""
     rows = []

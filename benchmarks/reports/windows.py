@@ -9,7 +9,7 @@ from reports.cells import grid
 from reports.registry import Read, table
 
 
-@table("windows", csv="windows")
+@table("windows", csv="windows", shown="(22|28) layers|bfloat16|training")
 def windows(read: Read) -> str:
     """`lion_local` beside sdpa: time, and memory of a call beyond the model."""
     found = latest(read("windows"), "model", "layers", "dtype", "mode", "length", "implementation")
