@@ -19,20 +19,10 @@ TRAINING_VARIANT = rf"\b(?:{'|'.join(TRAINING_FIELDS)})="
 SHOWN = ("softmax", "softmax (rotary)", "LION", "Hydra", "Vim")  # in the picture
 # On the page: what changes from the paper's LION-S to the recommended preset, and the peers.
 SHOWN_VARIANTS = (
-    r"\| (softmax \(rotary\) \| default|LION \| (default|use_gated_mlp=false|steps=2000)"
+    r"\| (softmax \(rotary\) \| default|LION \| (default|use_gated_mlp=false)"
     r"|LION-S \| (default|mixer_initializer_range=0.02|head_directions=alternate \(half-lives not in pairs\)"
-    r"|conv_kernel=3 head_directions=alternate)|(Hydra|Vim) \| pooling=mean) \|"
+    r"|conv_kernel=3 head_directions=alternate)) \|"
 )
-# What tasks ask for, and how many answers there are; their sizes are in the rows.
-ASKED = {
-    "mlm": ("masked words of docstrings", "length", "vocab_size"),
-    "listops": ("the value of nested operators on digits", "longest", 10),
-    "text": ("which of 4 packages a docstring is from, byte by byte, without the packages' names", "longest", 4),
-    "digits": ("handwritten digits, 8 × 8 pixels", 8, 10),
-    "neighbour": ("the token before each random token", "length", 33),
-    "recall": ("the value that was given to a key", "length", 16),
-    "scenes": ("distorted digits among scraps of others", "side", 10),
-}
 LINEAR = {"mlm": "LLL"}  # the layers of a model without a variant, where they are not two (bench_quality.py, "cpu")
 
 
@@ -137,28 +127,7 @@ def ablations(read: Read) -> str:
     return f"{markdown_table(['model', 'variant', *map(score_name, tasks)], rows)}\n\n{count_seeds(scores)}"
 
 
-@table("tasks", csv="quality", shown=r"^\| (?!digits)", left_out="width|layers|steps|batch|rate|parameters")
-def task_settings(read: Read) -> str:
-    """A Markdown table of what each task asks for and how all models are trained on it, from rows without variants."""
-    lines = {}
-    for row in read("quality", model="softmax") + read("quality"):
-        if row["task"] not in lines and row["task"] in ASKED and not re.search(TRAINING_VARIANT, row["variant"] or ""):
-            of = dict(pair.split("=", 1) for pair in row["settings"].split() if "=" in pair)
-            asked, length, answers = ASKED[row["task"]]
-            tokens = str(length) if isinstance(length, int) else of.get(length, "")
-            if "patch_size" in of and tokens:
-                tokens = f"{(int(tokens) // int(of['patch_size'])) ** 2} patches"
-            sizes = [of["hidden_size"], of["num_hidden_layers"]]
-            steps = [f"{int(of['steps']):,}", of["batch_size"], of["learning_rate"], f"{row['parameters']:,}"]
-            chance = "" if row["chance"] is None else f"{100 * row['chance']:.1f}"
-            about = [asked, tokens, of.get(str(answers), str(answers)), chance]
-            lines[row["task"]] = [row["task"], *about, *sizes, *steps]
-    header = ["task", "what is asked", "tokens, at most", "answers", "most frequent, %", "width", "layers"]
-    header += ["steps", "batch", "rate", "parameters"]
-    return markdown_table(header, list(lines.values())) if lines else ""
-
-
-HYBRIDS_SHOWN = r"\| (LL[LFS]|FFF|SSS sliding_window=8|FF|L[LF]|LS|SS sliding_window=16)\b"
+HYBRIDS_SHOWN = r"\| (LL[LFS]|L[LF]|LS) "
 
 
 @table("hybrids", csv="hybrids", shown=HYBRIDS_SHOWN, left_out="neighbour|digits")

@@ -67,7 +67,8 @@ def short(ratio: float) -> str:
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows))
+    first, *lines = ("| " + " | ".join(row) + " |" for row in (header, *rows))
+    return "\n".join([first, "|" + "---|" * len(header), *lines])
 
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:

@@ -27,9 +27,9 @@ def in_words(runtime: str, dtype: str) -> str:
     return f"{RUNTIME_NAMES[runtime]} {dtype}"
 
 
-# On the page: times in float32, the fastest runtimes at three lengths, memory in float32, without the paper's mixers.
+# On the page: times in float32, the fastest runtimes at two lengths, memory in float32, without the paper's mixers.
 RUNTIMES_SHOWN = "(torch|ONNX Runtime|OpenVINO) float32"
-DOCUMENTS_SHOWN = rf"^\| ((2,048|8,192) \| {RUNTIMES_SHOWN} |(512|8,192|32,768) \| [^|]*:|{RUNTIMES_SHOWN} )"
+DOCUMENTS_SHOWN = rf"^\| ((2,048|8,192) \| {RUNTIMES_SHOWN} |(8,192|32,768) \| [^|]*:|{RUNTIMES_SHOWN} )"
 
 
 @table("documents", csv="deploy", shown=DOCUMENTS_SHOWN, left_out="LION-LIT|LION-S|exact")
@@ -42,15 +42,15 @@ def documents(read: Read) -> str:
     models = [name for name in LAYERS if any(name in key for key in found)]
     lengths, runtimes = (list(dict.fromkeys(x)) for x in zip(*((k[0], k[1:3]) for k in found), strict=True))
     lengths.sort()
-    tables = [
-        "Time for a document, and its ratio to BERT in the same runtime; in brackets, to other models of the same day:"
-    ]
-    ratios = {peer: ratios_of_a_day(rows, peer) for peer in ("BERT", PIECES, BASE[0])}
+    tables = ["Time for a document, and its ratio to BERT in the same runtime:"]
+    ratios = ratios_to_bert(rows)
     lines = []
     for length in lengths:
         for runtime in runtimes:
             keys = [(length, *runtime, name) for name in models]
-            lines.append([f"{length:,}", in_words(*runtime), *(time_cell(key, found, ratios) for key in keys)])
+            lines.append(
+                [f"{length:,}", in_words(*runtime), *(time_cell(found.get(key), ratios.get(key)) for key in keys)]
+            )
     tables.append(markdown_table(["tokens", "", *models], lines))
 
     tables.append(
@@ -86,14 +86,14 @@ def comparable(rows: list[dict]) -> dict[tuple, dict]:
     return latest(sorted(rows, key=lambda row: row["day"] in days), "length", "runtime", "dtype", "model")
 
 
-def ratios_of_a_day(rows: list[dict], peer: str) -> dict[tuple, float]:
-    """Time ÷ that of `peer` by length, runtime, dtype and model, on the last day that has both: days differ."""
+def ratios_to_bert(rows: list[dict]) -> dict[tuple, float]:
+    """Time ÷ BERT's by length, runtime, dtype and model, on the last day that has both: days differ."""
     found = latest(with_default_layers(rows), "day", "length", "runtime", "dtype", "model")
     ratios = {}
     for (day, *where, name), row in sorted(found.items(), key=lambda item: item[0][0]):
-        other = found.get((day, *where, peer))
-        if other and name != peer and row["median"] and other["median"]:
-            ratios[(*where, name)] = whole_seconds(row) / whole_seconds(other)
+        bert = found.get((day, *where, "BERT"))
+        if bert and name != "BERT" and row["median"] and bert["median"]:
+            ratios[(*where, name)] = whole_seconds(row) / whole_seconds(bert)
     return ratios
 
 
@@ -107,7 +107,7 @@ def exact_rows(read: Read) -> tuple[dict[int, dict], dict[tuple, dict]]:
     return {n: found[key] for n, key in keys.items() if key in found}, found
 
 
-@table("exact windows", csv="deploy", shown=r"(float32|ONNX Runtime int8),")
+@table("exact windows", csv="deploy", shown="float32,")
 def exact_windows(read: Read) -> str:
     """ModernBERT with all pairs and with windows, by runtime, of the last day: time ÷ that in torch float32."""
     usual, found = exact_rows(read)
@@ -154,27 +154,13 @@ def draw_documents(read: Read, plt):
     return figure
 
 
-def time_cell(key: tuple, found: dict[tuple, dict], ratios: dict[str, dict[tuple, float]]) -> str:
-    """
-    A time, its ratio to that of BERT and, beyond 512 tokens, where BERT ends, to that of BERT in pieces; of exact
-    windows also that to ModernBERT.
-
-    Args:
-        key: length, runtime, dtype and model.
-        found: rows, from `comparable`.
-        ratios: by peer, from `ratios_of_a_day`.
-    """
-    if key not in found:
+def time_cell(row: dict | None, ratio: float | None) -> str:
+    if row is None:
         return ""
-    seconds = whole_seconds(found[key])
+    seconds = whole_seconds(row)
     if seconds is None:
         return "no memory"
-    length, name = key[0], key[-1]
-    text = duration(seconds) + (f", {ratios['BERT'][key]:.2f}" if key in ratios["BERT"] else "")
-    beside = {"pieces": PIECES} if length > 512 and name != "BERT" else {}
-    beside |= {BASE[0]: BASE[0]} if name == EXACT else {}
-    notes = [f"{ratios[peer][key]:.2f} ÷ {short}" for short, peer in beside.items() if key in ratios[peer]]
-    return text + (f" ({', '.join(notes)})" if notes else "")
+    return duration(seconds) + (f", {ratio:.2f}" if ratio else "")
 
 
 def fastest_cell(rows: list[dict | None]) -> str:

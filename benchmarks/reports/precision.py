@@ -15,7 +15,7 @@ UNITS = {"mlm": ("masked-LM loss", 3), "digits": ("digits, %", 1), "retrieval": 
 @table(
     "precision",
     csv="precision",
-    shown=r"\| (masked.*\| LION(-S)? |retrieval)",
+    shown=r"\| (masked.*\| LION(-S)? |retrieval.*LION)",
     left_out="^ (ONNX Runtime|OpenVINO) float32",
 )
 def losses(read: Read) -> str:

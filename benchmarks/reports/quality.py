@@ -76,25 +76,6 @@ def step_seconds(read: Read) -> dict[tuple[str, str], float]:
     return {key: row["train_median"] for key, row in latest(read("quality_speed"), "task", "model").items()}
 
 
-@table("snake", csv="quality")
-def snake(read: Read) -> str:
-    digits, rows = scores_of(read, "test").get("digits", {}), {}
-    steps = {row["model"]: row["train_median"] for row in read("quality_speed", task="digits")}
-    for name, curve in (("LION-D", "LION-D♮"), ("LION-S", "LION-S♮")):
-        pair = common_seeds({x: digits.get(x, {}) for x in (name, curve)})
-        if len(pair[name]) > 1 and {name, curve} <= steps.keys():
-            gains = [b - a for a, b in zip(pair[name], pair[curve], strict=True)]
-            error = statistics.stdev(gains) / math.sqrt(len(gains))
-            rows[name] = {
-                "raster order, test %": f"{statistics.mean(pair[name]):.1f}",
-                "snake, test %": f"{statistics.mean(pair[curve]):.1f}",
-                "difference ± standard error": f"{statistics.mean(gains):.1f} ± {error:.1f}",
-                "seeds": str(len(gains)),
-                "time of a step ÷ raster": f"{steps[curve] / steps[name]:.2f}",
-            }
-    return grid(rows)
-
-
 @table(
     "initial decays",
     csv="quality",

@@ -19,7 +19,7 @@ def best_trial(rows: list[dict]) -> dict:
 @table("search", csv="search", left_out="digits")
 def search(read: Read) -> str:
     """Scores with equal steps and, where there are such trainings, with equal time."""
-    counts = defaultdict(int)
+    counts, notes = defaultdict(int), {}
     by_case = defaultdict(list)
     for row in read("search"):
         by_case[row["stage"], row["task"], row["contestant"]].append(row)
@@ -30,7 +30,9 @@ def search(read: Read) -> str:
     for stage, title in (("equal steps", "Equal steps"), ("equal time", "Equal time: as many steps as take LION's")):
         cases = {key[1:]: found for key, found in by_case.items() if key[0] == stage}
         if cases:
-            tables += [f"{title} (in brackets: steps).", score_table(cases, counts), about(cases)]
+            tables += [f"{title} (in brackets: steps).", score_table(cases, counts)]
+            notes[about(cases)] = None
+    tables += notes
     if begun := [f"{name} on {task} ({count})" for (task, name), count in counts.items() if count < TRIALS]:
         tables.append(f"Trials finished so far (of {TRIALS}) in unfinished searches: {', '.join(begun)}.")
     return "\n\n".join(tables)

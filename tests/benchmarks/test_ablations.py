@@ -106,23 +106,3 @@ def test_models_of_an_iterator_are_all_in_order():
         "Hydra",
         "Vim",
     ]
-
-
-def test_tasks_are_described_as_they_are_trained(learning):
-    """Numbers of answers that are not in the rows, and the sizes that are."""
-    quality, lra = importlib.import_module("bench_quality"), importlib.import_module("tasks.lra")
-    assert set(learning.ASKED) == set(quality.SCALES["cpu"])
-    rows = []
-    for name, experiment in quality.SCALES["cpu"].items():
-        rows.append(
-            {"task": name, "variant": None, "chance": 0.25, "parameters": 1000, "settings": experiment.settings()}
-        )
-        if name != "mlm":
-            task, answers = lra.LRA_TASKS[name](**experiment.task), learning.ASKED[name][2]
-            assert answers == (task.num_packages if name == "text" else len(task.labels))
-    other = rows[0] | {"variant": "steps=9", "settings": rows[0]["settings"].replace("steps=500", "steps=9")}
-    lines = learning.task_settings(lambda name, **values: [other, *rows]).splitlines()[2:]
-    assert lines[0] == "| mlm | masked words of docstrings | 128 | 1000 | 25.0 | 96 | 3 | 500 | 16 | 0.003 | 1,000 |"
-    tokens = {line.split(" | ")[0].strip("| "): line.split(" | ")[2] for line in lines}
-    assert tokens["digits"] == "64 patches" and tokens["scenes"] == "49 patches" and tokens["listops"] == "50"
-    assert learning.task_settings(lambda name, **values: []) == ""
