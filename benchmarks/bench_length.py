@@ -1,15 +1,13 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
-Trained on 512 tokens, tested on up to 16,384: which encoders still find what stands far above, and which use more of a
-text.
+Trained on 512 tokens, tested on up to 16,384: which encoders still find what stands far above.
 
     python benchmarks/bench_length.py                       # hours of a CPU core; goes on where it was stopped
     python benchmarks/bench_length.py --tasks definitions --models LION "LION, last layer full" --seeds 0
     python benchmarks/bench_length.py --quick               # a few steps, to see that it runs
 
-`definitions` (examples/lra/definitions.py): names get values in the first quarter of a text and are asked for in its
-last quarter. The first half of the steps has short texts, from which all models learn what is asked for in less time.
-`modules` (examples/lra/modules.py): which package is a module from, of which more and more is read?
+`definitions` (benchmarks/tasks/lra/definitions.py): names get values in the first quarter of a text and are asked for
+in its last quarter. The first stage has short texts, from which all models learn what is asked for in less time.
 
 Models with rotary positions in layers that see all tokens are tested twice, the second time with frequencies that YaRN
 (Peng et al., 2023) scales to the length of the test; nothing is trained after that. Every training is some rows of
@@ -108,9 +106,6 @@ SCALES: dict[str, dict[str, Length]] = {
                 Experiment({"length": 512} | DOCSTRINGS, CPU, steps=100, batch_size=8, learning_rate=4e-3),
             )
         ),
-        "modules": Length(
-            (Experiment({"length": 512, "num_words": 2000}, CPU, steps=300, batch_size=16, learning_rate=2e-3),)
-        ),
     },
     "gpu": {
         "definitions": Length(
@@ -120,9 +115,6 @@ SCALES: dict[str, dict[str, Length]] = {
             ),
             test_tokens=2**20,
         ),
-        "modules": Length(
-            (Experiment({"length": 512}, GPU, steps=4000, learning_rate=1e-3, examples=100_000),), test_tokens=2**20
-        ),
     },
     "quick": {
         "definitions": Length(
@@ -131,15 +123,6 @@ SCALES: dict[str, dict[str, Length]] = {
                 Experiment({"length": 128, "max_bytes": 400_000}, tiny(), steps=2, batch_size=4, examples=20),
             ),
             lengths=(128, 256),
-            test_tokens=1024,
-        ),
-        "modules": Length(
-            (
-                Experiment(
-                    {"length": 64, "num_packages": 2, "min_length": 128, "max_modules": 20}, tiny(), 2, 4, examples=20
-                ),
-            ),
-            lengths=(64, 128),
             test_tokens=1024,
         ),
     },

@@ -11,8 +11,7 @@ What every mixer learns: the same backbone, parameters, steps and data, with one
     python benchmarks/bench_quality.py --mixers retention.py --models LION-S retention    # a mixer of your own
 
 Every training is a row of `quality.csv` and is not repeated while that is there, so that a stopped run goes on where
-it was. `quality_speed.csv` has times and memory, `half_lives.csv` the decays of LION-S before and after training; both
-are of models without `--set` and `--fan_in`.
+it was. `quality_speed.csv` has times and memory of models without `--set` and `--fan_in`.
 """
 
 import argparse
@@ -49,7 +48,6 @@ from modeling_lion import (
     LionForSequenceClassification,
     LionForTokenClassification,
 )
-from modeling_lion.mixers.mixer import Mixer
 from modeling_lion.mixers.registry import MIXERS
 
 
@@ -83,7 +81,6 @@ MIXER_FILES = "LION_MIXERS"
 # What peers have in common with LION as recommended, which the models above do not have.
 AS_RECOMMENDED = {name: RECOMMENDED[name] for name in ("use_gated_mlp", "pooling")}
 TEXT_FIELDS, IMAGE_FIELDS = {"rope_parameters"}, {"patch_order"}  # models with these are for one modality
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 READ = ("input_ids", "token_type_ids", "attention_mask", "label", "labels", "special_tokens_mask")  # columns of data
 METRICS = ("validation_loss", "validation_accuracy", "test_loss", "test_accuracy", "longer_accuracy")
 
@@ -411,39 +408,6 @@ def count(name: str, config: LionConfig, data: Data, rms_norm: bool = False) -> 
     return model.num_parameters()
 
 
-@torch.no_grad()
-def half_lives(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Per layer the half-life in tokens, log ½ ÷ log λ, of every decay in a batch, `(heads, n)`; [] without decays."""
-    found, hooks = [], []
-
-    def keep(module, inputs, output):
-        log_decay = output.inputs[3].forward  # the same backward
-        if log_decay is not None:
-            log_decay = log_decay.double().cpu()
-            # From (heads,) or (batch, heads, length). λ = 1 is padding, or CLS.
-            rows = log_decay[:, None] if log_decay.dim() == 1 else log_decay.transpose(0, 1).flatten(1)
-            found.append((math.log(0.5) / rows.clamp(max=-1e-12)).masked_fill(rows == 0, math.nan))
-
-    for module in model.modules():
-        if isinstance(module, Mixer) and module.is_linear:
-            hooks.append(module.register_forward_hook(keep))
-    is_training = model.training
-    model.eval()
-    model(**{name: x.to(model.device) for name, x in batch.items() if name != "labels"})
-    model.train(is_training)
-    for hook in hooks:
-        hook.remove()
-    return found
-
-
-def quantiles(layers: list[torch.Tensor]) -> list[list[list[float]]]:
-    """The `QUANTILES` of the half-lives by layer and head."""
-    points = torch.tensor(QUANTILES, dtype=torch.float64)
-    # A layer may have millions of decays: a sample of them has the same quantiles.
-    step = lambda rows: max(1, rows.shape[1] // 100_000)
-    return [torch.nanquantile(rows[:, :: step(rows)], points, dim=1).T.tolist() for rows in layers]
-
-
 def make_trainer(
     model: torch.nn.Module, seed: int, experiment: Experiment, data: Data, output_dir: Path, **arguments
 ) -> tuple[Trainer, list[str]]:
@@ -492,13 +456,9 @@ def start(model_name: str, seed: int, experiment: Experiment, data: Data) -> tor
     return model
 
 
-def train(
-    model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path
-) -> tuple[dict, dict[str, list]]:
-    """Train one model; columns of a row come back, and `quantiles` of its half-lives before and after."""
+def train(model_name: str, seed: int, experiment: Experiment, data: Data, output_dir: Path) -> dict:
+    """Train one model; columns of a row come back."""
     model = start(model_name, seed, experiment, data)
-    batch = data.collate([data.splits["validation"][i] for i in range(min(8, len(data.splits["validation"])))])
-    before = quantiles(half_lives(model, batch))
     trainer, columns = make_trainer(model, seed, experiment, data, output_dir)
     result = trainer.train()
     row = dict.fromkeys(METRICS) | {"chance": data.chance}
@@ -508,8 +468,7 @@ def train(
         if split in data.splits.keys() - skipped:
             metrics = trainer.evaluate(data.splits[split].select_columns(columns), metric_key_prefix=split)
             row |= {name: value for name, value in metrics.items() if name in METRICS}
-    row |= {"parameters": model.num_parameters(), "train_seconds": result.metrics["train_runtime"]}
-    return row, {"before": before, "after": quantiles(half_lives(model, batch))}
+    return row | {"parameters": model.num_parameters(), "train_seconds": result.metrics["train_runtime"]}
 
 
 def make_step(model_name: str, experiment: Experiment, data: Data, mode: str) -> Callable[[], None]:
@@ -584,16 +543,7 @@ def train_once(
             raise ValueError(f"{path} is of another experiment ({found[-1]['settings']}): give another --output_dir.")
         return
     print(f"{task}, {model}, initial decays {initial_decays}, variant {variant or 'default'}, seed {seed}", flush=True)
-    row, lives = train(model, seed, experiment, data, args.cache_dir)
-    if model == "LION-S" and initial_decays == "default" and variant is None:
-        heads = [
-            {"scale": args.scale, "task": task, "model": model, "seed": seed, "when": when, "layer": i, "head": j}
-            | {f"q{round(100 * q):02}": value for q, value in zip(QUANTILES, head, strict=True)}
-            for when, layers in lives.items()
-            for i, layer in enumerate(layers)
-            for j, head in enumerate(layer)
-        ]
-        append_rows(args.output_dir / "half_lives.csv", heads)
+    row = train(model, seed, experiment, data, args.cache_dir)
     append_rows(path, [case | row | settings])
     scores = {name: round(row[name], 3) for name in METRICS if row[name] is not None}
     print(f"    {scores} in {row['train_seconds']:.0f} s", flush=True)

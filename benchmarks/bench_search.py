@@ -94,7 +94,7 @@ class Search:
 
     def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
         """Columns of the row of a training; `case` has those that tell it from others."""
-        return train(model, case["seed"], experiment, self.data, self.args.cache_dir)[0]
+        return train(model, case["seed"], experiment, self.data, self.args.cache_dir)
 
     def best(self, rows: list[dict]) -> dict:
         return best_trial(rows)

@@ -5,12 +5,11 @@ from collections import defaultdict
 
 from measure import latest
 
-from reports.cells import markdown_table, mean_std
+from reports.cells import markdown_table, mean_std, panel
 from reports.names import COLORS
 from reports.registry import Read, picture, table
 
 
-SHOWN_TASKS = ("definitions",)  # "modules" tells no encoders apart
 # In this order; colours of models that only this picture has.
 VARIANTS = {
     "LION, one key head": "#8a4fbf",
@@ -55,8 +54,6 @@ def by_length(read: Read) -> str:
     """A Markdown table for each task: accuracies of the seeds by length, a row for each model and scaling."""
     rows, tables = read("length"), []
     for task, models in accuracies(rows).items():
-        if task not in SHOWN_TASKS:
-            continue
         questions = {row["length"]: row["labels"] for row in rows if row["task"] == task}
         lengths = sorted(questions)
         lines = [["questions", "", *(f"{questions[n]:,}" for n in lengths)]]
@@ -71,32 +68,26 @@ def by_length(read: Read) -> str:
 
 @picture("accuracy_by_length")
 def draw_length(read: Read, plt):
-    """Accuracy by length, one panel for each task; of each model the longest training. `None` without rows."""
-    rows, most = read("length"), {}
+    """Accuracy by length on `definitions`, of each model the longest training; `None` without rows."""
+    rows, most = read("length", task="definitions"), {}
     for row in rows:
-        key = row["task"], row["model"]
-        most[key] = max(most.get(key, 0), row["times"])
-    longest = [row for row in rows if row["times"] == most[row["task"], row["model"]] and row["task"] in SHOWN_TASKS]
-    found = accuracies(longest)
-    if not found:
+        most[row["model"]] = max(most.get(row["model"], 0), row["times"])
+    models = accuracies([row for row in rows if row["times"] == most[row["model"]]]).get("definitions")
+    if not models:
         return None
-    figure, axes = plt.subplots(1, len(found), figsize=(1.2 + 4.9 * len(found), 4.4), squeeze=False)
-    for axis, (task, models) in zip(axes[0], found.items(), strict=True):
-        ticks = sorted({n for cells in models.values() for n in cells})
-        for (model, times, scaling), cells in models.items():
-            if {model, label(model, 1, scaling)} & {*NOT_DRAWN}:
-                continue
-            lengths = sorted(cells)
-            means = [sum(cells[n]) / len(cells[n]) for n in lengths]
-            style = "o-" if model.startswith("LION") else "s--"
-            style = style if scaling == "none" else "^:"
-            axis.semilogx(lengths, means, style, color=LINES[model], label=label(model, times, scaling))
-        axis.set(title=task, xlabel="tokens of a test (512 in training)", ylabel="test accuracy, %", ylim=(0, 103))
-        axis.set_xticks(ticks, [f"{n:,}" for n in ticks], rotation=45)
-        axis.minorticks_off()
-        axis.grid(alpha=0.25)
-    handles = {
-        text: handle for axis in axes[0] for handle, text in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, fontsize=8)
+    figure, axis = plt.subplots(figsize=(7, 4.6))
+    for (model, times, scaling), cells in models.items():
+        if {model, label(model, 1, scaling)} & {*NOT_DRAWN}:
+            continue
+        lengths = sorted(cells)
+        means = [sum(cells[n]) / len(cells[n]) for n in lengths]
+        style = "o-" if model.startswith("LION") else "s--"
+        style = style if scaling == "none" else "^:"
+        axis.semilogx(lengths, means, style, color=LINES[model], label=label(model, times, scaling))
+    questions = {row["length"]: row["labels"] for row in rows}
+    ticks = sorted(questions)
+    title = f"Trained on {ticks[0]:,} tokens: definitions found in longer texts"
+    panel(axis, title, f"tokens of a test ({questions[ticks[0]]:,} to {questions[ticks[-1]]:,} questions)", "", ticks)
+    axis.set(ylabel="definitions found, %", ylim=(0, 103))
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
     return figure

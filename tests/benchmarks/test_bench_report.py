@@ -207,8 +207,6 @@ def test_a_run_that_has_begun(report, measure, tmp_path, monkeypatch):
         rows = measure.read_rows(path)
         if path.stem in ("quality", "quality_speed"):  # seeds that no two models share
             rows = [row for row in rows if (row["model"], row.get("seed", 0)) in [("softmax", 0), ("LION-S", 1)]]
-        elif path.stem == "half_lives":
-            rows = [row for row in rows if row["seed"] == 1 and row["task"] == "mlm"]
         elif path.stem in ("kernels", "kernels_bfloat16"):
             rows = [row for row in rows if (row["length"], row["threads"], row["capability"]) == (128, 1, "AVX512")]
         elif path.stem != "published":

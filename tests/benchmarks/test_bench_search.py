@@ -91,7 +91,7 @@ def instead_of_training(bench, quality, monkeypatch):
             "chance": 0.1,
             "parameters": 1000 + 3 * len(name),
             "train_seconds": 1.0,
-        }, {}
+        }
 
     monkeypatch.setattr(bench, "train", train)
     monkeypatch.setattr(bench, "interleaved", lambda steps, repeats: {x: [len(x) / len("LION")] for x in steps})

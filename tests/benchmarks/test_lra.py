@@ -45,7 +45,6 @@ def tasks(lra, packages) -> dict:
         "recall": lra.Recall(length=24),
         "scenes": lra.Scenes(),
         "definitions": lra.Definitions(length=96, folders=FOLDERS),
-        "modules": lra.Modules(length=64, num_packages=2, min_length=200, folders=(str(packages),)),
     }
 
 
@@ -256,29 +255,6 @@ def test_definitions_are_far_above_what_asks_for_them(lra):
             lra.Definitions(**wrong)
 
 
-def test_modules_are_of_the_package_without_its_name(lra, tasks, packages):
-    from tasks.lra.modules import ids_of, modules_of
-    from tasks.lra.words import UNKNOWN_ID
-
-    task = tasks["modules"]
-    words = modules_of(task.folders, task.num_packages, task.min_length, task.max_modules)
-    assert list(words["train"]) == list(task.labels) and len(task.labels) == 2
-    assert all(len(module) >= 200 for split in ("validation", "test") for m in words[split].values() for module in m)
-    for split in lra.SPLITS:
-        for name in task.labels:
-            for module, ids in zip(words[split][name], ids_of(task)[split][name], strict=True):
-                named = [id for word, id in zip(module, ids, strict=True) if name.strip("_") in word]
-                assert set(named) <= {UNKNOWN_ID}
-    starts = {tuple(ids[: task.length].tolist()): name for name, part in ids_of(task)["test"].items() for ids in part}
-    found = rows(task, "test", task.size_of("test"))
-    assert {tuple(row["input_ids"]): task.labels[row["label"]] for row in found} == starts
-    longer = lra.Modules(length=128, num_packages=2, min_length=200, folders=(str(packages),))
-    for short, long in zip(found, rows(longer, "test", len(found)), strict=True):  # more of the same module
-        assert long["input_ids"][:64] == short["input_ids"] and long["label"] == short["label"]
-    with pytest.raises(ValueError, match="min_length"):
-        lra.Modules(num_packages=2, min_length=10**6, folders=(str(packages),)).labels  # noqa: B018
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
@@ -292,7 +268,6 @@ def test_modules_are_of_the_package_without_its_name(lra, tasks, packages):
         "recall",
         "scenes",
         "definitions",
-        "modules",
     ],
 )
 def test_examples_come_again_and_splits_do_not_overlap(lra, tasks, name):

@@ -7,7 +7,6 @@ downloads: each is generated, or uses text and images that are installed with Py
 from .definitions import Definitions
 from .digits import Digits
 from .listops import ListOps
-from .modules import Modules
 from .neighbour import Neighbour
 from .pathfinder import Pathfinder
 from .recall import Recall
@@ -18,8 +17,7 @@ from .text import Text
 
 
 LRA_TASKS: dict[str, type[Task]] = {
-    task.name: task
-    for task in (ListOps, Text, Retrieval, Pathfinder, Digits, Neighbour, Recall, Scenes, Definitions, Modules)
+    task.name: task for task in (ListOps, Text, Retrieval, Pathfinder, Digits, Neighbour, Recall, Scenes, Definitions)
 }
 
 __all__ = [
@@ -30,7 +28,6 @@ __all__ = [
     "Definitions",
     "Digits",
     "ListOps",
-    "Modules",
     "Neighbour",
     "Pathfinder",
     "Recall",
