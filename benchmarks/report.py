@@ -7,8 +7,8 @@ The tables of docs/benchmarks/ and docs/research/ablations.md, and their picture
 
 Every benchmark does this when it ends. The text of these pages is written by hand; what stands between
 `<!-- begin: NAME -->` and `<!-- end -->` is made by the function that `reports/` registers under that name. Our pages
-show at most ten rows of a table and link to its CSV file. Your own pages have all rows, and the pictures, of your
-folder under the same headings, without the text, which is about ours.
+show at most ten rows of a table, without some columns, and link to its CSV file. Your own pages have the whole tables,
+and the pictures, of your folder under the same headings, without the text, which is about ours.
 """
 
 import argparse

@@ -54,7 +54,7 @@ def scores_beside_softmax(read: Read) -> dict[str, dict[str, list[float]]]:
     return {task: common_seeds(models) for task, models in scores_of(read, "test").items() if "softmax" in models}
 
 
-@table("scores", csv="quality", shown=r"^\| (?!most frequent|.*♮)", left_out="digits")
+@table("scores", csv=("quality", "quality_speed"), shown=r"^\| (?!most frequent|.*♮)", left_out="digits")
 def scores(read: Read) -> str:
     rows, cells = defaultdict(dict), []
     found = scores_beside_softmax(read)

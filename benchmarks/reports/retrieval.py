@@ -38,13 +38,13 @@ def retrieval_table(rows: list[dict]) -> str:
     table = defaultdict(dict)
     for name, parts in by_method.items():
         for row in parts:
-            column = f"nDCG@10, {row['min_tokens']:,}–{row['max_tokens']:,} tokens ({row['documents']})"
+            column = f"{row['min_tokens']:,}–{row['max_tokens']:,} tokens ({row['documents']})"
             table[name][column] = f"{row['ndcg']:.2f} ± {row['ndcg_error']:.2f}"
         count, seconds = (sum(row[column] for row in parts) for column in ("documents", "seconds"))
         table[name]["all"] = all_ranges(parts)
         table[name]["documents per second"] = f"{count / seconds:.2f}"
         table[name]["memory beyond the model, GiB"] = f"{max(row['memory_bytes'] for row in parts) / 2**30:.2f}"
-    return grid(table)
+    return grid(table, "nDCG@10")
 
 
 def all_ranges(parts: list[dict]) -> str:

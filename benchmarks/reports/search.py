@@ -16,7 +16,7 @@ def best_trial(rows: list[dict]) -> dict:
     return min(rows, key=lambda row: (0 if is_mlm else -row["validation_accuracy"], row["validation_loss"]))
 
 
-@table("search", csv="search", left_out="digits")
+@table("search", csv=("search", "search_speed"), left_out="digits")
 def search(read: Read) -> str:
     """Scores with equal steps and, where there are such trainings, with equal time."""
     counts, notes = defaultdict(int), {}
