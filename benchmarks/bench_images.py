@@ -56,7 +56,9 @@ SCALES = {
         "7x7": Experiment({}, sizes(96, 4, 4, patch_size=4), **SMALL),
         "14x14": Experiment({}, sizes(96, 4, 4, patch_size=2), **SMALL),
     },
-    "gpu": {"14x14": Experiment({"augmented": True}, VIT_TI, 2_140, batch_size=512, learning_rate=5e-4, examples=55_000)},
+    "gpu": {
+        "14x14": Experiment({"augmented": True}, VIT_TI, 2_140, batch_size=512, learning_rate=5e-4, examples=55_000)
+    },
     "quick": {"7x7": Experiment({}, sizes(32, 2, 4, intermediate_size=256, patch_size=4), 3, batch_size=8)},
 }
 
