@@ -35,7 +35,7 @@ from peers.auto_classes import peer_class
 from peers.mamba import MAMBA_PEERS, BidirectionalMamba
 from report import write_pages
 from reports.names import COLORS
-from script_tools.tables import find_texts
+from script_tools.data_files import find_texts
 from script_tools.training import accuracy
 from tasks.lra import LRA_TASKS, NO_LABEL, PAD_ID, Task, load_task
 from tokenization_lion import LionTokenizer

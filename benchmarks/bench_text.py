@@ -2,7 +2,7 @@
 """
 The paper's road for texts, in small: masked language modeling of manuals, then fine-tuning on labels that people gave.
 
-    python benchmarks/bench_text.py                # a day or more of a CPU core; it goes on if stopped
+    python benchmarks/bench_text.py                # ten hours of a CPU core; it goes on if stopped
     python benchmarks/bench_text.py --tasks mlm section --contestants softmax LION
     python benchmarks/bench_text.py --scale gpu    # BERT-small's sizes
     python benchmarks/bench_text.py --mixers retention.py
@@ -50,17 +50,15 @@ METRICS = {
     "sentiment": "pearson",
     "documents": "accuracy",
 }
-CPU, GPU, QUICK = sizes(128, 4, 4), sizes(512, 8, 8), sizes(32, 2, 4, intermediate_size=256)
+CPU, GPU, QUICK = sizes(96, 3, 4), sizes(512, 8, 8), sizes(32, 2, 4, intermediate_size=256)
 # `length`: tokens of a text; `vocab_size`: of the tokenizer.
 SCALES = {
     "cpu": {
-        "mlm": Experiment(
-            {"length": 512, "vocab_size": 4_000, "evaluated": 1_000}, CPU, 1_000, 8, 1e-3, examples=10**6
-        ),
-        "section": Experiment({"length": 128, "evaluated": 3_000}, CPU, 400, 32, 5e-4),
-        "facets": Experiment({"length": 128, "evaluated": 3_000}, CPU, 400, 32, 5e-4),
-        "sentiment": Experiment({"length": 64, "evaluated": 3_000}, CPU, 600, 32, 5e-4),
-        "documents": Experiment({"length": 512, "evaluated": 3_000}, CPU, 300, 8, 5e-4),
+        "mlm": Experiment({"length": 512, "vocab_size": 4_000, "evaluated": 300}, CPU, 500, 8, 1e-3, examples=10**6),
+        "section": Experiment({"length": 128, "evaluated": 3_000}, CPU, 300, 32, 5e-4),
+        "facets": Experiment({"length": 128, "evaluated": 3_000}, CPU, 300, 32, 5e-4),
+        "sentiment": Experiment({"length": 64, "evaluated": 3_000}, CPU, 400, 32, 5e-4),
+        "documents": Experiment({"length": 512, "evaluated": 3_000}, CPU, 200, 8, 5e-4),
     },
     "gpu": {
         "mlm": Experiment(

@@ -162,9 +162,9 @@ def gpu(device: str = "cuda") -> dict[str, str | None]:
     if device == REHEARSAL:
         return {"gpu": REHEARSAL, "tiles_measured_on": None}
     from modeling_lion.triton import config as triton_config
-    from modeling_lion.triton import plan as triton_plan
+    from modeling_lion.triton import launch_options
 
-    tiles = triton_plan.architecture(torch.device("cuda", 0)), 16, 64
+    tiles = launch_options.architecture(torch.device("cuda", 0)), 16, 64
     return {"gpu": torch.cuda.get_device_name(), "tiles_measured_on": triton_config.MEASURED.get(tiles)}
 
 

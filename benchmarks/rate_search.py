@@ -1,8 +1,8 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 The protocol of bench_images.py and bench_text.py: all models have one shape and one recipe, and the learning rate
-alone is searched, as much for each. The rates are those of `trials.RATES`, tried with one seed and chosen by the
-validation split; three other seeds of the choice count. Otherwise it is that of bench_search.py, with softmax
+is searched, as much for each, and for images the range of initial weights. Trials have one seed, and the validation
+split chooses; three other seeds of the choice count. Otherwise it is that of bench_search.py, with softmax
 attention, the Transformer, as the model whose time all others have where time is equal.
 """
 
@@ -26,23 +26,25 @@ class RateSearch(Search):
     The protocol for one task; `Search` has its arguments.
 
     Attributes:
-        own: by contestant, fields of its configuration that differ from its entry in `bench_quality.MODELS`.
+        variants: by contestant, its entry in `bench_quality.MODELS` and the fields of its configuration that differ.
         program: of the command of a row.
     """
 
     time_of = TRANSFORMER
-    own: dict[str, dict] = {}
+    variants: dict[str, tuple[str, dict]] = {}
     program = ""
 
     def trials(self, contestant: str) -> list[dict]:
         return list(RATES)
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
-        rate = self.experiment.learning_rate * self.trials(contestant)[number].get("rate", 1.0)
-        return contestant, replace(self.experiment, learning_rate=rate, variant=self.own.get(contestant, {}))
+        trial = dict(self.trials(contestant)[number])
+        rate = self.experiment.learning_rate * trial.pop("rate", 1.0)
+        model, fields = self.variants.get(contestant, (contestant, {}))
+        return model, replace(self.experiment, learning_rate=rate, variant=fields | trial)
 
     def fit(self, case: dict, model: str, experiment: Experiment) -> dict:
-        options = f"--scale {self.args.scale} --tasks {self.task} --contestants {model!r}"
+        options = f"--scale {self.args.scale} --tasks {self.task} --contestants {case['contestant']!r}"
         command = f"python benchmarks/{self.program} {options}"
         return {"command": command} | self.columns(case, model, experiment)
 

@@ -46,7 +46,7 @@ from triton.testing import do_bench
 
 from modeling_lion.triton import config as triton_config
 from modeling_lion.triton import launch as triton_launch
-from modeling_lion.triton import plan as triton_plan
+from modeling_lion.triton import launch_options
 
 
 FILE = Path(triton_config.__file__)
@@ -147,13 +147,13 @@ def launches_of(form: str, mixer: str, dim: int, dtype: str, architecture: str) 
         suffixes = [f"_{x.lower()}" for x in ("ADJOINT", "BACKWARD") if options.get(x)]
         launches["".join([kernel.fn.__name__, *suffixes])] = kernel, args, options
 
-    before, triton_plan.architecture = triton_plan.architecture, lambda device: architecture
+    before, launch_options.architecture = launch_options.architecture, lambda device: architecture
     try:
         with launching(record):
             # The full form is for short sequences; this length divides nothing.
             run_passes(form, make_inputs(mixer, 509 if form.startswith("parallel") else LENGTH, dim, DTYPES[dtype]))
     finally:
-        triton_plan.architecture = before
+        launch_options.architecture = before
     return launches
 
 
@@ -262,9 +262,9 @@ def kernel_seconds(kernel: str, form: str, inputs: list) -> float:
     launches = []
 
     def record(function, programs, *args, **options):
-        triton_plan.launch(function, programs, *args, **options)
+        launch_options.launch(function, programs, *args, **options)
         if function.fn.__name__ == KERNELS[kernel]:
-            launches.append(partial(triton_plan.launch, function, programs, *args, **options))
+            launches.append(partial(launch_options.launch, function, programs, *args, **options))
 
     with launching(record):
         run_passes(form, inputs)
@@ -388,7 +388,7 @@ def rehearse() -> str:
     }
     make_inputs = partial(lambda make, *args: make(*args[:4]), make_inputs)
     seconds = lambda function: 1.0
-    triton_plan.launch = lambda *args, **options: None
+    launch_options.launch = lambda *args, **options: None
     return "sm_90"
 
 
@@ -410,7 +410,7 @@ def main() -> None:
     if arguments.rehearse:
         architecture, gpu = rehearse(), REHEARSAL
     elif torch.cuda.is_available():
-        architecture = triton_plan.architecture(torch.device("cuda", torch.cuda.current_device()))
+        architecture = launch_options.architecture(torch.device("cuda", torch.cuda.current_device()))
         gpu = torch.cuda.get_device_name()
     else:
         raise SystemExit("There is no GPU to measure on.")

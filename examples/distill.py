@@ -46,7 +46,7 @@ from scipy.io import wavfile
 from scipy.stats import spearmanr
 from script_tools.arguments import parse_arguments
 from script_tools.checkpoints import find_checkpoint
-from script_tools.tables import check_files, load_files
+from script_tools.data_files import check_files, load_files
 from script_tools.training import save_metrics, train
 from torch import Tensor, nn
 from torch.nn import functional as F

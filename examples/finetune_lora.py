@@ -17,7 +17,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from script_tools.arguments import parse_arguments
 from script_tools.checkpoints import asked_checkpoint
 from script_tools.class_names import has_fractions, in_order, label_names
-from script_tools.tables import TEXT_FILES_HELP, load_texts
+from script_tools.data_files import TEXT_FILES_HELP, load_texts
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,

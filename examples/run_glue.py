@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from datasets import Dataset, List, load_dataset
 from scipy.stats import pearsonr, spearmanr
-from script_tools import arguments, class_names, models, tables, training
+from script_tools import arguments, class_names, data_files, models, training
 from script_tools.arguments import option
 from sklearn.metrics import f1_score, matthews_corrcoef
 from transformers import AutoModelForSequenceClassification, EvalPrediction, Trainer, TrainingArguments
@@ -81,7 +81,7 @@ class GlueArguments(arguments.FileArguments):
     task_name: str | None = option("A task of GLUE. Not given: inferred from the columns.", choices=list(GLUE_TASKS))
     text_columns: list[str] | None = option("The column of the texts, or the two of pairs, in data of your own.")
     label_column: str = option("The column of the labels, in data of your own.", "label")
-    text_files: str | None = option(tables.TEXT_FILES_HELP)
+    text_files: str | None = option(data_files.TEXT_FILES_HELP)
     max_seq_length: int | None = option(
         "Tokens per example; the rest is cut off. Not given: as many as this script trained the model with, or the "
         "context length of another model."
@@ -102,10 +102,10 @@ def load_data(setup: training.Setup) -> dict[str, Dataset]:
     """The splits that are needed, of files, or of the benchmark if there are none to train on or evaluate."""
     glue_args, training_args, cache_dir = setup.data_args, setup.training_args, setup.model_args.cache_dir
     needed, datasets = [*arguments.needed_splits(training_args)], {}
-    files = tables.check_files({split: getattr(glue_args, f"{split}_file") for split in needed}, tables.TABLES)
+    files = data_files.check_files({split: getattr(glue_args, f"{split}_file") for split in needed}, data_files.TABLES)
     for split, file in files.items():
         columns = () if split == "predict" else (glue_args.label_column,)
-        datasets |= tables.load_files({split: file}, columns, cache_dir=cache_dir)
+        datasets |= data_files.load_files({split: file}, columns, cache_dir=cache_dir)
         if columns and columns != ("label",):
             other = [name for name in datasets[split].column_names if name == "label"]
             datasets[split] = datasets[split].remove_columns(other).rename_column(*columns, "label")
@@ -221,7 +221,7 @@ def main(args: list[str] | None = None) -> Trainer:
         split, first = next(iter(datasets.items()))
         pairs = [kind.columns for kind in GLUE_TASKS.values() if len(kind.columns) == 2]
         how = ", or two for pairs, in --text_columns"
-        texts = tables.find_texts(first, names[split], glue_args.text_columns, pairs, how)
+        texts = data_files.find_texts(first, names[split], glue_args.text_columns, pairs, how)
         task = find_task(setup, first, texts, names[split])
         print(f"Reading {' and '.join(texts)}: {task.problem_type.replace('_', ' ')} {', '.join(task.labels)}".strip())
     if training_args.label_smoothing_factor and task.problem_type != "single_label_classification":
@@ -236,12 +236,12 @@ def main(args: list[str] | None = None) -> Trainer:
     known = [class_names.class_name(name) for name in config.id2label.values()]
     numbers, to_label = [known.index(class_names.class_name(name)) for name in order], datasets.get("predict")
     for split, dataset in datasets.items():
-        tables.check_texts(dataset, task.columns, names[split])
+        data_files.check_texts(dataset, task.columns, names[split])
         if split != "predict":
             has_numbers = not (is_own and is_train)
             dataset = number_labels(dataset, task, numbers, len(known), names[split], has_numbers)
         if files[split]:
-            dataset = tables.read_text_files(dataset, task.columns, names[split], glue_args.text_files)
+            dataset = data_files.read_text_files(dataset, task.columns, names[split], glue_args.text_files)
         datasets[split] = dataset
     task = replace(task, labels=tuple(config.id2label.values()) if task.labels else ())
     if is_train or training_args.do_eval:  # else the model knows

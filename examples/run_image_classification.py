@@ -19,7 +19,7 @@ import torch
 from datasets import ClassLabel, Dataset, load_dataset
 from datasets import Image as ImageColumn
 from PIL import Image
-from script_tools import arguments, class_names, image_files, models, tables, training
+from script_tools import arguments, class_names, data_files, image_files, models, training
 from script_tools.arguments import option
 from transformers import AutoModelForImageClassification, Trainer, TrainingArguments
 
@@ -62,7 +62,7 @@ def load_images(setup: training.Setup) -> dict[str, Dataset]:
         datasets = {x: image_files.read_class_folders(Path(folder)) for x, folder in folders.items() if folder}
     datasets = {split: datasets[split] for split in ("train", "validation") if split in datasets}
     for split, dataset in datasets.items():
-        tables.check_columns(dataset, (image, label), f"The {split} data", has_values=False)
+        data_files.check_columns(dataset, (image, label), f"The {split} data", has_values=False)
         class_names.label_names(dataset, label, f"The {split} data")
         if not isinstance(dataset.features[label], ClassLabel):
             datasets[split] = dataset.class_encode_column(label)
@@ -70,7 +70,7 @@ def load_images(setup: training.Setup) -> dict[str, Dataset]:
         share, seed = data_args.train_val_split, training_args.seed
         parts = datasets["train"].train_test_split(share, seed=seed, stratify_by_column=label)
         datasets["train"], datasets["validation"] = parts["train"], parts["test"]
-    return tables.needed_only(datasets, training_args)
+    return data_files.needed_only(datasets, training_args)
 
 
 class PixelValues:

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import torch
 from datasets import Dataset, IterableDataset, load_dataset
-from script_tools import arguments, models, tables, training
+from script_tools import arguments, data_files, models, training
 from script_tools.arguments import option
 from tokenization_lion import LionTokenizer
 from torch.utils.data import DataLoader
@@ -41,7 +41,7 @@ class MlmModelArguments(arguments.ModelArguments):
 
 @dataclass
 class DataTrainingArguments(arguments.HubArguments):
-    train_file: str | None = option(f"Training text: {', '.join(tables.FILE_TYPES)}.")
+    train_file: str | None = option(f"Training text: {', '.join(data_files.FILE_TYPES)}.")
     validation_file: str | None = option("Validation text.")
     validation_split_percentage: int = option("Without validation data: this first share of the training data.", 5)
     streaming: bool = option("Read the data while training. Needs --max_steps.", False)
@@ -54,7 +54,7 @@ class DataTrainingArguments(arguments.HubArguments):
     mlm_probability: float = option("Share of the tokens to mask.", 0.15)
 
     def files(self) -> dict[str, str]:
-        return tables.check_files({"train": self.train_file, "validation": self.validation_file})
+        return data_files.check_files({"train": self.train_file, "validation": self.validation_file})
 
     def check(self, model_args: MlmModelArguments, training_args: TrainingArguments) -> None:
         files, share = self.files(), self.validation_split_percentage
@@ -120,7 +120,7 @@ def load_texts(data_args: DataTrainingArguments, training_args: TrainingArgument
     if data_args.dataset_name is not None:
         datasets = load_dataset(data_args.dataset_name, data_args.dataset_config_name, **options)
     else:
-        datasets = tables.load_files(data_args.files(), **options)
+        datasets = data_files.load_files(data_args.files(), **options)
     if training_args.do_eval and "validation" not in datasets:
         if data_args.streaming:
             raise ValueError("Streamed data cannot be split: give --validation_file, or drop --do_eval.")
@@ -129,7 +129,7 @@ def load_texts(data_args: DataTrainingArguments, training_args: TrainingArgument
         if not 0 < count < len(rows):
             raise ValueError(f"The data has {len(rows)} rows, too few to split some off: give --validation_file.")
         datasets["validation"], datasets["train"] = rows.select(range(count)), rows.select(range(count, len(rows)))
-    return tables.needed_only(datasets, training_args)
+    return data_files.needed_only(datasets, training_args)
 
 
 def load_tokenizer(setup: training.Setup, datasets: dict[str, Dataset | IterableDataset]):
@@ -164,7 +164,7 @@ def load_tokenizer(setup: training.Setup, datasets: dict[str, Dataset | Iterable
 
 def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionTokenizer:
     """A tokenizer of the texts of a dataset, with at most `vocab_size` entries."""
-    (column,) = tables.find_texts(dataset, "The data")
+    (column,) = data_files.find_texts(dataset, "The data")
     texts = (example[column] for example in dataset)
     longest = models.longest_text(config)
     limit = {} if longest is None else {"model_max_length": longest}
@@ -173,7 +173,7 @@ def train_tokenizer(dataset, config: PreTrainedConfig, vocab_size: int) -> LionT
 
 def tokenize(dataset, tokenizer, data_args: DataTrainingArguments, length: int, training_args: TrainingArguments):
     """Sequences of `input_ids` of at most `length` tokens."""
-    (column,) = tables.find_texts(dataset, "The data")
+    (column,) = data_files.find_texts(dataset, "The data")
     options = {"batched": True, "remove_columns": dataset.column_names or list(next(iter(dataset)))}
     if not isinstance(dataset, IterableDataset):
         options["num_proc"] = data_args.preprocessing_num_workers

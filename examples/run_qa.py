@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
-from script_tools import arguments, models, tables, training
+from script_tools import arguments, data_files, models, training
 from script_tools.arguments import option
 from transformers import (
     AutoModelForQuestionAnswering,
@@ -31,7 +31,9 @@ from transformers import (
 )
 
 
-TYPES = tuple(name for name in tables.TABLES if tables.FILE_TYPES[name] != "csv")  # a cell of .csv holds no list
+TYPES = tuple(
+    name for name in data_files.TABLES if data_files.FILE_TYPES[name] != "csv"
+)  # a cell of .csv holds no list
 KINDS = {list: "a list", str: "a text", int: "a whole number"}  # of values in files
 NO_ANSWER = 0  # the token to which both ends of no answer point: [CLS]
 POSITIONS = ("start_positions", "end_positions")  # the labels
@@ -85,9 +87,9 @@ def squad_rows(data: list, name: str) -> Iterator[tuple[str, dict]]:
 def load_rows(file: str, name: str, split: str, cache_dir: str | None) -> Iterator[tuple[str, dict]]:
     """The rows of a file, each with its place; a ValueError if it cannot be read."""
     if Path(file).suffix == ".parquet":
-        rows = tables.load_files({split: file}, cache_dir=cache_dir)[split]
+        rows = data_files.load_files({split: file}, cache_dir=cache_dir)[split]
     else:
-        rows = tables.read_json(file, name)
+        rows = data_files.read_json(file, name)
     if isinstance(rows, dict) and isinstance(data := rows.get("data"), list):
         is_table = bool(data) and isinstance(data[0], dict) and "question" in data[0]
         yield from ((f"{name}: data[{n}]", row) for n, row in enumerate(data)) if is_table else squad_rows(data, name)
@@ -336,7 +338,7 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     setup = training.start(QaArguments, args)
     model_args, qa_args, training_args, config, checkpoint = setup
-    files = tables.needed_files(qa_args, training_args, TYPES)
+    files = data_files.needed_files(qa_args, training_args, TYPES)
     questions = load_questions(files, qa_args.version_2_with_negative, model_args.cache_dir)
     questions = {split: qa_args.limit(split, rows) for split, rows in questions.items()}
     tokenizer, longest = models.load_tokenizer(model_args), models.longest_text(config)

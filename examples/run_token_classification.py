@@ -18,14 +18,17 @@ from pathlib import Path
 import numpy as np
 import torch
 from datasets import Dataset, List
-from script_tools import arguments, class_names, models, tables, training
+from script_tools import arguments, class_names, data_files, models, training
 from script_tools.arguments import option
 from sklearn.metrics import f1_score
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, EvalPrediction, Trainer
 
 
 CONLL = (".conll", ".bio", ".iob2", ".tsv", ".txt")
-TYPES = (*CONLL, *(name for name in tables.TABLES if tables.FILE_TYPES[name] != "csv"))  # a cell of .csv holds no list
+TYPES = (
+    *CONLL,
+    *(name for name in data_files.TABLES if data_files.FILE_TYPES[name] != "csv"),
+)  # a cell of .csv holds no list
 BIO = re.compile(r"O|[BI]-.+")
 IGNORED = -100  # the label of what is no first piece of a word
 
@@ -115,7 +118,7 @@ def load_sentences(files: dict[str, str], cache_dir: str | None) -> dict[str, li
         if Path(file).suffix in CONLL:
             sentences[split] = list(read_conll(file, name, has_tags))
         else:
-            dataset = tables.load_files({split: file}, cache_dir=cache_dir)[split]
+            dataset = data_files.load_files({split: file}, cache_dir=cache_dir)[split]
             sentences[split] = list(read_table(dataset, name, has_tags))
         if not sentences[split]:
             raise ValueError(f"{name} has no sentences: give a file that has some.")
@@ -243,7 +246,7 @@ def main(args: list[str] | None = None) -> Trainer:
     """Run with these arguments, or those of the command line; returns the Trainer."""
     setup = training.start(TokenArguments, args)
     model_args, token_args, training_args, config, checkpoint = setup
-    files = tables.needed_files(token_args, training_args, TYPES)
+    files = data_files.needed_files(token_args, training_args, TYPES)
     sentences = load_sentences(files, model_args.cache_dir)
     sentences = {split: token_args.limit(split, rows) for split, rows in sentences.items()}
     if training_args.do_train:

@@ -14,7 +14,7 @@ SentenceTransformerTrainingArguments works.
 from dataclasses import MISSING, dataclass
 
 import script_tools  # noqa: F401 (before transformers, which it makes quiet)
-from script_tools import checkpoints, tables
+from script_tools import checkpoints, data_files
 from script_tools.arguments import option, parse_arguments
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer import losses
@@ -28,7 +28,7 @@ import modeling_lion  # noqa: F401  (the Auto classes know LION from here on)
 class EncoderArguments:
     model: str = option("Folder or Hub name of a saved LION for text, with its tokenizer.", MISSING)
     train_file: str = option('A table (.csv, .json, .jsonl, .parquet) with "anchor" and "positive".', MISSING)
-    text_files: str | None = option(tables.TEXT_FILES_HELP)
+    text_files: str | None = option(data_files.TEXT_FILES_HELP)
     pooling: str = option("How tokens become a vector.", "mean", choices=["mean", "cls"])
     max_seq_length: int | None = option("Tokens of a text; the rest is cut off. Not given: all that the model reads.")
     mini_batch_size: int | None = option(
@@ -49,7 +49,7 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     """Run with these arguments, or those of the command line; returns the encoder."""
     encoder_args, training_args = parse_arguments((EncoderArguments, SentenceTransformerTrainingArguments), args)
     columns = ("anchor", "positive")
-    pairs = tables.load_texts(encoder_args.train_file, columns, (), encoder_args.text_files)
+    pairs = data_files.load_texts(encoder_args.train_file, columns, (), encoder_args.text_files)
     if len(pairs) < 2:
         raise ValueError(f"--train_file {encoder_args.train_file} has 1 pair: give more; one of ten is held out.")
     pairs = pairs.train_test_split(0.1, seed=training_args.seed)

@@ -54,7 +54,7 @@ def unpadded_positions(is_real: Tensor, cu_seqlens: Tensor | None) -> Tensor:
     """
     The index that each token moves to, `(batch, length)`, int64, so that the real tokens of every sequence are
     contiguous and padding between them follows them. In this order, windows and convolutions, which see a few
-    neighbours, treat a padded token as absent. Without gaps all tokens keep their place, so that a graph, which cannot
+    neighbours, treat a padded token as absent. Without inner padding all tokens stay, so that a graph, which cannot
     read the mask, gives padded tokens the same outputs. Arguments as in `may_have_inner_padding`.
     """
     length = is_real.shape[1]

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from ..attention.plan import CallPlan
-from .boundary_taps import BoundaryTaps
+from .conv_borders import ConvBorders
 from .halo import WithHalo
 from .tiles import ALL_TOKENS, TokenTile, cut_into_tiles, in_tiles
 from .unpadded import Unpadded
@@ -39,7 +39,7 @@ class Layout:
             frequencies depend on it (`LionConfig.scales_with_length`).
         rotary_tables: cosines and sines by layer type (layout/rotary.py); empty without rotary positions.
         masks: attention masks of softmax mixers by layer type (`SoftmaxMixer.layer_mask`).
-        boundary_taps: for short convolutions at borders inside rows; `None` if there are none.
+        conv_borders: for short convolutions at borders inside rows; `None` if there are none.
         unpadded: for short convolutions, with padding between real tokens; `None` without such padding.
         has_tiles: whether to compute token by token in tiles (layout/tiles.py).
         plan: what attention of all layers shares (attention/plan.py); `None` if the layout is not of one call.
@@ -50,7 +50,7 @@ class Layout:
     sequence_lengths: Tensor | None = None
     rotary_tables: dict[str, PositionEmbeddings] = field(default_factory=dict)
     masks: dict[str, Any] = field(default_factory=dict)
-    boundary_taps: BoundaryTaps | None = None
+    conv_borders: ConvBorders | None = None
     unpadded: Unpadded | None = None
     has_tiles: bool = False
     plan: CallPlan | None = None

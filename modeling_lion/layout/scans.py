@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig
 
 from ..attention.decay import LogDecay, is_per_head
 from ..attention.numerics import normalize, without_autocast
-from .boundary_taps import BoundaryTaps
+from .conv_borders import ConvBorders
 from .layout import Layout
 from .unpadded import Unpadded
 
@@ -82,7 +82,7 @@ def image_layout(
         unpadded = Unpadded.for_convolutions(config, is_real, borders)
     return ImageLayout(
         is_real,
-        boundary_taps=BoundaryTaps.of(config, hidden_states, None),
+        conv_borders=ConvBorders.of(config, hidden_states, None),
         unpadded=unpadded,
         scans=scans,
     )

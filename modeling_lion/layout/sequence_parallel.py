@@ -37,13 +37,13 @@ class SharedLayout(Layout):
         group: the processes, in the order of their segments.
         counts: number of real tokens of each row in each segment, `(num_segments, batch)`, int64.
         lengths: number of tokens of each segment, with padding.
-        has_gaps: whether there is padding between real tokens of a sequence.
+        has_inner_padding: whether there is padding between real tokens of a sequence.
     """
 
     group: "dist.ProcessGroup | None" = None
     counts: Tensor | None = None
     lengths: tuple[int, ...] = ()
-    has_gaps: bool = False
+    has_inner_padding: bool = False
 
     is_segment = True
 
@@ -102,7 +102,7 @@ class SharedLayout(Layout):
 
     def halo(self, hidden_states: Tensor, is_real: Tensor | None, radius: int) -> Halo | None:
         """
-        The halo of this segment, `radius` tokens on both sides, the nearest real ones if there are gaps;
+        The halo of this segment, `radius` tokens on both sides, the nearest real ones if there is inner padding;
         differentiable. `None` for a radius of 0.
         """
         if radius == 0:
@@ -122,18 +122,18 @@ class SharedLayout(Layout):
         after = self.first(torch.cat((none, *after), dim=1), radius)
         near = torch.cat((before, after), dim=1)[..., -1] != 0
         before, after = (x[..., :-1].to(hidden_states.dtype) for x in (before, after))
-        return Halo(before, after, near, self.has_gaps)
+        return Halo(before, after, near, self.has_inner_padding)
 
     def first(self, marked: Tensor, count: int) -> Tensor:
         """At most `count` tokens nearest to the start of `(batch, tokens, channels)`; see `last`."""
-        return real_in_front(marked)[:, :count] if self.has_gaps else marked[:, :count]
+        return real_in_front(marked)[:, :count] if self.has_inner_padding else marked[:, :count]
 
     def last(self, marked: Tensor, count: int) -> Tensor:
         """
-        At most `count` tokens nearest to the end, in order; if there are gaps, real tokens are preferred. The last
+        At most `count` tokens nearest to the end, in order; with inner padding, real tokens are preferred. The last
         channel is 1 for real tokens, 0 for padding.
         """
-        return real_in_front(marked.flip(1))[:, :count].flip(1) if self.has_gaps else marked[:, -count:]
+        return real_in_front(marked.flip(1))[:, :count].flip(1) if self.has_inner_padding else marked[:, -count:]
 
     def exchange(self, sent: BorderStates) -> BorderStates:
         """The states that this segment receives, after it sent its own; differentiable."""
@@ -180,14 +180,14 @@ def shared_layout(
     real = real if layout.is_real is None else layout.is_real
     spans = span_of_real_tokens(real, sum(lengths[: dist.get_rank(group)]))
     begin, end, counts = gather(torch.stack(spans), group).unbind(1)
-    has_gaps = bool((end.amax(0) - begin.amin(0) > counts.sum(0)).any())
-    if has_gaps and config.has_windows:
+    has_inner_padding = bool((end.amax(0) - begin.amin(0) > counts.sum(0)).any())
+    if has_inner_padding and config.has_windows:
         raise ValueError(
             "`attention_mask` has padding between real tokens: where processes share a sequence, a layer with a "
             "window (`layer_types`, 'sliding_attention', or `local_window`) takes texts that are padded at their ends "
             "only."
         )
-    options = {"group": group, "counts": counts, "lengths": tuple(lengths), "has_gaps": has_gaps}
+    options = {"group": group, "counts": counts, "lengths": tuple(lengths), "has_inner_padding": has_inner_padding}
     shared = SharedLayout(layout.is_real, layout.position_ids, **options)
     if position_ids is None:
         shared.position_ids = shared.position_ids + shared.tokens_before()

@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig
 
 from ..attention.packing import check_borders, sequence_of_each_token
 from ..attention.tracing import is_readable
-from .boundary_taps import BoundaryTaps
+from .conv_borders import ConvBorders
 from .input_checks import check_shape
 from .layout import Layout, PackedLayout
 from .unpadded import Unpadded
@@ -44,7 +44,7 @@ def text_layout(
         options["sequence_lengths"] = sequence_lengths(position_ids, is_real, cu_seqlens)
     if cu_seqlens is None:
         return Layout(is_real, position_ids, **options)
-    options["boundary_taps"] = BoundaryTaps.of(config, inputs, cu_seqlens)
+    options["conv_borders"] = ConvBorders.of(config, inputs, cu_seqlens)
     return PackedLayout(is_real, position_ids, cu_seqlens=cu_seqlens, **options)
 
 

@@ -16,7 +16,7 @@ from ..attention.implementation_names import FORMS
 from ..attention.lion_attention import lion_attention
 from ..attention.numerics import without_autocast
 from ..attention.plan import CallPlan, planned
-from ..layout.boundary_taps import BoundaryTaps
+from ..layout.conv_borders import ConvBorders
 from ..layout.halo import WithHalo, reach_of
 from ..layout.layout import Layout, PositionEmbeddings
 from ..layout.rotary import rotate
@@ -132,10 +132,10 @@ class LinearMixer(Mixer):
         tables = layout.rotary_tables.get(self.layer_type)
         has_order = self.q_conv is not None and tokens.unpadded is not None  # which knows no tiles
         if has_order or not layout.has_tiles:
-            return self.features_of(tokens, layout.boundary_taps, tables, layout.plan)
+            return self.features_of(tokens, layout.conv_borders, tables, layout.plan)
 
         def of_tile(tile: TokenTile) -> list[Tensor]:
-            some, borders = tokens.tile(tile, self.config.conv_kernel // 2), layout.boundary_taps
+            some, borders = tokens.tile(tile, self.config.conv_kernel // 2), layout.conv_borders
             if borders is not None:
                 borders = borders.between(tile.first - some.before, tile.end + some.after)
             return self.features_of(some, borders, tile.of_tables(tables), layout.plan)
@@ -145,7 +145,7 @@ class LinearMixer(Mixer):
     def features_of(
         self,
         around: WithHalo,
-        boundary_taps: BoundaryTaps | None,
+        conv_borders: ConvBorders | None,
         tables: PositionEmbeddings | None,
         plan: CallPlan | None,
     ) -> list[Tensor]:
@@ -163,7 +163,7 @@ class LinearMixer(Mixer):
                 if is_real is not None:
                     query, key, value = (absent(x, is_real) for x in (query, key, value))
                 # By name, since hooks expect positional arguments to be tensors.
-                options = {"borders": boundary_taps}
+                options = {"borders": conv_borders}
                 if {*map(type, (self.q_conv, self.k_conv, self.v_conv))} == {ShortConv}:  # others may wrap one
                     options["fused"] = planned(plan, fused_convolution, query)
                 query, key = self.q_conv(query, **options), self.k_conv(key, **options)

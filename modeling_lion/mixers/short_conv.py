@@ -21,7 +21,7 @@ from transformers import initialization as init
 from ..attention.custom_operator import NAMESPACE, Operator
 from ..attention.numerics import has_native_product, without_autocast
 from ..attention.tracing import allows_custom_op
-from ..layout.boundary_taps import BoundaryTaps
+from ..layout.conv_borders import ConvBorders
 from ..private_apis import has_backward_hooks, view_of_temporary
 
 
@@ -40,7 +40,7 @@ class ShortConv(nn.Module):
         bound = self.weight.shape[-1] ** -0.5  # as nn.Conv1d
         init.uniform_(self.weight, -bound, bound)
 
-    def forward(self, x: Tensor, borders: BoundaryTaps | None = None, fused: Callable | None = None) -> Tensor:
+    def forward(self, x: Tensor, borders: ConvBorders | None = None, fused: Callable | None = None) -> Tensor:
         """
         Args:
             x: `(batch, length, channels)`, 0 at padded tokens (`absent`).
@@ -62,7 +62,7 @@ class ShortConv(nn.Module):
         return y if self.head_dim is None else y.unflatten(-1, (-1, self.head_dim))
 
 
-def convolve(x: Tensor, weight: Tensor, borders: BoundaryTaps | None = None) -> Tensor:
+def convolve(x: Tensor, weight: Tensor, borders: ConvBorders | None = None) -> Tensor:
     """
     Σ_o w_o x_{i+o} for `(batch, length, channels)`, x = 0 outside; contiguous. `weight` is that of a `ShortConv`.
     """

@@ -3,7 +3,7 @@
 The kernels on a GPU: operators (attention/custom_operator.py) that allocate memory and launch Triton kernels.
 
 The device code is in triton/decay.py (D and S), triton/lit.py and triton/feature_map.py, which need triton and are
-imported with the first CUDA tensor. triton/plan.py has the sizes and options of the launches.
+imported with the first CUDA tensor. triton/launch_options.py has the sizes and options of the launches.
 
 Number of launches, forward and backward: 2 and 3 for D and S in the full form, 3 and 4 in chunks; 2 and 2 for LIT.
 Before and after them, torch bounds the log decays and sums the gradients of both directions. There are no atomics, so
@@ -21,7 +21,7 @@ from ..attention.decay import is_per_head, log_decay_floor, mask_directions
 from ..attention.kernels import register_kernels
 from ..attention.numerics import inverse_denominator, is_zero_denominator
 from ..attention.plain import chunk_body, parallel_body
-from .plan import SMALLEST, Plan, launch, longest_full_form, padded, with_strides
+from .launch_options import SMALLEST, Plan, launch, longest_full_form, padded, with_strides
 
 
 FLOOR = log_decay_floor(torch.float32)

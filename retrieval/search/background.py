@@ -152,18 +152,19 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def __init__(self, path: str, searcher, keep_seconds: float):
         super().__init__(path, Handler)
         self.searcher, self.keep_seconds = searcher, keep_seconds
-        self.turn, self.count_lock = threading.Lock(), threading.Lock()
+        self.turn, self.counts = threading.Lock(), threading.Condition()
         self.running, self.left, self.last = 0, 0, time.monotonic()  # requests, and those whose clients have gone
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        with self.count_lock:
+        with self.counts:
             self.running += 1
         try:
             yield
         finally:
-            with self.count_lock:
+            with self.counts:
                 self.running, self.last = self.running - 1, time.monotonic()
+                self.counts.notify_all()
 
     def events(self, request: dict) -> Iterator[dict]:
         """
@@ -196,21 +197,22 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         requests.
         """
         stop = time.monotonic() + self.keep_seconds
-        with self.count_lock:
+        with self.counts:
             self.left += 1
+            self.counts.notify_all()
         try:
             for _ in events:
-                while self.running > self.left and time.monotonic() < stop:
-                    time.sleep(0.02)
-                if time.monotonic() > stop:
+                with self.counts:
+                    is_free = self.counts.wait_for(lambda: self.running <= self.left, stop - time.monotonic())
+                if not is_free or time.monotonic() > stop:
                     return
         finally:
-            with self.count_lock:
+            with self.counts:
                 self.left -= 1
 
     def service_actions(self) -> None:
         """Called by `serve_forever` twice a second."""
-        with self.count_lock:
+        with self.counts:
             is_over = not self.running and time.monotonic() - self.last > self.keep_seconds
         if is_over:
             Path(self.server_address).unlink(missing_ok=True)  # so that nobody comes any more

@@ -20,9 +20,9 @@ from ..encoders import unit
 from .bodies import Classify, OpenAIEmbeddings, Rerank, TeiEmbed, TeiPredict
 from .engines import Engine
 from .error_format import ApiError, JsonResponse, handle_failure, handle_http_error
-from .limits import BodyLimit, KeyCheck
 from .loading import SCORES
 from .metrics import Measured
+from .request_guards import BodyLimit, KeyCheck
 from .service import Service, Settings
 
 

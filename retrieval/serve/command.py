@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> None:
     import uvicorn
 
     from .app import make_app
-    from .limits import LimitedProtocol
     from .loading import load_engine
+    from .request_guards import LimitedProtocol
     from .service import Settings
 
     if args.threads is not None:

@@ -2,6 +2,7 @@
 """The search of learning rates on real data: equal for all, resumable, and told beside what was published."""
 
 import importlib
+from dataclasses import replace
 
 import pytest
 import torch
@@ -45,14 +46,16 @@ def some_images(count: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("scale, task", [("cpu", "7x7"), ("cpu", "14x14"), ("gpu", "14x14")])
 def test_image_models_have_equal_parameters(images, rate_search, scale, task, tmp_path, monkeypatch):
     args = arguments(images, rate_search, "--scale", scale, "--output_dir", str(tmp_path))
-    data = images.load_data(some_images(), some_images(), 100)
-    search = images.ImageSearch(task, images.SCALES[scale][task], data, args)
+    experiment = images.SCALES[scale][task]
+    search = images.ImageSearch(task, experiment, images.load_data(some_images(), some_images(), experiment), args)
     search.check_parameters(images.CONTESTANTS)
-    rates = [search.make("Vim", number)[1].learning_rate for number in range(3)]
-    assert rates == [x * search.experiment.learning_rate for x in (1, 2, 4)]
-    assert len(search.trials("softmax")) == len(search.trials("LION")) == 3
-    maps = [search.make(name, 0)[1].variant.get("feature_map") for name in ("LION-LIT", "LION-D")]
-    assert maps == ["elu", None]  # SPEC §1
+    trials = [search.make("Vim", number)[1] for number in range(4)]
+    assert [x.learning_rate / experiment.learning_rate for x in trials] == [1, 2, 1, 2]
+    assert [x.variant.get("initializer_range") for x in trials] == [None, None, 0.1, 0.1]
+    assert len(search.trials("softmax")) == len(search.trials("LION")) == 4
+    assert search.make("LION-LIT", 2)[1].variant == {"feature_map": "elu", "initializer_range": 0.1}  # SPEC §1
+    model, experiment = search.make("LION, one key head", 0)
+    assert model == "LION" and experiment.variant == {"num_key_heads": 1}
     monkeypatch.setattr(rate_search, "count", lambda name, *args: 103 if name == "LION-LIT" else 100)
     with pytest.raises(ValueError, match="parameters differ by more than 2%"):
         search.check_parameters(["LION-LIT"])
@@ -60,12 +63,10 @@ def test_image_models_have_equal_parameters(images, rate_search, scale, task, tm
 
 def test_only_images_for_training_change(images):
     train, test = some_images(), some_images(50)
-    data = images.load_data(train, test, examples=1000)
-    assert [len(data.splits[x]) for x in ("train", "validation", "test")] == [
-        180,
-        20,
-        50,
-    ]  # the last tenth is held out
+    experiment = replace(images.SCALES["gpu"]["14x14"], examples=1000)
+    data = images.load_data(train, test, experiment)
+    lengths = [len(data.splits[x]) for x in ("train", "validation", "test")]
+    assert lengths == [180, 20, 50]  # the last tenth is held out
     columns = ["input_ids", "label"]
     first, second = (images.collate([data.splits["train"].select_columns(columns)[i] for i in range(9)]) for _ in "ab")
     assert not torch.equal(first["pixel_values"], second["pixel_values"])
@@ -85,7 +86,7 @@ def test_images_are_a_search_that_goes_on(images, no_pictures, tmp_path):
     table = tmp_path / "real_images.csv"
     rows = table.read_text(encoding="utf-8").splitlines(keepends=True)
     assert (
-        len(rows) == 1 + 2 * (3 + 3)
+        len(rows) == 1 + 2 * (4 + 3)
         and "bench_images.py --scale quick --tasks 7x7 --contestants 'LION-S♮'" in rows[-1]
     )
     table.write_text("".join(rows[:-2]), encoding="utf-8")

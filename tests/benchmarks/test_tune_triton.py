@@ -100,7 +100,7 @@ def test_candidates_are_not_larger_than_tile_and_head_dimension(module, bits, di
 
 
 def test_all_launches_of_a_kernel_are_timed(module, monkeypatch):
-    monkeypatch.setattr(module.triton_plan, "launch", lambda *args, **options: None)
+    monkeypatch.setattr(module.launch_options, "launch", lambda *args, **options: None)
     monkeypatch.setattr(module, "seconds", lambda function: 1)
     inputs = {group: module.make_inputs(mixer, 600, 64, torch.bfloat16) for group, (_, mixer) in module.GROUPS.items()}
     launches = {

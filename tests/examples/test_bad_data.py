@@ -117,7 +117,7 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_cells_stay_what_they_are(name, tmp_path):
-    module, (file, content, expected) = import_module("script_tools.tables"), TABLES[name]
+    module, (file, content, expected) = import_module("script_tools.data_files"), TABLES[name]
     files = {"train": write(tmp_path / file, content)}
     if isinstance(expected, str):
         with pytest.raises(ValueError, match=expected):
@@ -452,7 +452,9 @@ def test_texts_in_files(model, tmp_path):
     # The names of classes stay.
     rows = {"text": [f"{n}.txt" for n in range(2)], "label": [0, 1]}
     table = write(tmp_path / "a.parquet", Dataset.from_dict(rows, features=CLASSES))
-    dataset = import_module("script_tools.tables").load_texts(table, ("text",), ("label",), str(tmp_path / "texts"))
+    dataset = import_module("script_tools.data_files").load_texts(
+        table, ("text",), ("label",), str(tmp_path / "texts")
+    )
     assert dataset["text"][:] == TEXTS[:2] and dataset.features["label"].names == ["bad", "good"]
     # Names without an ending, beside the table.
     for n, text in enumerate(TEXTS):
@@ -585,7 +587,7 @@ def test_photos_stand_upright(tmp_path):
 
 def test_a_parquet_file_is_read_as_it_is_now(tmp_path):
     """Also with the name, size and time of an earlier one; and with the categories of pandas."""
-    module, file = import_module("script_tools.tables"), tmp_path / "a.parquet"
+    module, file = import_module("script_tools.data_files"), tmp_path / "a.parquet"
     for value in ("one", "two"):
         frame = pd.DataFrame({"text": pd.Categorical([value] * 3), "label": ["a", "b", "a"]})
         frame.to_parquet(file)
@@ -598,7 +600,7 @@ def test_images_in_a_table_are_not_decoded(tmp_path):
     """To see that each row has one."""
     features = Features({"image": ImageColumn()})
     dataset = Dataset.from_dict({"image": [{"bytes": b"no image", "path": None}] * 2}, features=features)
-    file, module = write(tmp_path / "a.parquet", dataset), import_module("script_tools.tables")
+    file, module = write(tmp_path / "a.parquet", dataset), import_module("script_tools.data_files")
     read = module.load_files({"train": file}, ("image",))["train"]
     assert read.features == features and len(read) == 2
     dataset = Dataset.from_dict({"image": [{"bytes": b"no image", "path": None}, None]}, features=features)
@@ -753,7 +755,7 @@ def test_a_text_of_one_row_cannot_be_split(tmp_path):
 
 
 def test_texts_of_which_none_is_known_are_refused():
-    find = import_module("script_tools.tables").find_texts
+    find = import_module("script_tools.data_files").find_texts
     for rows in ([{"id": "x", "body": "y"}], [{"a": 1, "b": 2}]):
         with pytest.raises(ValueError, match='It has . columns of texts among .*: name the one to read "text"'):
             find(Dataset.from_list(rows), "It")

@@ -45,7 +45,7 @@ def test_texts_have_one_for_all_layers(is_packed):
     )
     assert all(layout is first for layout in others) and type(first) is (PackedLayout if is_packed else Layout)
     assert first.is_real is None  # nothing is padded, and nobody has to look again
-    assert (first.boundary_taps is not None) == is_packed and first.cu_seqlens is borders
+    assert (first.conv_borders is not None) == is_packed and first.cu_seqlens is borders
     expected = [0, 1, 2, 3, 0, 1, 2, 3, 4] if is_packed else list(range(9))
     assert first.position_ids.tolist() == [expected] and set(first.rotary_tables) == {"linear_attention"}
 

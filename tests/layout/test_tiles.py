@@ -7,7 +7,7 @@ from conftest import assert_equal
 
 from modeling_lion import LionConfig, LionForMaskedLM, LionModel
 from modeling_lion.layout import tiles
-from modeling_lion.layout.boundary_taps import BoundaryTaps
+from modeling_lion.layout.conv_borders import ConvBorders
 
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
@@ -210,7 +210,7 @@ def test_every_token_is_in_one_tile(shape, small_tiles):
 def test_borders_of_a_tile():
     config = LionConfig(**SIZES, conv_kernel=5)
     x, weight = torch.randn(2, 30, 8, dtype=torch.float64), torch.randn(8, 1, 5, dtype=torch.float64)
-    taps = BoundaryTaps.of(config, x, torch.tensor([0, 7, 9, 20, 30]))
+    taps = ConvBorders.of(config, x, torch.tensor([0, 7, 9, 20, 30]))
     expected = torch.zeros_like(x).index_add_(1, taps.tokens, taps.convolve(x, weight))
     for first, end in ((0, 12), (5, 20), (18, 30)):
         some = taps.between(first, end)

@@ -8,7 +8,7 @@ from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 
 from modeling_lion import LionConfig, LionForMaskedLM
-from modeling_lion.layout.boundary_taps import BoundaryTaps
+from modeling_lion.layout.conv_borders import ConvBorders
 from modeling_lion.layout.layout import Layout
 from modeling_lion.layout.scans import image_layout
 from modeling_lion.layout.unpadded import Unpadded, take
@@ -45,9 +45,9 @@ def make_conv(channels: int, kernel: int, dtype: torch.dtype = torch.float64) ->
     return conv.to(dtype)
 
 
-def boundary_taps(conv_kernel: int, x: torch.Tensor, borders: list[int] | None, modality: str = "text"):
+def conv_borders(conv_kernel: int, x: torch.Tensor, borders: list[int] | None, modality: str = "text"):
     config = LionConfig(modality=modality, conv_kernel=conv_kernel)
-    return BoundaryTaps.of(config, x, None if borders is None else torch.tensor(borders, dtype=torch.int32))
+    return ConvBorders.of(config, x, None if borders is None else torch.tensor(borders, dtype=torch.int32))
 
 
 @pytest.mark.axes(
@@ -71,7 +71,7 @@ def test_sum_and_gradients_are_those_of_the_specification(dtype, kernel, borders
     def module(x, weight):
         conv = ShortConv(4, kernel)
         return torch.func.functional_call(
-            conv, {"weight": weight}, (absent(x, is_real), boundary_taps(kernel, x, BORDERS[borders]))
+            conv, {"weight": weight}, (absent(x, is_real), conv_borders(kernel, x, BORDERS[borders]))
         )
 
     definition = lambda x, weight: naive(x, weight, is_real, ends)
@@ -104,7 +104,7 @@ def test_float32_is_left_to_onednn(shifted_sums):
 def test_other_devices_convolve_too(shifted_sums):
     """As far as can be told without one: the shapes."""
     x, weight = torch.empty(3, 9, 4, device="meta"), torch.empty(4, 1, 5, device="meta", requires_grad=True)
-    for borders in (None, boundary_taps(5, x, None, "image")):
+    for borders in (None, conv_borders(5, x, None, "image")):
         y = convolve(x, weight, borders)
         assert y.shape == x.shape and y.is_contiguous() and shifted_sums == []
         assert torch.autograd.grad(y.sum(), weight)[0].shape == weight.shape
@@ -179,7 +179,7 @@ def test_where_operations_are_watched_the_fused_convolution_is_one():
 @FORWARD_MODE
 def test_second_derivatives_and_vmap_go_through_onednn(shifted_sums):
     x, weight = torch.randn(2, 3, 9, 4), torch.randn(4, 1, 3)
-    borders = boundary_taps(3, x[0], [0, 4, 9])
+    borders = conv_borders(3, x[0], [0, 4, 9])
     run = lambda x: convolve(x, weight, borders)
     torch.testing.assert_close(torch.vmap(run)(x), torch.stack([run(part) for part in x]))
     hessian = torch.func.hessian(lambda x, weight: convolve(x, weight, borders).square().sum(), argnums=(0, 1))
@@ -196,7 +196,7 @@ def test_derivatives_in_every_mode():
     conv = make_conv(2, 3)
     x = torch.randn(2, 6, 2, dtype=torch.float64, requires_grad=True)
     is_real = torch.tensor([[1, 1, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1]]).bool()
-    borders = boundary_taps(3, x, [0, 1, 2, 6])
+    borders = conv_borders(3, x, [0, 1, 2, 6])
     run = lambda x, w: torch.func.functional_call(conv, {"weight": w}, (absent(x, is_real), borders))
     assert torch.autograd.gradcheck(run, (x, conv.weight), check_forward_ad=True)
     assert torch.autograd.gradgradcheck(run, (x, conv.weight))
@@ -207,8 +207,8 @@ def test_channels_are_never_mixed_with_the_cls_token(find_case, equal):
     case = find_case("LionModel", "image")
     convolved = case.model("selective", conv_kernel=3, patch_order="snake").layers[0].attention.mixer
     states = torch.randn(2, 13, 16, dtype=torch.float64)
-    taps = BoundaryTaps.of(case.config(conv_kernel=3), states, None)
-    *whole, log_decay = convolved(states, Layout(boundary_taps=taps)).inputs
+    taps = ConvBorders.of(case.config(conv_kernel=3), states, None)
+    *whole, log_decay = convolved(states, Layout(conv_borders=taps)).inputs
     parts = [convolved(part, Layout()).inputs[:3] for part in (states[:, :1], states[:, 1:])]
     for x, first, others in zip(whole, *parts, strict=True):
         equal(x, torch.cat((first, others), dim=2))
@@ -222,7 +222,7 @@ def test_patches_are_mixed_without_a_cls_token(use_cls_token, lengths, equal):
     config = LionConfig(modality="image", conv_kernel=5, use_cls_token=use_cls_token)
     x, conv = torch.randn(2, sum(lengths), 4, dtype=torch.float64), make_conv(4, 5)
     parts = [conv(part) for part in x.split(lengths, dim=1)]
-    equal(conv(x, BoundaryTaps.of(config, x, None)), torch.cat(parts, dim=1))
+    equal(conv(x, ConvBorders.of(config, x, None)), torch.cat(parts, dim=1))
 
 
 @pytest.mark.axes(
@@ -330,7 +330,7 @@ def test_padded_patches_are_absent(equal):
     is_real = torch.rand(3, 13) < 0.6
     is_real[:, 0] = torch.tensor([True, False, True])
     layout = image_layout(config, x, (3, 4), is_real)
-    y = conv(absent(layout.unpadded.reorder(x), layout.unpadded.is_real), borders=layout.boundary_taps)
+    y = conv(absent(layout.unpadded.reorder(x), layout.unpadded.is_real), borders=layout.conv_borders)
     for row, real, found in zip(x, is_real, layout.unpadded.restore(y), strict=True):
         patches = conv(row[1:][real[1:]][None])[0]
         equal(found[1:][real[1:]], patches)

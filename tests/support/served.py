@@ -12,7 +12,7 @@ import torch
 import uvicorn
 from hub_checkpoints import text_checkpoint
 from retrieval_lion.serve.engines import Description, Dropped, Row
-from retrieval_lion.serve.limits import LimitedProtocol
+from retrieval_lion.serve.request_guards import LimitedProtocol
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 

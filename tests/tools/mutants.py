@@ -332,7 +332,7 @@ MUTANTS = [
     ),
     Mutant(
         "convolution: taps reach over the borders of packed sequences",
-        "BoundaryTaps.of",
+        "ConvBorders.of",
         "is_inside = (window == inside) & (sequence(inside) == sequence(tokens).unsqueeze(1))",
         "is_inside = window == inside",
         "test_short_conv.py",

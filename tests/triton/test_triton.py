@@ -25,7 +25,7 @@ from modeling_lion.attention.lion_attention import fastest_form
 from modeling_lion.mixers.registry import FEATURE_MAPS
 from modeling_lion.triton import config as triton_config
 from modeling_lion.triton import launch as triton_launch
-from modeling_lion.triton import plan as triton_plan
+from modeling_lion.triton import launch_options
 
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ def test_every_way_to_allow_tf32_is_seen():
     """Each in a fork of its own, since they do not mix."""
     code = f"""
 import os, torch
-from modeling_lion.triton.plan import precision
+from modeling_lion.triton.launch_options import precision
 for setting in {list(TF32_SETTINGS)}:
     pid = os.fork()
     if pid == 0:
@@ -148,7 +148,7 @@ def fake_gpu(monkeypatch):
     """CUDA tensors without a GPU: shapes, strides and dtypes only. Any question about a number raises an error."""
     monkeypatch.setattr(kernels, "HAS_TRITON", True)
     monkeypatch.setattr(kernels, "runs_triton", lambda device: True)
-    monkeypatch.setattr(triton_plan, "architecture", lambda device: "sm_80")
+    monkeypatch.setattr(launch_options, "architecture", lambda device: "sm_80")
     with FakeTensorMode():
         yield
 

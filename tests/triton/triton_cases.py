@@ -29,7 +29,7 @@ from modeling_lion.attention.reference import reference_attention
 from modeling_lion.mixers import feature_map
 from modeling_lion.mixers.feature_map import plain_silu_norm, silu_norm
 from modeling_lion.triton import launch as triton_launch
-from modeling_lion.triton import plan as triton_plan
+from modeling_lion.triton import launch_options
 
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -71,7 +71,7 @@ def small_tiles(monkeypatch):
         backend = lambda query, value: "plain" if query.dtype == torch.float64 else "triton"
         for module in (kernels, attention, feature_map):
             monkeypatch.setattr(module, "backend_of", backend)
-        for config in triton_plan.CONFIGS.values():
+        for config in launch_options.CONFIGS.values():
             monkeypatch.setitem(config, "tile", 16)
             monkeypatch.setitem(config, "lit_tile", 16)
             monkeypatch.setitem(config, "chunk", 32)
@@ -344,7 +344,7 @@ def test_programs_stay_in_their_memory(mixer, kernel, monkeypatch):
     access = MemoryAccess(monkeypatch)
 
     def launch(kernel, *args, **options):
-        access.check(triton_plan.launch, kernel, *args, **options)
+        access.check(launch_options.launch, kernel, *args, **options)
         checked.append(kernel.__name__)
 
     monkeypatch.setattr(triton_launch, "launch", launch)
@@ -370,7 +370,7 @@ def test_wrong_programs_are_seen(offset, shared, message, monkeypatch):
         tl.store(y + (tl.arange(0, 8) if SHARED else at), tl.load(x + at + OFFSET))
 
     x, _, y = torch.randn(48).chunk(3)  # with a gap between them
-    check = lambda: MemoryAccess(monkeypatch).check(triton_plan.launch, copy, 2, x, y, OFFSET=offset, SHARED=shared)
+    check = lambda: MemoryAccess(monkeypatch).check(launch_options.launch, copy, 2, x, y, OFFSET=offset, SHARED=shared)
     if message is None:
         check()
     else:
@@ -380,7 +380,7 @@ def test_wrong_programs_are_seen(offset, shared, message, monkeypatch):
 
 @pytest.mark.parametrize("parts", [(4, 2, 1), (2, 1, 4)])
 def test_slices_of_tiles(parts, monkeypatch):
-    for config in triton_plan.CONFIGS.values():
+    for config in launch_options.CONFIGS.values():
         for kernel, n in zip(SLICES, parts, strict=True):
             monkeypatch.setitem(config[kernel], SLICES[kernel], max(4 if INTERPRETED else 16, config["tile"] // n))
     assert_right(FORMS["chunk"], make_inputs("selective", tokens("chunk") if INTERPRETED else 600, heads=1))
@@ -391,7 +391,7 @@ def test_many_programs_for_few_heads(mixer, monkeypatch):
     """States in tiles, sequences in slices: what a large GPU gets when there are few heads."""
     if INTERPRETED and mixer == "decay":
         pytest.skip("tested on a GPU: the interpreter is slow")
-    monkeypatch.setattr(triton_plan, "LEAST_SLICE", 20)
+    monkeypatch.setattr(launch_options, "LEAST_SLICE", 20)
     assert_right(FORMS["chunk"], make_inputs(mixer, tokens("chunk"), heads=1, head_dim=48, value_dim=34))
 
 

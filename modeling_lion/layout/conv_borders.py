@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig
 
 
 @dataclass
-class BoundaryTaps:
+class ConvBorders:
     """
     The tokens near borders inside rows, where some taps cross a border: they are convolved again, without those taps.
 
@@ -27,7 +27,7 @@ class BoundaryTaps:
     is_inside: Tensor
 
     @classmethod
-    def of(cls, config: PreTrainedConfig, hidden_states: Tensor, cu_seqlens: Tensor | None) -> "BoundaryTaps | None":
+    def of(cls, config: PreTrainedConfig, hidden_states: Tensor, cu_seqlens: Tensor | None) -> "ConvBorders | None":
         """
         Taps of all rows of a batch, made once per call of the model; `None` if no taps cross a border.
 
@@ -54,13 +54,13 @@ class BoundaryTaps:
         is_inside = (window == inside) & (sequence(inside) == sequence(tokens).unsqueeze(1))
         return cls(tokens, is_repeated.unsqueeze(-1), inside, is_inside.unsqueeze(-1))
 
-    def between(self, first: int, end: int) -> "BoundaryTaps":
+    def between(self, first: int, end: int) -> "ConvBorders":
         """Taps of the tokens `first` to `end`; those of the outermost tokens may reach over both ends."""
         chosen = (self.tokens >= first) & (self.tokens < end)
         window = self.window[chosen] - first
         is_inside = self.is_inside[chosen] & (window >= 0).unsqueeze(-1) & (window < end - first).unsqueeze(-1)
         window = window.clamp(0, end - first - 1)
-        return BoundaryTaps(self.tokens[chosen] - first, self.is_repeated[chosen], window, is_inside)
+        return ConvBorders(self.tokens[chosen] - first, self.is_repeated[chosen], window, is_inside)
 
     def convolve(self, x: Tensor, weight: Tensor) -> Tensor:
         """The convolution at `tokens`, `(batch, m, channels)`; 0 at repetitions."""
