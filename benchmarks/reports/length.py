@@ -6,7 +6,7 @@ from collections import defaultdict
 from measure import latest
 
 from reports.cells import markdown_table, mean_std
-from reports.names import COLORS
+from reports.names import COLORS, NOTE
 from reports.registry import Read, picture, table
 
 
@@ -19,6 +19,7 @@ VARIANTS = {
 }
 LINES = {"LION": COLORS["LION"], **VARIANTS, "softmax (rotary)": COLORS["softmax"], "Hydra": COLORS["Hydra"]}
 LINES |= {"windows alone": "#b5977a"}
+DRAWN = ("LION, last layer full, no positions", "softmax (rotary)", "LION", "Hydra")
 
 
 def accuracies(rows: list[dict]) -> dict[str, dict[tuple[str, int, str], dict[int, list[float]]]]:
@@ -64,16 +65,17 @@ def by_length(read: Read) -> str:
 
 @picture("accuracy_by_length")
 def draw_length(read: Read, plt):
-    """Accuracy by length, one panel for each task; of each model the longest training. `None` without rows."""
-    rows, most = read("length"), {}
+    """Accuracy of `DRAWN` by length, a panel for each task; of each model the longest training. `None`: no rows."""
+    rows = [row for row in read("length") if row["task"] in SHOWN_TASKS and row["model"] in DRAWN]
+    most: dict = {}
     for row in rows:
         key = row["task"], row["model"]
         most[key] = max(most.get(key, 0), row["times"])
-    longest = [row for row in rows if row["times"] == most[row["task"], row["model"]] and row["task"] in SHOWN_TASKS]
-    found = accuracies(longest)
+    rows = [row for row in rows if row["times"] == most[row["task"], row["model"]]]
+    found = accuracies(rows)
     if not found:
         return None
-    figure, axes = plt.subplots(1, len(found), figsize=(1.2 + 4.9 * len(found), 4.4), squeeze=False)
+    figure, axes = plt.subplots(1, len(found), figsize=(4.3 + 4.9 * len(found), 4), squeeze=False)
     for axis, (task, models) in zip(axes[0], found.items(), strict=True):
         ticks = sorted({n for cells in models.values() for n in cells})
         for (model, times, scaling), cells in models.items():
@@ -82,12 +84,19 @@ def draw_length(read: Read, plt):
             style = "o-" if model.startswith("LION") else "s--"
             style = style if scaling == "none" else "^:"
             axis.semilogx(lengths, means, style, color=LINES[model], label=label(model, times, scaling))
-        axis.set(title=task, xlabel="tokens of a test (512 in training)", ylabel="test accuracy, %", ylim=(0, 103))
-        axis.set_xticks(ticks, [f"{n:,}" for n in ticks], rotation=45)
+        last = {model: cells[max(cells)] for (model, _, scaling), cells in models.items() if scaling == "none"}
+        best = max(last, key=lambda model: sum(last[model]) / len(last[model]))
+        told = f"{best}: {sum(last[best]) / len(last[best]):.0f} % of the {task} in {ticks[-1]:,} tokens"
+        axis.set(title=told, xlabel="tokens of a test (512 in training)", ylabel="test accuracy, %", ylim=(0, 103))
+        axis.set_xticks(ticks, [f"{n:,}" for n in ticks])
         axis.minorticks_off()
         axis.grid(alpha=0.25)
     handles = {
         text: handle for axis in axes[0] for handle, text in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, fontsize=8)
+    figure.legend(handles.values(), handles, loc="outside right center", fontsize=9)
+    seeds = sorted(
+        {len(scores) for models in found.values() for cells in models.values() for scores in cells.values()}
+    )
+    figure.supxlabel(f"means of {seeds[0]} to {seeds[-1]} seeds", x=0.995, ha="right", fontsize=8, color=NOTE)
     return figure

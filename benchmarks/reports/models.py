@@ -6,7 +6,7 @@ from itertools import product
 
 from measure import latest
 
-from reports.cells import duration, grid, in_order, number, panel, short
+from reports.cells import duration, footnote, grid, in_order, number, panel, short
 from reports.names import BASE, BASE_LAYERS, COLORS, LIONS, WINDOWS
 from reports.registry import Read, picture, table
 
@@ -91,7 +91,7 @@ def draw_models(read: Read, plt):
             values = [speed[n, mode, model] for n in here]
             if here:
                 axis.semilogx(here, values, style, color=COLORS[model], label=found[here[0], mode, model]["label"])
-        panel(axis, title, "length in tokens", "tokens per second (one CPU thread)", lengths, "lower left")
+        panel(axis, title, "length in tokens", "tokens per second", lengths, "lower left")
         axis.set_ylim(bottom=0)
     times = [[speed.get((lengths[-1], mode, x)) for x in (ours, "BERT")] for mode in ("infer", "train")]
     if all(map(all, times)):
@@ -100,4 +100,5 @@ def draw_models(read: Read, plt):
             f"At {lengths[-1]:,} tokens, {ours} is {gains[0]} times as fast as BERT in inference and {gains[1]} times "
             "in training"
         )
+    footnote(figure, list(found.values()), "float32, medians")
     return figure
