@@ -9,8 +9,10 @@ import io
 import os
 import posixpath
 import re
+from importlib.metadata import metadata
 from pathlib import Path
 from unittest.mock import patch
+from urllib.parse import urlsplit
 
 import griffe
 import hub_upload_lion
@@ -31,9 +33,15 @@ UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|MiB|GiB)\b|%)")
 
 
 def on_config(config):
-    """Names that hub_upload_lion imports when first asked for are there when its members are listed."""
+    """
+    Names that hub_upload_lion imports when first asked for are there when its members are listed. Pages link to the
+    repository as soon as pyproject.toml has its address.
+    """
     for name in hub_upload_lion.__all__:
         setattr(hub_upload_lion, name, getattr(hub_upload_lion, name))
+    urls = dict(url.split(", ", 1) for url in metadata("lion-transformers").get_all("Project-URL"))
+    if address := urls.get("Repository"):
+        config.repo_url, config.repo_name = address, urlsplit(address).path.strip("/")
     return config
 
 
@@ -44,7 +52,11 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Links by paths in the repository become links of the site; in tables, numbers stay beside their units."""
+    """
+    Pages get their metadata. Links by paths in the repository become links of the site. In tables, numbers stay
+    beside their units.
+    """
+    page.meta |= config.extra["pages"].get(page.file.src_uri, {})
     here = next((source for source, target in OUTSIDE.items() if target == page.file.src_uri), None)
     here = here or f"docs/{page.file.src_uri}"
     folder = posixpath.dirname(page.file.src_uri)

@@ -170,7 +170,7 @@ def search_part(output: Path, model: str | Path, seconds: float) -> dict:
 
 
 def text_part(output: Path, effort: Effort) -> tuple[dict, Trainer]:
-    heading("1  Docstrings of this Python: collect, train a tokenizer, pre-train LION-S")
+    heading("1  Docstrings of this Python: collect, train a tokenizer, pre-train LION")
     steps = effort.text_steps
     data = write_docstrings(output / "text", max_bytes=effort.max_bytes)
     for split in ("train", "validation"):
@@ -226,7 +226,7 @@ def write_digits(folder: Path) -> None:
 
 
 def image_part(output: Path, epochs: int) -> dict:
-    heading("2  Handwritten digits: write image files, train LION-S with the snake scan")
+    heading("2  Handwritten digits: write image files, train LION with the snake scan")
     folder, model_dir = output / "digits", output / "image-classification"
     write_digits(folder)
     run_image_classification.main(
@@ -325,7 +325,7 @@ def main(args: list[str] | None = None) -> dict:
     (output / "summary.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     differences = [max(report["differences"].values()) for report in kernels.values()]
     heading(f"Summary ({seconds / 60:.1f} minutes)")
-    print(f"{'':34}{'LION-S':>9}{'unigram':>10}")
+    print(f"{'':34}{'LION':>9}{'unigram':>10}")
     print(f"{'masked tokens, held-out loss':34}{text['loss']:9.3f}{text['unigram_loss']:10.3f}")
     print(f"{'masked tokens, held-out accuracy':34}{text['accuracy']:9.1%}{text['unigram_accuracy']:10.1%}")
     print(f"{'digits, held-out accuracy':34}{image['accuracy']:9.1%}")

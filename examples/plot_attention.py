@@ -14,7 +14,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.colors import LogNorm
-from script_tools.pictures import ORANGE, save
+from script_tools.pictures import GREY, ORANGE, save
 from transformers import AutoModel, AutoTokenizer
 
 from modeling_lion import AttentionReport
@@ -30,27 +30,30 @@ def label_tokens(axis, names: list[str]) -> None:
         axis.set_xlabel("position of the token")
 
 
+def draw_heads(axis, rows: torch.Tensor, layers: list[int], norm: LogNorm):
+    """An image of `rows`, `(layers * heads, length)`, with the numbers of the layers beside it."""
+    image = axis.imshow(
+        rows.clamp(min=norm.vmin).numpy(), norm=norm, cmap="Blues", aspect="auto", interpolation="none"
+    )
+    heads = len(rows) // len(layers)
+    axis.set_yticks([heads * (i + 0.5) - 0.5 for i in range(len(layers))], layers)
+    for i in range(1, len(layers)):
+        axis.axhline(heads * i - 0.5, color=GREY, linewidth=0.8)
+    axis.set_ylabel("layer, its heads")
+    return image
+
+
 def draw_receptive_fields(path: Path, reports: dict[int, AttentionReport], names: list[str]) -> str:
     """How many tokens reach each token, by layer and head. `reports`: of the linear layers, by number from 1 on."""
-    figure, axes = plt.subplots(len(reports), 1, figsize=(10, 1.7 * len(reports) + 1), sharex=True, squeeze=False)
-    medians = torch.cat([report.receptive_field[0].median(-1).values for report in reports.values()])
-    for axis, (layer, report) in zip(axes[:, 0], reports.items(), strict=True):
-        fields = report.receptive_field[0]
-        colors = plt.get_cmap("viridis")(torch.linspace(0, 0.85, len(fields)).numpy())
-        for head, (field, color) in enumerate(zip(fields, colors, strict=True)):
-            width = 1 if len(names) > LABELLED_TOKENS else 1.8
-            axis.plot(field.numpy(), linewidth=width, color=color, label=f"head {head + 1}")
-        axis.set_yscale("log")
-        axis.margins(x=0)
-        axis.set_ylim(0.9, 1.1 * len(names))
-        axis.set_title(f"layer {layer}", loc="left")
-        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
-        axis.grid(alpha=0.25)
-    label_tokens(axes[-1, 0], names)
-    figure.supylabel("tokens that reach it, weighted by the decays")
-    figure.suptitle(
+    fields = torch.cat([report.receptive_field[0] for report in reports.values()])
+    figure, axis = plt.subplots(figsize=(10, 0.2 * len(fields) + 1.4))
+    image = draw_heads(axis, fields, list(reports), LogNorm(1, len(names)))
+    label_tokens(axis, names)
+    medians = fields.median(-1).values
+    axis.set_title(
         f"Heads see from {medians.min():.1f} to {medians.max():,.0f} of {len(names):,} tokens (medians over the text)"
     )
+    figure.colorbar(image, ax=axis, pad=0.01, format="%g").set_label("tokens that reach it,\nweighted by decays")
     return save(figure, path)
 
 
@@ -59,17 +62,9 @@ def draw_rows(path: Path, reports: dict[int, AttentionReport], names: list[str],
     figure, axes = plt.subplots(len(tokens), 1, figsize=(10, 2.3 * len(tokens) + 1), sharex=True, squeeze=False)
     for n, (axis, token) in enumerate(zip(axes[:, 0], tokens, strict=True)):
         rows = torch.cat([report.attention[0, :, n] for report in reports.values()]).abs()
-        norm = LogNorm(1e-3 / len(names), 1)
-        image = axis.imshow(
-            rows.clamp(min=norm.vmin).numpy(), norm=norm, cmap="magma", aspect="auto", interpolation="none"
-        )
+        image = draw_heads(axis, rows, list(reports), LogNorm(1e-3 / len(names), 1))
         axis.axvline(token, color=ORANGE, linewidth=1, linestyle=":")
-        heads = len(rows) // len(reports)
-        axis.set_yticks([heads * (i + 0.5) - 0.5 for i in range(len(reports))], list(reports))
-        for i in range(1, len(reports)):
-            axis.axhline(heads * i - 0.5, color="white", linewidth=0.8)
         axis.set_title(f"token {token}, “{names[token]}”, reads", loc="left", color=ORANGE)
-        axis.set_ylabel("layer, its heads")
     label_tokens(axes[-1, 0], names)
     figure.colorbar(image, ax=axes, extend="min", pad=0.01, aspect=30).set_label("attention weight (logarithmic)")
     return save(figure, path)

@@ -8,7 +8,7 @@ import re
 import pandas as pd
 from measure import TRAINING_FIELDS
 
-from reports.cells import about_cells, in_order, markdown_table, score_cell, score_name
+from reports.cells import about_cells, footnote, in_order, markdown_table, score_cell, score_name
 from reports.names import COLORS
 from reports.quality import IN_ONE_BACKBONE, LEVEL_TASKS, step_seconds
 from reports.registry import Read, picture, table
@@ -81,7 +81,7 @@ def draw_learning(read: Read, plt):
     tasks = list(dict.fromkeys(best["task"]))
     columns = next(n for n in (3, 2, 1) if len(tasks) % n == 0 and len(tasks) >= n)  # no empty panel
     lines = math.ceil(len(tasks) / columns)
-    figure, axes = plt.subplots(lines, columns, figsize=(3.2 * columns, 3.4 * lines + 0.6), squeeze=False)
+    figure, axes = plt.subplots(lines, columns, figsize=(3.4 * columns + 1.8, 3.1 * lines + 0.6), squeeze=False)
     handles = {}
     for axis, task in zip(axes.flat, tasks, strict=False):
         points = best[best["task"] == task].set_index("model")
@@ -93,15 +93,18 @@ def draw_learning(read: Read, plt):
         unit = "masked-LM loss, nats (axis reversed)" if is_mlm else "test accuracy, %"
         axis.set(title=task, xlabel="seconds of training", ylabel=unit, xscale="log")
         low, high = axis.get_xlim()
-        ticks = [n * 10**power for power in range(6) for n in (1, 2, 5) if low < n * 10**power < high]
+        ticks = [n * 10**power for power in range(6) for n in (1, 2, 3, 5, 7) if low < n * 10**power < high]
         axis.set_xticks(ticks, [f"{n:,}" for n in ticks])
         axis.minorticks_off()
         axis.grid(alpha=0.25)
         if is_mlm:
             axis.invert_yaxis()
     handles = {name: handles[name] for name in in_order(handles)}
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(len(handles), 6))
+    figure.legend(handles.values(), handles, loc="outside right center")
     figure.suptitle("LION as recommended, and the best variant of each peer: up is better, left is faster")
+    shown = scores.merge(best[["task", "model", "variant"]]).groupby(["task", "model"])["score"]
+    text = about_cells((task, list(cell)) for (task, _), cell in shown)
+    footnote(figure, read("quality_speed"), f"medians of a step. {text}")
     return figure
 
 

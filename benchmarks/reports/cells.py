@@ -5,7 +5,7 @@ import math
 import statistics
 from collections.abc import Iterable
 
-from reports.names import COLORS
+from reports.names import COLORS, NOTE
 
 
 WIDE = 20  # points of accuracy: a standard deviation above it hides that seeds are of two kinds
@@ -89,6 +89,13 @@ def panel(axis, title: str, xlabel: str, ylabel: str, ticks: list[int], legend: 
     axis.grid(alpha=0.25)
     if legend and axis.lines:
         axis.legend(loc=legend, fontsize=8)
+
+
+def footnote(figure, rows: list[dict], text: str) -> None:
+    """Below a figure: the threads and CPUs of its rows, and a text."""
+    threads = {1: "one thread", 2: "two threads"}
+    of = sorted({f"{threads[row['threads']]} of {row['cpu']} ({row['capability']})" for row in rows})
+    figure.supxlabel(f"{' and '.join(of)}; {text}", x=0.995, ha="right", fontsize=8, color=NOTE)
 
 
 def in_order(models) -> list[str]:

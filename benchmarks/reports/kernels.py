@@ -6,7 +6,7 @@ from itertools import product
 
 from measure import latest
 
-from reports.cells import duration, grid, panel, short
+from reports.cells import duration, footnote, grid, panel, short
 from reports.names import COLORS, LIONS, PASSES
 from reports.registry import Read, picture, table
 
@@ -14,17 +14,19 @@ from reports.registry import Read, picture, table
 RATIOS = r"\| (softmax|\S+ ÷)"  # shown: times of softmax attention only
 
 
-def kernel_times(
-    read: Read, source: str = "kernels", with_avx2_only: bool = False
-) -> tuple[list[int], dict[tuple, float]]:
+def kernel_rows(read: Read, threads: int = 1, source: str = "kernels", with_avx2_only: bool = False) -> list[dict]:
     """
-    The lengths, and seconds a sequence by mixer, pass and length, of softmax attention and the "auto" kernel.
+    The rows of softmax attention and of the "auto" kernel.
 
     Args:
         with_avx2_only: whether to take the rows of CPUs with AVX2 only, or those of all others.
     """
-    rows = [row for row in read(source, threads=1) if row["kernel"] in ("sdpa", "auto")]
-    rows = [row for row in rows if (row["capability"] == "AVX2") == with_avx2_only]
+    rows = [row for row in read(source, threads=threads) if row["kernel"] in ("sdpa", "auto")]
+    return [row for row in rows if (row["capability"] == "AVX2") == with_avx2_only]
+
+
+def kernel_times(rows: list[dict]) -> tuple[list[int], dict[tuple, float]]:
+    """The lengths, and seconds a sequence by mixer, pass and length."""
     times = {key: row["median"] / row["batch"] for key, row in latest(rows, "mixer", "pass", "length").items()}
     return sorted({length for *_, length in times}), times
 
@@ -39,8 +41,8 @@ def kernel_times(
     source="kernels_bfloat16",
 )
 def kernels(read: Read, **of_rows) -> str:
-    """The rows that `kernel_times` takes."""
-    lengths, times = kernel_times(read, **of_rows)
+    """Times and ratios by length, from the rows that `kernel_rows` takes."""
+    lengths, times = kernel_times(kernel_rows(read, **of_rows))
     rows = defaultdict(dict)
     for mixer, n in product(("softmax", *LIONS), lengths):
         if not all((mixer, direction, n) in times for direction in PASSES):
@@ -57,8 +59,9 @@ def kernels(read: Read, **of_rows) -> str:
 @picture("kernels_by_length")
 def draw_kernels(read: Read, plt):
     """On a CPU where LION as recommended was measured, if there is one."""
-    found = [kernel_times(read, with_avx2_only=x) for x in (False, True)]
-    lengths, times = max(found, key=lambda x: ("LION" in {mixer for mixer, *_ in x[1]}, len(x[1])))
+    found = [kernel_rows(read, with_avx2_only=x) for x in (False, True)]
+    rows = max(found, key=lambda rows: ("LION" in {row["mixer"] for row in rows}, len(rows)))
+    lengths, times = kernel_times(rows)
     if not lengths:
         return None
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True)
@@ -75,4 +78,5 @@ def draw_kernels(read: Read, plt):
     ours = next(x for x in ("LION", "LION-S") if (x, "forward", lengths[-1]) in times)
     gain = times["softmax", "forward", lengths[-1]] / times[ours, "forward", lengths[-1]]
     figure.suptitle(f"{ours} attention is {gain:.0f} times as fast as softmax attention at {lengths[-1]:,} tokens")
+    footnote(figure, rows, "12 heads of 64, float32, medians")
     return figure

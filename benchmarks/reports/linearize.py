@@ -5,7 +5,7 @@ from collections import defaultdict
 
 from measure import latest
 
-from reports.cells import duration, grid, panel
+from reports.cells import duration, footnote, grid, panel
 from reports.names import COLORS
 from reports.registry import Read, picture, table
 
@@ -41,19 +41,23 @@ def linearized(read: Read) -> str:
 def draw_linearized(read: Read, plt):
     """Seconds of a text by length, of MiniLM as it is and as `linearize` leaves it; `None` without rows."""
     rows = read("linearize", encoder="MiniLM", mode="infer", keeps_memory=0)
-    seconds = {way: {row["length"]: row["median"] for row in rows if row["way"] == way} for way in ("source", "lion")}
+    found = latest(rows, "way", "length")
+    seconds = {way: {n: row["median"] for (x, n), row in found.items() if x == way} for way in ("source", "lion")}
     lengths = sorted(seconds["source"].keys() & seconds["lion"].keys())
     if not lengths:
         return None
-    figure, axis = plt.subplots(figsize=(7, 3.6))
-    labels = {"source": "the encoder (softmax attention, sdpa)", "lion": "after linearize(exact_length=512)"}
+    figure, axis = plt.subplots(figsize=(7, 3.8))
+    labels = {"source": "its own attention (softmax, sdpa)", "lion": "after linearize(exact_length=512)"}
     for way, color, style in (("source", COLORS["BERT"], "s--"), ("lion", COLORS["LION"], "o-")):
         axis.loglog(lengths, [seconds[way][n] for n in lengths], style, color=color, label=labels[way])
         axis.annotate(f" {duration(seconds[way][lengths[-1]])}", (lengths[-1], seconds[way][lengths[-1]]), color=color)
     axis.axvline(512, color="#a0a4ab", linestyle=":")
-    panel(axis, "The same up to 512 tokens, linear beyond", "tokens of a text", "seconds, one CPU thread", lengths)
+    panel(axis, "The same up to 512 tokens, linear beyond", "tokens of a text", "seconds", lengths)
     axis.legend(loc="upper left", fontsize=9)
     axis.set_xlim(right=lengths[-1] * 2)
     axis.set_yticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
-    figure.text(0.99, 0.01, "size of all-MiniLM-L6-v2, float32, medians", ha="right", fontsize=7, color="#5f6875")
+    shown = [row for (way, n), row in found.items() if way in seconds and n in lengths]
+    repeats = [row["repeats"] for row in shown]
+    text = f"size of all-MiniLM-L6-v2, float32, medians of {min(repeats)} to {max(repeats)} runs"
+    footnote(figure, shown, text)
     return figure

@@ -3,7 +3,7 @@
 
 from measure import latest
 
-from reports.cells import grid, number, panel
+from reports.cells import footnote, grid, number, panel
 from reports.names import COLORS
 from reports.registry import Read, picture, table
 
@@ -58,7 +58,8 @@ def draw_memory(read: Read, plt):
         ticks = sorted({n for points in here.values() for n in points})
         panel(axis, title, "length in tokens", "peak memory above the loaded model, GiB", ticks, "upper left")
         axis.set_yticks([0.1, 1, 10], ["0.1", "1", "10"])
-    figure.suptitle("LION needs about as much memory as BERT with sdpa; both grow with the length (2 layers of 768)")
+    footnote(figure, read("memory"), "2 layers of 768, float32; one process for each point")
+    figure.suptitle("LION needs about as much memory as BERT with sdpa; both grow with the length")
     return figure
 
 

@@ -4,7 +4,7 @@
 from collections import defaultdict
 from itertools import product
 
-from reports.cells import duration, grid, in_order, number, panel
+from reports.cells import duration, footnote, grid, in_order, number, panel
 from reports.names import BASE, BASE_LAYERS, COLORS, LIONS
 from reports.registry import Read, picture, table
 
@@ -70,7 +70,7 @@ def draw_models(read: Read, plt):
             values = [speed[n, mode, model] for n in here]
             if here:
                 axis.semilogx(here, values, style, color=COLORS[model], label=found[here[0], mode, model]["label"])
-        panel(axis, title, "length in tokens", "tokens per second (one CPU thread)", lengths, "lower left")
+        panel(axis, title, "length in tokens", "tokens per second", lengths, "lower left")
         axis.set_ylim(bottom=0)
     times = [[speed.get((lengths[-1], mode, x)) for x in (ours, "BERT")] for mode in ("infer", "train")]
     if all(map(all, times)):
@@ -79,4 +79,5 @@ def draw_models(read: Read, plt):
             f"At {lengths[-1]:,} tokens, {ours} is {gains[0]} times as fast as BERT in inference and {gains[1]} times "
             "in training"
         )
+    footnote(figure, list(found.values()), "float32, medians")
     return figure

@@ -21,13 +21,15 @@ WINDOWS = "ModernBERT-base, lion_local"
 PASSES = ("forward", "forward+backward")
 
 
-# One colour per model in every picture. Models with softmax attention are dark or grey.
+# One colour per model in every picture. Models with softmax attention are grey or brown. On the dark site,
+# lightness is turned round (docs/assets/site.css): colours of one picture differ there, too.
+NOTE = "#6b7078"
 COLORS = {
-    "softmax": "#30343b",
-    "softmax (rotary)": "#5f6875",
-    "BERT": "#30343b",
-    "ViT": "#30343b",
-    "ModernBERT": "#8a8f98",
+    "softmax": "#666b73",
+    "softmax (rotary)": "#a39a8c",
+    "BERT": "#666b73",
+    "ViT": "#666b73",
+    "ModernBERT": "#b5977a",
     "ModernBERT-base": "#b5977a",
     "ModernBERT-base exact": "#8c5a2b",
     WINDOWS: "#8c5a2b",

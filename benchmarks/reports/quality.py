@@ -8,7 +8,7 @@ from itertools import product
 
 from measure import latest
 
-from reports.cells import about_cells, grid, in_order, panel, score_cell, score_name
+from reports.cells import about_cells, footnote, grid, in_order, panel, score_cell, score_name
 from reports.names import COLORS
 from reports.registry import Read, picture, table
 
@@ -103,7 +103,7 @@ def draw_scores(read: Read, plt):
     found = {task: of for task, of in found.items() if (task, "softmax") in times and task not in LEVEL_TASKS}
     if not found:
         return None
-    figure, axes = plt.subplots(1, len(found), figsize=(3.1 * len(found), 3.9), squeeze=False)
+    figure, axes = plt.subplots(1, len(found), figsize=(3.1 * len(found) + 1, 3.7), squeeze=False)
     handles, outcomes = {}, {"ahead": [], "level": [], "behind": []}
     for axis, (task, models) in zip(axes[0], found.items(), strict=True):
         means = {name: statistics.mean(values) for name, values in models.items() if values}
@@ -122,7 +122,9 @@ def draw_scores(read: Read, plt):
             word = "ahead" if gain > 2 * error else "behind" if gain < -2 * error else "level"
             outcomes[word].append(task)
     handles = {name: handles[name] for name in in_order(handles)}
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles))
+    figure.legend(handles.values(), handles, loc="outside right center")
     told = "; ".join(f"{word} on {', '.join(tasks)}" for word, tasks in outcomes.items() if tasks)
     figure.suptitle(f"LION-S against softmax attention: {told}. Up is better, left is faster")
+    cells = [(task, scores) for task, models in found.items() for scores in models.values()]
+    footnote(figure, read("quality_speed"), f"medians of a step. {about_cells(cells)}")
     return figure

@@ -5,13 +5,13 @@ from collections import defaultdict
 
 from measure import latest
 
-from reports.cells import grid
+from reports.cells import duration, grid
 from reports.registry import Read, table
 
 
 @table("windows", csv="windows", shown="(22|28) layers|bfloat16|training")
 def windows(read: Read) -> str:
-    """`lion_local` beside sdpa: time, and memory of a call beyond the model."""
+    """`lion_local` beside sdpa: times of a text, and memory of a call beyond the model."""
     found = latest(read("windows"), "model", "layers", "dtype", "mode", "length", "implementation")
     rows = defaultdict(dict)
     for (model, layers, dtype, mode, length, implementation), row in found.items():
@@ -19,8 +19,9 @@ def windows(read: Read) -> str:
             continue
         sdpa = found[model, layers, dtype, mode, length, "sdpa"]
         what = {"infer": "inference", "train": "training step"}[mode]
-        cell = f"{row['median'] / sdpa['median']:.2f}"
+        both = " → ".join(duration(x["median"] / x["batch"]) for x in (sdpa, row))
         if row["memory"] and sdpa["memory"]:
-            cell += f" ({sdpa['memory'] / 2**30:.2f} → {row['memory'] / 2**30:.2f} GiB)"
+            both += f", {sdpa['memory'] / 2**30:.2f} → {row['memory'] / 2**30:.2f} GiB"
+        cell = f"{row['median'] / sdpa['median']:.2f} ({both})"
         rows[f"ModernBERT-{model}, {layers} layers, {dtype}, {what}"][f"{length:,} tokens"] = cell
     return grid(rows)

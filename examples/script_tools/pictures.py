@@ -9,7 +9,7 @@ from matplotlib.colors import LogNorm
 from transformers import AutoModel, AutoTokenizer
 
 
-BLUE, ORANGE, GREY = "#2563a8", "#e07b28", "#8a8f98"  # blue is LION-S's in the pictures of the benchmarks, too
+BLUE, ORANGE, GREY = "#101c70", "#e07b28", "#8a8f98"  # blue is LION's in the pictures of the benchmarks, too
 plt.switch_backend("agg")  # needs no screen
 plt.rcParams.update(
     {
@@ -39,9 +39,9 @@ def draw_losses(path: Path, log: list[dict], unigram_loss: float, losses_by_leng
     figure, (by_step, by_length) = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
     for name, label, style, alpha in (("loss", "training", "-", 0.4), ("eval_loss", "held out", "o-", 1)):
         points = [(entry["step"], entry[name]) for entry in log if name in entry]
-        by_step.plot(*zip(*points, strict=True), style, color=BLUE, alpha=alpha, label=f"LION-S, {label}")
+        by_step.plot(*zip(*points, strict=True), style, color=BLUE, alpha=alpha, label=f"LION, {label}")
     lengths, losses = list(losses_by_length), list(losses_by_length.values())
-    by_length.semilogx(lengths, losses, "o-", color=BLUE, label="LION-S, held out")
+    by_length.semilogx(lengths, losses, "o-", color=BLUE, label="LION, held out")
     by_length.axvline(lengths[0], color=GREY, linestyle=":", label="length in training")
     by_length.set_xticks(lengths, [f"{n:,}" for n in lengths])
     by_length.minorticks_off()
@@ -107,7 +107,7 @@ def draw_decay_masks(path: Path, model_dir: str, text: str) -> str:
     )
     for row, layer in zip(axes, layers, strict=True):
         for head, axis in enumerate(row):
-            image = axis.imshow(masks[layer, head].clamp(min=1e-3), norm=LogNorm(1e-3, 1), cmap="magma")
+            image = axis.imshow(masks[layer, head].clamp(min=1e-3), norm=LogNorm(1e-3, 1), cmap="Blues")
             axis.set_title(f"layer {layer + 1}, head {head + 1}: {reach[layer, head]:.1f} tokens")
             axis.set_xticks(range(len(tokens)), tokens if layer == layers[-1] else [], rotation=90, fontsize=8)
             axis.set_yticks(range(len(tokens)), tokens if head == 0 else [], fontsize=8)
@@ -118,11 +118,11 @@ def draw_decay_masks(path: Path, model_dir: str, text: str) -> str:
         axis.set_xlabel("token that is read")
     shown = reach[list(layers)]
     figure.suptitle(
-        f"Heads of LION-S share the work: the shortest reads {shown.min():.1f} tokens, the longest {shown.max():.1f} "
+        f"Heads of LION share the work: the shortest reads {shown.min():.1f} tokens, the longest {shown.max():.1f} "
         f"of {len(tokens)} (medians)",
         fontsize=12,
     )
-    bar = figure.colorbar(image, ax=axes, extend="min", pad=0.01, aspect=30)
+    bar = figure.colorbar(image, ax=axes, extend="min", pad=0.01, aspect=30, format="%g")
     bar.set_label("decay mask M: what is left of a token (logarithmic)")
     return save(figure, path)
 

@@ -62,7 +62,8 @@ def test_draws(learning, read, monkeypatch):
 
     times = {("mlm", "Vim"): 0.5, ("recall", "LION"): 0.1}
     monkeypatch.setattr(learning, "step_seconds", lambda read: times)
-    rows = [row | {"model": row["model"].replace("LION-S", "LION")} for row in read("quality")]
+    machine = {"cpu": "a CPU", "capability": "AVX2", "threads": 1}
+    rows = [row | machine | {"model": row["model"].replace("LION-S", "LION")} for row in read("quality")]
     figure = learning.draw_learning(lambda name: rows, plt)
     places = [container.lines[0].get_data() for axis in figure.axes for container in axis.containers]
     assert [(x[0], y[0]) for x, y in places] == [
