@@ -6,7 +6,7 @@ from collections import defaultdict
 from measure import latest
 
 from reports.cells import markdown_table, mean_std, panel
-from reports.names import COLORS, NOTE
+from reports.names import COLORS
 from reports.registry import Read, picture, table
 
 
@@ -86,10 +86,10 @@ def draw_length(read: Read, plt):
         axis.semilogx(lengths, means, style, color=LINES[model], label=label(model, times, scaling))
     questions = {row["length"]: row["labels"] for row in rows}
     ticks = sorted(questions)
+    seeds = [len(scores) for cells in models.values() for scores in cells.values()]
+    counts = f"{questions[ticks[0]]:,} to {questions[ticks[-1]]:,} questions, {min(seeds)} to {max(seeds)} seeds"
     title = f"Trained on {ticks[0]:,} tokens: definitions found in longer texts"
-    panel(axis, title, f"tokens of a test ({questions[ticks[0]]:,} to {questions[ticks[-1]]:,} questions)", "", ticks)
+    panel(axis, title, f"tokens of a test ({counts})", "", ticks)
     axis.set(ylabel="definitions found, %", ylim=(0, 103))
     figure.legend(loc="outside lower center", ncols=2, fontsize=8)
-    seeds = sorted({len(scores) for cells in models.values() for scores in cells.values()})
-    figure.supxlabel(f"means of {seeds[0]} to {seeds[-1]} seeds", x=0.995, ha="right", fontsize=8, color=NOTE)
     return figure
