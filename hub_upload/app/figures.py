@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 from torch import Tensor
 
 from .panels import Head, Reading, Time
@@ -53,10 +54,10 @@ def reach_figure(heads: Sequence[Head]) -> Figure:
     figure = new_figure(9, 1.5 + 0.36 * len(layers))
     axis = figure.subplots()
     norm = LogNorm(1, max(2, float(reach.max())))
-    image = axis.imshow(reach.clamp(min=1).numpy(), norm=norm, cmap="viridis", aspect="auto")
+    axis.imshow(reach.clamp(min=1).numpy(), norm=norm, cmap="Blues", aspect="auto")
     for row, values in enumerate(reach.tolist()):
         for column, value in enumerate(values):
-            color = DARK if norm(value) > 0.6 else "white"
+            color = "white" if norm(value) > 0.6 else DARK
             number = f"{value:.1f}" if value < 100 else f"{value:,.0f}"
             axis.text(column, row, number, ha="center", va="center", color=color, fontsize=9)
     axis.set_yticks(range(len(layers)), [f"layer {layer}" for layer in layers])
@@ -65,7 +66,6 @@ def reach_figure(heads: Sequence[Head]) -> Figure:
     axis.set_xlabel("head")
     axis.set_title("Tokens that reach a token (median over the tokens)")
     bare(axis)
-    figure.colorbar(image, ax=axis, pad=0.01)
     return figure
 
 
@@ -81,12 +81,12 @@ def mask_figure(reading: Reading, layer: int) -> Figure:
     for axis in axes.flat[len(heads) :]:
         axis.set_visible(False)
     for n, (head, rows, axis) in enumerate(zip(heads, reading.rows, axes.flat, strict=False)):
-        image = axis.imshow(rows.clamp(min=LEAST).numpy(), norm=LogNorm(LEAST, 1), cmap="magma", aspect="auto")
+        image = axis.imshow(rows.clamp(min=LEAST).numpy(), norm=LogNorm(LEAST, 1), cmap="Blues", aspect="auto")
         axis.set_title(f"head {head.head}, {head.reads}", fontsize=10)
         bare(axis)
         is_left, is_last = n % columns == 0, n + columns >= len(heads)
         if words is None:
-            axis.plot(readers[1] - 1, readers[0] - 1, "o", color=BLUE, markersize=5)
+            axis.plot(readers[1] - 1, readers[0] - 1, "o", color=ORANGE, markersize=5)
             axis.set_xticks([])
             axis.set_yticks([])
             continue
@@ -102,7 +102,7 @@ def mask_figure(reading: Reading, layer: int) -> Figure:
     if words is None:
         title = f"Layer {layer}: {reading.shown} of each patch, for the one in row {readers[0]}, column {readers[1]}"
     figure.suptitle(title)
-    bar = figure.colorbar(image, ax=axes, extend="min", pad=0.01, aspect=30)
+    bar = figure.colorbar(image, ax=axes, extend="min", pad=0.01, aspect=30, format="%g")
     bar.set_label(f"{reading.shown} (logarithmic)")
     return figure
 
@@ -115,6 +115,8 @@ def time_figure(times: Sequence[Time], name: str, peer: str) -> Figure:
     for label, values, color in ((name, [t.lion for t in times], BLUE), (peer, [t.softmax for t in times], DARK)):
         axis.loglog(lengths, values, "o-", color=color, label=label)
     axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter("{x:g}")
     axis.minorticks_off()
     axis.set_xlabel("tokens in the text")
     axis.set_ylabel("seconds to read it")

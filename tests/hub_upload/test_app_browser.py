@@ -33,8 +33,9 @@ pytestmark = [
         CHROMIUM is None or DRIVER is None,
         reason="needs a browser: apt-get install --no-install-recommends chromium chromium-driver",
     ),
-    # A warning about what Gradio asks pandas.
+    # Warnings about what Gradio asks pandas.
     pytest.mark.filterwarnings("ignore:'future.no_silent_downcasting' is deprecated"),
+    pytest.mark.filterwarnings("ignore:The copy keyword is deprecated"),
 ]
 OPTIONS = """--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run --disable-sync
 --disable-background-networking --disable-component-update --hide-scrollbars --window-size=1100,1000"""
@@ -163,7 +164,8 @@ def test_words_are_filled_in_and_errors_are_sentences(look_at, tmp_path):
     text = "The lion [MASK] in the shade."
     page.write("#masked textarea", text)
     page.click("#fill")
-    shown = re.findall(r"1\s+(\S+)\s+0\.\d{3}", page.find("#filled", "0.").text)
+    # Until then, there are the seconds for which it computes.
+    shown = page.wait(lambda: re.findall(r"1\s+(\S+)\s+0\.\d{3}", page.find("#filled").text))
     assert shown == [x.word for x in fill_mask(load_served(folder), text)]
     page.shoot("fill")
     page.write("#masked textarea", "The lion sleeps.")
@@ -219,9 +221,7 @@ def test_the_sentence_encoder_compares_and_searches(look_at, tmp_path):
     page.write("#query textarea, #query input", "when do birds get nothing to eat?")
     page.click("#search")
     assert "rules.txt:1" in page.find("#passages .passage", "parrot").text
-    page.tab("What heads read")
-    page.click("#look")
-    assert min(page.picture("#masks")) > 200
+    assert "What heads read: it shows the layers of a LionModel" in page.find("#missing").text
     page.tab("Time by length")
     if not os.environ.get("LION_SCREENSHOTS"):  # they show more
         page.click("#longest label", "512")
