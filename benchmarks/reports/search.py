@@ -2,7 +2,6 @@
 """Tables of `bench_search.py`: the scores of three seeds of each chosen trial."""
 
 from collections import defaultdict
-from collections.abc import Callable
 
 from peers.trials import CONTESTANTS, TRIALS
 
@@ -38,14 +37,6 @@ def search(read: Read) -> str:
     return "\n\n".join(tables)
 
 
-def by_contestant(cells: dict[tuple[str, str], str], title: Callable[[str], str] = str) -> str:
-    """A Markdown table of cells by task and contestant."""
-    tasks = list(dict.fromkeys(task for task, _ in cells))
-    names = [name for name in CONTESTANTS if any((task, name) in cells for task in tasks)]
-    lines = [[name, *(cells.get((task, name), "") for task in tasks)] for name in names]
-    return markdown_table(["", *map(title, tasks)], lines)
-
-
 def scores_of(task: str, rows: list[dict]) -> list[float]:
     return [row["validation_loss"] if task == "mlm" else 100 * row["test_accuracy"] for row in rows]
 
@@ -56,7 +47,10 @@ def score_table(cases: dict[tuple[str, str], list[dict]], counts: dict[tuple[str
     for (task, name), rows in cases.items():
         trials = "" if counts[task, name] == TRIALS else f"{counts[task, name]} trials; "
         cells[task, name] = f"{score_cell(task, scores_of(task, rows))} ({trials}{rows[0]['steps']:,})"
-    return by_contestant(cells, score_name)
+    tasks = list(dict.fromkeys(task for task, _ in cells))
+    names = [name for name in CONTESTANTS if any((task, name) in cells for task in tasks)]
+    lines = [[name, *(cells.get((task, name), "") for task in tasks)] for name in names]
+    return markdown_table(["", *map(score_name, tasks)], lines)
 
 
 def about(cases: dict[tuple[str, str], list[dict]]) -> str:
