@@ -94,6 +94,7 @@ class TransformersDocstrings(griffe.Extension):
     LONG_HEAD = re.compile(r"^(    \w[\w, ]* \([^)\n:]*)\n +([^\n]*)", re.MULTILINE)
     ITEM = re.compile(r"\n(?= *- \*\*\w+\*\* \()")
     TYPE = re.compile(r"^( +[\w, ]+ \()(.*)(\): *)$", re.MULTILINE)
+    MARKS = re.compile(r"[`*]|, defaults to .*")  # the default is shown from the signature
     POOLER = re.compile(r"(\*\*pooler_output\*\* \([^\n]*?\) -- ).*?(?=\n *- \*\*|\Z)", re.DOTALL)
 
     def on_object(self, *, obj, **kwargs):
@@ -105,5 +106,5 @@ class TransformersDocstrings(griffe.Extension):
                 joined := self.LONG_HEAD.sub(r"\1 \2", value)
             ) != value:  # griffe wants an argument's head on one line
                 value = joined
-            value = self.TYPE.sub(lambda match: match[1] + re.sub(r"[`*]", "", match[2]) + match[3], value)
+            value = self.TYPE.sub(lambda match: match[1] + self.MARKS.sub("", match[2]) + match[3], value)
             docstring.value = self.OTHER_NAMES.sub(r"`\1`", value)
