@@ -62,7 +62,7 @@ from .layout.sequence_parallel import SequenceParallelModel, shared_layout
 from .layout.text import real_tokens, text_layout
 from .layout.tiles import is_faster_in_tiles
 from .loading import LoadedModel, check_config
-from .mixers.mixer import Mixer, init_own_weights, start_by_fan_in
+from .mixers.mixer import Mixer, check_own_weights, init_own_weights, start_by_fan_in
 from .mixers.registry import find_mixer
 from .mixers.softmax import SlidingMixer, SoftmaxMixer
 
@@ -89,6 +89,7 @@ class LionAttention(nn.Module):
         super().__init__()
         self.config = config
         self.mixer = mixer_class(config, config.layer_type(layer_idx))(config, layer_idx)
+        check_own_weights(self.mixer)
         self.layer_norm = make_norm(config, eps=1e-5) if config.attention_layer_norm else None
         # Dropout of attention weights would need the full matrix; dropping mixed values works with every kernel.
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)

@@ -38,8 +38,8 @@ class AttentionCall(NamedTuple):
 class Mixer(nn.Module):
     """
     The projections to queries, keys and values. Whatever else the package has to know of a mixer is an attribute of
-    its class. Initial values of a module's own weights are set by its method `init_own_weights(config)`, with
-    functions of `transformers.initialization`: until then they are empty memory.
+    its class. Initial values of a module's own weights, not those of its children, are set by its method
+    `init_own_weights(config)`, with functions of `transformers.initialization`: until then they are empty memory.
 
     Attributes:
         name: the mixer's `LionConfig.mixer_type`.
@@ -144,6 +144,22 @@ def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTra
     for name, module in projections:
         if isinstance(module, nn.Linear) and not name.startswith("decay"):
             module.initializer_range = config.hidden_size**-0.5 if std is None else std
+
+
+def check_own_weights(mixer: nn.Module) -> None:
+    """
+    Raises:
+        ValueError: if a module sets initial values, but has no weights of its own: transformers would not call it,
+            since all of its weights, none, have been set.
+    """
+    for module in mixer.modules():
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if hasattr(module, "init_own_weights") and not own:
+            children = ", ".join(name for name, _ in module.named_children())
+            raise ValueError(
+                f"{type(module).__name__}.init_own_weights would not be called, since the module has no parameter of "
+                f"its own: give the method to the class of the child that it sets ({children}), as a subclass."
+            )
 
 
 def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:

@@ -231,9 +231,13 @@ def main() -> None:
 
         def answers(self, request: dict) -> Iterator[dict]:
             if self.searcher is None:
-                from .searcher import Searcher
+                try:
+                    from .searcher import Searcher
 
-                self.searcher = Searcher(model, base or None)
+                    self.searcher = Searcher(model, base or None)
+                except Exception:
+                    server.keep_seconds = 0  # nothing is loaded that the next call could use
+                    raise
             yield from self.searcher.answers(request)
 
     import fcntl

@@ -123,7 +123,8 @@ class Service:
             raise ApiError(499, "The client has gone.")
         raise ApiError(
             504,
-            f"This took longer than {self.settings.timeout:g} seconds: send fewer texts at a time.",
+            f"This took longer than {self.settings.timeout:g} seconds: send fewer or shorter texts at a time, or "
+            "start the server with a longer --timeout.",
             code="timeout",
         )
 

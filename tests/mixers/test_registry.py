@@ -235,6 +235,24 @@ def make_cube():
     return cube
 
 
+def test_initial_values_that_would_not_be_set_are_refused(outside):
+    """transformers does not call `_init_weights` with a module that has no parameter of its own."""
+
+    @register_mixer
+    class Gated(LinearMixer):
+        name, description = "gated", "with a gate"
+
+        def __init__(self, config, layer_idx=0):
+            super().__init__(config, layer_idx)
+            self.decay = torch.nn.Linear(config.hidden_size, config.num_attention_heads)
+
+        def init_own_weights(self, config):
+            torch.nn.init.ones_(self.decay.bias)
+
+    with pytest.raises(ValueError, match=r"Gated.init_own_weights would not be called.*the child.*decay"):
+        make_model(mixer_type="gated")
+
+
 def test_names_are_given_once(outside):
     with pytest.raises(ValueError, match="Nameless has no `name`"):
         register_mixer(type("Nameless", (LinearMixer,), {}))

@@ -24,7 +24,7 @@ import torch
 from conftest import script_environment
 from hub_checkpoints import linear_checkpoint
 from hub_upload_lion.export.export_checkpoint import export_checkpoint
-from retrieval_lion.serve import limits, queues
+from retrieval_lion.serve import queues, request_guards
 from retrieval_lion.serve.app import make_app
 from retrieval_lion.serve.cost import Cost
 from retrieval_lion.serve.engines import Dropped
@@ -269,8 +269,8 @@ def test_who_has_gone_is_not_waited_for():
 
 
 def test_headers_and_bodies_must_end(monkeypatch):
-    monkeypatch.setattr(limits, "SECONDS_FOR_HEADERS", 0.3)
-    monkeypatch.setattr(limits, "SECONDS_FOR_BODY", 0.3)
+    monkeypatch.setattr(request_guards, "SECONDS_FOR_HEADERS", 0.3)
+    monkeypatch.setattr(request_guards, "SECONDS_FOR_BODY", 0.3)
     slow = Slow()
     slow.go.set()
     with running(slow_app(slow, timeout=1000)) as port:
@@ -320,7 +320,7 @@ def test_requests_beyond_the_limit_are_refused_and_their_connections_closed():
 
 
 def test_a_new_connection_closes_the_one_that_was_idle_longest(monkeypatch):
-    monkeypatch.setattr(limits, "SPARE_CONNECTIONS", 2)
+    monkeypatch.setattr(request_guards, "SPARE_CONNECTIONS", 2)
     slow = Slow()
     body = json.dumps(words(3)).encode()
     with running(slow_app(slow, timeout=1000), max_connections=1) as port, ExitStack() as stack:
