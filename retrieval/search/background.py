@@ -230,15 +230,16 @@ def main() -> None:
         searcher = None
 
         def answers(self, request: dict) -> Iterator[dict]:
-            if self.searcher is None:
-                try:
+            try:
+                if self.searcher is None:
                     from .searcher import Searcher
 
                     self.searcher = Searcher(model, base or None)
-                except Exception:
+                yield from self.searcher.answers(request)
+            except Exception:
+                if self.searcher is None or self.searcher.encoder is None:
                     server.keep_seconds = 0  # nothing is loaded that the next call could use
-                    raise
-            yield from self.searcher.answers(request)
+                raise
 
     import fcntl
 

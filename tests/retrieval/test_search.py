@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import re
@@ -1002,6 +1003,26 @@ def test_a_process_in_the_background_keeps_the_encoder(folder, tmp_path):
     while Path(f"/proc/{process}").exists():
         assert time.monotonic() < stop  # it ends, since nobody asks
         time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_a_process_without_an_encoder_ends(folder, tmp_path):
+    model = tmp_path / "broken"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "bert"}')
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    call = [sys.executable, "-m", "hub_upload_lion.cli", "search", str(folder), "query", "--model", str(model)]
+    options = {"env": environment, "text": True, "capture_output": True, "timeout": 120}
+    assert subprocess.run([*call, "--keep_minutes", "60"], **options).returncode == 1
+    (lock,) = (tmp_path / f"lion-{os.getuid()}").glob("*.lock")
+    stop = time.monotonic() + 30
+    with lock.open("w") as file:
+        while True:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return  # nobody holds it
+            assert time.monotonic() < stop
+            time.sleep(0.2)
 
 
 def holder(lock: Path) -> int:
