@@ -30,7 +30,10 @@ class EncoderArguments:
     train_file: str = option('A table (.csv, .json, .jsonl, .parquet) with "anchor" and "positive".', MISSING)
     text_files: str | None = option(data_files.TEXT_FILES_HELP)
     pooling: str = option("How tokens become a vector.", "mean", choices=["mean", "cls"])
-    max_seq_length: int | None = option("Tokens of a text; the rest is cut off. Not given: all that the model reads.")
+    max_seq_length: int | None = option(
+        "Tokens of a text; the rest is cut off. Not given: as sentence-transformers has it, the model's "
+        "max_position_embeddings."
+    )
     mini_batch_size: int | None = option(
         "Texts that are in memory at a time, for batches of long texts: the loss is the same, and a step "
         "takes about a third longer. Not given: the whole batch."
