@@ -89,7 +89,6 @@ class LionAttention(nn.Module):
         super().__init__()
         self.config = config
         self.mixer = mixer_class(config, config.layer_type(layer_idx))(config, layer_idx)
-        check_own_weights(self.mixer)
         self.layer_norm = make_norm(config, eps=1e-5) if config.attention_layer_norm else None
         # Dropout of attention weights would need the full matrix; dropping mixed values works with every kernel.
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
@@ -274,6 +273,7 @@ class LionModel(LionPreTrainedModel):
         self.layers = nn.ModuleList([LionLayer(config, i) for i in range(config.num_hidden_layers)])
         self.norm = make_norm(config) if config.norm_position == "pre" else None
         self.pooler: LionPooler | None = LionPooler(config) if add_pooling_layer else None
+        check_own_weights(self)
         self.keep_decays_in_float32()
         self.gradient_checkpointing = False
         self.sequence_group = None

@@ -146,20 +146,22 @@ def start_by_fan_in(projections: Iterable[tuple[str, nn.Module]], config: PreTra
             module.initializer_range = config.hidden_size**-0.5 if std is None else std
 
 
-def check_own_weights(mixer: nn.Module) -> None:
+def check_own_weights(model: nn.Module) -> None:
     """
     Raises:
-        ValueError: if a module sets initial values, but has no weights of its own: transformers would not call it,
-            since all of its weights, none, have been set.
+        ValueError: if no module of a class that sets initial values has weights of its own: transformers would not
+            call it, since all of its weights, none, have been set.
     """
-    for module in mixer.modules():
-        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-        if hasattr(module, "init_own_weights") and not own:
-            children = ", ".join(name for name, _ in module.named_children())
-            raise ValueError(
-                f"{type(module).__name__}.init_own_weights would not be called, since the module has no parameter of "
-                f"its own: give the method to the class of the child that it sets ({children}), as a subclass."
-            )
+    own: dict[type, list] = {}
+    for module in model.modules():
+        if hasattr(module, "init_own_weights"):
+            weights = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+            own.setdefault(type(module), []).extend(weights)
+    for kind in (kind for kind, weights in own.items() if not weights):
+        raise ValueError(
+            f"{kind.__name__}.init_own_weights would not be called, since a {kind.__name__} has no parameter of its "
+            "own: give the method to the class of the child whose values it sets, as a subclass."
+        )
 
 
 def init_own_weights(module: nn.Module, config: PreTrainedConfig) -> None:

@@ -272,7 +272,7 @@ for mixer in ("lit", "decay", "selective"):
     for kernel in ("parallel", "chunk", "rnn"):
         model.set_attn_implementation(kernel)
         model(torch.arange(8)[None]).last_hidden_state.sum().backward()
-host = {f"modeling_lion.triton.{name}" for name in ("config", "launch", "plan")}
+host = {f"modeling_lion.triton.{name}" for name in ("config", "launch", "launch_options")}
 assert {name for name in sys.modules if name.startswith("modeling_lion.triton.")} == host
 """
     run("-c", code)
