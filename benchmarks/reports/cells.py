@@ -93,8 +93,8 @@ def panel(axis, title: str, xlabel: str, ylabel: str, ticks: list[int], legend: 
 
 def footnote(figure, rows: list[dict], text: str) -> None:
     """Below a figure: the threads and CPUs of its rows, and a text."""
-    threads = {1: "one thread", 2: "two threads"}
-    of = sorted({f"{threads[row['threads']]} of {row['cpu']} ({row['capability']})" for row in rows})
+    count = lambda n: {1: "one thread", 2: "two threads"}.get(n, f"{n} threads")
+    of = sorted({f"{count(row['threads'])} of {row['cpu']} ({row['capability']})" for row in rows})
     figure.supxlabel(f"{' and '.join(of)}; {text}", x=0.995, ha="right", fontsize=8, color=NOTE)
 
 

@@ -21,8 +21,6 @@ ROTARY = "softmax (rotary)"
 
 
 NOT_COMPARED = ("LION", ROTARY)
-
-
 LEVEL_TASKS = ("digits",)  # where all models are within the spread of seeds: no picture has them
 
 

@@ -5,6 +5,7 @@ import importlib
 import multiprocessing
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -182,6 +183,14 @@ def test_our_pages_show_a_part_of_a_table_and_link_to_the_rest():
     assert table(None, ("a",), True, "", "loss").on_page(whole) == shown + link
     many = "\n".join([*lines[:2], *(f"| {i} | 1 | 2 |" for i in range(11))])
     assert table(None, ("a",), True, "", "").on_page(many) == many.rpartition("\n")[0] + link
+
+
+def test_a_footnote_names_any_number_of_threads():
+    cells, figure = importlib.import_module("reports.cells"), Mock()
+    rows = [{"threads": n, "cpu": "a CPU", "capability": "AVX2"} for n in (1, 8, 8)]
+    cells.footnote(figure, rows, "medians")
+    (text,) = figure.supxlabel.call_args.args
+    assert text == "8 threads of a CPU (AVX2) and one thread of a CPU (AVX2); medians"
 
 
 def test_seeds_are_shown_one_by_one_where_they_are_of_two_kinds():
