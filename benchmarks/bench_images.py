@@ -46,8 +46,6 @@ CONTESTANTS = (
     "Vim",
 )
 HELD_OUT = 5_000  # images for validation
-# Weights begin as in DeiT, or in a wider range.
-TRIALS = ({}, {"rate": 2.0}, {"initializer_range": 0.1}, {"initializer_range": 0.1, "rate": 2.0})
 # ViT-Ti, but for an even number of heads, so that as many of LION's read each way.
 VIT_TI = sizes(192, 12, 6, patch_size=2)
 SMALL = {"steps": 1_560, "batch_size": 32, "learning_rate": 1e-3}  # five epochs of 10,000 images
@@ -110,9 +108,6 @@ class ImageSearch(RateSearch):
         "LION, one key head": ("LION", {"num_key_heads": 1}),
     }
     program = "bench_images.py"
-
-    def trials(self, contestant: str) -> list[dict]:
-        return list(TRIALS)
 
 
 def main(args: list[str] | None = None) -> None:

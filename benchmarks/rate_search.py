@@ -1,7 +1,7 @@
 # Copyright 2026 The LION for transformers authors. Licensed under the Apache License, Version 2.0.
 """
 The protocol of bench_images.py and bench_text.py: all models have one shape and one recipe, and the learning rate
-is searched, as much for each, and for images the range of initial weights. Trials have one seed, and the validation
+and the range of initial weights are searched, as much for each. Trials have one seed, and the validation
 split chooses; three other seeds of the choice count. Otherwise it is that of bench_search.py, with softmax
 attention, the Transformer, as the model whose time all others have where time is equal.
 """
@@ -14,10 +14,12 @@ from pathlib import Path
 import torch
 from bench_quality import ROOT, Experiment, add_mixers, count, make_config, training_arguments
 from bench_search import Search
-from peers.trials import RATES
+from reports.real import has_same_time
 
 
 TRANSFORMER = "softmax"
+# Weights begin as in BERT and DeiT, or in a wider range.
+TRIALS = ({}, {"rate": 2.0}, {"initializer_range": 0.1}, {"initializer_range": 0.1, "rate": 2.0})
 MOST = 1.02  # the most parameters of a model ÷ the fewest
 
 
@@ -35,7 +37,7 @@ class RateSearch(Search):
     program = ""
 
     def trials(self, contestant: str) -> list[dict]:
-        return list(RATES)
+        return list(TRIALS)
 
     def make(self, contestant: str, number: int) -> tuple[str, Experiment]:
         trial = dict(self.trials(contestant)[number])
@@ -51,6 +53,11 @@ class RateSearch(Search):
     def columns(self, case: dict, model: str, experiment: Experiment) -> dict:
         """Columns of the row of a training, but for the command; `case` has those that tell it from others."""
         return super().fit(case, model, experiment)
+
+    def equal_time(self, contestants: list[str]) -> None:
+        choices = {name: self.choice(name) for name in dict.fromkeys([TRANSFORMER, *contestants])}
+        ratios = self.times(choices) if None not in choices.values() else {}
+        super().equal_time([name for name in contestants if not has_same_time(ratios.get(name))])
 
     def check_parameters(self, contestants: Iterable[str]) -> None:
         """
