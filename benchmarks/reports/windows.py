@@ -11,7 +11,7 @@ from reports.registry import Read, table
 
 @table("windows", csv="windows", shown="(22|28) layers|bfloat16|training")
 def windows(read: Read) -> str:
-    """`lion_local` beside sdpa: times of a text, and memory of a call beyond the model."""
+    """`lion_local` and flex_attention beside sdpa: times of a text, and memory of a call beyond the model."""
     found = latest(read("windows"), "model", "layers", "dtype", "mode", "length", "implementation")
     rows = defaultdict(dict)
     for (model, layers, dtype, mode, length, implementation), row in found.items():
@@ -23,5 +23,6 @@ def windows(read: Read) -> str:
         if row["memory"] and sdpa["memory"]:
             both += f", {sdpa['memory'] / 2**30:.2f} → {row['memory'] / 2**30:.2f} GiB"
         cell = f"{row['median'] / sdpa['median']:.2f} ({both})"
-        rows[f"ModernBERT-{model}, {layers} layers, {dtype}, {what}"][f"{length:,} tokens"] = cell
+        name = "" if implementation == "lion_local" else f", {implementation}"
+        rows[f"ModernBERT-{model}, {layers} layers, {dtype}, {what}{name}"][f"{length:,} tokens"] = cell
     return grid(rows)
