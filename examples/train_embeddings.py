@@ -12,8 +12,11 @@ SentenceTransformerTrainingArguments works.
 """
 
 from dataclasses import MISSING, dataclass
+from pathlib import Path
 
 import script_tools  # noqa: F401 (before transformers, which it makes quiet)
+from hub_upload_lion.convert.in_place import fit_settings
+from hub_upload_lion.sentence_modules import SETTINGS
 from script_tools import checkpoints, data_files
 from script_tools.arguments import option, parse_arguments
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -31,8 +34,8 @@ class EncoderArguments:
     text_files: str | None = option(data_files.TEXT_FILES_HELP)
     pooling: str = option("How tokens become a vector.", "mean", choices=["mean", "cls"])
     max_seq_length: int | None = option(
-        "Tokens of a text; the rest is cut off. Not given: as sentence-transformers has it, the model's "
-        "max_position_embeddings."
+        "Tokens of a text; the rest is cut off, in training and, as the folder says so, later. Not given: as "
+        "sentence-transformers has it, the model's max_position_embeddings."
     )
     mini_batch_size: int | None = option(
         "Texts that are in memory at a time, for batches of long texts: the loss is the same, and a step "
@@ -71,6 +74,8 @@ def main(args: list[str] | None = None) -> SentenceTransformer:
     trainer = SentenceTransformerTrainer(model=encoder, args=training_args, train_dataset=pairs["train"], loss=loss)
     trainer.train(resume_from_checkpoint=checkpoints.asked_checkpoint(training_args))
     encoder.save(training_args.output_dir)
+    if encoder_args.max_seq_length is not None:  # `save` keeps none beyond `max_position_embeddings`
+        fit_settings(Path(training_args.output_dir, SETTINGS), encoder_args.max_seq_length)
     after = share_found(encoder, pairs["test"])
     print(f"Positives found among {len(pairs['test'])}: {before:.0%} before, {after:.0%}")
     return encoder

@@ -173,3 +173,40 @@ def test_few_texts_in_memory_are_the_same_training(train, folder):
     untrained = LionModel.from_pretrained(folder, add_pooling_layer=False).state_dict()
     distance = lambda weights: max((weights[name] - weight).abs().max() for name, weight in whole.items())
     assert distance(few) <= 1e-3 * distance(untrained)
+
+
+@pytest.mark.slow
+def test_a_length_beyond_the_table_of_the_source_is_kept(example, tmp_path):
+    """Of an encoder that became linear, whose table of positions goes on from its beginning."""
+    plain = linear_checkpoint(tmp_path / "plain", "BertModel")
+    pairs = [
+        {"anchor": f"the {name}", "positive": f"the animal that {sound}"}
+        for name, sound in zip(ANIMALS, SOUNDS, strict=True)
+    ]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")
+    encoder = example.main(
+        [
+            "--model",
+            str(plain),
+            "--train_file",
+            str(tmp_path / "pairs.jsonl"),
+            "--output_dir",
+            str(tmp_path / "encoder"),
+        ]
+        + [
+            "--max_seq_length",
+            "10000",
+            "--max_steps",
+            "1",
+            "--use_cpu",
+            "--report_to",
+            "none",
+            "--disable_tqdm",
+            "True",
+        ]
+        + ["--save_strategy", "no", "--dataloader_pin_memory", "False"]
+    )
+    loaded = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
+    first, second = loaded.encode(LONG)
+    assert loaded.max_seq_length == 10_000 and abs(first - second).max() > 1e-3
+    assert abs(loaded.encode(LONG) - encoder.encode(LONG)).max() < 2e-6
