@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 .PHONY: demo docs test test-slow test-all test-common test-extras lint bench bench-deploy bench-gpu results clean
 
 # Search; train, fine-tune, save, reload in every kernel, and draw: pictures and numbers in outputs/demo.
-demo: $(VENV)/installed
+demo: $(or $(wildcard $(VENV)/installed),$(VENV)/installed-for-demo)
 	$(BIN)/python examples/demo.py --output_dir outputs/demo
 
 # The site, in outputs/site: every page, link and anchor is checked, and nothing is fetched. (--quiet would hide the
@@ -64,10 +64,12 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m mypy
 
+$(VENV)/installed: EXTRAS := dev
+$(VENV)/installed-for-demo: EXTRAS := train,search
 # pip would compile with one core, which is two thirds of its time; some libraries have files that do not compile.
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/installed $(VENV)/installed-for-demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	$(BIN)/python -W ignore -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib || true
 	touch $@
 
