@@ -16,6 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers reads it: no test may 
 import pytest
 import torch
 import transformers
+from graphs import traced_once  # noqa: F401, a fixture
 
 import modeling_lion
 from modeling_lion import LionConfig
