@@ -314,7 +314,7 @@ def test_a_graph_that_is_off_by_more_than_rounding_is_refused(dtype, tmp_path, m
 
 
 @pytest.mark.slow
-def test_an_encoder_saved_without_a_pooler(tmp_path):
+def test_an_encoder_saved_without_a_pooler(tmp_path, traced_once):
     """There is nothing random in what is made of it: its graph has hidden states, and so have others."""
     folder = text_checkpoint(tmp_path / "lion", "LionModel", pooling="cls", mixer_type="softmax")
     model = LionModel.from_pretrained(folder)
